@@ -153,7 +153,7 @@ class App:
         A handler that raises is called again `retries` times, after `backoff_ms`, then twice that, and so on. After
         that the record goes to the topic `dead_letter` as it was, with headers that say where and why; without one,
         `on_error` decides. With `concurrency` several run at once, one at a time per key. With `shared`, members take
-        single records, whatever the number of partitions, and each record is acknowledged on its own.
+        single records, independent of the number of partitions, and each record is acknowledged on its own.
 
         >>> app = comet.App("localhost:9092")
         >>> @app.on("quotes", group="engine", retries=3, dead_letter="quotes-failed")

@@ -31,7 +31,7 @@ GATHER_MS_MAX: Final = 1
 IN_FLIGHT_BATCHES_MAX: Final = 32
 # For how long a batch is sent again at most. The broker knows what it was sent for longer than that.
 PRODUCER_TIMEOUT_MS_MAX: Final = 24 * 3_600_000
-# Failures that nobody has looked at, kept for flush() to raise.
+# Failures that no caller has read, kept for flush() to raise.
 FAILURES_KEPT_MAX: Final = 100
 
 CONSUMER_BUFFER_BYTES: Final = 8 * MIB
@@ -108,7 +108,7 @@ DISPATCH_WINDOW_PER_HANDLER: Final = 16
 COMMITTED_AHEAD_RECORDS: Final = 100
 TRANSACTION_RECORDS_MAX: Final = 100_000
 TRANSACTION_GATHER_MS_MAX: Final = 10_000
-# After so many records whose handlers did not wait for anything, whatever else runs on the loop gets its turn.
+# After so many records whose handlers did not wait, other tasks of the loop get their turn.
 TURN_RECORDS: Final = 64
 # How often what handlers have done is committed, and how long those of a revoked partition may take to finish.
 HANDLED_COMMIT_MS: Final = 500

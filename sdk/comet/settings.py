@@ -92,7 +92,7 @@ class Setting:
         return "_ms" if self.kind in ("duration", "seconds") else self.name
 
     def read(self, value: object) -> Any:
-        """The value of what somebody wrote: text, or what TOML made of it. Raises InvalidArgument."""
+        """The value of a setting as given: text, or what TOML made of it. Raises InvalidArgument."""
         match self.kind:
             case "addresses" | "words":
                 return _listed(value, self.kind)
@@ -212,7 +212,7 @@ def _switch(name: str, value: object) -> bool:
 
 
 def _kubernetes(where: str, value: object) -> str:
-    """For a service called `comet` Kubernetes sets COMET_PORT to an address, which helps nobody."""
+    """For a service called `comet` Kubernetes sets COMET_PORT to an address, which is no setting."""
     found = where.startswith("COMET_") and str(value).startswith("tcp://")
     service = "-".join(where.lower().split("_")[:-1])
     return (

@@ -56,7 +56,7 @@ class Flush(str, Enum):
 
 
 class Consistency(str, Enum):
-    """What readers of a topic may see: what every in-sync replica has, or whatever their broker has.
+    """What readers of a topic may see: what every in-sync replica has, or all that the read broker has.
 
     >>> TopicConfig(consistency=Consistency.AVAILABLE).consistency.value
     'available'
@@ -391,7 +391,7 @@ class Earliest:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Start with whatever is written from now on.
+    """Start with the records that are written from now on.
 
     >>> position("latest", now_us=0) == Latest()
     True

@@ -37,7 +37,7 @@ def test_a_topic_that_cannot_be_written_is_told_while_planning_and_a_broker_that
     assert not said(caplog)
     nowhere = f"127.0.0.1:{free_port()}"
     StreamWriter(ROWS, SinkOptions(nowhere, "bars", timeout_ms=100))
-    assert f"nobody answers at bootstrap={nowhere}; each task waits 100 ms" in said(caplog)[0]
+    assert f"no broker answers at bootstrap={nowhere}; each task waits 100 ms" in said(caplog)[0]
 
 
 BEFORE, NOW = Written(4, before=True), Written(3)

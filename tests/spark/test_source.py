@@ -236,7 +236,7 @@ def test_a_topic_that_was_made_again_is_no_continuation(spark: SparkSession, bro
     _write(broker, [b"old"] * 4)
     assert len(_stream(spark, broker, tmp_path)[0]) == 4
     _made_again(broker, [b"new"] * 6)
-    with pytest.raises(PySparkException, match="it was made again"):
+    with pytest.raises(PySparkException, match="it was deleted and recreated"):
         _stream(spark, broker, tmp_path)
     rest = _stream(spark, broker, tmp_path, failOnDataLoss="false")
     assert [_offsets(batch) for batch in rest] == [[(0, number) for number in range(6)]]

@@ -189,7 +189,7 @@ def test_a_topic_that_was_made_again_is_noticed_between_two_looks(
     end = reader.latestOffset(start, ALL)
     assert end == {"quotes": "02", "quotes/0": [9, 1], "quotes/1": [9, 1]}
     assert ranges(reader, start, end) == [("quotes", 0, 0, 9), ("quotes", 1, 0, 9)]
-    assert all("was made again" in record.message for record in caplog.records)
+    assert all("was deleted and recreated" in record.message for record in caplog.records)
 
 
 def test_what_was_planned_of_a_topic_is_not_read_of_the_next(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -181,7 +181,7 @@ class Admin(GroupAdmin):
         await self._ask("DeleteTopic", admin.DeleteTopicRequest(name=name), admin.DeleteTopicResponse)
 
     async def add_partitions(self, name: str, total: int) -> TopicInfo:
-        """Gives a topic more partitions, so that there are `total`. From then on keys map to partitions anew.
+        """Gives a topic more partitions, so that there are `total`. Most keys map to another partition from then on.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -261,11 +261,11 @@ class Admin(GroupAdmin):
         return protobuf.topic_from_pb(await self._ask("MovePartition", request, types.Topic))
 
     async def elect_leader(self, name: str, partition: int, broker: int, *, accept_loss: bool = False) -> TopicInfo:
-        """Has a replica lead a partition that has no leader, whatever it lacks: the last way out, when those that have
-        everything are damaged or will not come back. What it lacks is cut from the others when they follow it.
+        """Elects a replica leader of a partition without one, even if it lacks committed records. The last resort, when
+        the complete replicas are damaged or will not come back: the others truncate to it.
 
-        Returns once it is decided. Raises InvalidArgument while somebody leads or is about to, and without
-        `accept_loss`; BrokerNotFound.
+        Returns once the election is decided. Raises InvalidArgument while the partition has or is about to get a
+        leader, and without `accept_loss`; BrokerNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:

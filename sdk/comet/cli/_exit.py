@@ -39,7 +39,7 @@ _HINT: Final[dict[str, str]] = {
     "PARTITION_NOT_FOUND": "see its partitions: comet topic describe NAME",
     "BROKER_NOT_FOUND": "see which there are: comet cluster",
     "GROUP_NOT_FOUND": "see which there are: comet group list; comet group reset --topic TOPIC makes one",
-    "GROUP_NOT_EMPTY": "stop its members, whom comet group describe NAME names; they are gone after their session",
+    "GROUP_NOT_EMPTY": "stop its members (comet group describe NAME lists them); they are removed after their session",
     "NOT_LEADER": "the partition has no leader now; see why: comet cluster",
     "NOT_ENOUGH_REPLICAS": "see which brokers are missing: comet cluster; or produce with --acks 1",
     "TRUNCATED": "the end of the log was lost with a broker; go on with --from OFFSET, or --from earliest",

@@ -247,9 +247,9 @@ def listening(address: str) -> bool:
 
 
 class HeldPorts:
-    """Ports that nobody listens on, and that the system gives to nobody by chance while this lives: until the process
-    that is to listen there does, and between two of its lives. It is told the number, and gets the port all the same.
-    That takes Linux; elsewhere they are free now, and no more."""
+    """Free ports, reserved while this object lives: the system gives them to no other process, neither before the one
+    that is to listen there starts, nor while it restarts. A process that is told the number can still listen on it.
+    That takes Linux; elsewhere the ports are only free at the moment."""
 
     def __init__(self, count: int) -> None:
         holders = [socket.socket() for _ in range(count)]

@@ -1,7 +1,7 @@
 """Lines from a file, pipe or terminal for an event loop, in bounded memory.
 
 Reads come when the descriptor has something, so a person's line goes out at once and a full pipe in large
-chunks; whoever iterates slowly slows the writer down. No thread sits in a read that Ctrl-C could not end.
+chunks; a slow reader slows the writer down. No thread sits in a read that Ctrl-C could not end.
 """
 
 from __future__ import annotations

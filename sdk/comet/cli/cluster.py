@@ -158,7 +158,7 @@ def show_failed(failed: Sequence[dict[str, Any]]) -> None:
 class Health:
     """What is not as it should be: topic, partition."""
 
-    offline: Sequence[tuple[TopicInfo, PartitionInfo]]  # nobody leads
+    offline: Sequence[tuple[TopicInfo, PartitionInfo]]  # without a leader
     under_replicated: Sequence[tuple[TopicInfo, PartitionInfo]]  # a replica is not in sync
     below_min_insync: Sequence[tuple[TopicInfo, PartitionInfo]]  # acks="all" is refused
     in_conflict: Sequence[tuple[TopicInfo, PartitionInfo]]  # a replica does not follow, as it would lose records

@@ -58,7 +58,7 @@ def _token(command: str, arguments: list[str], as_json: bool) -> None:
     parser = argparse.ArgumentParser(
         prog=f"{command} token", description="Make a bearer token, and the row of the tokens file that knows it."
     )
-    parser.add_argument("name", help="What the audit log calls whoever has it.")
+    parser.add_argument("name", help="The name of the token's holder in the audit log.")
     parser.add_argument("--role", choices=("viewer", "operator", "admin"), default="viewer")
     told = parser.parse_args(arguments)
     token, row = new_token(told.name, told.role)

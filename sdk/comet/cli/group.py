@@ -77,7 +77,7 @@ async def describe(name: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_o
             [_member_row(member) for member in group.members],
         )
     else:
-        note("nobody is in this group now")
+        note("the group has no members now")
     if group.lags:
         print()
         _print_lags(group)
@@ -161,7 +161,7 @@ async def reset(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Set where a group goes on, while nobody is in it. Shows what that skips or reads again, and asks."""
+    """Set the committed offsets of a group without members. Shows what that skips or reads again, and asks."""
     import comet
 
     if (to is None) == (shift is None):
@@ -193,7 +193,7 @@ async def reset(
 async def delete(
     name: Group, yes: Yes = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False
 ) -> None:
-    """Forget a group that nobody is in, with its committed offsets."""
+    """Delete a group without members, with its committed offsets."""
     import comet
 
     async with comet.Admin(bootstrap) as admin:

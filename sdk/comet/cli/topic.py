@@ -277,7 +277,7 @@ def _status_document(status: PartitionStatus) -> dict[str, Any]:
 
 
 def _print_partitions(topic: TopicInfo, statuses: Sequence[PartitionStatus]) -> None:
-    """One row a partition; what it holds is unknown where nobody leads it."""
+    """One row per partition; its offsets are unknown without a leader."""
     status = {one.index: one for one in statuses}
     print_table(
         [

@@ -103,7 +103,7 @@ def up(
 
 
 def _metrics_port(host: str, brokers: int) -> int:
-    """The usual ports, where nobody has them: what nobody asked for must not keep a broker from starting."""
+    """The usual ports if they are free: a port by default must not keep a broker from starting."""
     from comet.cli._local_cluster import LOCALHOST, listening
 
     here = LOCALHOST if host == "0.0.0.0" else host  # noqa: S104 - compared, not bound
@@ -129,7 +129,7 @@ def _data_folder(data: Path, ephemeral: bool) -> Iterator[Path]:
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """SIGTERM while a broker is not up yet, or not any more, leaves as Ctrl-C does: by default nobody would tidy up."""
+    """Has SIGTERM while the broker starts or stops end the program as Ctrl-C does, with its clean-up."""
     before = signal.getsignal(signal.SIGTERM)
     ours = before == signal.SIG_DFL and threading.current_thread() is threading.main_thread()
     if ours:

@@ -296,7 +296,7 @@ class Client:
                     address = candidates.pop(0)
                     call = self.unary_at(address, method, request, response, limits.REQUEST_TIMEOUT_MS)
                     task = self.spawn(call)
-                    task.add_done_callback(look_at)  # once one has answered, nobody else does
+                    task.add_done_callback(look_at)  # once one has answered, the outcome of the others is not read
                     asked.add(task)
                 patience_s = limits.METADATA_PATIENCE_MS / 1000 if candidates else None
                 done, asked = await asyncio.wait(asked, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)

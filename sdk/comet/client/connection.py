@@ -114,7 +114,7 @@ class Connection:
         self._subscription = 0
         self._heard = False
         self.silent_ms = 0  # how long nothing has come, to the heartbeat
-        self.on_silent: Callable[[Connection], None] | None = None  # somebody who can ask elsewhere
+        self.on_silent: Callable[[Connection], None] | None = None  # the client, which can ask another broker
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -146,7 +146,7 @@ class Connection:
             self._lost_callbacks.append(callback)
 
     def off_lost(self, callback: Callable[[CometError], None]) -> None:
-        """Nobody waits for that any more."""
+        """Forgets the request; a later answer to it is dropped."""
         if callback in self._lost_callbacks:
             self._lost_callbacks.remove(callback)
 
@@ -343,7 +343,7 @@ class Connection:
             raise
         except CometError as error:
             self.fail(error)
-        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left waiting
+        except Exception as error:  # noqa: BLE001 - every waiter must be failed
             self._broke(error)
 
     # ---- reading
@@ -373,7 +373,7 @@ class Connection:
             raise
         except CometError as error:
             self.fail(error)
-        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left waiting
+        except Exception as error:  # noqa: BLE001 - every waiter must be failed
             self._broke(error)
 
     def _broke(self, error: Exception) -> None:
@@ -464,7 +464,7 @@ class Connection:
         log.info("comet: the broker at %s is leaving: %s", self.address, reason)
         self.leaving = True
         if not self._leave_if_done():
-            self._rouse()  # whoever waits to send goes elsewhere
+            self._rouse()  # tasks that wait to send go elsewhere
             self._loop.call_later(limits.GO_AWAY_GRACE_MS / 1000, self.fail, self._gone())
 
     def _leave_if_done(self) -> bool:

@@ -5,7 +5,7 @@
                        └ CoordinatorLoading, other errors that are retriable ─► the same frame, a little later
 
 What is sent again may have taken effect before: everything that is asked of a coordinator can be repeated.
-What the coordinator says unasked goes to the listener; that it is not reached any more, to whoever asked to be told.
+Frames that the coordinator sends unasked go to the listener; `moved` is called when its connection ends.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Coordinator:
         self._on_lost: Callable[[CometError], None] | None = None  # what the connection calls
 
     def listen(self, listener: Listener, moved: Callable[[CometError], None] | None = None) -> None:
-        """Frames with an assignment or eviction go to the listener. `moved` hears that the stream to the coordinator
-        is over, or that it is another broker by now: whoever was a member on it has to say so on the next."""
+        """Frames with an assignment or eviction go to the listener. `moved` is called when its stream ends, or the
+        coordinator is another broker now: a member has to join again on the next stream."""
         self._listener, self._moved = listener, moved
         if self._connection is not None:
             self._connection.listen(self.name, listener)

@@ -1,4 +1,4 @@
-"""One question to the leader of a partition, asked again until it is answered: for whoever holds no subscription.
+"""A request to the leader of a partition, retried until it is answered, without a subscription.
 
     where the partition is ─► its leader's connection ─► the answer
                        │ another leads, none does, lost ─► found again ─► asked again
@@ -52,7 +52,7 @@ async def at_leader(
     give_up: float,
     writes: bool,
 ) -> T:
-    """The leader's answer, whoever that is by then; `ask` is given so many milliseconds. Raises what trying again
+    """The answer of the partition's current leader; `ask` is given so many milliseconds. Raises what a retry
     cannot help, and at the loop's time `give_up` what stood in the way: of something that `writes` a Timeout, unless it
     is known not to have."""
     loop = asyncio.get_running_loop()

@@ -41,7 +41,7 @@ class Directory:
         self._fetching: dict[str, asyncio.Task[Topics]] = {}
         self._next: tuple[set[str], asyncio.Task[Topics]] | None = None  # the round that has not begun
         self._rounds = Backoff(random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
-        self._outage = Backoff(random)  # nobody could be asked
+        self._outage = Backoff(random)  # of asking, while no broker answers
         self._not_before = 0.0
         self._listeners: list[Callable[[TopicInfo], None]] = []
 
@@ -137,7 +137,7 @@ class Directory:
 
     def misled(self, name: str, partition: int, broker: int, error: CometError) -> None:
         """A broker that was taken for the leader of a partition said that it is not. Where it says who is, that is
-        believed at once, but once only until somebody else was asked: two brokers might send us to and fro."""
+        believed at once, but only once before another broker was asked: two brokers might send us to and fro."""
         info = self._topics.get(name)
         if info is None or partition >= len(info.partitions):
             return
@@ -210,12 +210,12 @@ async def share(task: asyncio.Task[T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        if task.cancelled():  # by close(), not by whoever cancels us
+        if task.cancelled():  # by close(), not by a caller who was cancelled
             raise Closed("it was closed") from None
         raise
 
 
 def look_at(task: asyncio.Task[Any]) -> None:
-    """Marks a shared task's error as seen: who waits for it gets it, and nobody may be waiting any more."""
+    """Marks a shared task's error as seen: callers that wait get it, and there may be none left."""
     if not task.cancelled():
         task.exception()

@@ -141,7 +141,7 @@ class PartitionSubscription:
         self.attachment = None
 
     def restart(self, position: Position) -> None:
-        """Begins anew elsewhere: what arrived before is not for the application."""
+        """Starts again elsewhere: what arrived before is not for the application."""
         assert self.feed is None
         self.generation += 1
         self.start = position

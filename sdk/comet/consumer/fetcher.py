@@ -5,7 +5,7 @@ assigned, of any topics, which come and go (`assign`, `unassign`).
 
     connections ─► Reader.delivered ─► queue of deliveries, and of errors in their place ─► take()
          ▲                                                                                    │
-         └──── _supervise: subscribes every partition that is not, whatever the reason        │
+         └──── _supervise: subscribes every partition without a subscription, for any reason  │
          └──── credit for what was taken ◄────────────────────────────────────────────────────┘
 
 Owned by its consumer and driven by one task. Nothing is decoded here.
@@ -124,7 +124,7 @@ class Intake:
         self._arrive()
 
     async def _supervise(self) -> None:
-        """Subscribes whatever is not, and waits until something changes."""
+        """Subscribes the partitions without a subscription, and waits until something changes."""
         assert self._wake is not None
         assert self._ready is not None
         backoff = Backoff(self._client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
@@ -232,7 +232,7 @@ class Intake:
             reader.feed.taken(len(batches))
 
     def fail(self, error: CometError) -> None:
-        """Nothing will come any more: whoever takes is told why, once what has arrived is taken."""
+        """Nothing more will come: a reader gets the reason, once what has arrived is read."""
         self._broken = error
         self._arrive()
 
@@ -264,7 +264,7 @@ class Intake:
         for reader in missing:
             if reader not in self._attaching:
                 attaching = self._attaching[reader] = self._client.spawn(self._attach(reader))
-                attaching.add_done_callback(look_at)  # once it is closed, or the partition another's, nobody else does
+                attaching.add_done_callback(look_at)  # a closed or revoked partition's outcome is not read
         await asyncio.wait(self._attaching.values(), timeout=limits.ATTACH_PATIENCE_MS / 1000)
         done = {reader: task for reader, task in self._attaching.items() if task.done()}
         for reader in done:
@@ -404,7 +404,7 @@ class Intake:
         self._client.spawn(leave())
 
     def _supervisor_ended(self, task: asyncio.Task[None]) -> None:
-        """The supervisor never ends well: whoever waits is told why."""
+        """The supervisor never returns by itself: its error goes to all readers."""
         if task.cancelled():
             error: BaseException = Closed("the consumer was closed")
         else:

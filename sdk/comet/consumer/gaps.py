@@ -1,7 +1,7 @@
 """What a reader does about records that are not there, or no longer: what it says, and where it goes on.
 
 position before log_start    "deleted"      on at log_start
-position after log_end       "truncated"    on at log_end: the log was cut back, and those offsets are given anew
+position after log_end       "truncated"    on at log_end: the log was truncated, and those offsets are reused
 cut below what was read      "truncated"    on at log_end
 a range that is damaged      "damaged"      on behind it; also a batch whose columns do not add up
 """

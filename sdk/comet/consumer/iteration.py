@@ -180,7 +180,7 @@ class Taking(Generic[T]):
                 return batch
             if self._since_turn_bytes >= _TURN_BYTES:
                 self._since_turn_bytes = 0
-                await asyncio.sleep(0)  # whatever else runs on this loop gets its turn
+                await asyncio.sleep(0)  # gives other tasks of this loop their turn
             if not self._next_delivery():
                 self._since_turn_bytes = 0
                 await self._wait()
@@ -280,7 +280,7 @@ class Taking(Generic[T]):
                 raise
 
     def _hidden(self, reader: PartitionSubscription, header: records.BatchHeader) -> bool:
-        """A marker is for nobody; what was aborted only for those who asked for everything."""
+        """Leaves out markers, and aborted records unless the reader asked for read_uncommitted."""
         if self._uncommitted:
             return bool(header.flags & CONTROL)
         return reader.discards.drops(header)

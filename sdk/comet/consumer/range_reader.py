@@ -157,7 +157,7 @@ class Reader:
             at = AtOffset(next_offset)
 
     async def _ask(self, asked: _Asked, at: Position, epoch: int | None, wait_until: float) -> pb.FetchResponse:
-        """The answer of the partition's leader, whoever that is by then."""
+        """The answer of the partition's current leader."""
         loop = asyncio.get_running_loop()
 
         async def where() -> TopicPartition:
@@ -199,8 +199,8 @@ async def fetch_known(
     reader: Reader, topic: str, partition: int, start: int, *,
     epoch: int | None, records_max: int, bytes_max: int, isolation: Isolation, topic_id: bytes, within_ms: int,
 ) -> Fetched:  # fmt: skip
-    """As `reader.fetch`, from where there were records when somebody looked. That there are none is believed after
-    `within_ms`: who has just begun to lead may not know yet how far the log goes."""
+    """As `reader.fetch`, from an offset that was once known to have records. That there are none is believed after
+    `within_ms`: a new leader may not know yet how far the log goes."""
     loop = asyncio.get_running_loop()
     until, wait_ms = loop.time() + within_ms / 1000, 0
     while True:
@@ -281,7 +281,7 @@ def _open(asked: _Asked, answer: pb.FetchResponse) -> tuple[list[RecordBatch[byt
 
 
 def _hidden(header: records.BatchHeader, discards: Discards, *, uncommitted: bool) -> bool:
-    """A marker is for nobody; what was aborted only for those who asked for everything."""
+    """Leaves out markers, and aborted records unless the reader asked for read_uncommitted."""
     return bool(header.flags & CONTROL) if uncommitted else discards.drops(header)
 
 

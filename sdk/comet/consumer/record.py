@@ -46,7 +46,7 @@ class NewRecord(NamedTuple):
 class Record(NamedTuple, Generic[T]):
     """One record as it was read. `value` is bytes, or a model where the consumer was given a type.
 
-    A tombstone has None as its value, whatever the type.
+    The value of a tombstone is None, for every type.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:

@@ -1,6 +1,6 @@
 """Which broker a consumer reads each partition from, and when it leaves one.
 
-    "leader"    the leader, and nobody else
+    "leader"    only the leader
     "any"       the live replicas that are in sync, each with its share of the partitions
     "nearest"   one of those in the reader's rack; the leader where there is none
 
@@ -125,7 +125,7 @@ class Replicas:
                 if still:
                     await self._check(still)
             except CometError:
-                continue  # nobody can be asked; whoever is read from may be fine
+                continue  # no answer; the replica that is read from may be fine
 
     async def _check(self, still: list[PartitionSubscription]) -> None:
         infos = await self._client.fetch({reader.topic for reader in still})

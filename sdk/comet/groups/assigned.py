@@ -4,7 +4,7 @@
            ├─► release    handed out no more; finished, committed, then released
            └─► lost       handed out no more; another has it
 
-Whoever takes a record is done with the one before: what is done is what was handed back.
+Taking a record marks the one before it as processed: committed is what was handed back.
 """
 
 from __future__ import annotations

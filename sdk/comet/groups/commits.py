@@ -37,7 +37,7 @@ class OffsetToCommit(NamedTuple):
 
 
 class Waiter(NamedTuple):
-    """Somebody who waits for the entries of some partitions."""
+    """A caller that waits for the commits of some partitions."""
 
     told: asyncio.Future[None]
     places: frozenset[TopicPartition]
@@ -72,7 +72,7 @@ class Commits:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, entries: Iterable[OffsetToCommit]) -> None:
-        """To be committed as soon as that is possible; nobody waits for it."""
+        """Commits as soon as possible, without waiting."""
         for entry in entries:
             known = self._pending.get(entry.place)
             if known is None or (known.since, known.offset) < (entry.since, entry.offset):

@@ -1,4 +1,4 @@
-"""Committed offsets of groups for whoever is no member of them: read, and committed while nobody else is.
+"""Committed offsets of groups for clients that are no members: read, and committed while the group has no members.
 
 They are asked of the coordinator on a stream, as members ask. What is sent again after a failure changes nothing: a
 offset is absolute, and never goes back.

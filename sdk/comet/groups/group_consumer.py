@@ -3,8 +3,8 @@
     coordinator ─► Member ─► Owning: the partitions that come and go
     Taking ─► what was handed back ─► Commits ─► coordinator
 
-Whoever takes a record is done with the one before. So `at least once` needs no word from the application: what it has
-not handed back when it ends comes again, to it or to another member.
+Taking a record marks the one before it as processed, so `at least once` needs no call by the application: a record
+that was not handed back when the consumer ends comes again, to it or to another member.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class GroupConsumer(Owning[T]):
         await self._commits.commit(self._offsets_to_commit(handled))
 
     def commit_soon(self, handled: Handled) -> None:
-        """As `commit`, with whatever else is due, and nobody waits for it.
+        """As `commit`, together with the next commit that is due, without waiting.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.GroupConsumer(address, "quotes", group="engine", auto_commit=False) as consumer:
@@ -378,7 +378,7 @@ class GroupConsumer(Owning[T]):
 
     @property
     def generation(self) -> int:
-        """Rises whenever the partitions of the group are given out anew."""
+        """Rises with every rebalance of the group."""
         return self._member.state.generation
 
     def assignment(self) -> list[TopicPartition]:

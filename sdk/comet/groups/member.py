@@ -1,4 +1,4 @@
-"""A member of a group: joins, says that it is there, comes back after whatever interrupts it, and leaves.
+"""A member of a group: joins, sends heartbeats, joins again after any interruption, and leaves.
 
     Member ──Join, Heartbeat, Release, Leave──► coordinator
            ◄─ Assignment, Evicted ─────────────
@@ -103,7 +103,7 @@ class Member:
                 if isinstance(error, Closed):
                     raise
                 if self._first is not None and not self._first.done() and self.state.must_join:
-                    raise  # whoever starts it is told; later it goes on trying
+                    raise  # to the caller of start; later joins are retried
                 log.warning("comet: group %s: could not join: %s", self.group, error)
                 self._act(self.state.refused(error))
                 await asyncio.sleep(backoff.next_s(error.retry_after_ms))

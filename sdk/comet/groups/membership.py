@@ -163,7 +163,7 @@ class Membership:
         return True
 
     def not_heard(self, places: Iterable[TopicPartition]) -> None:
-        """The coordinator did not take that they are given up: whoever it says owns them does."""
+        """The coordinator has not taken the release: the owner is the member that it names."""
         for place in places:
             self.given_up.pop(place, None)
 

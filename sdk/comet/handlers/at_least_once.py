@@ -157,7 +157,7 @@ class AtLeastOnce(GroupServing):
                 kept = True
             except GroupError as error:
                 log.warning("comet: handler %s: what it did was not committed: %s", self.one.name, error)
-                kept = True  # by whoever has the partition now
+                kept = True  # by the member that has the partition now
             except CometError as error:
                 log.warning("comet: handler %s: the commit is tried again: %s", self.one.name, error)
             finally:

@@ -5,8 +5,8 @@
     position(place): the lowest record that is not done; what was before it need never be handled again
 
 Of records with one key, which are all in one partition, one runs at a time, in their order. Records without a key run
-in any order. Whoever stops at any moment and begins again at the positions misses nothing; what was done above
-them comes again.
+in any order. An application that stops at any moment and starts again at the positions misses nothing; what was
+done above them comes again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Track(Generic[T]):
 
 
 class Dispatch(Generic[T]):
-    """Owned by whoever runs the handlers. `window` is how many records may be in it, running or not."""
+    """Owned by the task that runs the handlers. `window` is how many records may be in it, running or not."""
 
     def __init__(self, concurrency: int, window: int) -> None:
         assert 1 <= concurrency <= window
@@ -129,7 +129,7 @@ class Dispatch(Generic[T]):
         self._next_of_key(task)
 
     def dropped(self, task: Task[T]) -> None:
-        """It ran, and must be handled again by whoever begins at the positions: they never move beyond it."""
+        """It ran, and must be handled again after a start at the positions: they never move beyond it."""
         assert task.running and not task.done
         task.running = False
         self.running -= 1

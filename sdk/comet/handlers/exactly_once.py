@@ -4,7 +4,7 @@
         ├─ a handler failed ─► abort ─► the same records again; after the last attempt without that one ─► dead letter,
         │                                                                       inside the transaction, like the outputs
         ├─ aborted, or partitions lost ─► the records of those that are left again
-        └─ nobody knows ─► everything is dropped, and read again from the positions that the group has
+        └─ unknown ─► everything is dropped, and read again from the offsets that the group has committed
 
 What a handler does besides sending is done again with each attempt: only what is in the transaction counts once.
 
@@ -116,7 +116,7 @@ class ExactlyOnce(GroupServing):
         if ending is not None:
             ending.task.cancel()
             await asyncio.wait([ending.task])
-            _ = ending.task.cancelled() or ending.task.exception()  # looked at, so that nobody reports it
+            _ = ending.task.cancelled() or ending.task.exception()  # read, so that asyncio does not report it
         while self._producers:
             await self._producers.popleft().close()
 

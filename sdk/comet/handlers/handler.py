@@ -113,7 +113,7 @@ def watched(
         error = None
         try:
             send = yield waits_for
-        except BaseException as caught:  # noqa: BLE001 - whatever comes in goes to the handler
+        except BaseException as caught:  # noqa: BLE001 - any exception goes to the handler
             error, send = caught, None
 
 

@@ -7,7 +7,7 @@
     shared             lock ─► handler ─► acknowledge                          see share_worker
 
 A partition that is to be given up gets nothing new to do; what runs may finish, is committed, and only then the
-partition is released. What was taken and not begun is forgotten: whoever has the partition next begins with it.
+partition is released. What was taken and not begun is forgotten: the next owner of the partition begins with it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Host(Protocol):
 
 
 class Stopped(Exception):
-    """The app stops, or the partition is another's: what was being tried is left to whoever begins at the positions."""
+    """The app stops, or the partition is revoked: the record that was tried is left to the next owner."""
 
 
 class Restart(Exception):
@@ -114,7 +114,7 @@ class Serving:
             return await what
         except asyncio.CancelledError:
             if self._taking:
-                raise  # somebody else's
+                raise  # not of this App
             assert self._task is not None
             self._task.uncancel()
             return None
@@ -130,7 +130,7 @@ class Serving:
             return
         try:
             await self.host.caller.call(one, item.argument)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is its policy's business
+        except Exception as error:  # noqa: BLE001 - the handler's error policy decides about any exception
             one.failure(error)
         else:
             one.handled += 1
@@ -201,7 +201,7 @@ class GroupServing(Serving):
                 return
             except Restart as restart:
                 log.warning(
-                    "comet: handler %s begins anew at the group's committed offsets: %s", self.one.name, restart
+                    "comet: handler %s starts again at the group's committed offsets: %s", self.one.name, restart
                 )
                 self._void(list(self._lives))
             except Closed:
@@ -220,7 +220,7 @@ class GroupServing(Serving):
         raise NotImplementedError
 
     async def _end(self) -> None:
-        """Whatever happened, before the group is left."""
+        """Called before the group is left, in every case."""
 
     async def take(self, timeout_s: float | None = None) -> RecordBatch[Any] | None:
         assert self.source is not None
@@ -251,7 +251,7 @@ class GroupServing(Serving):
         self._taken[place] = life
 
     def passed_over(self) -> dict[Place, int]:
-        """Positions behind what is no record, such as the ends of transactions, which nobody would commit otherwise. To
+        """Offsets behind control records, such as the ends of transactions, which no handler would commit. To
         be asked only while it waits for records, and all that it has taken is done."""
         assert self.source is not None
         return {
@@ -271,7 +271,7 @@ class GroupServing(Serving):
                 await self._finish(places)
         except TimeoutError:
             log.warning(
-                "comet: handler %s did not finish with %s within %d ms: whoever has them next gets again what it is at",
+                "comet: handler %s did not finish with %s within %d ms: the next owner gets the current records again",
                 self.one.name, places, limits.REVOKED_GRACE_MS,
             )  # fmt: skip
         await self._commit_done()

@@ -88,7 +88,7 @@ class ShareWorker(Serving):
         try:
             try:
                 await self.host.caller.call(one, argument)
-            except Exception as error:  # noqa: BLE001 - whatever a handler raises is its policy's business
+            except Exception as error:  # noqa: BLE001 - the handler's error policy decides about any exception
                 await self._failed(record, error)
             else:
                 await record.ack()

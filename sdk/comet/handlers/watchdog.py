@@ -84,7 +84,7 @@ class Watch:
             self._holder = "" if now_s > self._until_s + self.session_s else self._holder
             return
         if self._loop is not None and not self._loop.is_running():
-            return  # whoever ends a loop with members on it holds up nobody
+            return  # a loop that ends with members on it holds up nothing
         first = not self._holder
         self._holder = holder(frames.get(self.thread))
         if first:

@@ -104,7 +104,7 @@ class ProducerBatch:
         self.base_offset = -1
         self.append_time_us = 0
         self.waiters: list[Any] | None = None
-        self.seen = False  # somebody was told of the error
+        self.seen = False  # the error was given to a caller
 
     def __len__(self) -> int:
         return len(self.values)
@@ -132,7 +132,7 @@ class ProducerBatch:
 
 
 class Accumulator:
-    """One partition's batches. Whoever owns it (see _producer) does the I/O and is told of what changed by
+    """One partition's batches. Its owner (see sender) does the I/O and is told of what changed by
     `finished` (a batch is done) and `changed` (an answer came: there may be something to do).
     """
 
@@ -229,7 +229,7 @@ class Accumulator:
         return batch
 
     def sent_unasked(self, batch: ProducerBatch) -> None:
-        """With acks=0 a batch is done once it is handed over; nobody answers."""
+        """With acks=0 a batch is done once it is handed over; there is no answer."""
         self._off_wire(batch)
         self._remove(batch)
         self._finish(batch, None)
@@ -270,7 +270,7 @@ class Accumulator:
         self._changed(self)
 
     def _refused_after_writing(self, batch: ProducerBatch, error: CometError) -> None:
-        """The leader lost its office with the batch in its log: whoever leads now knows whether it stays."""
+        """The leader stepped down with the batch in its log: only the next leader knows whether it stays."""
         batch.maybe_written = True
         if not self._idempotent:
             self._remove(batch)

@@ -48,7 +48,7 @@ class Sending:
         route = self._routes.get(topic)
         if route is not None:
             return route
-        # An accumulator that is made anew would begin at epoch 0 again, under the same producer id: the broker would
+        # A new accumulator would begin at epoch 0 again, under the same producer id: the broker would
         # take its first batches for those of long ago, and acknowledge them without writing them.
         route = self._lapsed.pop(topic, None)
         if route is None:
@@ -138,7 +138,7 @@ class Sending:
     # ---- the end
 
     async def flush(self) -> None:
-        """Waits until everything sent so far is acknowledged. Raises the first failure that nobody has looked at.
+        """Waits until everything sent so far is acknowledged. Raises the first failure that no caller has read.
 
         With acks=0, until brokers have taken it, or have not answered for a while: that is no failure then.
 
@@ -168,8 +168,8 @@ class Sending:
             await self._read_by_brokers()
 
     async def _read_by_brokers(self) -> None:
-        """With acks=0 nobody answers, but who answers what was sent behind records has taken them. Who does not, or is
-        gone, may have lost them."""
+        """With acks=0 there are no answers, but a broker that answers a later request has taken them. One that does
+        not, or is gone, may have lost them."""
         timeout_ms = min(limits.REQUEST_TIMEOUT_MS, round(self._settings.timeout_s * 1000))
         connections = {outlet.unasked_on for outlet in self._outlets()} - {None}
         asked = [

@@ -1,4 +1,4 @@
-"""What `send` gives back: an acknowledgement to come. One future per batch that somebody waits for, none per record."""
+"""What `send` returns: an acknowledgement to come. One future per awaited batch, none per record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from comet.types import Receipt, ReceiptRange
 
 
 def wait(batch: ProducerBatch) -> asyncio.Future[None]:
-    """A future that is done when the batch is. Everyone has one of their own, so that cancelling it harms nobody."""
+    """A future that is done when the batch is. Each caller has its own, so cancelling one affects no other."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     if batch.waiters is None:
         batch.waiters = [future]
@@ -54,7 +54,7 @@ class FailedRange:
 class Delivery:
     """A record on its way. Awaiting it gives the Receipt, or raises what went wrong.
 
-    It need not be awaited: `flush` and `close` raise failures that nobody has looked at.
+    It need not be awaited: `flush` and `close` raise failures that no caller has read.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:

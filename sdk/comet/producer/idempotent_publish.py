@@ -1,4 +1,4 @@
-"""Records that are written once, whoever asks how often: requests with an idempotency key.
+"""Publishing with an idempotency key: a request that is repeated writes its records once.
 
     records ─► one request ─► the leader of the partition of the first ─► parts of other partitions to their leaders
                                                                           receipts of all, in order
@@ -36,7 +36,7 @@ def request_of(
     if not records:
         raise InvalidArgument("there is no record to publish")
     if acks is Acks.NONE:
-        raise InvalidArgument("acks=0 wants no answer, so nobody could tell whether it has been written")
+        raise InvalidArgument("an idempotency key takes acks=1 or acks=all: with acks=0 there is no answer to rely on")
     request = pb.PublishRequest(topic=check_topic_name(topic), acks=_ACKS[acks])
     try:
         request.idempotency_key = key

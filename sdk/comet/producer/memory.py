@@ -29,7 +29,7 @@ class Budget:
         self._waiting.append(future)
         try:
             await future
-            while self.used_bytes >= self.limit_bytes:  # somebody came between; the place in the queue is kept
+            while self.used_bytes >= self.limit_bytes:  # another task was faster; the place in the queue is kept
                 self._waiting.remove(future)
                 future = asyncio.get_running_loop().create_future()
                 self._waiting.appendleft(future)
@@ -52,7 +52,7 @@ class Budget:
             self._waiting[0].set_result(None)
 
     def close(self, error: CometError) -> None:
-        """Whoever waits, or would, gets the error."""
+        """All waiting and later callers get the error."""
         self._error = error
         while self._waiting:
             future = self._waiting.popleft()

@@ -53,10 +53,10 @@ class Producer(Sending):
     """Writes records to topics. Async; `comet.sync.Producer` is the same for synchronous code.
 
     `acks` says when a record counts as written: 1, the leader's log has it; "all", every in-sync replica has; 0,
-    nobody is asked. `linger_ms` waits for more records before a batch is sent; with 0 an idle partition sends at
+    without an answer. `linger_ms` waits for more records before a batch is sent; with 0 an idle partition sends at
     once, and records that come while a batch is on its way gather for a millisecond, or until it is answered where
     one of them is awaited or few come.
-    `idempotent`, the default, writes every record once and in order, whatever has to be repeated. A record that is
+    `idempotent`, the default, writes every record once and in order, also after retries. A record that is
     not acknowledged within `timeout_ms` fails.
 
     >>> async def example(address: str) -> None:
@@ -97,7 +97,7 @@ class Producer(Sending):
             raise InvalidArgument(f'compression is "lz4", "zstd" or None, not {compression!r}')
         self._acks = Acks.of(acks)
         client = Client(addresses, name=name, connect=connect, random=random)
-        # Nobody answers with acks=0, so a lost batch could not be told from its successors: no sequences then.
+        # With acks=0 there are no answers, so a lost batch could not be told from its successors: no sequences then.
         remembered = idempotent and self._acks is not Acks.NONE
         settings = Settings(
             acks=int(self._acks),

@@ -90,7 +90,7 @@ class Outlet:
         self._settings = settings
         self._sealed = sealed
         self._attachment: Attachment | None = None
-        self.unasked_on: Connection | None = None  # where the last was sent that nobody answers
+        self.unasked_on: Connection | None = None  # that took the last batch with acks=0
         self._unasked_refused: Callable[[CometError], None] = lambda _: None  # what was sent there with acks=0
         self._blocked = False
         self._hurried = False  # the open batch is to be sent without lingering or gathering
@@ -160,11 +160,10 @@ class Outlet:
     def _gather(self) -> None:
         """Records that come while a batch is on its way gather for a moment.
 
-        That is what keeps a busy pipeline from drowning in batches of one record. Where somebody waits for one of them
-        it is sent as soon as the batch before it is answered. So it is in a stream that has little to gather: at a
-        record a moment each would otherwise come just after the batch before it has left, and wait for the whole of its
-        moment. A faster stream that nobody waits for keeps to the moment, which costs it half a millisecond and saves
-        its broker and its readers half of the frames.
+        That keeps a busy pipeline from sending batches of one record. A batch with an awaited record is sent as soon
+        as the batch before it is answered. So is one of a slow stream, with about a record per moment: each would come
+        just after the batch before it has left, and wait for its whole moment. A faster stream without awaited records
+        keeps to the moment: that costs half a millisecond, and saves the broker and its readers half of the frames.
         """
         self._gathering = True
         delay_s = limits.GATHER_MS_MAX / 1000
@@ -400,7 +399,7 @@ class Outlet:
                 self._attachment.connection.forget(request)
 
     def _why(self) -> CometError | None:
-        """What keeps it from sending, for whoever has waited too long."""
+        """The reason why nothing is sent, for the error of a caller whose time is over."""
         within = f"within {self._settings.timeout_s:g} s"
         error, attachment = self.accumulator.trouble or self.reason, self._attachment
         if error is not None:
@@ -418,7 +417,7 @@ class Outlet:
             self._queue_up(self._attachment.connection)
 
     def drop(self, error: CometError) -> None:
-        """Everything unanswered fails, and answers that still come are told to nobody; it can be used again at once."""
+        """Fails everything unanswered and ignores late answers; the sender can be used again at once."""
         self.accumulator.fail(error)
         self._stop_lingering()
         self._hurried = self._blocked = False

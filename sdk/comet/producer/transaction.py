@@ -130,7 +130,7 @@ class Transaction:
         chosen.append(positions)
 
     def note(self, note: bytes) -> None:
-        """With the commit, the transactional id remembers this, at most 256 bytes: whoever opens the id later finds it
+        """With the commit, the transactional id remembers this, at most 256 bytes; a later producer of the id finds it
         as `producer.note`. So a writer that starts again knows which of its transactions counts as the last one.
 
         Kept as one with the decision. Of several calls the last one counts; without any, or when it is empty, the note
@@ -250,7 +250,7 @@ class Transaction:
         while self._sending:
             if self._quiet is None or self._quiet.done():
                 self._quiet = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._quiet)  # whoever closes the producer waits beside the end of the block
+            await asyncio.shield(self._quiet)  # a close of the producer may wait beside the end of the block
 
     def _positions(self) -> tuple[OffsetSource | None, groups_pb.Commit | None]:
         """What is to be committed of the group, as its member says now."""

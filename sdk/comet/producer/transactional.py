@@ -109,9 +109,9 @@ class Writer(Producer):
 class TransactionalProducer:
     """Writes records in transactions, one after the other: each becomes visible as a whole, or not at all.
 
-    `transactional_id` names the producer over restarts: whoever opens it again ends what the one before it left open,
-    and shuts that one out. With `group`, the comet.GroupConsumer whose positions the transactions commit, no id is
-    needed: what is open is aborted when that is put out of its group, and who is no member any more commits nothing.
+    `transactional_id` names the producer across restarts: opening the id again aborts the open transaction of the
+    producer before, and fences it. With `group`, the comet.GroupConsumer whose offsets the transactions commit, no id
+    is needed: when the member is removed from its group, its transaction is aborted and its commits are refused.
     A transaction that is open for longer than `transaction_timeout_ms` is aborted, so that no reader waits for it. What
     is not answered within `timeout_ms` fails: a record, and opening, committing and aborting as well.
 
@@ -187,7 +187,7 @@ class TransactionalProducer:
     def note(self) -> bytes:
         """The note of the last transaction under its id that was committed with one, as far as this producer knows; see
         `Transaction.note`. Empty: there is none, or `start` has not asked yet. While the answer to a commit is missing
-        it is the note from before: the next transaction asks for that answer, and whoever opens the id anew is told.
+        it is the note from before: the next transaction asks for that answer, and so does the next `start` of the id.
 
         >>> comet.TransactionalProducer("localhost:9092", "example").note
         b''
@@ -205,8 +205,8 @@ class TransactionalProducer:
         await self._ready()
 
     async def reopen(self, transactional_id: str = "") -> None:
-        """Opens its id anew, or goes on under another one, over the connections that it has: whoever has that id is
-        shut out, what that one left open is ended, and `note` is what counts. Between transactions; also when fenced.
+        """Opens its id again, or another id, over the same connections: an older producer of the id is
+        fenced, its transaction ended, and `note` is up to date. Between transactions; also when fenced.
 
         Raises Unavailable when no coordinator was reached within `timeout_ms`.
 
@@ -367,7 +367,7 @@ class TransactionalProducer:
         except TimeoutError:
             pass  # who is cancelled has no time, and who has waited for answers has none left
         except ProducerFenced:
-            pass  # whoever fenced it has aborted it
+            pass  # the producer that fenced it has aborted it
         except CometError as error:
             log.info("comet: a transaction of %s is given up without an answer: %s", self._id, error)
 
@@ -379,6 +379,6 @@ def cause_of(error: CometError) -> CometError:
 
 
 def waited_in_vain(error: BaseException) -> bool:
-    """It was tried for all the time that there was, as whatever may pass by itself is."""
+    """All of the time was used, as for every error that may pass by itself."""
     cause = cause_of(error) if isinstance(error, CometError) else error
     return isinstance(cause, CometError) and (cause.retriable or isinstance(cause, Timeout))

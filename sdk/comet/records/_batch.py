@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 class Batch:
     """The records of one batch as columns.
 
-    Owned by whoever decoded it; it pins the buffer that it was decoded from for as long as it lives. Not to be
+    Owned by the code that decoded it; it pins the buffer that it was decoded from for as long as it lives. Not to be
     changed: what the properties return is shared between callers.
 
     >>> from comet.records import decode, encode
@@ -165,7 +165,7 @@ class Batch:
         """How long a value of more than `size` bytes is, None if there is none; no value is read for it.
 
         A value that long covers a multiple of `size`, so that only the values at those places are looked at. What is
-        said of offsets that fall means nothing; whoever reads the column finds that out.
+        said of offsets that fall means nothing; reading the column finds that out.
         """
         at, count = self.values_column.offsets, len(self)
         offsets = view_i32(self.body[at : at + 4 * count + 4])

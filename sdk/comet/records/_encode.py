@@ -116,9 +116,9 @@ def _encode_one(
     value: object, timestamps: int | Sequence[int], producer_id: int, producer_epoch: int, base_sequence: int,
     schema_id: int, flags: int,
 ) -> list[bytes] | None:  # fmt: skip
-    """A plain record sent alone, which is most of the batches of a slow topic; None for whatever is not that plain.
+    """A plain record sent alone, which is most of the batches of a slow topic; None for any other batch.
 
-    The same bytes in a third of the time, on the way of a record that somebody waits for.
+    The same bytes in a third of the time, for a record that is awaited.
     """
     timestamp = timestamps[0] if isinstance(timestamps, list) and len(timestamps) == 1 else timestamps
     if type(value) is not bytes or type(timestamp) is not int or len(value) > _JOIN_BYTES_MAX:

@@ -3,7 +3,7 @@
     ack, nack, reject, extend ─► per kind the offsets ─► after the loop's turn one Acknowledge of ranges per kind
                                                     ◄── Acknowledged: kept, but for ranges that were lost
 
-Whoever awaits one hears of its own record. What nobody awaits is logged where it went wrong.
+A caller that awaits one gets the result of its own record. Failures that are not awaited are logged.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Lot:
         return Acknowledging(acknowledge, offset)
 
     def extend(self, before: float) -> None:
-        """All locks that end before that moment begin anew."""
+        """Restarts all locks that end before that moment."""
         for offset, ends in self.held.items():
             if ends < before:
                 self.acknowledge(EXTEND, offset)

@@ -1,11 +1,11 @@
-"""Acquiring and acknowledging by unary calls, whoever leads the partitions by then.
+"""Acquiring and acknowledging by unary calls to the partitions' current leaders.
 
     take      each leader in turn, without waiting, until enough has come            Lock
     await     all leaders at once, and nothing is taken by that                      Lock, peek
     acknowledge    each leader what its records are about, again until it has answered    Acknowledge
 
-Nothing that a broker has acquired is lost on the way here: a call that takes is never given up. Whoever does not want
-its answer any more has the records handed back, unseen.
+Nothing that a broker has acquired is lost on the way here: a call that takes is never cancelled. If the caller is gone
+by then, the records are handed back, undelivered.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class AcquireCalls:
 
     def _unwanted(self, request: pb.AcquireRequest, call: asyncio.Task[pb.AcquireResponse]) -> None:
         if call.cancelled() or call.exception() is not None:
-            return  # there is nothing, or nobody knows: then the locks run out
+            return  # there is nothing, or the partition's leader is unknown: then the locks run out
         self.hand_back([token for one in call.result().ranges for token in _tokens(request.group, request.topic, one)])
 
     async def _await(self, request: pb.AcquireRequest, leaders: Sequence[Leader], until: float) -> CometError | None:
@@ -232,7 +232,7 @@ class AcquireCalls:
         return None
 
     def hand_back(self, tokens: Sequence[Token]) -> None:
-        """In the background: whoever asked for these does not want them any more."""
+        """Hands back in the background what the caller does not want any more."""
         if tokens and not self._client.closed:
             back = self._client.spawn(self.acknowledge(tokens, Said(pb.ACKNOWLEDGE_TYPE_RETURN)))
             back.add_done_callback(look_at)
@@ -262,7 +262,7 @@ class AcquireCalls:
         give_up = loop.time() + limits.REQUEST_TIMEOUT_MS / 1000
         backoff = Backoff(self._client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
         answers: dict[Token, CometError | None] = {}
-        unsure: set[Token] = set()  # that were said before, and nobody knows whether they were heard
+        unsure: set[Token] = set()  # sent before, without an answer
         pending = list(dict.fromkeys(tokens))
         while pending:
             outcomes = await self._acknowledge_once(pending, said, max(int((give_up - loop.time()) * 1000), 1))

@@ -22,7 +22,7 @@ from comet.wire.transport import Connect
 
 
 class AcquiredRecord(NamedTuple):
-    """One record, acquired for whoever has its token. `delivery_count` counts how often it was given out, from 1.
+    """One record, acquired for the holder of its token. `delivery_count` counts its deliveries, from 1.
 
     The token is text, good for a URL, and opaque. It can be acknowledged by any program with `Locks`, or by any
     gateway.
@@ -52,7 +52,7 @@ class AcquiredRecord(NamedTuple):
 class ShareClient:
     """Acquires records of share groups and acknowledges them, with nothing to keep in between but the tokens.
 
-    For programs that come and go: a job that takes some records and ends, a gateway. Whoever stays takes them with
+    For programs that come and go: a job that takes some records and ends, a gateway. A program that stays uses
     ShareConsumer; both may take from one group. Async; `comet.sync.ShareClient` is the same for synchronous code.
 
     A lock ends `lock_ms` after it was given, if the record is not acknowledged or extended by then; and when another
@@ -102,11 +102,11 @@ class ShareClient:
         """Up to so many records for `lock_ms`; waits for the first up to `wait_ms`, and where brokers are slow about a
         second more. About `bytes_max`, as the records are stored, but one record at least where there is one.
 
-        The rest is the group's: whoever asks for other terms than those who are taking from it now is refused with
+        The other settings are the group's: settings that differ from those of its members now are refused with
         InvalidArgument, as with ShareConsumer. A group that is new begins at `start`.
 
         Of a call that is cancelled nothing stays acquired. Where the connection to a broker breaks while it answers,
-        what it gave is acquired by nobody until `lock_ms` are over.
+        its records stay locked until `lock_ms` are over.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -189,7 +189,7 @@ class ShareClient:
         return await self._acknowledge(tokens, group, Said(pb.ACKNOWLEDGE_TYPE_REJECT, reason=reason))
 
     async def extend(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
-        """They take longer: their locks begin anew.
+        """Renews the locks of records that take longer.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -203,7 +203,7 @@ class ShareClient:
         return await self._acknowledge(tokens, group, Said(pb.ACKNOWLEDGE_TYPE_EXTEND))
 
     async def give_back(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
-        """Nobody has looked at them: they are given out again at once, as if they had not been before.
+        """Returns records unprocessed: they are delivered again at once, and this delivery is not counted.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:

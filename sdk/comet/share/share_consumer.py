@@ -93,7 +93,7 @@ class ShareRecord(Generic[T]):
         return self._lot.acknowledge(REJECT, self.offset, 0, reason)
 
     def extend(self) -> Acknowledging:
-        """It takes longer: the lock begins anew."""
+        """Renews the record's lock."""
         return self._lot.acknowledge(EXTEND, self.offset)
 
 
@@ -251,7 +251,7 @@ class ShareConsumer(Generic[T]):
         await self.close()
 
     def _changed(self, changes: Changes) -> None:
-        # Locks are the leaders' matter: a member that is put out goes on with them, and joins anew.
+        # Locks are kept by the leaders: a member that was removed keeps them, and joins again.
         if not changes.join:
             for place in self._intake.readers.keys() - self._member.state.owned.keys():
                 self._intake.unassign(place)

@@ -45,7 +45,7 @@ class Token(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises InvalidArgument for whatever `text` did not give."""
+        """Raises InvalidArgument for a text that `text` did not make."""
         token = cls._parse(text) if isinstance(text, str) and len(text) <= CHARS_MAX else None
         if token is None or token.text() != text:
             raise InvalidArgument("that is no token of a lock: take it as it came with the record")

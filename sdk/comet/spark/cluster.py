@@ -106,7 +106,7 @@ class Cluster:
                 if all_there:
                     raise
                 return None
-            except CorruptRecords as error:  # whoever reads there will say so
+            except CorruptRecords as error:  # reading there will say so
                 return OffsetAndEpoch(int(error.details["first"]), NO_EPOCH, places[place])
             offset = min(found.first_offset, found.log_end)
             known = offset == found.next_offset and found.epoch is not None
@@ -126,7 +126,7 @@ class Cluster:
                     *place, at, records_max=1, bytes_max=1, isolation="uncommitted", topic_id=bytes.fromhex(topic_id)
                 )
             except _GONE:
-                return NO_EPOCH  # whoever reads there will say what is missing
+                return NO_EPOCH  # reading there will say what is missing
             batch = found.batches[0] if found.batches else None
             return batch.epoch if batch is not None and batch.first_offset == at else NO_EPOCH
 

@@ -74,7 +74,7 @@ def check(schema: StructType) -> None:
 
 
 class SparkColumns:
-    """Makes the batches of one frame. Cheap; made anew in each task. `names` are those of fields of values in JSON."""
+    """Makes the batches of one frame. Cheap; created in each task. `names` are those of fields of values in JSON."""
 
     def __init__(self, schema: StructType, options: SourceOptions, names: value_types.Names | None = None) -> None:
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")

@@ -2,7 +2,7 @@
 
     a value ─► an object with the fields that were asked for ─► a list for each field ─► an array for each
 
-msgspec reads a value in a fraction of what Arrow's reader of JSON takes, skips what nobody asked for, and takes each
+msgspec reads a value in a fraction of what Arrow's reader of JSON takes, skips what is not asked for, and takes each
 value by itself, so that one which is no object, or two, cannot be mistaken for its neighbours. Two thousand are done at
 once: what they are in between is many times as large, and should not leave the processor's cache.
 """

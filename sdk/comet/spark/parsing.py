@@ -12,7 +12,7 @@ from comet.errors import InvalidArgument
 Reading = Callable[[str, str], Any]
 Table = Mapping[str, tuple[str, Reading]]
 
-# Options that belong to Spark; whatever else is not known is refused.
+# Options that belong to Spark; other unknown options are refused.
 _SPARKS: Final = frozenset({"path", "checkpointlocation", "queryname", "mergeschema", "datanamecasesensitive"})
 
 

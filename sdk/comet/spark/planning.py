@@ -114,23 +114,23 @@ def between(start: Marks, end: Marks) -> list[Range]:
 
 def kept(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, OffsetAndEpoch], list[Loss]]:
     """How far the stream can go, and what it has lost where it does. An offset of one topic never goes back: what is
-    gone, or shorter than it was, stays where it is. A topic that was made again is begun with."""
+    gone, or shorter than it was, stays where it is. A topic that was deleted and recreated is begun with."""
     found, losses = dict(newest), []
     ids = {place.topic: mark for place, mark in newest.items()}
     for place, mark in start.items():
         now = newest.get(place)
         if now is None:
-            kind, told = "gone", "is gone: was the topic deleted, or made again?"
+            kind, told = "gone", "is gone: was the topic deleted, or recreated?"
             if place.topic not in ids or mark.same_topic(ids[place.topic]):
                 found[place] = mark
         elif not mark.same_topic(now):
             kind, told = (
-                "anew",
-                f"is of another topic than the one that was read up to {mark.offset}: it was made again",
+                "recreated",
+                f"is of another topic than the one that was read up to {mark.offset}: it was deleted and recreated",
             )
         elif now.offset < mark.offset:
             kind = "shorter"
-            told = f"ends at {now.offset}, before {mark.offset}, where to go on: was the topic deleted, or made again?"
+            told = f"ends at {now.offset}, before {mark.offset}, where to go on: was the topic deleted, or recreated?"
             found[place] = mark._replace(topic_id=mark.topic_id or now.topic_id)
         else:
             continue

@@ -155,7 +155,7 @@ class Parts:
 
 
 def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each batch costs Spark something, whatever its size."""
+    """Each batch costs Spark something, also an empty one."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

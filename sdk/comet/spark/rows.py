@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
     topic: str
     partition: int | None
-    columns: dict[str, Any]  # values, and whatever else `send_many` takes of them
+    columns: dict[str, Any]  # values, and the other arguments of `send_many`
 
 
 def check(schema: StructType, topic: str) -> None:

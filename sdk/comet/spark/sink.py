@@ -102,7 +102,7 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         return self._write(unit, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: ARG002, N803
-        """Nothing, as for streams; but whoever expects another load under a name would look for its rows in vain."""
+        """Nothing to do, as for streams; a warning where all parts were written before under this id."""
         told = [message for message in messages if isinstance(message, Written)]
         if self.options.name and told and all(one.before and one.batch is None for one in told):
             log.warning(
@@ -115,7 +115,7 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
 
 def _look(options: SinkOptions) -> None:
     """Says before anything is computed that it cannot be written. Spark plans all batches of a stream in one process,
-    which looks once. While nobody answers that is only logged: tasks wait for brokers, planning does not."""
+    which looks once. While no broker answers that is only logged: tasks wait for brokers, planning does not."""
     if options in _looked_at:
         return
     try:
@@ -124,7 +124,7 @@ def _look(options: SinkOptions) -> None:
         if isinstance(error, TopicNotFound | InvalidArgument):
             raise
         log.warning(
-            "the topic %r is not looked at, as nobody answers at bootstrap=%s; each task waits %d ms for a broker: %s",
+            "topic %r was not checked: no broker answers at bootstrap=%s; each task waits %d ms for one: %s",
             options.topic,
             options.bootstrap,
             options.timeout_ms,

@@ -235,15 +235,15 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         await self._look()
         found = await cluster.marks(self._places, self.options, "latest", all_there=False)
         if len(found) < len(self._places):  # deleted, or made again
-            await self._look(anew=True)
+            await self._look(again=True)
             found = await cluster.marks(self._places, self.options, "latest", all_there=all_there)
         return found
 
-    async def _look(self, *, anew: bool = False) -> None:
+    async def _look(self, *, again: bool = False) -> None:
         """Which places there are, every few seconds."""
         from comet.spark.cluster import Cluster
 
-        if anew or time.monotonic() >= self._look_at:
+        if again or time.monotonic() >= self._look_at:
             cluster = Cluster.of(self.options)
             self._places = await cluster.places(self.options, all_there=self.options.fail_on_loss)
             self._look_at = time.monotonic() + PLACES_S

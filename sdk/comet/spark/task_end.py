@@ -30,7 +30,7 @@ def whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def connection() -> BufferedReader | BufferedRWPair:
-    """What this task's rows come over: Spark hands it to no one, but it is among the callers of whoever writes."""
+    """The connection of this task's rows: Spark passes it to no writer, so it is looked up among the callers."""
     frame = sys._getframe()
     while frame is not None:
         found = frame.f_locals.get(_CONNECTION) if frame.f_code.co_name == _WORKER else None

@@ -5,7 +5,7 @@
                         done rows 2040 to bars              where there is only one batch: a write that is no stream
                         done rows 2040                      where a column says to which topic
 
-Whoever writes a unit opens its id first, which shuts out whoever wrote it before, and looks at the note: that says
+A writer opens the unit's id first, which fences a writer before it, and reads the note, which says
 whether the unit is written. What is between an end that was decided and Spark's own note of it does not matter then.
 """
 
@@ -33,7 +33,7 @@ class Note(NamedTuple):
 
     @classmethod
     def parse(cls, note: bytes) -> Note | None:
-        """None for an id that nothing was written under. Raises InvalidArgument for one that is somebody else's."""
+        """None for an id that nothing was written under. Raises InvalidArgument for an id with a foreign note."""
         if not note:
             return None
         found = _NOTE.fullmatch(note)

@@ -3,10 +3,10 @@
     open the unit's id ─► its note says that it is written ─► the input is read to its end, and nothing is written
              │
              └─► it is not ─► begin ─► rows ─► acknowledged ─► commit with the note
-                                        └── whatever goes wrong ──► abort ──► once more, while the input is still held,
-                                                                              unless nobody answered for `timeoutMs`
+                                        └── any failure ──► abort ──► once more, while the input is still held,
+                                                                              unless no broker answered for `timeoutMs`
 
-An attempt begins with opening the id, so it knows what became of the one before, in whatever worker that was; and that
+An attempt begins with opening the id, so it knows the outcome of the one before, in any worker; and that
 one, should it live, can do nothing more. Who is shut out does not come back: another attempt has taken its place.
 
 What is in memory is what the producer has not got acknowledged, and as much of the input as is held for an attempt to
@@ -111,7 +111,7 @@ async def _committed(transaction: comet.Transaction, note: bytes) -> None:
 
 
 def _look(unit: Unit, options: SinkOptions) -> int | None:
-    """Takes the unit over from whoever had it. How many rows of it are written; None: it is not."""
+    """Takes the unit over from an earlier writer. How many rows of it are written; None: it is not."""
     producer = _transactional(options)
     call(producer.reopen(unit.transactional_id))
     return unit.written(producer.note, options.topic)

@@ -456,7 +456,7 @@ class Admin:
         return call(self._admin.move_partition(name, partition, replicas))
 
     def elect_leader(self, name: str, partition: int, broker: int, *, accept_loss: bool = False) -> TopicInfo:
-        """Has a replica lead a partition that has no leader, whatever it lacks."""
+        """Elects a replica leader of a partition without one, even if it lacks committed records."""
         return call(self._admin.elect_leader(name, partition, broker, accept_loss=accept_loss))
 
     def drain_broker(self, broker: int, *, undo: bool = False) -> int:

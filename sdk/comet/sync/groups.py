@@ -78,7 +78,7 @@ class GroupConsumer(Generic[T]):
             yield record
 
     def get(self, timeout_s: float | None = None) -> Record[T] | None:
-        """The next record; None if none came in time. Whoever asks is done with the one before."""
+        """The next record; None if none came in time. Marks the one before it as processed."""
         return call(self._consumer.get(timeout_s))
 
     def batches(self) -> Iterator[RecordBatch[T]]:
@@ -89,13 +89,13 @@ class GroupConsumer(Generic[T]):
             yield batch
 
     def get_batch(self, timeout_s: float | None = None) -> RecordBatch[T] | None:
-        """The next batch; None if none came in time. Whoever asks is done with the one before."""
+        """The next batch; None if none came in time. Marks the one before it as processed."""
         return call(self._consumer.get_batch(timeout_s))
 
     def arrow(
         self, *, columns: Iterable[str] | None = None, rows_max: int = 65_536, wait_ms: float = 1_000
     ) -> Iterator[pyarrow.Table]:
-        """Tables of what comes; see comet.Consumer.arrow. Whoever asks is done with the one before."""
+        """Tables of the records; see comet.Consumer.arrow. The next one marks the one before it as processed."""
         tables = call(tables_of(self._consumer, columns, rows_max, wait_ms))
         while True:
             yield call(next_table(tables))
@@ -106,7 +106,7 @@ class GroupConsumer(Generic[T]):
         call(self._consumer.commit(handled))
 
     def commit_soon(self, handled: Handled) -> None:
-        """As `commit`, with whatever else is due, and nobody waits for it."""
+        """As `commit`, together with the next commit that is due, without waiting."""
         call(computed(lambda: self._consumer.commit_soon(handled)))
 
     def rewind(self) -> None:
@@ -120,7 +120,7 @@ class GroupConsumer(Generic[T]):
 
     @property
     def generation(self) -> int:
-        """Rises whenever the partitions of the group are given out anew."""
+        """Rises with every rebalance of the group."""
         return self._consumer.generation
 
     def positions(self) -> dict[TopicPartition, int]:
@@ -228,7 +228,7 @@ class ShareRecord(Generic[T]):
         call(_wait(self._record.reject, reason))
 
     def extend(self) -> None:
-        """It takes longer: the lock begins anew."""
+        """Renews the record's lock."""
         call(_wait(self._record.extend))
 
 

@@ -63,11 +63,11 @@ class ShareClient:
         return call(self._client.reject(tokens, reason=reason, group=group))
 
     def extend(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
-        """They take longer: their locks begin anew."""
+        """Renews the locks of records that take longer."""
         return call(self._client.extend(tokens, group=group))
 
     def give_back(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
-        """Nobody has looked at them: they are given out again at once, as if they had not been before."""
+        """Returns records unprocessed: they are delivered again at once, and this delivery is not counted."""
         return call(self._client.give_back(tokens, group=group))
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
     a value ─► an object of the wanted fields, as the codec checks them ─► a list for each ─► an array for each
 
-msgspec reads JSON faster than Arrow's reader does, skips what nobody asked for, and takes each value by itself, so that
+msgspec reads JSON faster than Arrow's reader does, skips what is not asked for, and takes each value by itself, so that
 one which is no object, or two, cannot be mistaken for its neighbours. Some thousand are done at once: what they are in
 between is many times as large, and should stay in the processor's cache.
 """

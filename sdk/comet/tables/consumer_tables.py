@@ -2,7 +2,7 @@
 
     wait for the first record ─► wait for more, up to wait_ms ─► take all at once ─► columns ─► a table
 
-Nothing is taken while it waits: whoever is cancelled then has lost nothing, and positions move with a table.
+Nothing is taken while it waits: a cancelled call loses nothing, and positions move with a table.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Tables(Generic[T]):
 
 
 def _later(batch: RecordBatch[T]) -> Iterator[Record[T]]:
-    """Its records, decoded if somebody asks for one."""
+    """Its records, decoded at the first use."""
     yield from batch.records()
 
 

@@ -46,7 +46,7 @@ OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 
 
 def _reraise_if_ours() -> None:
-    """The cancellation of a call reaches whoever waits for it, who may not have been cancelled."""
+    """The cancellation of a call reaches its caller as an error, unless the caller itself was cancelled."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise  # noqa: PLE0704 - called where a CancelledError is handled
@@ -72,7 +72,7 @@ class GrpcChannel:
             raise from_status(error, self.address) from None
         except asyncio.CancelledError:
             _reraise_if_ours()
-            # The channel was closed, by someone else for whom it had failed.
+            # The channel was closed by another caller for which it had failed.
             raise Unavailable(f"the connection to {self.address} was closed") from None
         return answer
 

@@ -5,7 +5,7 @@ Three things, the first two measured on the product's own paths:
 - gRPC's event engine hands every message from its own threads to the completion queue's thread. Without it that
   thread polls the sockets itself: one hop fewer each way, about a third off the latency of a small message.
 - glibc gives memory above its trim threshold back to the kernel at every chance, so that each large message faults
-  its pages in anew. Allocating and freeing one large block raises the thresholds for good: bulk transfers gain
+  its pages in again. Allocating and freeing one large block raises the thresholds for good: bulk transfers gain
   about a half. The block is never touched, so it costs address space for a moment and nothing else.
 - gRPC has handlers that run when the process forks. They say lines of their own on stderr, and now and then kill a
   child that was only to become another program, such as the Java that pyspark starts. Connections of asyncio do not
