@@ -25,9 +25,10 @@ test: $(READY) etcd chromium java  ## The whole test suite
 quick: $(READY) etcd  ## The tests that take seconds
 	$(BIN)/python -m pytest -m "not slow" tests/tidy tests/unit tests/contract tests/property $(ARGS)
 
-check: $(READY)  ## Style, format and types
+check: $(READY)  ## Style, format, imports and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
 format: $(READY)  ## Put the code in the project's format

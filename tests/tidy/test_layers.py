@@ -1,4 +1,4 @@
-"""Who may import whom."""
+"""Which module may import which distribution, and when. The order of packages, and cycles: `lint-imports`."""
 
 from __future__ import annotations
 
@@ -87,21 +87,13 @@ def test_the_foundations_need_only_the_standard_library_and_the_codecs() -> None
     assert not _offences(lambda source: source.within(*own) and not source.within(arrow), allowed)
 
 
-def test_the_sdk_knows_no_server() -> None:
-    """All but the command line, which starts them, and the test helper, which runs one; and they only when asked."""
-
-    def allowed(found: Import) -> bool:
-        return _top(found) not in SERVERS
+def test_the_sdk_starts_servers_only_when_asked() -> None:
+    """Of the SDK, only the command line and the test helper import a server, and not at their top."""
 
     def launches(source: Source) -> bool:
         return source.within("comet.cli", "comet.testing")
 
-    assert not _offences(lambda source: source.within("comet") and not launches(source), allowed)
-    assert not _offences(launches, lambda found: found.lazy or allowed(found))
-
-
-def test_the_demo_is_a_user_like_any_other() -> None:
-    assert not _offences(lambda source: source.within("comet_demo"), lambda found: _top(found) != "comet_broker")
+    assert not _offences(launches, lambda found: found.lazy or _top(found) not in SERVERS)
 
 
 def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
@@ -168,11 +160,11 @@ def test_the_broker_takes_clock_and_chance_as_arguments() -> None:
 
 
 def test_the_gateway_is_a_user_of_the_sdk_like_any_other() -> None:
-    """It could be somebody else's: it has the public names, and nothing of the broker."""
+    """It uses the public names, as a program of a user does."""
 
     def allowed(found: Import) -> bool:
         private = any(part.startswith("_") for part in found.module.split(".")[1:])
-        return not (_top(found) == "comet_broker" or (_top(found) == "comet" and private))
+        return not (_top(found) == "comet" and private)
 
     assert not _offences(lambda source: source.within("comet_gateway"), allowed)
 
