@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -28,6 +29,13 @@ GROUPS = {
     "browser": "pages",
     "spark": "spark",
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuses two tests with one id: xdist would run only one of them, and count both as run."""
+    twice = [nodeid for nodeid, count in Counter(item.nodeid for item in items).items() if count > 1]
+    if twice:
+        raise pytest.UsageError(f"tests with the same id: {', '.join(twice)}")
 
 
 @pytest.hookimpl(optionalhook=True)
