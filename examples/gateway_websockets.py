@@ -15,7 +15,7 @@ import websockets
 
 
 class Reader:
-    """Keeps the cursor, so that each record is shown once, whatever becomes of the connection."""
+    """Keeps the cursor, so that each record is shown once, also over reconnections."""
 
     def __init__(self) -> None:
         self.cursor: str | None = None
