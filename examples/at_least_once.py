@@ -1,4 +1,4 @@
-"""At least once, the default: the position is committed after the handler's success, so no record is missed.
+"""At least once, the default: the offset is committed after the handler's success, so no record is missed.
 
 For work that may be done twice without harm, such as setting a value. The handler is called again when it raises, three
 times, and then the record goes to a dead-letter topic, as it was, with headers that say why. Four run at once, one at

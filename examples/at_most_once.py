@@ -1,4 +1,4 @@
-"""At most once: the position is committed before the handler is called, so no record is handled twice.
+"""At most once: the offset is committed before the handler is called, so no record is handled twice.
 
 For effects that are worse twice than not at all, such as a text message. Records under way when the process dies are
 lost: up to 100, which were committed ahead.
