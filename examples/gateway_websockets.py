@@ -1,4 +1,4 @@
-"""Follow a topic and write to it over one WebSocket, and go on where it was whenever the connection ends.
+"""Follow a topic and write to it over one WebSocket, and resume at the cursor when the connection ends.
 
 Needs `pip install websockets`, a gateway (`comet up`) and a topic (`comet topic create quotes`).
 """

@@ -1,11 +1,11 @@
 """The sink: a file that holds every line once.
 
     lines.txt             the lines
-    lines.txt.positions   {"bytes": how much of the file is good, "next": {partition: the next offset}}
+    lines.txt.positions   {"bytes": the valid length of the file, "next": {partition: the next offset}}
 
-A batch is written to the file and synced; then the positions are replaced in one step; then the group's committed
-offset is committed. After a kill at any point, lines beyond the positions are cut off at the start, and delivered
-again; lines below them are passed over when they are delivered again.
+A batch is written to the file and synced; then the positions are replaced in one step; then the group's offset is
+committed. After a kill at any point, lines beyond the positions are cut off at the start, and delivered again; lines
+below them are passed over when they are delivered again.
 
     python sink.py [BROKER] [FILE]
 """
