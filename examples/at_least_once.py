@@ -1,8 +1,8 @@
-"""At least once, the default: the position is committed after the handler's success, so no record is missed.
+"""At least once, the default: the offset is committed after the handler's success, so no record is missed.
 
 For work that may be done twice without harm, such as setting a value. The handler is called again when it raises, three
-times, and then the record goes to a dead-letter topic, as it was, with headers that say why. Four run at once, one at
-a time for each account.
+times, and then the record goes to a dead-letter topic, as it was, with the reason in its headers. Four run at once, one
+at a time for each account.
 
 Start a broker with `comet up`, make the topics with `comet topic create balances` and
 `comet topic create balances-failed`, then run this file, in as many processes as you like. Ctrl-C ends it.

@@ -1,7 +1,7 @@
-"""At most once: the position is committed before the handler is called, so no record is handled twice.
+"""At most once: the offset is committed before the handler is called, so no record is handled twice.
 
-For what is worse twice than not at all, such as a text message to somebody. What is under way when the process dies is
-lost: up to 100 records, which were committed ahead.
+For effects that are worse twice than not at all, such as a text message. Records under way when the process dies are
+lost: up to 100, which were committed ahead.
 
 Start a broker with `comet up`, make the topic with `comet topic create alerts`, then run this file. Ctrl-C ends it.
 """

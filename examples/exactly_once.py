@@ -1,7 +1,7 @@
-"""Exactly once: what the handler sends and how far it has read are committed together, or not at all.
+"""Exactly once: the handler's records and its offset are committed together, or not at all.
 
-Whoever reads "totals" sees each order counted once, whatever was killed in between. The handler itself may be called
-more than once for a record; only what it sends through the app counts once.
+A reader of "totals" sees each order counted once, also if processes were killed. The handler itself may be called
+more than once for a record; only records that it sends through the app count once.
 
 Start a broker with `comet up`, make the topics with `comet topic create orders` and `comet topic create totals`, then
 run this file, in as many processes as you like. Ctrl-C ends it.

@@ -1,4 +1,4 @@
-"""Write, read and follow over HTTP with httpx alone: nothing of Comet is installed where this runs.
+"""Write, read and follow over HTTP with httpx alone, without an installation of Comet.
 
 Needs `pip install httpx`, a gateway (`comet up`) and a topic (`comet topic create quotes`).
 """
@@ -14,11 +14,11 @@ from typing import Any
 
 import httpx
 
-AGAIN = (429, 503, 504)  # what may work in a moment
+AGAIN = (429, 503, 504)  # worth a retry
 
 
 def publish(http: httpx.Client, topic: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Tries again where that may help; the key makes sure that each record is written once."""
+    """Retries after a retriable error; the key makes sure that each record is written once."""
     key = {"idempotency-key": str(uuid.uuid4())}
     deadline = time.monotonic() + 60
     while True:
@@ -39,7 +39,7 @@ def publish(http: httpx.Client, topic: str, records: list[dict[str, Any]]) -> li
 def follow(
     http: httpx.Client, topic: str, cursor: str | None = None, start: str = "latest"
 ) -> Iterator[dict[str, Any]]:
-    """Records as they come, for good: where the connection ends, it goes on behind the last one."""
+    """Records as they come, without end: after a lost connection it continues behind the last one."""
     while True:
         where = {"start": start} if cursor is None else {"cursor": cursor}
         try:

@@ -1,4 +1,4 @@
-"""Follow a topic and write to it over one WebSocket, and go on where it was whenever the connection ends.
+"""Follow a topic and write to it over one WebSocket, and resume at the cursor when the connection ends.
 
 Needs `pip install websockets`, a gateway (`comet up`) and a topic (`comet topic create quotes`).
 """
@@ -15,7 +15,7 @@ import websockets
 
 
 class Reader:
-    """Keeps the cursor, so that each record is shown once, whatever becomes of the connection."""
+    """Keeps the cursor, so that each record is shown once, also over reconnections."""
 
     def __init__(self) -> None:
         self.cursor: str | None = None

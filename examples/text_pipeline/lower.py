@@ -1,7 +1,7 @@
 """The transformer: lines in lower case, exactly once.
 
 Run it in as many processes as you like. With a name as its second argument it may be killed and started again within
-ten seconds without anyone taking its partitions.
+ten seconds without losing its partitions.
 
     python lower.py [BROKER] [NAME]
 """

@@ -1,11 +1,11 @@
 """The sink: a file that holds every line once.
 
     lines.txt             the lines
-    lines.txt.positions   {"bytes": how much of the file is good, "next": {partition: the next offset}}
+    lines.txt.positions   {"bytes": the valid length of the file, "next": {partition: the next offset}}
 
-A batch is written to the file and synced; then the positions are replaced in one step; then the group's committed
-offset is committed. Whatever is killed in between: what the positions do not know of is cut off at the start, and comes
-again; what they know of is passed over when it comes again.
+A batch is written to the file and synced; then the positions are replaced in one step; then the group's offset is
+committed. After a kill at any point, lines beyond the positions are cut off at the start, and delivered again; lines
+below them are passed over when they are delivered again.
 
     python sink.py [BROKER] [FILE]
 """
@@ -52,7 +52,7 @@ class LineFile:
         self._keep({"bytes": self._file.tell(), "next": self._next})
 
     def _keep(self, positions: dict[str, object]) -> None:
-        """In one step: whoever reads the positions finds the old ones or the new ones."""
+        """Replaces the positions in one step: a reader finds the old ones or the new ones."""
         draft = self._positions.with_name(self._positions.name + ".new")
         with draft.open("wb") as file:
             file.write(json.dumps(positions).encode())

@@ -1,4 +1,4 @@
-"""The topics of the pipeline, made by whichever part comes first."""
+"""The topics of the pipeline, created by the part that starts first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PARTITIONS = 3
 
 
 async def make(address: str, *names: str) -> None:
-    """Returns when they are there; waits for a broker that is not."""
+    """Returns when the topics exist; waits for a broker that is away."""
     async with comet.Admin(address) as admin:
         for name in names:
             await _make(admin, name)

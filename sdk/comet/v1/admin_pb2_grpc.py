@@ -195,9 +195,9 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ElectLeader(self, request, context):
-        """Has a replica lead a partition that has no leader, whatever it lacks: for when those that have everything are damaged
-        or will not come back, or where a replica is in conflict with its leader. Else refused while anybody leads, or is about
-        to. Returns when it is decided.
+        """Elects a replica that may lack committed records, for a partition without a leader: if those that have everything
+        are damaged or will not come back, or if a replica is in conflict with its leader. Refused otherwise while a replica
+        leads, or is about to. Returns when it is decided.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -211,7 +211,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Resume(self, request, context):
-        """Takes up again what has failed on the broker that is asked of an unexpected error, as a restart of it would.
+        """Resumes what an unexpected error has stopped on the answering broker, as a restart of it would.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -236,7 +236,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResetGroup(self, request, context):
-        """Sets the committed offsets of a group that has no members; with `dry_run` only says what would happen.
+        """Sets the committed offsets of a group that has no members; `dry_run` only reports the effect.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -249,7 +249,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GroupLag(self, request, context):
-        """How far a group is behind, and was, as far back as its coordinator remembers.
+        """The lag of a group, now and in the past, as far back as its coordinator remembers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -263,15 +263,15 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def History(self, request, context):
-        """What the figures of a broker were, second by second for a quarter of an hour and minute by minute for a day, and what
-        has happened to the cluster, as the broker asked remembers it.
+        """The past figures of a broker, second by second for a quarter of an hour and minute by minute for a day, and the
+        cluster's events that the answering broker remembers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Inventory(self, request, context):
-        """What the data folder of the broker that is asked holds. Answered also while it does not trust its metadata store.
+        """The content of the answering broker's data folder. Answered also while it does not trust its metadata store.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -279,7 +279,7 @@ class AdminServicer:
 
     def RecoverCluster(self, request, context):
         """Has the brokers accept a metadata store that went back in time or was emptied; see docs/operating.md. Without
-        `accept` it only says what would be done. Answered by a broker that does not trust the store.
+        `accept` it only reports the plan. Answered by a broker that does not trust the store.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -71,7 +71,7 @@ class CoordinationServicer:
 
     def AddPartition(self, request, context):
         """A leader, to the coordinator of a producer: may this producer write to the partition in this epoch? If so the
-        partition belongs to the transaction from now on, which is kept before the answer.
+        partition belongs to the transaction from now on, which is stored before the answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -92,22 +92,22 @@ class CoordinationServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PartitionEnds(self, request, context):
-        """A coordinator, to a leader: how far the partitions reach.
+        """A coordinator, to a leader: the ends of partitions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FoundGroup(self, request, context):
-        """A leader, to the coordinator of a group: its records are acquired without members. From now on the group is there,
-        and shared, until it is deleted; refused where it is of the other kind.
+        """A leader, to the coordinator of a group: its records are acquired without members. From now on the group
+        exists, as a share group, until it is deleted; refused if it is of the other kind.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Warn(self, request, context):
-        """From a broker that does not trust the metadata store to those that are registered there: what it knows of the store.
+        """From a broker that does not trust the metadata store to those that are registered there: its floor.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

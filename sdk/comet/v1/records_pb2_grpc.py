@@ -82,7 +82,7 @@ class CometServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FindCoordinator(self, request, context):
-        """Who coordinates a group, or the transactions of an id; see groups.proto.
+        """The coordinator of a group, or of a transactional id; see groups.proto.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
