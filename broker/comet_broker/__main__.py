@@ -1,4 +1,4 @@
-"""`python -m comet_broker`: one broker and nothing else. Prints its address on stdout once it takes requests.
+"""`python -m comet_broker`: one broker alone. Prints its address on stdout once it takes requests.
 
 Takes the settings of `comet broker`, by flag, environment and file.
 """

@@ -35,7 +35,7 @@ ALWAYS = (
     "Inventory",
     "RecoverCluster",
     "Warn",
-)  # also while the metadata store is not to be trusted
+)  # served even while the metadata store is not trusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,14 @@ class Method:
     name: str
     request: type[Message]
     answer: Callable[[Any], Awaitable[Message]]
-    check: Callable[[], None] | None = None  # raises while it is not to be answered
+    check: Callable[[], None] | None = None  # raises while the call is not served
 
     @property
     def path(self) -> str:
         return f"{self.service}/{self.name}"
 
     async def __call__(self, request: Message) -> Message:
-        """Answers, or raises a CometError; anything else that is raised is a bug, logged and reported as one."""
+        """Answers, or raises a CometError; any other exception is a bug, and is logged and reported as Internal."""
         try:
             if self.check is not None:
                 self.check()
@@ -60,7 +60,7 @@ class Method:
             raise
         except Exception as error:
             log.exception("%s failed", self.path)
-            raise Internal(f"{self.path}: {error!r}; the broker's log has more") from error
+            raise Internal(f"{self.path}: {error!r}; see the broker's log") from error
 
 
 def methods(broker: Broker) -> list[Method]:

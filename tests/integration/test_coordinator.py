@@ -148,5 +148,5 @@ async def test_a_coordinator_that_has_not_heard_cannot_write(cluster: LocalClust
 
 async def test_a_name_that_is_none_is_refused(cluster: LocalCluster) -> None:
     for name in ("", "a/b", "x" * 250, "-x"):
-        with pytest.raises(InvalidArgument, match="no name for a group"):
+        with pytest.raises(InvalidArgument, match="not a valid group name"):
             await find(cluster, name)

@@ -1,10 +1,10 @@
-"""What one stream says about groups, share groups and transactions, and where each word of it goes.
+"""The frames of one stream about groups, share groups and transactions, and their handlers.
 
     Join, Leave, Heartbeat, Release, Commit, FetchCommitted  ─► the groups of the slot that the group belongs to
     OpenTransactions, EndTransaction                         ─► the transactions of that slot
     Share, Settle                                            ─► Sharing, for the partitions that this broker leads
 
-Owned by the session; it is the *stream* that a member has on this broker, through which it is told what it did not ask.
+Owned by the session; it is the *stream* of a member on this broker, through which it gets unsolicited frames too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUP_FRAMES: Final = ("join", "heartbeat", "leave", "release", "commit")  # han
 
 
 class Line(Protocol):
-    """The session, as far as a stream needs it."""
+    """The part of a session that a stream needs."""
 
     @property
     def closed(self) -> bool: ...
@@ -49,7 +49,7 @@ class MemberStream:
         self.sharing = Sharing(broker, line, feed)
 
     def take(self, request: int, kind: str, frame: Any) -> bool:
-        """Handles one frame; False when it is none of the stream's. Raises the CometError that answers it."""
+        """Handles one frame; False if it is not one of these. Raises the CometError that answers it."""
         try:
             return self._take(request, kind, frame)
         except CometError:
@@ -88,7 +88,7 @@ class MemberStream:
         return True
 
     def close(self) -> None:
-        """The stream is over; its members have their session time-outs to come back."""
+        """Ends the stream; its members have their session timeouts to come back."""
         for slot in self._slots:
             if slot.closed is None:
                 with self._broker.failures.guard(Kind.SLOT, str(slot.number), "the end of a stream"):
@@ -99,13 +99,13 @@ class MemberStream:
     # ---- a stream
 
     def tell(self, frame: pb.ServerFrame) -> None:
-        """To the member, whether it has asked or not."""
+        """Sends a frame to the member, as an answer or unsolicited."""
         self.line.answer(frame)
 
     def fail(self, request: int, error: CometError) -> None:
         self.line.fail(request, error)
 
-    # ---- what takes a while
+    # ---- slow requests
 
     def _slot(self, name: str) -> Slot:
         return self._broker.coordinator.of(check_name(name))
@@ -132,11 +132,11 @@ class MemberStream:
 
 
 def check_name(name: str) -> str:
-    """Groups and transactional ids are named as topics are."""
+    """Checks the name of a group or transactional id, by the rules for topics."""
     try:
         return check_topic_name(name)
     except InvalidArgument:
         raise InvalidArgument(
-            f"{name!r} is no name for a group or transactional id: use 1 to 249 letters, digits, '.', '_' and '-', "
+            f"{name!r} is not a valid group name or transactional id: use 1 to 249 letters, digits, '.', '_' and '-', "
             "beginning with a letter, digit or '_'"
         ) from None

@@ -1,4 +1,4 @@
-"""Where a group stands in each partition, as operators are told it."""
+"""The offsets and lag of a group in each partition, for operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
-    """Of every partition with an owner or a position; what a leader does not say now is as it was."""
+    """All partitions with an owner or a committed offset; with the last measurement if a leader does not answer."""
     behind = await groups.lag.look(group)
     now_us = broker.clock.wall_us()
     found = []
@@ -44,7 +44,7 @@ async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> li
 
 
 async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
-    """Of every partition of its members' topics, those it is acquired from, and those of which something is kept."""
+    """All partitions of its members' topics, those it is acquired from, and those with a stored state."""
     kept = (await kept_floors(broker)).get(group.name, {})
     places = sorted(kept.keys() | shared_places(groups, group))
     asked = [
@@ -85,7 +85,7 @@ async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[
 
 
 def shared_places(groups: Groups, group: LiveGroup) -> set[Place]:
-    """Of the topics of its members, and those it is acquired from."""
+    """The partitions of its members' topics, and of those it is acquired from."""
     machine = group.machine
     acquired = [shape for shape in groups.logs.catalog().values() if shape.topic_id in machine.acquired]
     shapes = {*machine.shapes.values(), *acquired}
@@ -93,7 +93,7 @@ def shared_places(groups: Groups, group: LiveGroup) -> set[Place]:
 
 
 async def kept_floors(broker: Broker) -> dict[str, dict[Place, int]]:
-    """What leaders have kept of groups, also where those have no members now."""
+    """The stored floors of all share groups, including those without members."""
     try:
         found = await broker.store.range(SHARES)
     except StoreUnavailable as error:

@@ -1,11 +1,10 @@
-"""What time does to the transactions of one slot: one timer for all of them, set to whatever comes first.
+"""Timeouts of the transactions of one slot: one timer for all of them, set to the next deadline.
 
-    open for too long                            aborted, for the readers who wait
-    over for a second, and no other has begun    stored as over, so that the next coordinator need not entry it again
-    every minute                                 a look at ids that nobody uses any more
+        open for too long                            aborted, for the readers that wait
+        over for a second, and no other has begun    stored as over, so that the next coordinator need not end it again
+        every minute                                 ids that are not used any more are forgotten
 
-A timer that finds itself late says that this process was stopped: what was sent to it meanwhile is yet to be read, so
-nobody is judged by that time.
+A late timer means that this process was stopped: requests of that time are still unread, so no deadline counts it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ LATE_S: Final = 1.0
 
 
 class DeadlineJudge(Protocol):
-    """Who acts on what has come to its time."""
+    """Acts on expired deadlines."""
 
     def out_of_time(self, name: str) -> None: ...
     def tidy(self, name: str) -> bool:
@@ -35,17 +34,17 @@ class DeadlineJudge(Protocol):
 
 
 class Timekeeper:
-    """Owned by the slot's transactions, which it judges."""
+    """Owned by the slot's transactions, which are its `judge`."""
 
     def __init__(self, clock: Clock, judge: DeadlineJudge) -> None:
         self._clock = clock
         self._judge = judge
         self._limits: dict[str, float] = {}  # of those that are open, in seconds
         self._deadlines = Deadlines()
-        self._untidy: dict[str, float] = {}  # until when that may wait, in order
+        self._untidy: dict[str, float] = {}  # the time at which each is stored, in order
         self._look_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # when the timer is to ring
+        self._due = 0.0  # when the timer rings
         self._closed = False
 
     def start(self) -> None:
@@ -57,7 +56,7 @@ class Timekeeper:
         if self._timer is not None:
             self._timer.cancel()
 
-    # ---- what there is to judge
+    # ---- what is timed
 
     def opened(self, name: str, limit_s: float) -> None:
         self._limits[name] = limit_s
@@ -69,11 +68,11 @@ class Timekeeper:
         self._deadlines.drop(name)
 
     def not_yet(self, name: str) -> None:
-        """What was out of time could not be ended now."""
+        """Sets a new deadline for a transaction that could not be ended now."""
         self._deadlines.set(name, self._clock.monotonic() + TIDY_S)
 
     def over(self, name: str) -> None:
-        """It need not be stored at once."""
+        """Schedules the storing of an ended transaction."""
         self._untidy[name] = self._clock.monotonic() + TIDY_S
         self._arm()
 
@@ -116,7 +115,7 @@ class Timekeeper:
         try:
             self._judge.out_of_time(name)
         except Exception:  # unexpected: the deadlines of other transactions still count
-            log.exception("transactional id %s is out of time", name)
+            log.exception("transactional id %s: the timeout failed", name)
             self.not_yet(name)
 
     def _tidy(self, now: float) -> None:

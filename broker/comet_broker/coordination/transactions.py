@@ -2,12 +2,12 @@
 
     transactions/<transactional id>     below the slot's prefix: a TransactionRecord
 
-    OpenTransactions, AddPartition, EndTransaction, time-out, eviction
+    OpenTransactions, AddPartition, EndTransaction, timeout, eviction
        └─► core.transactions.step ─► the journal (a commit's offsets in the same write) ─► the answer
                                         └─► decided: markers to the leaders, then the answer, and the next epoch
 
-What is decided counts at once for whoever asks next, and is told to nobody before it is written. Writes have one order,
-so an AddPartition that is not written yet when its transaction is decided is part of the decision.
+A decision counts at once for later requests, and is answered only when it is written. Writes have one order, so an
+AddPartition that is not written yet when its transaction is decided is part of the decision.
 
 Owned by the slot, on the loop's thread.
 """
@@ -69,8 +69,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "transactions/"
-FAILED_MS: Final = 1_000  # after which it is worth asking again for an id that has failed
-ENDING_S_MAX: Final = 30.0  # how long an answer waits for markers; then the caller asks again
+FAILED_MS: Final = 1_000  # after which a request for a failed id is worth a retry
+ENDING_S_MAX: Final = 30.0  # how long an answer waits for markers; then the client asks again
 
 
 class Transactions:
@@ -87,7 +87,7 @@ class Transactions:
         slot.groups.on_evicted.append(self._evicted)
 
     def load(self, items: Mapping[str, KeyValue]) -> None:
-        """Takes over what stands below the slot's prefix, by the rest of the key. Everybody's time begins anew."""
+        """Loads the ids from the keys below the slot's prefix; `items` is keyed by the rest. All timeouts restart."""
         now = self._broker.clock.monotonic()
         for key, item in items.items():
             if not key.startswith(PREFIX):
@@ -96,14 +96,14 @@ class Transactions:
             try:
                 record = TransactionRecord.decode(item.value)
             except (msgspec.DecodeError, ValueError) as error:
-                log.error("what the metadata store has under %s cannot be read: %s", item.key, error)
+                log.error("cannot read the value of %s in the metadata store: %s", item.key, error)
                 self._unreadable.add(name)
                 continue
             self._take_over(Transactional(name, record, now))
         self._time.start()
 
     def _take_over(self, one: Transactional) -> None:
-        """As the store has it."""
+        """Adds an id as loaded from the store."""
         with self._guard(one, "loading"):
             self._ids.add(one)
             self._take(one, TransactionLoaded())
@@ -111,7 +111,7 @@ class Transactions:
                 self._time.opened(one.name, one.record.timeout_ms / 1000)
 
     def close(self, error: CometError) -> None:
-        """The slot is another broker's; what is under way is ended by that one."""
+        """Closes the slot's transactions; the next coordinator ends those under way."""
         self._closed = error
         self._time.close()
         for task in self._tasks:
@@ -120,7 +120,7 @@ class Transactions:
             if one.finished is not None and not one.finished.done():
                 one.finished.set_result(None)
             if one.failed:
-                self._broker.failures.clear(Kind.TRANSACTION, one.name)  # whoever has the slot next loads it
+                self._broker.failures.clear(Kind.TRANSACTION, one.name)  # the slot's next coordinator loads it
 
     # ---- transactional ids that fail
 
@@ -130,7 +130,8 @@ class Transactions:
         )
 
     def _broke(self, one: Transactional, step: str, error: Exception) -> CometError:
-        """An unexpected error: the id answers nothing, and nothing more is done for it, until it is loaded again."""
+        """Stops an id after an unexpected error: it answers nothing, and nothing is done for it, until it is loaded
+        again."""
         reason = self._broker.failures.note(Kind.TRANSACTION, one.name, error, step)
         one.failed = one.failed or reason
         self._time.decided(one.name)
@@ -143,16 +144,16 @@ class Transactions:
     def _standing_still(self, one: Transactional) -> CometError:
         me = self._broker.config.broker_id
         return Unavailable(
-            f"transactional id {one.name!r} has failed on broker {me}, its coordinator, and stands still: {one.failed}."
-            f" It is taken up again by: comet cluster resume --broker {me}",
+            f"transactional id {one.name!r} has failed on broker {me}, its coordinator, and is stopped: {one.failed}."
+            f" To resume it: comet cluster resume --broker {me}",
             retry_after_ms=FAILED_MS,
         )
 
     async def resume(self) -> int:
-        """Loads ids that have failed from the store; returns how many. Raises StoreUnavailable."""
+        """Loads failed ids from the store again; returns how many. Raises StoreUnavailable."""
         count = 0
         for one in [one for one in self._ids if one.failed]:
-            await self._slot.journal.written()  # what it had queued is in the store
+            await self._slot.journal.written()  # the writes that it had queued are in the store
             item = await self._broker.store.get(self._key(one.name))
             if self._closed is not None or self._ids.get(one.name) is not one:
                 continue
@@ -164,7 +165,7 @@ class Transactions:
         return count
 
     def view_moved(self, keys: Sequence[str]) -> None:
-        """The cluster has changed in these keys."""
+        """Follows a change of the cluster in these keys."""
         if any(key.startswith((PARTITIONS, BROKERS, DELETED)) for key in keys):
             self._markers.view_moved()
 
@@ -180,10 +181,10 @@ class Transactions:
             "marker_attempts_failed": self._markers.attempts_failed,
         }
 
-    # ---- what is asked
+    # ---- requests
 
     async def open(self, opening: pb.OpenTransactions, stream: MemberStream | None = None) -> pb.OpenedTransactions:
-        """Fences whoever had the id before, ends what it has left open, and gives an epoch that nobody had."""
+        """Fences the id's previous producer, ends its open transaction, and returns a new epoch."""
         timeout_ms = opening.timeout_ms or limits.TRANSACTION_TIMEOUT_MS
         if timeout_ms > limits.TRANSACTION_TIMEOUT_MS_MAX:
             raise InvalidArgument(f"a transaction is open for at most {limits.TRANSACTION_TIMEOUT_MS_MAX} ms")
@@ -195,7 +196,7 @@ class Transactions:
         elif self._ids.get(name) is None:
             name = f"{MADE_UP}{fresh:016x}"
         if name in self._unreadable:
-            raise StoreDamaged(f"what the metadata store holds of transactional id {name!r} cannot be read")
+            raise StoreDamaged(f"transactional id {name!r} cannot be read from the metadata store")
         one = self._ids.get(name)
         if one is None:
             one = self._make(name, event)
@@ -210,7 +211,7 @@ class Transactions:
         )
 
     async def add_partition(self, request: coordination.AddPartitionRequest) -> coordination.AddPartitionResponse:
-        """For the leader of a partition: the partition is part of the transaction from now on."""
+        """Adds a partition to the transaction. Called by the partition's leader."""
         if len(request.topic_id) != 16:
             raise InvalidArgument("a topic's id has 16 bytes")
         one = self._ids.of_producer(request.producer_id)
@@ -223,9 +224,9 @@ class Transactions:
         return coordination.AddPartitionResponse()
 
     async def outcome(self, request: coordination.OutcomeRequest) -> coordination.OutcomeResponse:
-        """For the leader of a partition: how a transaction ended whose marker is not in its log. It has lost the end of
-        its log with its machine, or the marker is on its way."""
-        await self._slot.journal.written()  # nobody else has had the slot until now
+        """How a transaction ended whose marker is not in a partition's log: it was lost with the end of the log, or is
+        on its way. Called by the partition's leader."""
+        await self._slot.journal.written()  # no other coordinator has had the slot until now
         if self._closed is not None:
             raise self._closed
         one = self._ids.of_producer(request.producer_id)
@@ -248,7 +249,7 @@ class Transactions:
                 await self._slot.groups.learn_ends(offsets)
             except CometError as caught:
                 error = caught
-            one = self._find(ending)  # anything may have happened meanwhile
+            one = self._find(ending)  # again, after an await
         if one.made_up and stream is not None:
             one.stream = stream
         error = self._end(one, event, offsets, error)
@@ -275,7 +276,7 @@ class Transactions:
     def _end(
         self, one: Transactional, event: End, offsets: pb.Commit | None, error: CometError | None
     ) -> CometError | None:
-        """Decides, in one turn. A commit whose offsets are refused is an abort: its outputs must not be seen."""
+        """Decides, in one turn. A commit whose offsets are refused is an abort: its records must not be seen."""
         if offsets is None or not self._decides(one, event):
             return self._take(one, event).error
         try:
@@ -313,7 +314,7 @@ class Transactions:
         return one
 
     def _take(self, one: Transactional, event: Event, admitted: Admitted | None = None) -> Step:
-        """Decides and queues what is to be stored. Raises, and changes nothing, when that cannot be queued."""
+        """Decides and queues the record to store. Raises, and changes nothing, when it cannot be queued."""
         self._check(one)
         try:
             return self._take_now(one, event, admitted)
@@ -349,7 +350,7 @@ class Transactions:
         return found
 
     def _take_quietly(self, one: Transactional, event: Event) -> None:
-        """For what nobody has asked for: if it cannot be stored now, it is tried again when its time is up."""
+        """Takes a step without a request: if it cannot be stored now, it is retried when its time is up."""
         try:
             self._take(one, event)
         except CometError as error:
@@ -382,7 +383,7 @@ class Transactions:
         return f"{self._slot.prefix}{PREFIX}{name}"
 
     async def _stored(self, one: Transactional) -> None:
-        """Waits until all that was decided so far is written."""
+        """Waits until all decisions so far are written."""
         if one.written is not None and (error := await asyncio.shield(one.written)) is not None:
             raise error
         if self._closed is not None:
@@ -403,7 +404,7 @@ class Transactions:
             await self._finish(one)
 
     async def _finish(self, one: Transactional) -> None:
-        """Writes the markers of what is decided, once the decision is stored."""
+        """Writes the markers of a decided transaction, once the decision is stored."""
         record = one.record
         if one.written is not None and await asyncio.shield(one.written) is not None:
             return  # the slot is lost
@@ -419,7 +420,7 @@ class Transactions:
             finished.set_result(None)
 
     async def _when_finished(self, one: Transactional, epoch: int) -> None:
-        """Waits until nothing of `epoch` or before it is ending."""
+        """Waits until no transaction of `epoch` or before it is ending."""
         try:
             async with asyncio.timeout(ENDING_S_MAX):
                 while one.finished is not None and one.record.epoch <= epoch and self._closed is None:
@@ -431,12 +432,12 @@ class Transactions:
             ) from None
         self._check(one)
 
-    # ---- time, as the timekeeper says
+    # ---- called by the timekeeper
 
     def out_of_time(self, name: str) -> None:
         one = self._known(name)
-        log.info("transaction %d of %s has run out of time", one.record.epoch, name)
-        with self._guard(one, "running out of time"):
+        log.info("transaction %d of %s timed out", one.record.epoch, name)
+        with self._guard(one, "a timeout"):
             self._take_quietly(one, TimedOut(one.record.epoch))
         if one.record.state is TransactionState.OPEN and not one.failed:
             self._time.not_yet(name)
@@ -446,9 +447,9 @@ class Transactions:
         try:
             self._store(one, one.record)
         except CometError as error:
-            log.info("transactional id %s is tidied up later: %s", name, error)
+            log.info("transactional id %s is stored as over later: %s", name, error)
             return False
-        except Exception as error:  # noqa: BLE001 - reported; the others are to be tidied up
+        except Exception as error:  # noqa: BLE001 - reported; the others are still to be stored
             self._broke(one, "tidying up", error)
         return True
 
@@ -458,7 +459,7 @@ class Transactions:
                 self._forget(one)
 
     def _forget(self, one: Transactional) -> None:
-        """Whoever comes with it later is refused, as if it had been fenced."""
+        """Forgets an id; its producer is refused from now on, as if it had been fenced."""
         refused: list[CometError] = []
         self._slot.journal.write(
             [Delete(self._key(one.name))], lambda error: refused.append(error) if error is not None else None
@@ -471,7 +472,7 @@ class Transactions:
 
 
 def _offsets(ending: pb.EndTransaction, one: Transactional) -> pb.Commit | None:
-    """The offsets that go with a commit."""
+    """The offsets of a commit, checked."""
     group = one.record.group
     if ending.group != group:
         raise InvalidArgument(f"the transactions of {one.name!r} were opened for group {group!r}, not {ending.group!r}")
@@ -483,6 +484,4 @@ def _offsets(ending: pb.EndTransaction, one: Transactional) -> pb.Commit | None:
 
 
 def _nobody(producer_id: int) -> TransactionNotOpen:
-    return TransactionNotOpen(
-        f"producer {producer_id} has no transactions here, or was idle for so long that it has none"
-    )
+    return TransactionNotOpen(f"producer {producer_id} has no transactions here, or was idle for too long")

@@ -1,11 +1,11 @@
-"""Lock and Acknowledge: records of share groups for those who have no stream, one call at a time.
+"""Acquire and Acknowledge: records of share groups for clients without a stream, one call at a time.
 
-    Lock          ─► the group is founded ─► its states here ─► a AcquireCall in line at each ─► answer
-    Acknowledge   ─► per acknowledgement: its state here ─► the ticket of that number ─► kept ─► answer
+    Acquire       ─► the group is created ─► its states here ─► an AcquireCall queued at each ─► answer
+    Acknowledge   ─► per acknowledgement: its state here ─► the ticket of that number ─► stored ─► answer
 
-Any broker takes these calls; what another broker leads is passed on to it, once. States are opened some at a time, and
-looked at as they come, so that a call takes no longer for a topic of many partitions: what was not open in time goes on
-being opened, and is there for the next call.
+Any broker takes these calls; requests for another broker's partitions are forwarded to it, once. States are opened some
+at a time and used as soon as they are open, so that a call takes no longer for a topic of many partitions: the rest is
+opened for the next call.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 FORWARD_S_MAX: Final = 30.0
 ACQUIRE_FORWARD_S_MAX: Final = 5.0  # beyond what it waits for
 TOGETHER_MAX: Final = 128  # partitions that one call opens at once
-TOGETHER_S: Final = 0.5  # after which those that are open are looked at without the others
-FOUNDED_S: Final = 30.0  # after which the coordinator is told again
+TOGETHER_S: Final = 0.5  # after which the open ones are used without the others
+FOUNDED_S: Final = 30.0  # after which the coordinator is asked again
 
-Places = dict[str | None, list[int]]  # by the broker that leads them, None: this one
+Places = dict[str | None, list[int]]  # by leader; None: this broker
 
 
 class AcquireCalls:
@@ -94,10 +94,11 @@ class AcquireCalls:
 
     async def _hear_of(self, topic: str) -> None:
         if topic not in self._broker.view.state.topics:
-            await self._broker.look_for_topic(topic)  # it may have been made on another broker just now
+            await self._broker.look_for_topic(topic)  # it may just have been created through another broker
 
     def _where(self, spec: TopicSpec, request: pb.AcquireRequest) -> tuple[str | None, list[int]]:
-        """One broker, None for this one, and the partitions that are meant: those named, or those that it leads."""
+        """One broker, None for this one, and the partitions of the request there: the named ones, or those that it
+        leads."""
         for index in request.partitions:
             if index >= spec.partitions:
                 raise PartitionNotFound(
@@ -137,8 +138,8 @@ class AcquireCalls:
         agreed: Agreed,
         start: Position,
     ) -> None:
-        """Has the call stand in line at each of the partitions, some at a time. What takes longer than the call is
-        done all the same, and the next one finds it so."""
+        """Queues the call at each of the partitions, some at a time. Openings that take longer than the call finish for
+        the next one."""
         topic_id, left = bytes.fromhex(spec.id), deque(indexes)
         opening: dict[asyncio.Task[SharePartition | CometError], int] = {}
         while left or opening:
@@ -152,7 +153,7 @@ class AcquireCalls:
                 await asyncio.wait(chosen, timeout=TOGETHER_S)
             else:
                 await asyncio.wait(opening, return_when=asyncio.FIRST_COMPLETED)
-            await self._found(request.group, topic_id)  # it may have been deleted: then it has just begun anew
+            await self._found(request.group, topic_id)  # the group may have been deleted and begun again
             for task in [task for task in opening if task.done()]:
                 call.stand(opening.pop(task), task.result(), agreed)
             call.rouse()
@@ -167,7 +168,7 @@ class AcquireCalls:
             return error
 
     async def _found(self, group: str, topic_id: bytes) -> None:
-        """Has the group's coordinator know of it, and of the topic."""
+        """Has the group's coordinator create the group, with the topic."""
         table, now = self._broker.shares, self._broker.clock.monotonic()
         if table.founded.get((group, topic_id), now) > now:
             return
@@ -226,7 +227,7 @@ class AcquireCalls:
         return answer.acknowledged
 
     async def _acknowledge_here(self, request: pb.AcknowledgeRequest, said: pb.Acknowledgement) -> pb.AcknowledgeResult:
-        """Returns once it is kept."""
+        """Returns once it is stored."""
         try:
             lost = await self._acknowledge(request, said)
         except CometError as error:
@@ -237,7 +238,7 @@ class AcquireCalls:
         everything = list(zip(said.firsts, said.ends, strict=True))
         spec = self._broker.topics.spec(request.topic)
         if bytes.fromhex(spec.id) != said.topic_id or said.partition >= spec.partitions:
-            return everything  # it was of a topic that is gone
+            return everything  # of a topic that is gone
         _led(self._broker, request.topic, said.partition)
         state = self._broker.shares.state(request.group, said.topic_id, said.partition)
         ticket = None if state is None else state.tickets.find(said.lock_id)
@@ -247,7 +248,7 @@ class AcquireCalls:
 
         def done(error: CometError | None) -> None:
             if future.done():
-                return  # nobody waits for it
+                return  # there is no waiter
             if error is None:
                 future.set_result(None)
             else:
@@ -260,13 +261,13 @@ class AcquireCalls:
         try:
             await future
         except NotLeader as error:
-            why = f"the leader of {request.topic}/{said.partition} changed; it may or may not be kept: {error.message}"
+            why = f"the leader of {request.topic}/{said.partition} changed; the outcome is unknown: {error.message}"
             raise LeadershipLost(why, details=error.details) from error
         return lost
 
 
 def _led(broker: Broker, topic: str, index: int) -> Partition:
-    """A partition that this broker leads. Raises NotLeader and what else is in the way."""
+    """A partition that this broker leads; raises NotLeader or why it is not available."""
     try:
         partition = broker.topics.partition(topic, index)
     except PartitionNotFound as error:

@@ -1,11 +1,11 @@
-"""Share groups on the leader's side: one stream's part in them.
+"""Share groups on the leader's side: the subscriptions of one stream.
 
-    Share   ─► a Subscription with a ShareSubscriber at each partition    ─► Sharing
+    Share   ─► a ShareSubscription with a MemberAcquirer at each partition ─► Sharing
     poll    ─► the subscribers that were called, in turn              ─► Shared
-    Acknowledge  ─► the state of the partition ─► kept               ─► Acknowledged
+    Acknowledge  ─► the state of the partition ─► stored             ─► Acknowledged
 
-A partition that cannot be shared out here, or no longer, ends with a StreamError that names it and the subscription;
-the others go on.
+A partition that cannot be shared here, or no longer, ends with a StreamError that names it and the subscription; the
+others go on.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from comet_broker.coordination.group_frames import Line
     from comet_broker.streams.subscriptions import Feed
 
-REFILL: Final = 4  # a member gets more once it could take a fourth of what it can have
+REFILL: Final = 4  # a member gets more records once it could take a fourth of its limit
 
 
 class ShareSubscription:
-    """What one member takes on one stream: so many records at once, from all its partitions together."""
+    """The acquiring of one member on one stream: a limit of records for all its partitions together."""
 
     def __init__(self, number: int, group: str, member: str) -> None:
         self.number = number
@@ -53,12 +53,12 @@ class ShareSubscription:
         self.parked: list[MemberAcquirer] = []  # out of credit
 
     def credit(self) -> int:
-        """Batches are sent whole, so that a record at a time would cost too much."""
+        """The number of records it can take; 0 below a fourth of the limit, since batches are sent whole."""
         free = self.in_flight_max - self.holder.open
         return free if free * REFILL >= self.in_flight_max else 0
 
     def freed(self) -> None:
-        """Locks have ended."""
+        """Called when locks have ended."""
         if self.parked and self.credit():
             parked, self.parked = self.parked, []
             for subscriber in parked:
@@ -67,7 +67,7 @@ class ShareSubscription:
 
 
 class MemberAcquirer:
-    """One member at one partition. Implements sharing.state.ShareSubscriber."""
+    """One member at one partition. Implements sharing.state.Acquirer."""
 
     bytes_max = 0
 
@@ -107,16 +107,16 @@ class Sharing:
         self._feed = feed
         self._subscriptions: dict[int, ShareSubscription] = {}
         self._called: deque[MemberAcquirer] = deque()
-        self._acknowledging = 0  # acknowledges that wait to be kept
+        self._acknowledging = 0  # acknowledges that wait to be stored
 
     # ---- joining
 
     def share(self, request: int, share: pb.ShareSubscribe) -> None:
-        """Opens a subscription, or adds partitions to one, or changes how much it may hold."""
+        """Opens a subscription, adds partitions to one, or changes its limit."""
         agreed, start = agreed_of(share.options), start_of(share.options)
         check_topic_name(share.group)
         if not 1 <= share.in_flight_max <= limits.SHARE_IN_FLIGHT_MAX:
-            raise InvalidArgument(f"in_flight_max is 1 to {limits.SHARE_IN_FLIGHT_MAX}, not {share.in_flight_max}")
+            raise InvalidArgument(f"in_flight_max must be 1 to {limits.SHARE_IN_FLIGHT_MAX}, not {share.in_flight_max}")
         partitions = [self._partition(handle) for handle in dict.fromkeys(share.partitions)]
         for partition in partitions:
             check_dead_letter(agreed, partition.topic)
@@ -126,17 +126,19 @@ class Sharing:
     def _partition(self, handle: int) -> Partition:
         partition = self._broker.topics.by_handle.get(handle)
         if partition is None:
-            raise PartitionNotFound(f"partition handle {handle} is not, or no longer, valid here: attach again")
+            raise PartitionNotFound(f"partition handle {handle} is not valid here, or no longer: attach again")
         return partition
 
     def _check_subscription(self, share: pb.ShareSubscribe) -> None:
         known = self._subscriptions.get(share.subscription)
         if known is not None and (known.group, known.member) != (share.group, share.member):
-            raise InvalidArgument(f"subscription {share.subscription} is that of group {known.group!r}")
+            raise InvalidArgument(f"subscription {share.subscription} is in use for group {known.group!r}")
         if share.subscription in self._feed.push.subscriptions:
-            raise InvalidArgument(f"subscription {share.subscription} of this stream reads partitions of its own")
+            raise InvalidArgument(f"subscription {share.subscription} of this stream is in use as a plain subscription")
         if known is None and len(self._subscriptions) >= limits.SHARE_SUBSCRIPTIONS_MAX:
-            raise LimitExceeded(f"a stream shares {limits.SHARE_SUBSCRIPTIONS_MAX} times at most; open another one")
+            raise LimitExceeded(
+                f"a stream has at most {limits.SHARE_SUBSCRIPTIONS_MAX} share subscriptions; open another stream"
+            )
         subscribers = sum(len(one.subscribers) for one in self._subscriptions.values())
         if subscribers + len(share.partitions) > limits.SESSION_CURSORS_MAX:
             raise LimitExceeded(f"a stream shares at most {limits.SESSION_CURSORS_MAX} partitions; open another stream")
@@ -150,7 +152,7 @@ class Sharing:
         for state in found:
             if isinstance(state, InvalidArgument):
                 raise state
-        self._check_subscription(share)  # what came meanwhile
+        self._check_subscription(share)  # again, after an await
         subscription = self._subscriptions.get(share.subscription)
         if subscription is None:
             subscription = self._subscriptions[share.subscription] = ShareSubscription(
@@ -179,7 +181,7 @@ class Sharing:
     def _sit(
         self, subscription: ShareSubscription, partition: Partition, state: SharePartition, agreed: Agreed
     ) -> CometError | None:
-        """Takes a subscriber; the error if that cannot be."""
+        """Adds a subscriber; returns the error if that fails."""
         known = subscription.subscribers.get(partition.handle)
         if known is not None and known.state is state:
             return None
@@ -195,20 +197,20 @@ class Sharing:
             return error
         return None
 
-    # ---- giving
+    # ---- acquiring
 
     def called(self, subscriber: MemberAcquirer) -> None:
         self._called.append(subscriber)
         self._line.rouse()
 
     def next_frame(self) -> bytes | None:
-        """A delivery to this stream, if there is one now."""
+        """The next delivery to this stream, if there is one."""
         while self._called:
             subscriber = self._called.popleft()
             subscriber.called = False
             try:
                 served = subscriber.state.serve(subscriber)
-            except Exception as error:  # noqa: BLE001 - it ends this group at this partition, and not the stream
+            except Exception as error:  # noqa: BLE001 - it stops this group in this partition, not the stream
                 subscriber.state.broke(error)
                 continue
             if served is not None:
@@ -222,16 +224,16 @@ class Sharing:
     # ---- acknowledging
 
     def acknowledge(self, request: int, acknowledge: pb.Acknowledge) -> None:
-        """Answers at once where nothing has to be kept."""
+        """Answers at once if nothing has to be stored."""
         check_acknowledgement(acknowledge)
         firsts, ends = acknowledge.firsts, acknowledge.ends
         if self._acknowledging >= limits.SHARE_ACKNOWLEDGES_MAX:
             raise LimitExceeded(
-                f"{self._acknowledging} acknowledges of this stream wait to be kept; wait for one", retry_after_ms=50
+                f"{self._acknowledging} acknowledges of this stream wait to be stored; wait for one", retry_after_ms=50
             )
         subscription = self._subscriptions.get(acknowledge.subscription)
         subscriber = None if subscription is None else subscription.subscribers.get(acknowledge.partition)
-        if subscriber is None or subscription is None:  # it has ended meanwhile, and what was acquired is free
+        if subscriber is None or subscription is None:  # ended meanwhile: its records are released
             self._acknowledged(request, zip(firsts, ends, strict=True))
             return
         self._acknowledge(request, acknowledge, subscriber)
@@ -263,7 +265,7 @@ class Sharing:
     # ---- leaving
 
     def remove(self, number: int, handles: Sequence[int] = ()) -> None:
-        """Ends a subscription, or the partitions named, as the client asked."""
+        """Ends a subscription, or the named partitions, at the client's request."""
         subscription = self._subscriptions.get(number)
         if subscription is None:
             return
@@ -277,7 +279,7 @@ class Sharing:
             subscription.freed()
 
     def ended(self, subscriber: MemberAcquirer, error: CometError) -> None:
-        """The partition is not shared out here any more."""
+        """Ends a partition that is no longer shared here."""
         handle = subscriber.state.partition.handle
         if subscriber.subscription.subscribers.get(handle) is subscriber:
             del subscriber.subscription.subscribers[handle]
@@ -297,6 +299,6 @@ class Sharing:
         self._line.answer(records_pb2.ServerFrame(error=ended))
 
     def close(self) -> None:
-        """The stream is over: what was acquired by it is free again."""
+        """Releases all records of the stream when it is over."""
         for number in list(self._subscriptions):
             self.remove(number)
