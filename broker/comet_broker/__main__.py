@@ -25,9 +25,9 @@ def main() -> int:
         sys.stdout.flush()
 
     try:
-        told = parse(parser, None, os.environ)
-        logging.basicConfig(level=told.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        serve(told.config, ready)
+        settings = parse(parser, None, os.environ)
+        logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        serve(settings.config, ready)
     except CometError as error:
         sys.stderr.write(f"comet_broker: {error.message} [{error.code}]\n")
         return 1

@@ -40,7 +40,14 @@ from comet_broker.coordination.transaction_partitions import TransactionPartitio
 from comet_broker.core.cluster import BrokerRecord, Place, partition_key, topic_key
 from comet_broker.core.controller import LOSSY
 from comet_broker.core.tail import TailBudget
-from comet_broker.data_folder import Identity, came_short, close_clean, loss_is_known, open_identity, put_back
+from comet_broker.data_folder import (
+    Identity,
+    close_clean,
+    loss_is_known,
+    mark_records_missing,
+    mark_restored,
+    open_identity,
+)
 from comet_broker.failures import Failures, Guard, Kind
 from comet_broker.metadata.store import MetadataStore, StoreUnavailable
 from comet_broker.metrics import statistics
@@ -48,7 +55,7 @@ from comet_broker.metrics.histogram import Durations
 from comet_broker.metrics.sampler import Recorder
 from comet_broker.partitions.conflicts import Conflicts
 from comet_broker.partitions.context import PartitionContext
-from comet_broker.partitions.leader_eligibility import Fitness
+from comet_broker.partitions.leader_eligibility import LeaderEligibility
 from comet_broker.partitions.log_ends import LogEnds
 from comet_broker.partitions.maintenance import Upkeep
 from comet_broker.partitions.offset_lookup import check_settled, resolve
@@ -64,7 +71,7 @@ from comet_broker.tasks import Tasks
 log = logging.getLogger(__name__)
 
 DRAIN_S_MAX: Final = 5.0  # the longest wait of a stopping broker for other leaders
-LOOK_S_MAX: Final = 5.0  # the longest wait of a call for a topic that is in the store and not in the view yet
+TOPIC_WAIT_S_MAX: Final = 5.0  # the longest wait of a call for a topic that is in the store and not in the view yet
 REPLICA_SESSIONS_MAX: Final = 1_000
 
 
@@ -99,7 +106,7 @@ class Broker:
         self.network = network
         self.peers = Peers(network)
         self.view = ClusterView(store, self.tasks, judge=self.guard)
-        self.fitness = Fitness(
+        self.eligibility = LeaderEligibility(
             config.broker_id, store=self.store, view=self.view, tasks=self.tasks, failures=self.failures
         )
         self.identity: Identity
@@ -119,12 +126,12 @@ class Broker:
             broker_epoch=self._broker_epoch,
             registered=self._registered,
             folders=self._folders,
-            fit=self.fitness.fit,
+            may_lead=self.eligibility.may_lead,
             whereabouts=self.whereabouts,
-            unfit=self.fitness.unfit,
-            broke=self.fitness.broke,
+            disqualify=self.eligibility.disqualify,
+            halt=self.eligibility.halt,
             unopened=self._unopened,
-            mended=self.fitness.mended,
+            requalify=self.eligibility.requalify,
             add_partition=transaction_partitions.add_partition,
             outcome=transaction_partitions.outcome,
         )
@@ -197,7 +204,7 @@ class Broker:
         )
         self._opened = True
         self.recorder.start()
-        if await self.view.look():
+        if await self.view.check():
             await self._load()
 
     async def _load(self) -> None:
@@ -205,11 +212,11 @@ class Broker:
         await self.view.load()
         self.guard.moved([partition_key(place) for place in self.view.state.partitions], self.view.state)
         if self.guard.older:
-            self.identity = put_back(self.files, self.identity)
+            self.identity = mark_restored(self.files, self.identity)
             self._loss_known = False
         await self.topics.load()
         if self.topics.short and self.identity.clean:
-            self.identity = came_short(self.files, self.identity)
+            self.identity = mark_records_missing(self.files, self.identity)
             self._loss_known = False
         self.view.listen(lambda keys: self.guard.moved(keys, self.view.state))
         self.view.listen(self.topics.view_moved)
@@ -233,7 +240,7 @@ class Broker:
         self.tasks.keep(upkeep.run_replicas, "look after replicas")
         self.tasks.keep(lambda: self.guard.keep(self.controller.acting), "keep the floor")
         for partition in list(self.topics.by_handle.values()):
-            self.fitness.mended(partition)
+            self.eligibility.requalify(partition)
 
     def _record(self) -> BrokerRecord:
         return BrokerRecord(
@@ -356,8 +363,8 @@ class Broker:
 
     def guarded(self, partition: Partition, step: str) -> Guard:
         """Guards a step of one partition in a loop over many: an unexpected error stops that partition."""
-        broke = self.fitness.broke
-        return self.failures.guard(Kind.PARTITION, str(partition), step, lambda error: broke(partition, error))
+        halt = self.eligibility.halt
+        return self.failures.guard(Kind.PARTITION, str(partition), step, lambda error: halt(partition, error))
 
     def _distrusted(self) -> None:
         """Stops leading, following and coordinating: the metadata store cannot be trusted."""
@@ -398,20 +405,20 @@ class Broker:
             self._suspected.discard(broker)
 
     def _unopened(self, place: Place, reason: str) -> None:
-        self.fitness.unopened(place, reason, lambda: not self.topics.is_open(place))
+        self.eligibility.unopened(place, reason, lambda: not self.topics.is_open(place))
 
     def _marked(self, keys: Sequence[str]) -> None:
         partitions = list(self.topics.by_handle.values())
-        self.fitness.marked(keys, partitions)
+        self.eligibility.marked(keys, partitions)
         for partition in partitions:
             if partition.log.lost:
                 with self.guarded(partition, "following"):
                     self.replicator.mend(partition)
 
-    async def look_for_topic(self, name: str) -> None:
+    async def wait_for_topic(self, name: str) -> None:
         """Waits a moment for a topic that the metadata store has and the view has not."""
         try:
-            async with asyncio.timeout(LOOK_S_MAX):
+            async with asyncio.timeout(TOPIC_WAIT_S_MAX):
                 item = await self.store.get(topic_key(name))
                 if item is not None:
                     await self.topics.applied.wait(item.mod_revision)

@@ -88,7 +88,7 @@ def open_identity(files: Files, *, broker_id: int, cluster_id: str, boot_id: str
     return Identity(folder, clean, fresh, record)
 
 
-def came_short(files: Files, identity: Identity) -> Identity:
+def mark_records_missing(files: Files, identity: Identity) -> Identity:
     """Records that a log is shorter than was written, though no machine went down: its disk failed. Blocks."""
     log.warning("records are missing on this broker's disk, and no crash explains it")
     record = msgspec.structs.replace(identity.record, lossy=True)
@@ -96,7 +96,7 @@ def came_short(files: Files, identity: Identity) -> Identity:
     return Identity(identity.folder, clean=False, fresh=identity.fresh, record=record)
 
 
-def put_back(files: Files, identity: Identity) -> Identity:
+def mark_restored(files: Files, identity: Identity) -> Identity:
     """Records that the folder is a copy from before this broker's last registration: later writes are missing.
     Blocks."""
     log.error(

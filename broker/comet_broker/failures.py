@@ -7,7 +7,7 @@
 
 An unexpected error is any exception that the code around the step does not handle: an assertion, a KeyError. Loops over
 many entities run each step within `guard`, so that one entity's error never ends the loop. The owner of the entity
-stops it (fitness, coordination.groups, coordination.transactions); this table only reports it.
+stops it (partitions.leader_eligibility, coordination.groups, coordination.transactions); this table only reports it.
 
 Owned by the broker; on its loop.
 """
@@ -77,7 +77,7 @@ class Failures:
 
     def note(self, kind: Kind, name: str, error: BaseException, step: str = "", *, passing: bool = False) -> str:
         """Logs, counts and shows an error; returns the reason. `passing`: the entity goes on, or is retried."""
-        self._tasks.report(f"{step or 'running'} of {kind.value} {name}", error, told=True)
+        self._tasks.report(f"{step or 'running'} of {kind.value} {name}", error, shown=True)
         return self._add(kind, name, error, step, passing=passing)
 
     def _task_failed(self, name: str, error: BaseException) -> None:
@@ -91,8 +91,8 @@ class Failures:
         found = self._found.get(key)
         if found is not None:
             # A stopped entity stays stopped, and keeps its first reason.
-            kept = found if found.until is None else replace(found, step=step, reason=reason, until=until)
-            self._found[key] = replace(kept, count=found.count + 1)
+            shown_failure = found if found.until is None else replace(found, step=step, reason=reason, until=until)
+            self._found[key] = replace(shown_failure, count=found.count + 1)
         else:
             self._forget_passed()
             if len(self._found) < limits.FAILURES_MAX:
@@ -142,11 +142,11 @@ class Failures:
 
     def statistics(self) -> dict[str, Any]:
         found = self.all()
-        standing = Counter(one.kind for one in found if one.until is None)
+        stopped = Counter(one.kind for one in found if one.until is None)
         return {
             "failed": [one.document() for one in found[: limits.FAILURES_SHOWN_MAX]],
             "failed_count": len(found),
-            "failed_by_kind": {kind.value: standing[kind] for kind in Kind},
+            "failed_by_kind": {kind.value: stopped[kind] for kind in Kind},
             "failures_by_kind": {kind.value: self.total[kind] for kind in Kind},
         }
 

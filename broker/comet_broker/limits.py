@@ -113,8 +113,8 @@ SHARE_DELAY_MS_MAX: Final = 24 * 3_600_000
 SHARE_REASON_CHARS_MAX: Final = 200
 # Without a stream: of one group at one partition, and what is remembered of acknowledgements there.
 SHARE_TICKETS_MAX: Final = 10_000  # locks
-SHARE_TOLD_MAX: Final = 20_000  # records
-SHARE_TOLD_S: Final = 60.0  # after the last record of a lock is acknowledged
+SHARE_ANSWERS_MAX: Final = 20_000  # records
+SHARE_ANSWERS_S: Final = 60.0  # after the last record of a lock is acknowledged
 # How often a leader asks the store whether a group without members still exists. A deletion waits that long.
 SHARE_STANDS_S: Final = 0.25
 ACQUIRE_RECORDS_MAX: Final = 10_000  # in one call

@@ -94,8 +94,8 @@ class Server:
             if config.metrics_port:
                 await self.monitor.listen(config.host, config.metrics_port)
             await self.broker.join()
-            self.broker.guard.distrusted.append(self._say_health)
-            self.broker.guard.trusted.append(self._say_health)
+            self.broker.guard.distrusted.append(self._report_health)
+            self.broker.guard.trusted.append(self._report_health)
             await self._set_health()
         except BaseException:
             await self._close()
@@ -103,7 +103,7 @@ class Server:
         self.serving = True
         return self
 
-    def _say_health(self) -> None:
+    def _report_health(self) -> None:
         self.broker.tasks.spawn(self._set_health(), "set the health status")
 
     async def _set_health(self) -> None:

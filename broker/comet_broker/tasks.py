@@ -88,13 +88,13 @@ class Tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.report(task.get_name(), error)
 
-    def report(self, what: str, error: BaseException, *, told: bool = False) -> None:
-        """Logs and counts an unexpected error, of a task or of one step of a loop, which goes on. `told`: the caller
+    def report(self, what: str, error: BaseException, *, shown: bool = False) -> None:
+        """Logs and counts an unexpected error, of a task or of one step of a loop, which goes on. `shown`: the caller
         shows it."""
         self.failures += 1
         self.failed = [*self.failed[1 - FAILED_MAX :], f"{what}: {error!r}"]
         log.error("%s failed", what, exc_info=error)
-        if not told:
+        if not shown:
             for callback in self.on_failed:
                 callback(what, error)
 

@@ -139,7 +139,7 @@ async def test_a_coordinator_that_has_not_heard_cannot_write(cluster: LocalClust
     for other in cluster.brokers.values():
         if other is not broker:
             other.view.state.brokers.pop(owner)
-            other.coordinator._look(other.view.state.coordinators)
+            other.coordinator._claim_chosen(other.view.state.coordinators)
     await until(lambda: any(one.coordinator._slots for one in cluster.brokers.values() if one is not broker), "claimed")
     with pytest.raises(NotCoordinator):
         await slot.journal.written(Put(slot.prefix + "x", b"zombie"))

@@ -134,7 +134,7 @@ async def test_a_reset_says_what_retention_has_taken(cluster: LocalCluster) -> N
     await ask(cluster, "DeleteRecords", admin.DeleteRecordsRequest(name="t", partition=0, before_offset=6))
     change = (await reset(cluster, position=to(earliest=True)))[0]
     assert (change.before, change.after, change.skipped) == (2, 6, 0)
-    assert "the log begins at 6: 4 events from 2 on are gone" in change.note
+    assert "the log starts at 6: 4 records from 2 on are deleted" in change.note
     lag = (await ask(cluster, "GroupLag", admin.GroupLagRequest(name="g"))).now[0]
     assert (lag.committed, lag.lag) == (6, 4)
 

@@ -22,7 +22,7 @@ from comet_broker.core.event_log import Event
 from comet_broker.core.history import MINUTE_S, STEP_S_MAX
 from comet_broker.core.metrics_store import FLOWS, GAUGES, TOPIC_FLOWS
 
-ASK_S_MAX: Final = 2.0  # timeout of a request to another broker
+REQUEST_S_MAX: Final = 2.0  # timeout of a request to another broker
 TRACKS_AT_ONCE: Final = 40
 
 
@@ -95,7 +95,9 @@ class Watching:
                 continue
             if group is not None:
                 answer.tracks.extend(group_tracks(groups, group, step_s, request.since_us))
-        for tracks in await asyncio.gather(*(self._ask(where, names, request) for where, names in elsewhere.items())):
+        for tracks in await asyncio.gather(
+            *(self._fetch_tracks(where, names, request) for where, names in elsewhere.items())
+        ):
             answer.tracks.extend(tracks)
 
     def _coordinator(self, number: int) -> str:
@@ -106,12 +108,14 @@ class Watching:
             return ""
         return "" if broker == self._broker.config.broker_id else f"{host}:{port}"
 
-    async def _ask(self, address: str, names: Sequence[str], request: pb.HistoryRequest) -> Sequence[pb.HistoryTrack]:
+    async def _fetch_tracks(
+        self, address: str, names: Sequence[str], request: pb.HistoryRequest
+    ) -> Sequence[pb.HistoryTrack]:
         """The tracks of these groups from another broker; empty if it does not answer: they are unknown then."""
         passed_on = pb.HistoryRequest(groups=names, step_s=request.step_s, since_us=request.since_us, forwarded=True)
         try:
             answer = await self._broker.peers.call(
-                address, "comet.v1.Admin/History", passed_on, pb.HistoryResponse, ASK_S_MAX
+                address, "comet.v1.Admin/History", passed_on, pb.HistoryResponse, REQUEST_S_MAX
             )
         except CometError:
             return ()

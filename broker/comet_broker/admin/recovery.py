@@ -27,7 +27,7 @@ from comet_broker.core.cluster import CLUSTER, ClusterState, LineageEntry
 from comet_broker.core.lineage import MARK_BITS, Floor
 from comet_broker.core.recovery import Inventory, Plan, batches, planned, slot_epoch
 from comet_broker.core.slots import SLOTS
-from comet_broker.data_folder import came_short
+from comet_broker.data_folder import mark_records_missing
 from comet_broker.metadata.store import KeyValue, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Recovering:
         broker = self._broker
         copies, topics = await broker.topics.inventory()
         if broker.topics.short and broker.identity.clean:
-            broker.identity = came_short(broker.files, broker.identity)  # or the next start would not know
+            broker.identity = mark_records_missing(broker.files, broker.identity)  # or the next start would not know
         return Inventory(
             broker=broker.config.broker_id,
             folder=broker.identity.folder,
@@ -90,7 +90,7 @@ class Recovering:
             raise InvalidArgument("this broker trusts the metadata store: nothing to recover", details={"trusted": "1"})
         if len(request.brokers) > ADDRESSES_MAX:
             raise InvalidArgument(f"at most {ADDRESSES_MAX} addresses, not {len(request.brokers)}")
-        inventories, silent = await self._ask(request.brokers)
+        inventories, silent = await self._inventories(request.brokers)
         try:
             state = await self._listed()
             plan = planned(inventories, state)
@@ -111,7 +111,7 @@ class Recovering:
             log.warning("warning of broker %d is not applied: %s", request.broker, error)
         return coordination.WarnResponse()
 
-    async def _ask(self, addresses: Sequence[str]) -> tuple[list[Inventory], list[str]]:
+    async def _inventories(self, addresses: Sequence[str]) -> tuple[list[Inventory], list[str]]:
         """The inventories of all brokers that answer, including this one, and the addresses of the others. A broker
         that still trusts the store is warned first, and stops: its folder must not change any more."""
 

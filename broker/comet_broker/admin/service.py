@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 
 SWAP_ATTEMPTS_MAX = 16
 PLACED_S_MAX = 10.0  # the longest wait for the controller to place new partitions
-ASK_S_MAX = 2.0  # timeout of a request to another broker
+REQUEST_S_MAX = 2.0  # timeout of a request to another broker
 
 
 class Control:
@@ -116,7 +116,7 @@ class Control:
     async def fetch_metadata(self, request: records_pb.FetchMetadataRequest) -> records_pb.FetchMetadataResponse:
         for name in request.topics:
             if name not in self._state.topics:
-                await self._broker.look_for_topic(name)
+                await self._broker.wait_for_topic(name)
         names = sorted(self._state.topics) if not request.topics else list(request.topics)
         topics = []
         for name in names:
@@ -145,7 +145,7 @@ class Control:
 
     async def describe_topic(self, request: admin.DescribeTopicRequest) -> admin.DescribeTopicResponse:
         if request.name not in self._state.topics:
-            await self._broker.look_for_topic(request.name)
+            await self._broker.wait_for_topic(request.name)
         described = admin.DescribeTopicResponse(topic=self._topic_pb(request.name))
         if request.local:
             topic = self._topics.by_name.get(request.name)
@@ -175,7 +175,7 @@ class Control:
             return ()
         try:
             answer = await self._broker.peers.call(
-                address, "comet.v1.Admin/DescribeTopic", request, admin.DescribeTopicResponse, ASK_S_MAX
+                address, "comet.v1.Admin/DescribeTopic", request, admin.DescribeTopicResponse, REQUEST_S_MAX
             )
         except CometError:
             return ()
@@ -387,7 +387,7 @@ class Control:
     async def resume(self, _: admin.ResumeRequest) -> admin.ResumeResponse:
         """Resumes everything that has failed on this broker, for an operator."""
         resumed = await resume(self._broker)
-        standing = [one for one in self._broker.failures.all() if one.until is None]
+        stopped = [one for one in self._broker.failures.all() if one.until is None]
         return admin.ResumeResponse(
             resumed=resumed,
             failed=[
@@ -399,7 +399,7 @@ class Control:
                     since_us=one.since_us,
                     count=one.count,
                 )
-                for one in standing[: limits.FAILURES_SHOWN_MAX]
+                for one in stopped[: limits.FAILURES_SHOWN_MAX]
             ],
         )
 

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.1
 BROKEN_S: Final = 1.0
-LOOK_AGAIN_S: Final = 5.0  # interval of checks of everything, with or without changes
+CHECK_S: Final = 5.0  # interval of checks of everything, with or without changes
 REASONS_BYTES_MAX: Final = 2_000  # of one line in the log
 
 
@@ -65,7 +65,7 @@ class Controller:
         self._places: set[Place] | None = None  # changed since the last decision; None: possibly all
         self._leaderless: dict[Place, float] = {}  # since when
         self._quiet_since = clock.monotonic()
-        self._looked_at = -math.inf  # the time of the last check of everything
+        self._checked_at = -math.inf  # the time of the last check of everything
         self._patience = (False, False)
         self._waited: set[Place] = set()  # partitions without a leader for longer than `session_ms`
         self._wake = asyncio.Event()
@@ -94,14 +94,14 @@ class Controller:
         for key in keys:
             place = place_of(key)
             if place is not None:
-                self._look_for_leader(place)
+                self._check_leader(place)
             if place is None or self._places is None:
                 self._places = None
             else:
                 self._places.add(place)
         self._wake.set()
 
-    def _look_for_leader(self, place: Place) -> None:
+    def _check_leader(self, place: Place) -> None:
         found = self._view.state.partitions.get(place)
         if found is not None and found.value.leader == NOBODY:
             self._leaderless.setdefault(place, self._clock.monotonic())
@@ -151,15 +151,15 @@ class Controller:
     async def _turn(self) -> float:
         """Takes the role if it is free, and acts if this broker has it. Returns the time until the next turn."""
         if not await self._hold():
-            return LOOK_AGAIN_S
+            return CHECK_S
         if self._view.state.revision < self._written:
-            return LOOK_AGAIN_S  # the view will wake this task
+            return CHECK_S  # the view will wake this task
         now = self._clock.monotonic()
         quiet_s = now - self._quiet_since
         patience = (quiet_s >= self._rebalance_s, quiet_s >= self._return_s)
         waited = {place for place, since in self._leaderless.items() if now - since >= self._return_s}
-        if patience != self._patience or waited - self._waited or now - self._looked_at >= LOOK_AGAIN_S:
-            self._patience, self._looked_at, self._places = patience, now, None
+        if patience != self._patience or waited - self._waited or now - self._checked_at >= CHECK_S:
+            self._patience, self._checked_at, self._places = patience, now, None
         self._waited = waited
         places, self._places = self._places, set()
         rebalance, last_resort = patience
@@ -183,7 +183,7 @@ class Controller:
                 self._failures.note(Kind.TASK, "controller", error, f"the change: {change.reason}"[:200], passing=True)
         due_s = [at - quiet_s for at in (self._return_s, self._rebalance_s) if at > quiet_s]
         due_s += [since + self._return_s - now for place, since in self._leaderless.items() if place not in waited]
-        return max(0.0, min([LOOK_AGAIN_S, *due_s]))
+        return max(0.0, min([CHECK_S, *due_s]))
 
     def _note_undecided(self, places: set[Place] | None, undecided: dict[Place, Exception]) -> None:
         """Notes partitions whose decision raises an error: they stay as they are, and are shown until it raises

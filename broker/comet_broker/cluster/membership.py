@@ -227,7 +227,7 @@ class Membership:
         self.suspended = False
         self._extend(sent_at, self._ttl_ms)
         log.info("broker %d is registered, epoch %d", self.broker_id, broker_epoch)
-        self._tell(self.on_registered)
+        self._notify(self.on_registered)
 
     def _extend(self, sent_at: float, ttl_ms: int) -> None:
         self.deadline = sent_at + ttl_ms / 1000 * (1 - MARGIN)
@@ -301,9 +301,9 @@ class Membership:
         log.warning("broker %d is no longer registered", self.broker_id)
         self.broker_epoch = 0
         self.deadline = -math.inf
-        self._tell(self.on_lost)
+        self._notify(self.on_lost)
 
-    def _tell(self, callbacks: Sequence[Callable[[], None]]) -> None:
+    def _notify(self, callbacks: Sequence[Callable[[], None]]) -> None:
         for callback in list(callbacks):
             try:
                 callback()

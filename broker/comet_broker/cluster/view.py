@@ -85,7 +85,7 @@ class ClusterView:
         self._take_listing(await self._admitted())
         return self.state
 
-    async def look(self) -> bool:
+    async def check(self) -> bool:
         """Judges the store without using its data; waits for it to answer."""
         return await self._list() is not None
 
@@ -133,7 +133,7 @@ class ClusterView:
             self._watching = None
             await close_watch(watch)
 
-    async def _ask(self) -> RangeResult | None:
+    async def _fetch_listing(self) -> RangeResult | None:
         """A listing; None if it is of another history. Raises StoreUnavailable."""
         known, interrupts = Floor() if self._judge is None else self._judge.floor, self._interrupts
         listing = await self._store.range(CLUSTER)
@@ -151,11 +151,11 @@ class ClusterView:
             await asyncio.sleep(REFUSED_S)
 
     async def _list(self) -> RangeResult | None:
-        """As `_ask`, with retries while the store does not answer."""
+        """As `_fetch_listing`, with retries while the store does not answer."""
         delay_s = RETRY_S
         while True:
             try:
-                return await self._ask()
+                return await self._fetch_listing()
             except StoreUnavailable as error:
                 log.warning("the metadata store cannot be listed, trying again: %s", error)
                 await asyncio.sleep(delay_s)
@@ -169,7 +169,7 @@ class ClusterView:
                 continue  # `follow` keeps asking
             before = self.state.revision
             try:
-                listing = await self._ask()
+                listing = await self._fetch_listing()
             except StoreUnavailable:
                 continue
             except Closed:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
 FIND_S_MAX: Final = 5.0  # the longest wait of a call for a coordinator
-ASK_S_MAX: Final = 10.0
+REQUEST_S_MAX: Final = 10.0
 LIST_S_MAX: Final = 2.0
 PAUSE_S: Final = 0.02
 POINTS: Final = 300
@@ -215,7 +215,7 @@ class GroupAdmin:
         passed_on.CopyFrom(request)
         passed_on.forwarded = True
         return await self._broker.peers.call(
-            f"{host}:{port}", f"comet.v1.Admin/{method}", passed_on, response, ASK_S_MAX
+            f"{host}:{port}", f"comet.v1.Admin/{method}", passed_on, response, REQUEST_S_MAX
         )
 
 

@@ -138,7 +138,7 @@ class Admitted:
         self,
         offsets: CommittedOffsets,
         entries: OffsetsByTopic,
-        asked: Iterable[tuple[str, Place]] = (),
+        admitted: Iterable[tuple[str, Place]] = (),
         refused: Sequence[pb.RefusedOffset] = (),
         group: str = "",
     ) -> None:
@@ -146,12 +146,12 @@ class Admitted:
         self.entries = entries  # those that move an offset
         self.refused = list(refused)
         self._offsets = offsets
-        self._asked = list(asked)  # topic and partition of all that were not refused
+        self._admitted = list(admitted)  # topic and partition of all that were not refused
 
     def committed(self) -> pb.Committed:
         """The answer: at least the requested offsets, without those that were refused."""
         topics: dict[str, pb.TopicOffsets] = {}
-        for name, place in self._asked:
+        for name, place in self._admitted:
             topic_id, partition = place
             entry = self._offsets.get(place)
             if entry is None:

@@ -111,7 +111,7 @@ class Coordinator:
     def start(self) -> None:
         """Starts to claim slots. The broker is a member of the cluster by then."""
         self._broker.view.listen(self._moved)
-        self._look(self._broker.view.state.coordinators)
+        self._claim_chosen(self._broker.view.state.coordinators)
 
     def close(self, error: CometError) -> None:
         self._closed = True
@@ -220,14 +220,14 @@ class Coordinator:
                 slot.groups.view_moved(keys)
                 slot.transactions.view_moved(keys)
         if any(key.startswith(BROKERS) for key in keys):
-            self._look(self._broker.view.state.coordinators)
+            self._claim_chosen(self._broker.view.state.coordinators)
         else:
             numbers = (key.removeprefix(COORDINATORS) for key in keys if key.startswith(COORDINATORS))
             named = {int(number) for number in numbers if number.isdecimal()}
             known = self._broker.view.state.coordinators
-            self._look({number: known[number] for number in named if number in known})
+            self._claim_chosen({number: known[number] for number in named if number in known})
 
-    def _look(self, found: dict[int, Versioned[CoordinatorRecord]]) -> None:
+    def _claim_chosen(self, found: dict[int, Versioned[CoordinatorRecord]]) -> None:
         me, broker_epoch = self._broker.config.broker_id, self._broker.membership.broker_epoch
         for number, record in found.items():
             mine = record.value.broker == me and record.value.broker_epoch == broker_epoch
@@ -259,15 +259,15 @@ class Coordinator:
             except Closed:
                 return
             except Exception as error:  # noqa: BLE001 - retried after a pause
-                self._broke(number, error, "claiming")
+                self._halt(number, error, "claiming")
                 return
 
     # ---- slots that fail
 
     def _guard(self, number: int, step: str) -> Guard:
-        return self._broker.failures.guard(Kind.SLOT, str(number), step, lambda error: self._broke(number, error, step))
+        return self._broker.failures.guard(Kind.SLOT, str(number), step, lambda error: self._halt(number, error, step))
 
-    def _broke(self, number: int, error: Exception, step: str, slot: Slot | None = None) -> None:
+    def _halt(self, number: int, error: Exception, step: str, slot: Slot | None = None) -> None:
         """Gives the slot up after an unexpected error that concerns all of it, and claims a new epoch after a pause,
         which grows each time. The store has everything that is committed."""
         broker = self._broker
@@ -339,7 +339,7 @@ class Coordinator:
             revision=revision,
             tasks=broker.tasks,
             lost=lambda error: self._lost(number, slot, error),
-            broke=lambda error: self._broke(number, error, "writing", slot),
+            halt=lambda error: self._halt(number, error, "writing", slot),
         )
         slot = self._slots[number] = Slot(broker, number, mine.epoch, journal)
         items: Sequence[KeyValue] = ()

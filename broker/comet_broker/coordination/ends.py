@@ -19,15 +19,15 @@ from comet_broker.storage.extent import Extent
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
-ASKED_MAX: Final = 1_000  # in one call
+QUERIES_MAX: Final = 1_000  # in one call
 TURN: Final = 100  # answers before other tasks get a turn
 _BUFFER_BYTES: Final = 256 << 10
 
 
 async def answer_ends(broker: Broker, request: pb.PartitionEndsRequest) -> pb.PartitionEndsResponse:
     """The answers, each with an error of its own if there is one."""
-    if len(request.asked) > ASKED_MAX:
-        raise InvalidArgument(f"at most {ASKED_MAX} partitions in one request")
+    if len(request.asked) > QUERIES_MAX:
+        raise InvalidArgument(f"at most {QUERIES_MAX} partitions in one request")
     ends: list[pb.PartitionEnd] = []
     slow: list[Coroutine[Any, Any, None]] = []
     for number, one in enumerate(request.asked):
@@ -45,9 +45,9 @@ async def answer_ends(broker: Broker, request: pb.PartitionEndsRequest) -> pb.Pa
     return pb.PartitionEndsResponse(ends=ends)
 
 
-def _answer_one(broker: Broker, asked: pb.AskedEnd) -> tuple[pb.PartitionEnd, Coroutine[Any, Any, None] | None]:
+def _answer_one(broker: Broker, query: pb.AskedEnd) -> tuple[pb.PartitionEnd, Coroutine[Any, Any, None] | None]:
     """The part of an answer that is known at once, and how to complete it where a log has to be read."""
-    place = (asked.topic_id.hex(), asked.partition)
+    place = (query.topic_id.hex(), query.partition)
     try:
         state = broker.topics.state_of(*place)
         if state is None:
@@ -62,37 +62,37 @@ def _answer_one(broker: Broker, asked: pb.AskedEnd) -> tuple[pb.PartitionEnd, Co
         high_watermark=partition.high_watermark,
         stable_end=min(partition.high_watermark, partition.stable_end),
     )
-    status = broker.shares.find(asked.group, asked.topic_id, asked.partition) if asked.group else None
+    status = broker.shares.find(query.group, query.topic_id, query.partition) if query.group else None
     if status is not None:
         end.floor, end.acknowledged, end.in_flight = status.floor, status.acknowledged, status.in_flight
         end.redelivered, end.dead_lettered = status.redelivered, status.dead_lettered
         end.dead_waiting, end.dead_problem = status.dead, status.problem if status.dead else ""
-    needs_offset = asked.HasField("offset")
+    needs_offset = query.HasField("offset")
     if needs_offset:
-        at_once = _append_time_at_hand(partition, asked.offset)
+        at_once = _append_time_at_hand(partition, query.offset)
         if at_once is not None:
             end.append_time_us, needs_offset = at_once, False
-    if needs_offset or asked.HasField("timestamp_us"):
-        return end, _look_up(broker, partition, asked, end, needs_offset=needs_offset)
+    if needs_offset or query.HasField("timestamp_us"):
+        return end, _look_up(broker, partition, query, end, needs_offset=needs_offset)
     return end, None
 
 
 async def _look_up(
-    broker: Broker, partition: Partition, asked: pb.AskedEnd, end: pb.PartitionEnd, *, needs_offset: bool
+    broker: Broker, partition: Partition, query: pb.AskedEnd, end: pb.PartitionEnd, *, needs_offset: bool
 ) -> None:
     try:
         if needs_offset:
-            end.append_time_us = await append_time(broker, partition, asked.offset)
-        if asked.HasField("timestamp_us"):
-            end.offset_at = await broker.resolve(partition, AtTime(asked.timestamp_us))
+            end.append_time_us = await append_time(broker, partition, query.offset)
+        if query.HasField("timestamp_us"):
+            end.offset_at = await broker.resolve(partition, AtTime(query.timestamp_us))
     except CometError as error:
         end.CopyFrom(pb.PartitionEnd(code=error_to_pb(error).code))
     except Exception as error:  # noqa: BLE001 - as above
-        end.CopyFrom(_broken(broker, asked, error))
+        end.CopyFrom(_broken(broker, query, error))
 
 
-def _broken(broker: Broker, asked: pb.AskedEnd, error: Exception) -> pb.PartitionEnd:
-    broker.tasks.report(f"the end of {asked.topic_id.hex()}/{asked.partition}", error)
+def _broken(broker: Broker, query: pb.AskedEnd, error: Exception) -> pb.PartitionEnd:
+    broker.tasks.report(f"the end of {query.topic_id.hex()}/{query.partition}", error)
     return pb.PartitionEnd(code=error_to_pb(Internal(repr(error))).code)
 
 

@@ -39,7 +39,7 @@ def places(commit: pb.Commit, logs: Logs) -> Iterator[tuple[str, Place, int]]:
 def admit(group: LiveGroup, commit: pb.Commit, logs: Logs, *, up_to_date: bool) -> Admitted:
     """Checks a commit. `up_to_date`: this broker knows every topic that an earlier coordinator can have known."""
     entries: OffsetsByTopic = {}
-    asked: list[tuple[str, Place]] = []
+    admitted: list[tuple[str, Place]] = []
     refused: list[pb.RefusedOffset] = []
     for topic in commit.topics:
         topic_id = topic.topic_id.hex()
@@ -53,13 +53,13 @@ def admit(group: LiveGroup, commit: pb.Commit, logs: Logs, *, up_to_date: bool) 
             if error is not None:
                 refused.append(pb.RefusedOffset(topic=topic.topic, partition=entry.partition, error=error_to_pb(error)))
                 continue
-            asked.append((topic.topic, place))
+            admitted.append((topic.topic, place))
             latest = group.offsets.latest(place)
             if latest is None or entry.offset > latest.offset:
                 epoch = entry.leader_epoch if entry.HasField("leader_epoch") else NONE
                 entries.setdefault(topic_id, {})[entry.partition] = CommittedOffset(entry.offset, epoch)
                 group.offsets.names.setdefault(topic_id, topic.topic)
-    return Admitted(group.offsets, entries, asked, refused, group.name)
+    return Admitted(group.offsets, entries, admitted, refused, group.name)
 
 
 def _refusal(

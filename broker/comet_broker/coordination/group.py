@@ -56,7 +56,7 @@ class LiveGroup:
         clock: Callable[[], float],
         name_of: Callable[[str], str],
         evicted: Evict,
-        broke: Callable[[str, Exception], object],
+        halt: Callable[[str, Exception], object],
     ) -> None:
         self.name = name
         self.machine = machine
@@ -71,7 +71,7 @@ class LiveGroup:
         self._name_of = name_of
         self._generation = 0  # that was noted last
         self._evicted = evicted
-        self._broke = broke
+        self._halt = halt
         self._writing = False
         self._closed: CometError | None = None
         self._waiting: list[Written] = []  # waiting for the next record
@@ -122,7 +122,7 @@ class LiveGroup:
         self._closed = error
         self._stop_timer()
         for member, stream in self.streams.items():
-            stream.tell(self._evicted_frame(member, error))
+            stream.send(self._evicted_frame(member, error))
         self.streams.clear()
         waiting = [*self._waiting, *self._committers]
         self._waiting, self._committers = [], []
@@ -159,9 +159,9 @@ class LiveGroup:
                 return
             member = self.machine.members.get(entry.member)
             if member is not None:
-                stream.tell(records_pb.ServerFrame(request=request, joined=self._joined(member)))
+                stream.send(records_pb.ServerFrame(request=request, joined=self._joined(member)))
             else:
-                stream.tell(self._evicted_frame(entry.member, self._why_not(entry.member)))
+                stream.send(self._evicted_frame(entry.member, self._why_not(entry.member)))
                 stream.fail(request, self._why_not(entry.member))
 
         self._waiting.append(answer)
@@ -205,7 +205,7 @@ class LiveGroup:
             if error is not None:
                 stream.fail(request, error)
             else:
-                stream.tell(frame)
+                stream.send(frame)
 
         self._waiting.append(answer)
         self.kick()
@@ -218,7 +218,7 @@ class LiveGroup:
         """Evicts a member that the machine no longer has."""
         stream = self.streams.pop(member, None)
         if stream is not None and member not in self._entering:
-            stream.tell(self._evicted_frame(member, error))
+            stream.send(self._evicted_frame(member, error))
         self._evicted(self.name, member)
 
     def _evicted_frame(self, member: str, error: CometError) -> records_pb.ServerFrame:
@@ -269,8 +269,8 @@ class LiveGroup:
         self._timer = None
         try:
             self.kick()
-        except Exception as error:  # noqa: BLE001 - reported by broke
-            self._broke("planning", error)
+        except Exception as error:  # noqa: BLE001 - reported by halt
+            self._halt("planning", error)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -286,8 +286,8 @@ class LiveGroup:
             try:
                 self._finish(answers)
                 self.kick_if_needed()
-            except Exception as caught:  # noqa: BLE001 - reported by broke; the slot's other writes are answered
-                self._broke("notifying its members", caught)
+            except Exception as caught:  # noqa: BLE001 - reported by halt; the slot's other writes are answered
+                self._halt("notifying its members", caught)
             return
         for answer in answers:
             answer(error)
@@ -313,7 +313,7 @@ class LiveGroup:
         for member, view in self.machine.news(self._entering).items():
             stream = self.streams.get(member)
             if stream is not None:
-                stream.tell(records_pb.ServerFrame(assignment=self._assignment(member, view, names)))
+                stream.send(records_pb.ServerFrame(assignment=self._assignment(member, view, names)))
 
     def _assignment(self, member: str, view: View, names: dict[str, str]) -> pb.Assignment:
         """The assignment without deleted topics, which have no name. The next plan is without them."""
@@ -367,7 +367,7 @@ class LiveGroup:
                 if not self._sending and self._closed is None:
                     self._send_offsets()
             except Exception as caught:  # noqa: BLE001 - as above
-                self._broke("applying written offsets", caught)
+                self._halt("applying written offsets", caught)
 
         self._journal.write(self._operations(flight), done)
 

@@ -57,7 +57,7 @@ class MemberStream:
         except Exception as error:
             if kind not in GROUP_FRAMES:
                 raise
-            raise self._slot(frame.group).groups.broke(frame.group, kind, error) from error
+            raise self._slot(frame.group).groups.halt(frame.group, kind, error) from error
 
     def _take(self, request: int, kind: str, frame: Any) -> bool:
         match kind:
@@ -98,7 +98,7 @@ class MemberStream:
 
     # ---- a stream
 
-    def tell(self, frame: pb.ServerFrame) -> None:
+    def send(self, frame: pb.ServerFrame) -> None:
         """Sends a frame to the member, as an answer or unsolicited."""
         self.line.answer(frame)
 
@@ -117,18 +117,18 @@ class MemberStream:
         except CometError:
             raise
         except Exception as error:
-            raise groups.broke(fetch.group, "fetch_committed", error) from error
-        self.tell(pb.ServerFrame(request=request, committed=committed))
+            raise groups.halt(fetch.group, "fetch_committed", error) from error
+        self.send(pb.ServerFrame(request=request, committed=committed))
 
     async def _open_transactions(self, request: int, opening: groups_pb.OpenTransactions) -> None:
         name = opening.group or opening.transactional_id
         opened = await self._slot(name).transactions.open(opening, self)
-        self.tell(pb.ServerFrame(request=request, opened_transactions=opened))
+        self.send(pb.ServerFrame(request=request, opened_transactions=opened))
 
     async def _end_transaction(self, request: int, ending: groups_pb.EndTransaction) -> None:
         name = ending.group or ending.transactional_id
         ended = await self._slot(name).transactions.end(ending, self)
-        self.tell(pb.ServerFrame(request=request, ended_transaction=ended))
+        self.send(pb.ServerFrame(request=request, ended_transaction=ended))
 
 
 def check_name(name: str) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
     """All partitions with an owner or a committed offset; with the last measurement if a leader does not answer."""
-    behind = await groups.lag.look(group)
+    behind = await groups.lag.measure(group)
     now_us = broker.clock.wall_us()
     found = []
     for place, one in sorted(behind.items()):
@@ -45,22 +45,22 @@ async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> li
 
 async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
     """All partitions of its members' topics, those it is acquired from, and those with a stored state."""
-    kept = (await kept_floors(broker)).get(group.name, {})
-    places = sorted(kept.keys() | shared_places(groups, group))
-    asked = [
+    stored = (await stored_floors(broker)).get(group.name, {})
+    places = sorted(stored.keys() | shared_places(groups, group))
+    queries = [
         coordination.AskedEnd(topic_id=bytes.fromhex(topic_id), partition=index, group=group.name)
         for topic_id, index in places
     ]
-    ends = await groups.logs.ask(asked)
+    ends = await groups.logs.fetch(queries)
     for place, end in zip(places, ends, strict=True):
-        if not end.code and not end.HasField("floor") and place in kept:
-            end.floor = kept[place]
+        if not end.code and not end.HasField("floor") and place in stored:
+            end.floor = stored[place]
     oldest = [
         coordination.AskedEnd(topic_id=one.topic_id, partition=one.partition, offset=end.floor)
-        for one, end in zip(asked, ends, strict=True)
+        for one, end in zip(queries, ends, strict=True)
         if end.HasField("floor")
     ]
-    times = iter(await groups.logs.ask(oldest))
+    times = iter(await groups.logs.fetch(oldest))
     now_us = broker.clock.wall_us()
     found = []
     for (topic_id, index), end in zip(places, ends, strict=True):
@@ -92,7 +92,7 @@ def shared_places(groups: Groups, group: LiveGroup) -> set[Place]:
     return {(shape.topic_id, index) for shape in shapes for index in range(shape.partitions)}
 
 
-async def kept_floors(broker: Broker) -> dict[str, dict[Place, int]]:
+async def stored_floors(broker: Broker) -> dict[str, dict[Place, int]]:
     """The stored floors of all share groups, including those without members."""
     try:
         found = await broker.store.range(SHARES)

@@ -22,14 +22,14 @@ async def groups_here(broker: Broker) -> list[dict[str, Any]]:
     for slot in broker.coordinator.ready_slots():
         for group in slot.groups:
             if group.exists or group.machine.members:
-                found.append(_standing(slot.groups, group))
+                found.append(_summary(slot.groups, group))
                 if len(found) % GROUPS_AT_ONCE == 0:
                     await asyncio.sleep(0)
     return found
 
 
-def _standing(groups: Groups, group: LiveGroup) -> dict[str, Any]:
-    found = groups.lag.standing(group)
+def _summary(groups: Groups, group: LiveGroup) -> dict[str, Any]:
+    found = groups.lag.snapshot(group)
     seen = found if found is not None and found.lags else None
     return {
         "group": group.name,

@@ -127,9 +127,9 @@ class Groups:
 
     def guard(self, name: str, step: str) -> Guard:
         """Guards a step of one group: an unexpected error stops that group, and no other."""
-        return self._broker.failures.guard(Kind.GROUP, name, step, lambda error: self.broke(name, step, error))
+        return self._broker.failures.guard(Kind.GROUP, name, step, lambda error: self.halt(name, step, error))
 
-    def broke(self, name: str, step: str, error: Exception) -> CometError:
+    def halt(self, name: str, step: str, error: Exception) -> CometError:
         """Stops a group after an unexpected error: its state in memory is not reliable. It is closed, and answers
         nothing until it is loaded again. Returns the error for its clients."""
         reason = self._broker.failures.note(Kind.GROUP, name, error, step)
@@ -142,9 +142,9 @@ class Groups:
         if group is not None:
             # As if the coordinator had moved: members join again, and get the reason why they cannot.
             group.close(NotCoordinator(f"group {name!r} has failed: {reason}", retry_after_ms=FAILED_MS))
-        return self._standing_still(name, reason)
+        return self._stopped(name, reason)
 
-    def _standing_still(self, name: str, reason: str) -> CometError:
+    def _stopped(self, name: str, reason: str) -> CometError:
         me = self._broker.config.broker_id
         return Unavailable(
             f"group {name!r} has failed on broker {me}, its coordinator, and is stopped: {reason}. To resume"
@@ -179,7 +179,7 @@ class Groups:
         if name in self._unreadable:
             raise StoreDamaged(f"group {name!r} cannot be read from the metadata store")
         if name in self._failed:
-            raise self._standing_still(name, self._failed[name])
+            raise self._stopped(name, self._failed[name])
         return self._groups.get(name)
 
     def make(self, name: str) -> LiveGroup:
@@ -204,7 +204,7 @@ class Groups:
             clock=self._broker.clock.monotonic,
             name_of=self.topic_name,
             evicted=self._evicted,
-            broke=lambda step, error: self.broke(name, step, error),
+            halt=lambda step, error: self.halt(name, step, error),
         )
         return group
 
@@ -253,7 +253,7 @@ class Groups:
             member = group.join(stream, request, claim, self._new_id)
         except CometError as error:
             if claim.member:
-                self._tell_evicted(stream, join.group, claim.member, error)
+                self._send_evicted(stream, join.group, claim.member, error)
             raise
         self._streams.setdefault(stream, set()).add((group.name, member))
 
@@ -270,9 +270,9 @@ class Groups:
     def _new_id(self) -> str:
         return f"{self._broker.random.getrandbits(96):024x}"
 
-    def _tell_evicted(self, stream: MemberStream, group: str, member: str, error: CometError) -> None:
+    def _send_evicted(self, stream: MemberStream, group: str, member: str, error: CometError) -> None:
         evicted = pb.Evicted(group=group, member=member, error=error_to_pb(error))
-        stream.tell(records_pb.ServerFrame(evicted=evicted))
+        stream.send(records_pb.ServerFrame(evicted=evicted))
 
     def _known(self, name: str) -> LiveGroup:
         group = self.find(name)
@@ -285,13 +285,13 @@ class Groups:
             self._known(heartbeat.group).machine.hear(heartbeat.member, self._broker.clock.monotonic())
         except CometError as error:
             stream.fail(0, error)
-            self._tell_evicted(stream, heartbeat.group, heartbeat.member, error)
+            self._send_evicted(stream, heartbeat.group, heartbeat.member, error)
 
     def leave(self, stream: MemberStream, request: int, leave: pb.Leave) -> None:
         """Removes a member; leaving twice is no error."""
         group = self.find(leave.group)
         if group is None or leave.member not in group.machine.members:
-            stream.tell(records_pb.ServerFrame(request=request, left=pb.Left()))
+            stream.send(records_pb.ServerFrame(request=request, left=pb.Left()))
             return
         self._streams.get(stream, set()).discard((group.name, leave.member))
         group.leave(stream, request, leave.member)
@@ -325,14 +325,14 @@ class Groups:
         except CometError:
             raise
         except Exception as error:
-            raise self.broke(commit.group, "commit", error) from error
+            raise self.halt(commit.group, "commit", error) from error
 
     def _commit(self, stream: MemberStream, request: int, commit: pb.Commit) -> None:
         admitted = self.admit(commit)
 
         def done(error: CometError | None) -> None:
             if error is None:
-                stream.tell(records_pb.ServerFrame(request=request, committed=admitted.committed()))
+                stream.send(records_pb.ServerFrame(request=request, committed=admitted.committed()))
             else:
                 stream.fail(request, error)
 
@@ -465,6 +465,6 @@ class Groups:
 
 def _plain(name: str) -> str:
     """A name for people, without characters that would need more bytes in the record than they have letters."""
-    cleaned = "".join(letter for letter in name[: limits.CLIENT_NAME_BYTES_MAX] if letter.isprintable())
+    cleaned = "".join(character for character in name[: limits.CLIENT_NAME_BYTES_MAX] if character.isprintable())
     short = cleaned.replace("\\", "/").replace('"', "'").encode()[: limits.CLIENT_NAME_BYTES_MAX]
     return short.decode(errors="ignore")

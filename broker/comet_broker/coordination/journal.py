@@ -64,7 +64,7 @@ class _Write(msgspec.Struct):
 
 
 class Journal:
-    """Calls `lost` once when another coordinator has taken over, or `broke` after an unexpected error; then every write
+    """Calls `lost` once when another coordinator has taken over, or `halt` after an unexpected error; then every write
     fails."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Journal:
         revision: int,
         tasks: Tasks,
         lost: Callable[[CometError], None],
-        broke: Callable[[Exception], None],
+        halt: Callable[[Exception], None],
     ) -> None:
         self._store = store
         self._key = key
@@ -84,7 +84,7 @@ class Journal:
         self._revision = revision
         self._tasks = tasks
         self._lost = lost
-        self._broke = broke
+        self._halt = halt
         self._waiting: deque[_Write] = deque()
         self._waiting_bytes = 0
         self._generation_floor = head.generation_floor  # including waiting writes
@@ -165,9 +165,9 @@ class Journal:
         except NotCoordinator as error:
             self._end(error, under_way)
             self._lost(error)
-        except Exception as error:  # noqa: BLE001 - reported by broke; the coordinator that loads the slot next knows
+        except Exception as error:  # noqa: BLE001 - reported by halt; the coordinator that loads the slot next knows
             self._end(NotCoordinator(f"writing {self._key} failed: {error!r}", retry_after_ms=100), under_way)
-            self._broke(error)
+            self._halt(error)
         except asyncio.CancelledError:
             self._end(self.closed or NotCoordinator("this broker is stopping", retry_after_ms=100), under_way)
             raise

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from comet.errors import CometError
 from comet.v1 import coordination_pb2 as coordination
 from comet_broker import limits
-from comet_broker.coordination.group_lag_report import kept_floors, shared_places
+from comet_broker.coordination.group_lag_report import shared_places, stored_floors
 from comet_broker.core.cluster import Place
 from comet_broker.core.group_members import CONSUMER
 from comet_broker.core.history import FINE_POINTS, Values, known, steps
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from comet_broker.coordination.group import LiveGroup
     from comet_broker.coordination.groups import Groups
 
-LOOK_PLACES: Final = 200
+MEASURED_AT_ONCE: Final = 200
 FLOORS_S: Final = 10.0  # between two reads of share groups' floors in the store
 TREND_STEP_S: Final = 30
 
@@ -73,20 +73,20 @@ class LagWatch:
         self._broker = broker
         self._behind: dict[str, dict[Place, Behind]] = {}  # by group
         self._series: dict[tuple[str, str], Series] = {}  # by group and topic id
-        self._standing: dict[str, GroupLagSnapshot] = {}  # by group
+        self._snapshots: dict[str, GroupLagSnapshot] = {}  # by group
         self._trends: dict[str, tuple[int, list[float | None]]] = {}  # with the step at its end
-        self._looked = 0  # the second of the last measurement
+        self._measured_at = 0  # the second of the last measurement
         self._floors: dict[str, dict[Place, int]] = {}  # of share groups, from the store
         self._floors_at = -FLOORS_S
-        self._looking: asyncio.Task[None] | None = None
+        self._measuring: asyncio.Task[None] | None = None
 
     def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._measuring is not None:
+            self._measuring.cancel()
 
     def forget(self, group: str) -> None:
         self._behind.pop(group, None)
-        self._standing.pop(group, None)
+        self._snapshots.pop(group, None)
         self._floors.pop(group, None)
         self._trends.pop(group, None)
         for key in [key for key in self._series if key[0] == group]:
@@ -97,15 +97,15 @@ class LagWatch:
     def tick(self) -> None:
         """Starts a measurement at the start of a second of the wall clock, so that the brokers' values add up."""
         second = self._broker.clock.wall_us() // 1_000_000
-        if second == self._looked or (self._looking is not None and not self._looking.done()):
+        if second == self._measured_at or (self._measuring is not None and not self._measuring.done()):
             return
-        self._looked = second
+        self._measured_at = second
         if any(map(_stands, self._groups)):
-            self._looking = self._broker.tasks.spawn(self._look_at_all(second), "measure the lag of groups")
+            self._measuring = self._broker.tasks.spawn(self._measure_all(second), "measure the lag of groups")
 
-    async def _look_at_all(self, second: int) -> None:
+    async def _measure_all(self, second: int) -> None:
         groups = list(filter(_stands, self._groups))
-        await self._look(groups)
+        await self._measure(groups)
         for group in groups:
             with self._guard(group):
                 self._record(group, second)
@@ -114,12 +114,12 @@ class LagWatch:
         """Guards a step: an unknown lag does not stop the group."""
         return self._broker.failures.guard(Kind.GROUP, group.name, "measuring its lag")
 
-    async def look(self, group: LiveGroup) -> dict[Place, Behind]:
+    async def measure(self, group: LiveGroup) -> dict[Place, Behind]:
         """Measures now, for all partitions that have a committed offset or an owner."""
-        await self._look([group])
+        await self._measure([group])
         return self._behind.get(group.name, {})
 
-    async def _look(self, groups: list[LiveGroup]) -> None:
+    async def _measure(self, groups: list[LiveGroup]) -> None:
         if any(group.machine.kind != CONSUMER and not group.machine.members for group in groups):
             await self._read_floors()  # partitions that no member names
         wanted: list[tuple[LiveGroup, Place]] = []
@@ -133,45 +133,44 @@ class LagWatch:
                 for gone in known.keys() - places:
                     del known[gone]
                 wanted += [(group, place) for place in sorted(places)]
-        for first in range(0, len(wanted), LOOK_PLACES):
-            await self._look_at(wanted[first : first + LOOK_PLACES])
+        for first in range(0, len(wanted), MEASURED_AT_ONCE):
+            await self._measure_partitions(wanted[first : first + MEASURED_AT_ONCE])
 
-    async def _look_at(self, wanted: list[tuple[LiveGroup, Place]]) -> None:
+    async def _measure_partitions(self, wanted: list[tuple[LiveGroup, Place]]) -> None:
         """Measures a few partitions, so that members do not wait."""
-        questions: list[coordination.AskedEnd] = []
+        queries: list[coordination.AskedEnd] = []
         offsets: list[int] = []
         for group, place in wanted:
             before = self._behind.get(group.name, {}).get(place)
-            asked = coordination.AskedEnd(topic_id=bytes.fromhex(place[0]), partition=place[1])
+            query = coordination.AskedEnd(topic_id=bytes.fromhex(place[0]), partition=place[1])
             if group.machine.kind == CONSUMER:
                 entry = group.offsets.get(place)
                 offset = 0 if entry is None else entry.offset
             else:
-                asked.group = group.name
+                query.group = group.name
                 offset = 0 if before is None else before.committed
             if before is None or before.oldest_at != offset or not before.oldest_us:
-                asked.offset = offset
-            questions.append(asked)
+                query.offset = offset
+            queries.append(query)
             offsets.append(offset)
-        ends = await self._groups.logs.ask(questions)
+        ends = await self._groups.logs.fetch(queries)
         now = self._broker.clock.monotonic()
         if any(
-            asked.group and not end.code and not end.HasField("floor")
-            for asked, end in zip(questions, ends, strict=True)
+            query.group and not end.code and not end.HasField("floor") for query, end in zip(queries, ends, strict=True)
         ):
             await self._read_floors()
-        for (group, place), offset, asked, end in zip(wanted, offsets, questions, ends, strict=True):
+        for (group, place), offset, query, end in zip(wanted, offsets, queries, ends, strict=True):
             known_group = self._behind.get(group.name)
             if known_group is None:
                 continue  # the group was forgotten meanwhile
             behind = known_group.setdefault(place, Behind())
-            committed = self._floor(group, place, end) if asked.group else offset
+            committed = self._floor(group, place, end) if query.group else offset
             if end.code or committed is None:
                 continue
             behind.seen = True
             behind.committed, behind.log_start, behind.end = committed, end.log_start, end.high_watermark
             behind.acknowledged = end.acknowledged
-            if asked.HasField("offset"):
+            if query.HasField("offset"):
                 behind.oldest_at, behind.oldest_us = offset, end.append_time_us
             elif end.log_start > offset:
                 behind.oldest_at = -1  # the oldest record has changed
@@ -187,7 +186,7 @@ class LagWatch:
             return
         self._floors_at = now
         try:
-            self._floors = await kept_floors(self._broker)
+            self._floors = await stored_floors(self._broker)
         except CometError:
             return  # retried at the next measurement
 
@@ -201,18 +200,18 @@ class LagWatch:
             if behind.seen:
                 topics.setdefault(topic_id, []).append(behind)
         now_us = self._broker.clock.wall_us()
-        standing = self._standing.setdefault(group.name, GroupLagSnapshot())
-        standing.lags, standing.age_s = {}, 0.0
+        snapshot = self._snapshots.setdefault(group.name, GroupLagSnapshot())
+        snapshot.lags, snapshot.age_s = {}, 0.0
         for topic_id, found in topics.items():
-            lag = standing.lags[topic_id] = sum(behind.lag for behind in found)
+            lag = snapshot.lags[topic_id] = sum(behind.lag for behind in found)
             age_s = max(behind.age_s(now_us) for behind in found)
-            standing.age_s = max(standing.age_s, age_s)
+            snapshot.age_s = max(snapshot.age_s, age_s)
             series = self._series_of(group.name, topic_id)
             if series is not None:
                 committed, end = sum(behind.committed for behind in found), sum(behind.end for behind in found)
                 series.add(second, lag, age_s, committed, end)
-        if standing.lag is not None:
-            standing.pace.note(self._broker.clock.monotonic(), standing.lag)
+        if snapshot.lag is not None:
+            snapshot.pace.note(self._broker.clock.monotonic(), snapshot.lag)
 
     def _series_of(self, group: str, topic_id: str) -> Series | None:
         """None at the limit."""
@@ -226,10 +225,10 @@ class LagWatch:
     @property
     def total(self) -> int:
         """The total of all groups."""
-        return sum(standing.lag or 0 for standing in self._standing.values())
+        return sum(snapshot.lag or 0 for snapshot in self._snapshots.values())
 
-    def standing(self, group: LiveGroup) -> GroupLagSnapshot | None:
-        return self._standing.get(group.name)
+    def snapshot(self, group: LiveGroup) -> GroupLagSnapshot | None:
+        return self._snapshots.get(group.name)
 
     def tracks(self, group: LiveGroup, step_s: int, since_us: int) -> list[tuple[str, str, int, Values]]:
         """Topic id, figure, end of the last step and values of each; without a topic, the sum of all."""
@@ -247,7 +246,7 @@ class LagWatch:
 
     def trend(self, group: LiveGroup) -> list[float | None]:
         """The lag over the last quarter of an hour, every TREND_STEP_S; None if unknown."""
-        last = self._looked // TREND_STEP_S
+        last = self._measured_at // TREND_STEP_S
         cached = self._trends.get(group.name)
         if cached is not None and cached[0] == last:
             return cached[1]

@@ -26,8 +26,8 @@ from comet_broker.partitions.partition import Partition
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
-ASK_S_MAX: Final = 2.0
-ASKED_MAX: Final = 1_000  # in one call
+REQUEST_S_MAX: Final = 2.0
+QUERIES_MAX: Final = 1_000  # in one call
 ENDS_MAX: Final = 100_000
 PARTITION_ENDS: Final = "comet.v1.Coordination/PartitionEnds"
 
@@ -122,32 +122,34 @@ class Logs:
         def report(error: Exception) -> None:
             self._broker.tasks.report(f"asking broker {leader} for ends", error)
 
-        await queue.ask(places, lambda gathered: self._learn_now(leader, gathered), self._spawn, report)
+        await queue.fetch(places, lambda gathered: self._learn_now(leader, gathered), self._spawn, report)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._broker.tasks.spawn(work, "ask leaders for ends")
 
     async def _learn_now(self, leader: int, places: Sequence[Place]) -> None:
-        await self._ask_leader(leader, [pb.AskedEnd(topic_id=bytes.fromhex(p[0]), partition=p[1]) for p in places])
+        await self._fetch_from(leader, [pb.AskedEnd(topic_id=bytes.fromhex(p[0]), partition=p[1]) for p in places])
 
-    async def ask(self, asked: Sequence[pb.AskedEnd]) -> list[pb.PartitionEnd]:
+    async def fetch(self, queries: Sequence[pb.AskedEnd]) -> list[pb.PartitionEnd]:
         """The leaders' answers, in order; with a code where there is none now."""
         by_leader: dict[int, list[int]] = {}
-        for number, one in enumerate(asked):
+        for number, one in enumerate(queries):
             by_leader.setdefault(self._leader((one.topic_id.hex(), one.partition)), []).append(number)
         groups = list(by_leader.items())
-        answers = await asyncio.gather(*(self._ask_leader(who, [asked[n] for n in numbers]) for who, numbers in groups))
-        ends = [pb.PartitionEnd() for _ in asked]
+        answers = await asyncio.gather(
+            *(self._fetch_from(leader, [queries[n] for n in numbers]) for leader, numbers in groups)
+        )
+        ends = [pb.PartitionEnd() for _ in queries]
         for (_, numbers), answer in zip(groups, answers, strict=True):
             for number, end in zip(numbers, answer, strict=True):
                 ends[number] = end
         return ends
 
-    async def _ask_leader(self, leader: int, asked: Sequence[pb.AskedEnd]) -> list[pb.PartitionEnd]:
+    async def _fetch_from(self, leader: int, queries: Sequence[pb.AskedEnd]) -> list[pb.PartitionEnd]:
         """Asks one leader, and notes the ends in its answer."""
         ends: list[pb.PartitionEnd] = []
-        for start in range(0, len(asked), ASKED_MAX):
-            chunk = asked[start : start + ASKED_MAX]
+        for start in range(0, len(queries), QUERIES_MAX):
+            chunk = queries[start : start + QUERIES_MAX]
             try:
                 answer = await self._call(leader, pb.PartitionEndsRequest(asked=chunk))
             except CometError as error:
@@ -157,7 +159,7 @@ class Logs:
                 ends += [pb.PartitionEnd(code=error_to_pb(Internal(repr(error))).code)] * len(chunk)
             else:
                 ends += answer.ends
-        for one, end in zip(asked, ends, strict=True):
+        for one, end in zip(queries, ends, strict=True):
             place = (one.topic_id.hex(), one.partition)
             if end.code:
                 self._unknown[place] = unknown(end)
@@ -173,7 +175,9 @@ class Logs:
         address = self._broker.address_of(leader)
         if address is None:
             raise Unavailable("a partition has no leader now", retry_after_ms=100)
-        answer = await self._broker.peers.call(address, PARTITION_ENDS, request, pb.PartitionEndsResponse, ASK_S_MAX)
+        answer = await self._broker.peers.call(
+            address, PARTITION_ENDS, request, pb.PartitionEndsResponse, REQUEST_S_MAX
+        )
         if len(answer.ends) != len(request.asked):
             raise Unavailable(f"broker {leader} answered {len(answer.ends)} of {len(request.asked)} partitions")
         return answer
@@ -187,7 +191,7 @@ class _Queue:
         self._next: asyncio.Future[None] | None = None
         self._busy = False
 
-    async def ask(self, places: Iterable[Place], call: Call, spawn: Spawn, report: Report) -> None:
+    async def fetch(self, places: Iterable[Place], call: Call, spawn: Spawn, report: Report) -> None:
         self._waiting.update(dict.fromkeys(places))
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()

@@ -75,12 +75,14 @@ class Markers:
                 by_leader.setdefault(state.leader, []).append(place)
         if len(by_leader) == 1:
             ((leader, there),) = by_leader.items()
-            return {**failed, **await self._ask(leader, request, there)}
-        for found in await asyncio.gather(*(self._ask(leader, request, there) for leader, there in by_leader.items())):
+            return {**failed, **await self._request(leader, request, there)}
+        for found in await asyncio.gather(
+            *(self._request(leader, request, there) for leader, there in by_leader.items())
+        ):
             failed.update(found)
         return failed
 
-    async def _ask(self, leader: int, request: pb.WriteMarkersRequest, places: list[Place]) -> dict[Place, str]:
+    async def _request(self, leader: int, request: pb.WriteMarkersRequest, places: list[Place]) -> dict[Place, str]:
         part = pb.WriteMarkersRequest(
             producer_id=request.producer_id,
             epoch=request.epoch,

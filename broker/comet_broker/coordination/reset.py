@@ -37,7 +37,7 @@ async def reset(groups: Groups, request: pb.ResetGroupRequest) -> pb.ResetGroupR
         await group.caught_up()
     targets = _targets(groups, group, request)
     timestamp_us = request.position.timestamp_us if request.position.WhichOneof("at") == "timestamp_us" else None
-    ends = await groups.logs.ask(
+    ends = await groups.logs.fetch(
         [
             coordination.AskedEnd(
                 topic_id=bytes.fromhex(target.place[0]), partition=target.place[1], timestamp_us=timestamp_us

@@ -19,7 +19,7 @@ from comet_broker.ports import Clock
 log = logging.getLogger(__name__)
 
 TIDY_S: Final = 1.0
-LOOK_S: Final = 60.0
+FORGET_S: Final = 60.0
 LATE_S: Final = 1.0
 
 
@@ -42,13 +42,13 @@ class Timekeeper:
         self._limits: dict[str, float] = {}  # of those that are open, in seconds
         self._deadlines = Deadlines()
         self._untidy: dict[str, float] = {}  # the time at which each is stored, in order
-        self._look_at = 0.0
+        self._forget_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # when the timer rings
         self._closed = False
 
     def start(self) -> None:
-        self._look_at = self._clock.monotonic() + LOOK_S
+        self._forget_at = self._clock.monotonic() + FORGET_S
         self._arm()
 
     def close(self) -> None:
@@ -82,9 +82,9 @@ class Timekeeper:
     # ---- the timer
 
     def _arm(self) -> None:
-        if self._closed or not self._look_at:
+        if self._closed or not self._forget_at:
             return
-        due = min(self._look_at, self._deadlines.next or self._look_at)
+        due = min(self._forget_at, self._deadlines.next or self._forget_at)
         if self._untidy:
             due = min(due, next(iter(self._untidy.values())))
         if self._timer is not None:
@@ -105,8 +105,8 @@ class Timekeeper:
             for name in self._deadlines.pop(now):
                 self._end(name)
             self._tidy(now)
-            if now >= self._look_at:
-                self._look_at = now + LOOK_S
+            if now >= self._forget_at:
+                self._forget_at = now + FORGET_S
                 self._judge.forget_idle(now)
         finally:
             self._arm()

@@ -45,7 +45,7 @@ class TransactionPartitions:
         async def here(transactions: Transactions) -> pb.AddPartitionResponse:
             return await transactions.add_partition(request)
 
-        await self._ask(producer_id, here, "AddPartition", request, pb.AddPartitionResponse)
+        await self._request(producer_id, here, "AddPartition", request, pb.AddPartitionResponse)
 
     async def outcome(self, producer_id: int, epoch: int) -> bool | None:
         """Whether the transaction was committed; None while it is open. Raises as `add_partition` does."""
@@ -54,10 +54,10 @@ class TransactionPartitions:
         async def here(transactions: Transactions) -> pb.OutcomeResponse:
             return await transactions.outcome(request)
 
-        answer = await self._ask(producer_id, here, "Outcome", request, pb.OutcomeResponse)
+        answer = await self._request(producer_id, here, "Outcome", request, pb.OutcomeResponse)
         return answer.committed if answer.over else None
 
-    async def _ask(
+    async def _request(
         self,
         producer_id: int,
         here: Callable[[Transactions], Awaitable[M]],

@@ -125,11 +125,9 @@ class Transactions:
     # ---- transactional ids that fail
 
     def _guard(self, one: Transactional, step: str) -> Guard:
-        return self._broker.failures.guard(
-            Kind.TRANSACTION, one.name, step, lambda error: self._broke(one, step, error)
-        )
+        return self._broker.failures.guard(Kind.TRANSACTION, one.name, step, lambda error: self._halt(one, step, error))
 
-    def _broke(self, one: Transactional, step: str, error: Exception) -> CometError:
+    def _halt(self, one: Transactional, step: str, error: Exception) -> CometError:
         """Stops an id after an unexpected error: it answers nothing, and nothing is done for it, until it is loaded
         again."""
         reason = self._broker.failures.note(Kind.TRANSACTION, one.name, error, step)
@@ -139,9 +137,9 @@ class Transactions:
         finished, one.finished = one.finished, None
         if finished is not None and not finished.done():
             finished.set_result(None)
-        return self._standing_still(one)
+        return self._stopped(one)
 
-    def _standing_still(self, one: Transactional) -> CometError:
+    def _stopped(self, one: Transactional) -> CometError:
         me = self._broker.config.broker_id
         return Unavailable(
             f"transactional id {one.name!r} has failed on broker {me}, its coordinator, and is stopped: {one.failed}."
@@ -321,13 +319,13 @@ class Transactions:
         except CometError:
             raise
         except Exception as error:
-            raise self._broke(one, type(event).__name__, error) from error
+            raise self._halt(one, type(event).__name__, error) from error
 
     def _check(self, one: Transactional) -> None:
         if self._closed is not None:
             raise self._closed
         if one.failed:
-            raise self._standing_still(one)
+            raise self._stopped(one)
 
     def _take_now(self, one: Transactional, event: Event, admitted: Admitted | None) -> Step:
         before = one.record
@@ -450,7 +448,7 @@ class Transactions:
             log.info("transactional id %s is stored as over later: %s", name, error)
             return False
         except Exception as error:  # noqa: BLE001 - reported; the others are still to be stored
-            self._broke(one, "tidying up", error)
+            self._halt(one, "tidying up", error)
         return True
 
     def forget_idle(self, now: float) -> None:

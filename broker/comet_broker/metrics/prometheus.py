@@ -79,8 +79,8 @@ class _Page(Collector):
 
 
 def _broker(now: Statistics) -> Iterator[Metric]:
-    who = {"cluster": now["cluster_id"], "broker": str(now["broker_id"]), "version": now["version"]}
-    yield _gauge("comet_broker_info", "Identity of this broker.", [(who, 1)])
+    identity = {"cluster": now["cluster_id"], "broker": str(now["broker_id"]), "version": now["version"]}
+    yield _gauge("comet_broker_info", "Identity of this broker.", [(identity, 1)])
     yield _gauge(
         "comet_broker_started_seconds",
         "Start time of the broker, in seconds since 1970.",

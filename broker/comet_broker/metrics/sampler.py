@@ -117,7 +117,7 @@ class Recorder:
         self._before = now
         self._elapsed.append(elapsed)
         self._ticks += 1
-        topics, leading = await self._look_at_partitions()
+        topics, leading = await self._sample_partitions()
         if self._ticks % SWEEP_TICKS == 1:
             self._sweep()
         if self._ticks % SWEEP_TICKS == 1 or len(self._broker.topics.by_handle) <= PARTITIONS_AT_ONCE:
@@ -135,7 +135,7 @@ class Recorder:
         self.chronicle.settle(clock.wall_us())
         self.ticked.set()
 
-    async def _look_at_partitions(self) -> tuple[dict[str, Counts], int]:
+    async def _sample_partitions(self) -> tuple[dict[str, Counts], int]:
         """Counts since the last tick, by topic, and the number of partitions that this broker leads."""
         topics: dict[str, Counts] = {}
         leading = 0
@@ -144,14 +144,14 @@ class Recorder:
                 try:
                     if partition.leadership is not None:
                         leading += 1
-                    self._look_at(partition, topics)
+                    self._sample(partition, topics)
                 except Exception as error:  # noqa: BLE001 - the other partitions are still sampled
                     failures = self._broker.failures
                     failures.fail(Kind.PARTITION, str(partition), "sampling", error, None)
             await asyncio.sleep(0)
         return topics, leading
 
-    def _look_at(self, partition: Partition, topics: dict[str, Counts]) -> None:
+    def _sample(self, partition: Partition, topics: dict[str, Counts]) -> None:
         before = self._seen.get(partition.handle, _NONE)
         records = partition.appended_records - partition.followed_records
         if records == before[0] and partition.delivered_records == before[2]:

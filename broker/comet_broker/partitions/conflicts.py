@@ -89,7 +89,7 @@ class Conflicts:
                 *(partition.topic, partition.index, conflict.leader),
             )
         partition.conflict = conflict
-        self._tell(partition)
+        self._report(partition)
 
     def settled(self, partition: Partition) -> None:
         """Records that the replica follows, or is chosen to lead."""
@@ -97,9 +97,9 @@ class Conflicts:
             log.warning("%s is no longer in conflict with its leader", partition)
             partition.conflict = None
         if (self._me, *partition.place) in self._view.state.conflicts:
-            self._tell(partition)
+            self._report(partition)
 
-    def _tell(self, partition: Partition) -> None:
+    def _report(self, partition: Partition) -> None:
         if partition.place in self._telling:
             return
         self._telling.add(partition.place)

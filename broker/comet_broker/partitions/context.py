@@ -51,12 +51,12 @@ class PartitionContext:
     broker_epoch: Callable[[], int]
     registered: Callable[[], dict[int, int]]  # broker -> broker epoch of all live brokers
     folders: Callable[[], dict[int, str]]  # broker -> data folder of all live brokers
-    fit: Callable[[int, Partition], bool]  # this broker's replica may lead, as far as is known
+    may_lead: Callable[[int, Partition], bool]  # this broker's replica may lead, as far as is known
     whereabouts: Callable[[int], dict[str, str]]  # address of a broker, as details of an error
-    unfit: Callable[[Partition], None]  # report that this replica must not lead
-    broke: Callable[[Partition, Exception], None]  # the same, after an unexpected error
+    disqualify: Callable[[Partition], None]  # report that this replica must not lead
+    halt: Callable[[Partition, Exception], None]  # the same, after an unexpected error
     unopened: Callable[[Place, str], None]  # report a replica that cannot be opened, and why
-    mended: Callable[[Partition], None]  # withdraw such a report
+    requalify: Callable[[Partition], None]  # withdraw such a report
     # Producer, epoch, topic id, index: adds the partition to the transaction, or raises.
     add_partition: Callable[[int, int, bytes, int], Awaitable[None]]
     # Producer, epoch: whether the transaction was committed; None while it is open.

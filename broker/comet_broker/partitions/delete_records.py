@@ -31,7 +31,7 @@ def deleted_end(storage: Log, state: PartitionState) -> int:
     return min(before, storage.epochs.end_of(epoch, storage.log_end))
 
 
-class Trim:
+class RecordDeletion:
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self._under_way = False

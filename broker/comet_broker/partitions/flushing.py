@@ -25,7 +25,7 @@ class Flushing(ABC):
         self.log = storage
         self.context = context
         self.closed: CometError | None = None
-        self.cutting = False  # a worker is truncating a follower's log: nothing else may touch it
+        self.truncating = False  # a worker is truncating a follower's log: nothing else may touch it
         self.synced: Callable[[], None] | None = None  # a follower reports to its leader
         self.idle_followers: dict[Any, Waiter] = {}  # by cursor: woken by the next append, then gone
         self._flush_task: asyncio.Task[None] | None = None
@@ -36,7 +36,7 @@ class Flushing(ABC):
         """Called when the log or its durable end has grown."""
 
     @abstractmethod
-    def broke(self, error: Exception) -> None:
+    def halt(self, error: Exception) -> None:
         """Stops the partition after an unexpected error."""
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Flushing(ABC):
             except Exception as error:  # noqa: BLE001 - reported; it concerns a reader, not the partition
                 self.context.tasks.report(f"waking a reader of {self}", error)
 
-    def tell(self, done: Callable[[Any], None], what: object) -> None:
+    def answer(self, done: Callable[[Any], None], what: object) -> None:
         """Calls `done`; its error is reported, as in `_wake`."""
         try:
             done(what)
@@ -80,29 +80,29 @@ class Flushing(ABC):
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
-        if self._flush_task is None and self.closed is None and not self.cutting:
+        if self._flush_task is None and self.closed is None and not self.truncating:
             self._flush_task = self.context.tasks.spawn(self._flush(), f"flush {self}")
 
     async def _flush(self) -> None:
         """Syncs until nothing is left to sync; with flush=always one fsync serves all batches that arrived
         meanwhile."""
         try:
-            while not self.cutting:  # truncation waits for the end of this
+            while not self.truncating:  # truncation waits for the end of this
                 await self.sync()
                 if self.log.failed is not None or self.log.flushed_end >= self.log.log_end:
                     return
                 if self.log.config.flush is not Flush.ALWAYS:
                     break
         except Exception as error:  # noqa: BLE001 - clients wait for this sync: stepping down answers them
-            self.broke(error)
+            self.halt(error)
             return
         finally:
             self._flush_task = None
-        if self.log.config.flush is Flush.INTERVAL and self.closed is None and not self.cutting:
+        if self.log.config.flush is Flush.INTERVAL and self.closed is None and not self.truncating:
             self._appended_one()
 
     async def sync(self) -> None:
-        if self.cutting:
+        if self.truncating:
             return
         ticket = self.log.start_sync()
         if ticket is None:

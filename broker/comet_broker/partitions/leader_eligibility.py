@@ -22,26 +22,26 @@ from comet_broker.tasks import Tasks
 RETRY_S: Final = 0.5
 
 
-class Fitness:
+class LeaderEligibility:
     def __init__(self, me: int, *, store: MetadataStore, view: ClusterView, tasks: Tasks, failures: Failures) -> None:
         self._me = me
         self._store = store
         self._view = view
         self._tasks = tasks
         self._failures = failures
-        self._telling: set[Place] = set()  # replicas that are being reported as unfit
+        self._reporting: set[Place] = set()  # replicas that are being reported as unfit
 
-    def fit(self, broker: int, partition: Partition) -> bool:
+    def may_lead(self, broker: int, partition: Partition) -> bool:
         """Whether this broker's replica may lead, as far as is known."""
         return (broker, *partition.place) not in self._view.state.unfit
 
-    def unfit(self, partition: Partition) -> None:
+    def disqualify(self, partition: Partition) -> None:
         """Reports that this replica must not lead."""
         failed = partition.log.failed
         reason = partition.fault or (failed.message if failed is not None else "it has damaged ranges")
-        self._tell(partition.place, reason, lambda: partition.closed is None)
+        self._report(partition.place, reason, lambda: partition.closed is None)
 
-    def broke(self, partition: Partition, error: Exception) -> None:
+    def halt(self, partition: Partition, error: Exception) -> None:
         """Takes a partition out of service after an unexpected error: its state in memory is not reliable, so it
         neither leads nor follows until an operator resumes it or this broker restarts. Both reopen its log."""
         reason = self._failures.note(Kind.PARTITION, str(partition), error)
@@ -51,19 +51,19 @@ class Fitness:
         try:
             partition.step_down(f"{partition} has failed on broker {self._me}: {reason}")
         finally:
-            self.unfit(partition)
+            self.disqualify(partition)
 
     def unopened(self, place: Place, reason: str, still: Callable[[], bool]) -> None:
         """Reports a replica that cannot be opened; `still` says whether that still holds."""
-        self._tell(place, f"it cannot be opened: {reason}", still)
+        self._report(place, f"it cannot be opened: {reason}", still)
 
-    def _tell(self, place: Place, reason: str, still: Callable[[], bool]) -> None:
-        if place in self._telling:
+    def _report(self, place: Place, reason: str, still: Callable[[], bool]) -> None:
+        if place in self._reporting:
             return  # readers find the same damage repeatedly
-        self._telling.add(place)
+        self._reporting.add(place)
         key = unfit_key(self._me, place)
 
-        async def tell() -> None:
+        async def report() -> None:
             try:
                 while (self._me, *place) not in self._view.state.unfit and still():
                     try:
@@ -73,16 +73,16 @@ class Fitness:
                     else:
                         return
             finally:
-                self._telling.discard(place)
+                self._reporting.discard(place)
 
-        self._tasks.keep(tell, f"report {place} unfit")
+        self._tasks.keep(report, f"report {place} unfit")
 
-    def mended(self, partition: Partition) -> None:
+    def requalify(self, partition: Partition) -> None:
         """Withdraws the report of a replica that is repaired, so that it may lead again."""
         mark = (self._me, *partition.place)
         key = unfit_key(self._me, partition.place)
 
-        async def tell() -> None:
+        async def report() -> None:
             while (found := self._view.state.unfit.get(mark)) is not None and not _broken(partition):
                 try:
                     await self._store.transact([Compare(key, found.mod_revision)], [Delete(key)])
@@ -92,14 +92,14 @@ class Fitness:
                     return
 
         if mark in self._view.state.unfit and not _broken(partition):
-            self._tasks.keep(tell, f"report {partition} repaired")
+            self._tasks.keep(report, f"report {partition} repaired")
 
     def marked(self, keys: Sequence[str], partitions: Sequence[Partition]) -> None:
         """Withdraws reports that arrive after their replica was repaired."""
         mine = f"{UNFIT}{self._me}/"
         if any(key.startswith(mine) for key in keys):
             for partition in partitions:
-                self.mended(partition)
+                self.requalify(partition)
 
 
 def _broken(partition: Partition) -> bool:

@@ -108,7 +108,7 @@ class Leadership:
         try:
             self._check()
         except Exception as error:  # noqa: BLE001 - an error of one partition must not stop the others
-            self._context.broke(self._partition, error)
+            self._context.halt(self._partition, error)
 
     def _check(self) -> None:
         now = self._context.clock.monotonic()
@@ -141,7 +141,7 @@ class Leadership:
             broker: start
             for broker, start in self._context.registered().items()
             if broker in self.links
-            and self._context.fit(broker, self._partition)
+            and self._context.may_lead(broker, self._partition)
             and self.replicas.keeps_up(broker, start, now, lag_s)
         }
         grown = self.replicas.grown(self._partition.committed, following)
@@ -193,7 +193,7 @@ class Leadership:
         except Closed:
             return  # this process is stopping
         except Exception as error:  # noqa: BLE001 - the outcome is unknown, so this broker stops leading
-            self._context.broke(self._partition, error)
+            self._context.halt(self._partition, error)
             return
         finally:
             self._swapping = False  # from here on the next change may start
@@ -202,8 +202,8 @@ class Leadership:
                 self._partition.apply(settled)
             elif self.handing_over and not self.closed:
                 self._pass_on()
-        except Exception as error:  # noqa: BLE001 - reported by broke
-            self._context.broke(self._partition, error)
+        except Exception as error:  # noqa: BLE001 - reported by halt
+            self._context.halt(self._partition, error)
 
     async def _outcome(self, state: PartitionState, mod_revision: int) -> Versioned[PartitionState] | None:
         """The state in the store; None when it no longer matters."""

@@ -28,18 +28,18 @@ class LogEnds:
         self._store = store
         self._membership = membership
         self._tasks = tasks
-        self._told: dict[Place, LogEnd] = {}  # the ends that the store has, or may have, of this broker
+        self._published: dict[Place, LogEnd] = {}  # the ends that the store has, or may have, of this broker
         self._due: dict[Place, Partition] = {}
         self._telling = False
 
     def update(self, partition: Partition) -> None:
         """Checks again after the partition's state, its log or this broker's registration has changed."""
-        if self._wanted(partition) == self._told.get(partition.place):
+        if self._wanted(partition) == self._published.get(partition.place):
             return
         self._due[partition.place] = partition
         if not self._telling:
             self._telling = True
-            self._tasks.spawn(self._tell(), "publish log ends")
+            self._tasks.spawn(self._publish(), "publish log ends")
 
     def _wanted(self, partition: Partition) -> LogEnd | None:
         state, broker_epoch = partition.state, self._membership.broker_epoch
@@ -48,18 +48,18 @@ class LogEnds:
         me = self._membership.broker_id
         alone = state.holders == (me,)
         whole = broker_epoch in (state.in_sync.get(me), state.eligible.get(me))
-        if alone or whole or partition.available or partition.cutting or state.epoch != partition.leader_epoch:
+        if alone or whole or partition.available or partition.truncating or state.epoch != partition.leader_epoch:
             return None
         end = whole_end(partition)
         last_epoch = partition.log.epochs.epoch_at(end - 1) if end > partition.log.log_start else 0
         return LogEnd(broker_epoch, state.epoch, last_epoch, end, min(partition.committed, end))
 
-    async def _tell(self) -> None:
+    async def _publish(self) -> None:
         try:
             while self._due:
                 some = [self._due.pop(place) for place in list(self._due)[:KEYS_MAX]]
                 wanted = {partition.place: self._wanted(partition) for partition in some}
-                changed = {place: end for place, end in wanted.items() if end != self._told.get(place)}
+                changed = {place: end for place, end in wanted.items() if end != self._published.get(place)}
                 if not changed:
                     continue
                 lease, me = self._membership.lease, self._membership.broker_id
@@ -77,9 +77,9 @@ class LogEnds:
                 else:
                     for place, end in changed.items():
                         if end is None:
-                            self._told.pop(place, None)
+                            self._published.pop(place, None)
                         else:
-                            self._told[place] = end
+                            self._published[place] = end
         except Closed:
             return
         finally:

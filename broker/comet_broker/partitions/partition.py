@@ -40,7 +40,7 @@ from comet_broker.core.cluster import NOBODY, Conflict, GivenUp, PartitionState,
 from comet_broker.core.isolation import Isolation
 from comet_broker.core.tail import Tail
 from comet_broker.partitions.context import Accepted, Durable, Gap, PartitionContext, Reader, Waiter
-from comet_broker.partitions.delete_records import Trim
+from comet_broker.partitions.delete_records import RecordDeletion
 from comet_broker.partitions.flushing import Flushing
 from comet_broker.partitions.leadership import Leadership
 from comet_broker.partitions.transaction_batches import TransactionBatches
@@ -76,8 +76,8 @@ class Partition(Flushing):
         self.gave_up: GivenUp | None = None  # to be truncated
         self.conflict: Conflict | None = None  # why it does not follow its leader
         self.fault = ""  # an unexpected error: it neither leads nor follows until it is resumed or the broker restarts
-        self._trim = Trim(self)
-        self._knife = asyncio.Lock()  # held to delete from the log, at either end, or to close it
+        self._deletion = RecordDeletion(self)
+        self._deleting = asyncio.Lock()  # held to delete from the log, at either end, or to close it
         self.settled_in = 0  # the last epoch in which it led and knew the end of the partition
         self.committed = storage.high_watermark
         self.high_watermark = self.committed
@@ -115,7 +115,7 @@ class Partition(Flushing):
         state = self.state = found.value
         me = self.context.me
         named = state.leader == me and state.in_sync.get(me) == self.context.broker_epoch()
-        leads = named and not (self.cutting or self.fault)
+        leads = named and not (self.truncating or self.fault)
         if leads and self.leadership is not None and self.leadership.epoch == state.epoch:
             if news:  # an older state does not contain a change that began after it
                 self.leadership.adopt(state)
@@ -124,7 +124,7 @@ class Partition(Flushing):
         if state.epoch > self.leader_epoch:
             self.leader_epoch = state.epoch
             self.tail.clear()  # its frames carry the epoch
-        if leads and self._trim.done(state):
+        if leads and self._deletion.done(state):
             self._lead(state)
 
     def reconsider(self) -> None:
@@ -138,10 +138,10 @@ class Partition(Flushing):
         self.leadership = Leadership(self, state, self.context.clock.monotonic())
         log.info("leads %s in epoch %d from offset %d", self, state.epoch, self.log.log_end)
         if self.log.failed is not None:
-            self.context.unfit(self)
+            self.context.disqualify(self)
         self.moved()
         self.leadership.adopt(state)
-        self.transaction_batches.look_after(self.leadership)
+        self.transaction_batches.end_left_open(self.leadership)
 
     def step_down(self, why: str) -> None:
         """Stops leading: this broker is not the leader, or cannot be sure that it is."""
@@ -179,7 +179,7 @@ class Partition(Flushing):
             return error
         if {*state.in_sync, *state.eligible} <= {self.context.me}:
             return error
-        self.context.unfit(self)
+        self.context.disqualify(self)
         return Unavailable(
             f"{self} is damaged on this broker; it is being repaired from another replica", retry_after_ms=100
         )
@@ -244,7 +244,7 @@ class Partition(Flushing):
         except CometError:
             raise
         except Exception as error:  # an error before the append concerns the batch; this one concerns the partition
-            self.broke(error)
+            self.halt(error)
             raise LeadershipLost(f"{self} has failed: {error!r}; the batch may or may not be written") from error
         return Accepted(appended.base_offset, end, appended.append_time_us)
 
@@ -269,7 +269,7 @@ class Partition(Flushing):
 
     def replicate(self, batches: memoryview, epoch: int, high_watermark: int) -> None:
         """Appends batches from the leader of `epoch`. Raises Gap when they do not continue the log, or a CometError."""
-        if epoch != self.leader_epoch or self.leads or self.closed is not None or self.cutting:
+        if epoch != self.leader_epoch or self.leads or self.closed is not None or self.truncating:
             return  # from another epoch
         at = 0
         while at < len(batches):
@@ -298,19 +298,19 @@ class Partition(Flushing):
             self.log.note_high_watermark(committed)
             self._show()
 
-    async def cut_back(self, offset: int, epoch: int, *, restart: bool, aside: bool = False) -> None:
+    async def truncate(self, offset: int, epoch: int, *, restart: bool, aside: bool = False) -> None:
         """Truncates a follower's log to `offset`, where it agrees with that of the leader of `epoch`, or restarts it
         there; `aside`: the truncated records are set aside in a file. Raises NotSetAside."""
-        async with self._knife:
+        async with self._deleting:
             # A later leader may have been told about these records, and count on them.
             if self.closed is None and not self.leads and epoch == self.leader_epoch:
-                await self._cut_back(offset, restart=restart, aside=epoch if aside else 0)
+                await self._truncate(offset, restart=restart, aside=epoch if aside else 0)
         if self.closed is None and self.log.failed is None and self.log.flushed_end < self.log.log_end:
             self._appended_one()  # what remains is still to be synced
         self.reconsider()
 
-    async def _cut_back(self, offset: int, *, restart: bool, aside: int) -> None:
-        self.cutting, storage = True, self.log
+    async def _truncate(self, offset: int, *, restart: bool, aside: int) -> None:
+        self.truncating, storage = True, self.log
         try:
             await self._stop_flushing()
             if aside:
@@ -330,7 +330,7 @@ class Partition(Flushing):
             self.isolation = self.log.producers.isolation  # a new object: it was truncated too
             self._show()
             self._stabilize()
-            self.cutting = False
+            self.truncating = False
 
     def _end_readers_beyond(self, offset: int, *, restart: bool) -> None:
         """Ends the readers behind `offset`. They resume with an epoch check, which tells them about truncated
@@ -387,7 +387,7 @@ class Partition(Flushing):
             return  # a leader that may have been replaced must not acknowledge
         for waiting, reached in ((self._waiting, durable), (self._waiting_all, self.committed)):
             while waiting and waiting[0][0] <= reached:
-                self.tell(waiting.popleft()[1], None)
+                self.answer(waiting.popleft()[1], None)
 
     def _show(self, durable: int = -1) -> None:
         """Moves the high watermark and wakes readers."""
@@ -420,10 +420,10 @@ class Partition(Flushing):
         """Reports that the log takes no more writes to the callers that wait, and to the cluster."""
         log.error("log of %s failed and takes no more writes: %s", self, error)
         self._release(error)
-        self.context.unfit(self)
+        self.context.disqualify(self)
 
-    def broke(self, error: Exception) -> None:
-        self.context.broke(self, error)
+    def halt(self, error: Exception) -> None:
+        self.context.halt(self, error)
 
     @property
     def acks_waiting(self) -> int:
@@ -432,7 +432,7 @@ class Partition(Flushing):
     def _release(self, error: CometError) -> None:
         for waiting in (self._waiting, self._waiting_all):
             while waiting:
-                self.tell(waiting.popleft()[1], error)
+                self.answer(waiting.popleft()[1], error)
 
     # ---- life
 
@@ -446,17 +446,17 @@ class Partition(Flushing):
 
     async def housekeeping(self) -> None:
         """Called by a timer: rolls by age, deletes by retention. A full disk must not stop the timer."""
-        if self.closed is not None or self.log.failed is not None or self.cutting:
+        if self.closed is not None or self.log.failed is not None or self.truncating:
             return
         self.log.maybe_roll()
         if self.log.unfinished:
             self._start_flush()  # with flush=os nothing else would finish a sealed segment
-        async with self._knife:
+        async with self._deleting:
             await self._delete(self.log.start_retention(self.context.clock.wall_us(), self.high_watermark))
 
     async def delete_before(self, offset: int) -> int:
         """Deletes all records below `offset`; the log start offset is durable when it returns."""
-        async with self._knife:
+        async with self._deleting:
             if self.closed is not None:
                 raise self.closed
             await self._delete(self.log.start_delete(offset))
@@ -496,10 +496,10 @@ class Partition(Flushing):
         }
         self.idle, self.idle_uncommitted, self.idle_followers = {}, {}, {}
         for waiter in woken.values():
-            self.tell(waiter.partition_closed, error)
+            self.answer(waiter.partition_closed, error)
         self.tail.clear()
         await self._stop_flushing()
-        async with self._knife:
+        async with self._deleting:
             try:
                 await self.context.worker.run(self.log.close)
             except (OSError, LogFailed) as caught:

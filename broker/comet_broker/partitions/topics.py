@@ -245,7 +245,7 @@ class TopicTable:
         try:
             partition.apply(found)
         except Exception as error:  # noqa: BLE001 - the view moves for all partitions
-            self._context.broke(partition, error)
+            self._context.halt(partition, error)
         self._follow(partition)
 
     def _follow(self, partition: Partition) -> None:
@@ -253,7 +253,7 @@ class TopicTable:
         try:
             self._changed(partition)
         except Exception as error:  # noqa: BLE001 - as above
-            self._context.broke(partition, error)
+            self._context.halt(partition, error)
 
     async def follow(self) -> None:
         """Applies the view, until the broker stops."""
@@ -349,7 +349,7 @@ class TopicTable:
                     place = (topic_id, int(name)) if name.isdecimal() else None
                     if place is not None and place not in self._by_place:
                         config = TopicConfig() if named is None else named.spec.config
-                        copies.append(await self._context.worker.run(lambda: self._look_into(place, config)))  # noqa: B023
+                        copies.append(await self._context.worker.run(lambda: self._inventory_of(place, config)))  # noqa: B023
             return copies, specs
 
     async def _copy_of(self, partition: Partition) -> CopyInventory:
@@ -357,7 +357,7 @@ class TopicTable:
         found = await checksums_at(storage, epoch_starts(storage), self._context.worker)
         return copy_of(partition.place, storage, found)
 
-    def _look_into(self, place: Place, config: TopicConfig) -> CopyInventory:
+    def _inventory_of(self, place: Place, config: TopicConfig) -> CopyInventory:
         """Opens a log and closes it again. Blocks."""
         identity = LogIdentity(bytes.fromhex(place[0]), place[1])
         storage = Log.open(self._files, f"{FOLDER}/{place[0]}/{place[1]}", identity, config, self._context.clock)
@@ -417,11 +417,11 @@ class TopicTable:
                 f"its log ended at {end} when it was closed, and at {storage.log_end} when it was opened: records are "
                 "missing on this broker's disk; restart the broker"
             )
-            self._context.broke(partition, storage.failed)
+            self._context.halt(partition, storage.failed)
         elif storage.lost:
-            self._context.unfit(partition)
+            self._context.disqualify(partition)
         else:
-            self._context.mended(partition)
+            self._context.requalify(partition)
         found = self._view.state.partitions.get(place)
         if found is not None:
             self._apply(partition, found)
@@ -499,8 +499,8 @@ class TopicTable:
                     return
                 # The controller removes the tombstone when all brokers have acted on it and nothing else of the topic
                 # is left.
-                told = Put(key, msgspec.structs.replace(tombstone, brokers=left).encode())
-                result = await self._context.store.transact([Compare(key, item.mod_revision)], [told])
+                update = Put(key, msgspec.structs.replace(tombstone, brokers=left).encode())
+                result = await self._context.store.transact([Compare(key, item.mod_revision)], [update])
                 if result.applied:
                     return
         except StoreUnavailable as error:

@@ -136,13 +136,13 @@ class TransactionBatches:
                     except Exception as caught:  # noqa: BLE001 - those behind it are answered too
                         self._partition.context.tasks.report(f"a batch of {self._partition}", caught)
                         error = Internal(f"the batch could not be written: {caught!r}")
-                self._partition.tell(done, accepted if accepted is not None else _of(error))
+                self._partition.answer(done, accepted if accepted is not None else _of(error))
         finally:
             self._added = None
 
     # ---- transactions that are open when this broker begins to lead
 
-    def look_after(self, leadership: Leadership) -> None:
+    def end_left_open(self, leadership: Leadership) -> None:
         left = self._partition.isolation.open_transactions()
         if left:
             name = f"end what is open in {self._partition}"

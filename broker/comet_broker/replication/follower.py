@@ -72,7 +72,7 @@ class Replicator:
             return
         link = self._links.get(leader) or LeaderLink(self._broker, leader)
         self._links[leader] = link
-        link.look_around()
+        link.check_address()
         link.follow(partition)
 
     def _leader_of(self, partition: Partition) -> int:
@@ -115,15 +115,15 @@ class LeaderLink:
         self._places: dict[tuple[bytes, int], Partition] = {}
         self._broker = broker
         self._stream: Stream | None = None
-        self._asked: dict[int, int] = {}  # own handle -> the epoch in which Follow was sent on this stream
+        self._requested: dict[int, int] = {}  # own handle -> the epoch in which Follow was sent on this stream
         self._refusing: dict[int, int] = {}  # own handle -> the loss accepted when it refused to follow in this epoch
-        self._told: dict[int, int] = {}  # own handle -> the complete end that Follow reported
+        self._reported_end: dict[int, int] = {}  # own handle -> the complete end that Follow reported
         self._missing: dict[int, str] = {}  # own handle -> the leader's damage that was logged last
         self._by_handle: dict[int, tuple[Partition, int]] = {}  # the leader's handle -> partition, epoch
         self._theirs: dict[int, int] = {}  # own handle -> the leader's
         self._moved: dict[int, Partition] = {}  # Progress is due
-        self._cutting: set[int] = set()  # own handles of logs to be truncated: they do not begin until then
-        self._trimming: set[int] = set()  # own handles of logs whose records are being deleted as at the leader
+        self._truncating: set[int] = set()  # own handles of logs to be truncated: they do not begin until then
+        self._deleting_records: set[int] = set()  # own handles of logs whose records are being deleted as at the leader
         self._address: str | None = None  # the leader's last known address
         self._frames: deque[bytes] = deque()
         self._reports: ProgressWriter | None = None
@@ -141,11 +141,11 @@ class LeaderLink:
         partition.synced = lambda: self._progress_due(partition)
         state = partition.state
         if state is not None and self._refusing.get(partition.handle, state.loss_accepted) != state.loss_accepted:
-            self._asked.pop(partition.handle, None)
-        if partition.log.lost and whole_end(partition) < self._told.get(partition.handle, 0):
+            self._requested.pop(partition.handle, None)
+        if partition.log.lost and whole_end(partition) < self._reported_end.get(partition.handle, 0):
             self.renew()  # damage was found since: a new stream carries no answers to the old report
         else:
-            self._ask(partition)
+            self._request(partition)
 
     def leave(self, partition: Partition) -> None:
         if self.wanted.pop(partition.handle, None) is None:
@@ -154,43 +154,43 @@ class LeaderLink:
         partition.synced = None
         self._moved.pop(partition.handle, None)
         self._refusing.pop(partition.handle, None)
-        self._told.pop(partition.handle, None)
+        self._reported_end.pop(partition.handle, None)
         self._missing.pop(partition.handle, None)
         theirs = self._theirs.pop(partition.handle, None)
-        epoch = self._asked.pop(partition.handle, 0)
+        epoch = self._requested.pop(partition.handle, 0)
         if theirs is not None:
             self._by_handle.pop(theirs, None)
             self._send(pb.FollowerFrame(unfollow=pb.Unfollow(handle=theirs, leader_epoch=epoch)))
 
-    def _ask(self, partition: Partition) -> None:
+    def _request(self, partition: Partition) -> None:
         """Requests to follow the partition, once per epoch and stream, with the state of this log."""
-        if self._stream is None or self._asked.get(partition.handle) == partition.leader_epoch:
+        if self._stream is None or self._requested.get(partition.handle) == partition.leader_epoch:
             return
-        if partition.cutting:
-            self._ask_again(partition, REFOLLOW_S)
+        if partition.truncating:
+            self._request_again(partition, REFOLLOW_S)
             return
         storage = partition.log
         if (found := given_up_from(partition)) is not None:
-            if partition.handle not in self._cutting:
-                self._cutting.add(partition.handle)
+            if partition.handle not in self._truncating:
+                self._truncating.add(partition.handle)
                 self._broker.tasks.spawn(self._give_up(partition, found), f"give up the end of {partition}")
             return
-        self._asked[partition.handle] = partition.leader_epoch
+        self._requested[partition.handle] = partition.leader_epoch
         theirs = self._theirs.pop(partition.handle, None)
         if theirs is not None:
             self._by_handle.pop(theirs, None)
-        self._told[partition.handle] = whole_end(partition)
+        self._reported_end[partition.handle] = whole_end(partition)
         follow = pb.Follow(
             topic_id=partition.topic_id,
             partition=partition.index,
             leader_epoch=partition.leader_epoch,
             log_start=storage.log_start,
-            log_end=self._told[partition.handle],
+            log_end=self._reported_end[partition.handle],
             epochs=[pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in storage.epochs.entries],
         )
         self._send(pb.FollowerFrame(follow=follow))
 
-    def _ask_again(self, partition: Partition, after_s: float) -> None:
+    def _request_again(self, partition: Partition, after_s: float) -> None:
         """Requests again for a partition that the leader refused, or that got out of step."""
         handle = partition.handle
         self._moved.pop(handle, None)
@@ -198,13 +198,13 @@ class LeaderLink:
         if theirs is not None:
             self._by_handle.pop(theirs, None)
 
-        def ask() -> None:
+        def request() -> None:
             if self.wanted.get(handle) is partition and partition.closed is None:
-                self._asked.pop(handle, None)
+                self._requested.pop(handle, None)
                 with self._guard(partition):
-                    self._ask(partition)
+                    self._request(partition)
 
-        asyncio.get_running_loop().call_later(after_s, ask)
+        asyncio.get_running_loop().call_later(after_s, request)
 
     # ---- the stream
 
@@ -255,7 +255,7 @@ class LeaderLink:
         try:
             for partition in list(self.wanted.values()):
                 with self._guard(partition):
-                    self._ask(partition)
+                    self._request(partition)
             reports.advance()
             while (frame := await stream.read()) is not None:
                 liveness.received += 1
@@ -277,9 +277,9 @@ class LeaderLink:
 
     def _reset(self) -> None:
         self._stream = None
-        self._asked.clear()
+        self._requested.clear()
         self._refusing.clear()
-        self._told.clear()
+        self._reported_end.clear()
         self._by_handle.clear()
         self._theirs.clear()
         self._moved.clear()
@@ -354,7 +354,7 @@ class LeaderLink:
                 if found is not None and found[1] == mark.leader_epoch:
                     with self._guard(found[0]):
                         found[0].learn(mark.leader_epoch, mark.high_watermark)
-                        self._trim(found[0], mark.log_start)
+                        self._delete_records(found[0], mark.log_start)
             case "following":
                 self._following(frame.following)
             case "refused":
@@ -378,21 +378,21 @@ class LeaderLink:
                 partition.failed(error)
                 self.leave(partition)
                 return
-            self._ask_again(partition, RETRY_S_MAX if isinstance(error, CometError) else 0)
+            self._request_again(partition, RETRY_S_MAX if isinstance(error, CometError) else 0)
         except Exception as error:  # noqa: BLE001 - an error of one partition must not stop the others
-            self._broke(partition, error)
+            self._halt(partition, error)
         else:
             self._progress_due(partition)
 
     def _guard(self, partition: Partition) -> Guard:
         """Guards a step: an error of one partition ends neither the stream nor the following of others."""
         return self._broker.failures.guard(
-            Kind.PARTITION, str(partition), "following", lambda error: self._broke(partition, error)
+            Kind.PARTITION, str(partition), "following", lambda error: self._halt(partition, error)
         )
 
-    def _broke(self, partition: Partition, error: Exception) -> None:
+    def _halt(self, partition: Partition, error: Exception) -> None:
         try:
-            self._broker.fitness.broke(partition, error)
+            self._broker.eligibility.halt(partition, error)
         finally:
             self.leave(partition)
 
@@ -402,7 +402,7 @@ class LeaderLink:
 
     def _following(self, following: pb.Following) -> None:
         partition = self._find(following.topic_id, following.partition, following.leader_epoch)
-        if partition is None or partition.leads or partition.handle in self._cutting:
+        if partition is None or partition.leads or partition.handle in self._truncating:
             return  # an outdated answer to a repeated request
         start: int = getattr(following, "from")
         with self._guard(partition):
@@ -412,8 +412,8 @@ class LeaderLink:
             elif start == partition.log.log_end and not following.restart:
                 self._begin(partition, following)
             else:
-                self._cutting.add(partition.handle)
-                cut = self._cut_back(partition, following, start, aside=verdict is CutVerdict.ACCEPTED)
+                self._truncating.add(partition.handle)
+                cut = self._truncate(partition, following, start, aside=verdict is CutVerdict.ACCEPTED)
                 self._broker.tasks.spawn(cut, f"truncate {partition}")
 
     def _refuse(self, partition: Partition, following: pb.Following, problem: str = "") -> None:
@@ -428,26 +428,26 @@ class LeaderLink:
         try:
             if await is_given_up(partition, found):
                 log.warning("truncating %s from %d to %d, given up by an operator", partition, at, storage.log_end)
-                await partition.cut_back(at, partition.leader_epoch, restart=at <= storage.log_start, aside=True)
+                await partition.truncate(at, partition.leader_epoch, restart=at <= storage.log_start, aside=True)
             if storage.log_end <= at or not await is_given_up(partition, found):
                 partition.gave_up = found
         except (NotSetAside, CometError, OSError) as error:
             log.error("cannot truncate %s: %s", partition, error)
             again_s = ASIDE_RETRY_S
         except Exception as error:  # noqa: BLE001 - that partition stops
-            self._broke(partition, error)
+            self._halt(partition, error)
             return
         finally:
-            self._cutting.discard(partition.handle)
-        self._ask_again(partition, again_s)
+            self._truncating.discard(partition.handle)
+        self._request_again(partition, again_s)
 
-    async def _cut_back(self, partition: Partition, following: pb.Following, start: int, *, aside: bool) -> None:
+    async def _truncate(self, partition: Partition, following: pb.Following, start: int, *, aside: bool) -> None:
         stream = self._stream
         try:
-            await partition.cut_back(start, following.leader_epoch, restart=following.restart, aside=aside)
+            await partition.truncate(start, following.leader_epoch, restart=following.restart, aside=aside)
         except NotSetAside as error:
             self._refuse(partition, following, str(error))
-            self._ask_again(partition, ASIDE_RETRY_S)
+            self._request_again(partition, ASIDE_RETRY_S)
             partition.reconsider()
             return
         except (CometError, OSError) as error:
@@ -456,20 +456,20 @@ class LeaderLink:
                 partition.failed(partition.log.failed)
                 self.leave(partition)
             else:
-                self._ask_again(partition, RETRY_S_MAX)
+                self._request_again(partition, RETRY_S_MAX)
             return
         except Exception as error:  # noqa: BLE001 - it stops this partition and ends no link
-            self._broke(partition, error)
+            self._halt(partition, error)
             return
         finally:
-            self._cutting.discard(partition.handle)
+            self._truncating.discard(partition.handle)
             self._broker.log_ends.update(partition)
         if partition.leads or self.wanted.get(partition.handle) is not partition:
             return
         if self._stream is not stream or partition.leader_epoch != following.leader_epoch:
-            self._ask_again(partition, 0)
+            self._request_again(partition, 0)
         elif partition.log.log_end != start:
-            self._ask_again(partition, REFOLLOW_S)  # the agreed offset lies within a batch: agree on an earlier one
+            self._request_again(partition, REFOLLOW_S)  # the agreed offset lies within a batch: agree on an earlier one
         else:
             with self._guard(partition):
                 self._begin(partition, following)
@@ -481,13 +481,13 @@ class LeaderLink:
         self._progress_due(partition)
         self._refusing.pop(partition.handle, None)
         self._broker.conflicts.settled(partition)
-        self._broker.fitness.mended(partition)
-        self._trim(partition, following.log_start)
+        self._broker.eligibility.requalify(partition)
+        self._delete_records(partition, following.log_start)
 
-    def _trim(self, partition: Partition, log_start: int) -> None:
+    def _delete_records(self, partition: Partition, log_start: int) -> None:
         """Deletes the records that the leader has deleted: they must not come back, and no comparison shows them."""
-        if log_start > partition.log.log_start and partition.handle not in self._trimming:
-            self._trimming.add(partition.handle)
+        if log_start > partition.log.log_start and partition.handle not in self._deleting_records:
+            self._deleting_records.add(partition.handle)
             self._broker.tasks.spawn(self._forget_before(partition, log_start), f"delete records of {partition}")
 
     async def _forget_before(self, partition: Partition, log_start: int) -> None:
@@ -496,7 +496,7 @@ class LeaderLink:
         except (CometError, OSError) as error:
             log.warning("%s still starts at %d: %s", partition, partition.log.log_start, error)
         finally:
-            self._trimming.discard(partition.handle)
+            self._deleting_records.discard(partition.handle)
 
     def _refused(self, refused: pb.Refused) -> None:
         partition = self._find(refused.topic_id, refused.partition, refused.leader_epoch)
@@ -512,11 +512,11 @@ class LeaderLink:
                 partition, self.leader, error, error.details.get("end", "the end of the damage"),
             )  # fmt: skip
         after_s = max(error.retry_after_ms / 1000, REFOLLOW_S)
-        self._ask_again(partition, after_s if error.retriable else RETRY_S_MAX)
+        self._request_again(partition, after_s if error.retriable else RETRY_S_MAX)
 
     # ---- life
 
-    def look_around(self) -> None:
+    def check_address(self) -> None:
         """Reconnects if the leader's address has changed: at the old one no process may be left to answer."""
         address = self._broker.address_of(self.leader)
         if self._stream is not None and address not in (None, self._address):

@@ -79,8 +79,8 @@ class ReplicaSession(Speaker):
             raise MalformedFrame(f"{len(data)} bytes do not parse as a FollowerFrame of comet.v1") from None
         match frame.WhichOneof("frame"):
             case "progress":
-                said = frame.progress
-                self._progress(said.handle, said.leader_epoch, said.log_end, said.flushed_end)
+                report = frame.progress
+                self._progress(report.handle, report.leader_epoch, report.log_end, report.flushed_end)
             case "follow":
                 self._follow(frame.follow)
             case "unfollow":
@@ -218,7 +218,7 @@ class ReplicaSession(Speaker):
         except Exception as error:
             if partition is None:
                 raise
-            self._broker.fitness.broke(partition, error)  # the stream goes on for the others
+            self._broker.eligibility.halt(partition, error)  # the stream goes on for the others
 
     def _begin(self, partition: Partition, follow: pb.Follow) -> None:
         if not self.follower:
@@ -269,7 +269,7 @@ class ReplicaSession(Speaker):
             self._refuse(partition, error)
             self._drop(partition)
         except Exception as error:  # noqa: BLE001 - it ends one leadership, not the stream
-            self._broker.fitness.broke(partition, error)
+            self._broker.eligibility.halt(partition, error)
 
     def _take_progress(
         self, handle: int, partition: Partition, leadership: Leadership, log_end: int, flushed_end: int

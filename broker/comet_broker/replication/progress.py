@@ -41,7 +41,7 @@ class ProgressWriter(Pump):
     def rested(self) -> None:
         return
 
-    def broke(self, error: Exception) -> None:
+    def write_failed(self, error: Exception) -> None:
         if not isinstance(error, CometError):
             log.error("writing to broker %d failed", self._link.leader, exc_info=error)
         self._stream.cancel()  # the reader learns why

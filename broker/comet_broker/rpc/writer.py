@@ -83,7 +83,7 @@ class Writer(Pump):
         if self._session.over:
             self.stop()
 
-    def broke(self, error: Exception) -> None:
+    def write_failed(self, error: Exception) -> None:
         if isinstance(error, _GONE):
             log.debug("stream %d ended while writing: %r", self._session.number, error)
         elif not self.done.done():

@@ -132,7 +132,7 @@ class AcquireCall:
                 await asyncio.wait([self._roused, *waiting], timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             opener.cancel()
-            opener.add_done_callback(look_at)
+            opener.add_done_callback(ignore_error)
             for caller in self._callers:
                 caller.state.step_out(caller)
 
@@ -146,7 +146,7 @@ class AcquireCall:
             except CometError as error:
                 refused = error
             except Exception as error:  # noqa: BLE001 - it stops this group in this partition, not the call
-                caller.state.broke(error)
+                caller.state.halt(error)
         if refused is not None and not found:
             raise refused
         return found
@@ -178,7 +178,7 @@ class AcquireCall:
         return acquired
 
 
-def look_at(task: asyncio.Task[None]) -> None:
+def ignore_error(task: asyncio.Task[None]) -> None:
     """Ignores the task's error: it was raised, or the call has an answer."""
     if not task.cancelled():
         task.exception()

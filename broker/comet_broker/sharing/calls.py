@@ -94,7 +94,7 @@ class AcquireCalls:
 
     async def _hear_of(self, topic: str) -> None:
         if topic not in self._broker.view.state.topics:
-            await self._broker.look_for_topic(topic)  # it may just have been created through another broker
+            await self._broker.wait_for_topic(topic)  # it may just have been created through another broker
 
     def _where(self, spec: TopicSpec, request: pb.AcquireRequest) -> tuple[str | None, list[int]]:
         """One broker, None for this one, and the partitions of the request there: the named ones, or those that it
@@ -185,17 +185,17 @@ class AcquireCalls:
             raise InvalidArgument(
                 f"{limits.ACKNOWLEDGEMENTS_MAX} acknowledgements at most, not {len(request.acknowledgements)}"
             )
-        for said in request.acknowledgements:
-            check_acknowledgement(said)
+        for acknowledgement in request.acknowledgements:
+            check_acknowledgement(acknowledgement)
         if (
-            sum(sum(said.ends) - sum(said.firsts) for said in request.acknowledgements)
+            sum(sum(acknowledgement.ends) - sum(acknowledgement.firsts) for acknowledgement in request.acknowledgements)
             > limits.SHARE_WINDOW_RECORDS_MAX
         ):
             raise InvalidArgument(f"{limits.SHARE_WINDOW_RECORDS_MAX} records at most are acknowledged in one call")
         await self._hear_of(request.topic)
         places: dict[str | None, list[int]] = defaultdict(list)
-        for number, said in enumerate(request.acknowledgements):
-            places[self._whereabouts(request, said)].append(number)
+        for number, acknowledgement in enumerate(request.acknowledgements):
+            places[self._whereabouts(request, acknowledgement)].append(number)
         answers: list[pb.AcknowledgeResult] = [pb.AcknowledgeResult()] * len(request.acknowledgements)
         found = await asyncio.gather(*(self._acknowledge_at(address, request, one) for address, one in places.items()))
         for numbers, acknowledged in zip(places.values(), found, strict=True):
@@ -203,8 +203,8 @@ class AcquireCalls:
                 answers[number] = one
         return pb.AcknowledgeResponse(acknowledged=answers)
 
-    def _whereabouts(self, request: pb.AcknowledgeRequest, said: pb.Acknowledgement) -> str | None:
-        state = self._broker.topics.state_of(said.topic_id.hex(), said.partition)
+    def _whereabouts(self, request: pb.AcknowledgeRequest, acknowledgement: pb.Acknowledgement) -> str | None:
+        state = self._broker.topics.state_of(acknowledgement.topic_id.hex(), acknowledgement.partition)
         if request.forwarded or state is None or state.leader in (NOBODY, self._broker.config.broker_id):
             return None
         return self._broker.address_of(state.leader)
@@ -214,7 +214,9 @@ class AcquireCalls:
     ) -> Sequence[pb.AcknowledgeResult]:
         chosen = [request.acknowledgements[number] for number in numbers]
         if address is None:
-            return await asyncio.gather(*[self._acknowledge_here(request, said) for said in chosen])
+            return await asyncio.gather(
+                *[self._acknowledge_here(request, acknowledgement) for acknowledgement in chosen]
+            )
         passed_on = pb.AcknowledgeRequest(
             group=request.group, topic=request.topic, acknowledgements=chosen, forwarded=True
         )
@@ -226,22 +228,24 @@ class AcquireCalls:
             return [pb.AcknowledgeResult(error=error_to_pb(error)) for _ in chosen]
         return answer.acknowledged
 
-    async def _acknowledge_here(self, request: pb.AcknowledgeRequest, said: pb.Acknowledgement) -> pb.AcknowledgeResult:
+    async def _acknowledge_here(
+        self, request: pb.AcknowledgeRequest, acknowledgement: pb.Acknowledgement
+    ) -> pb.AcknowledgeResult:
         """Returns once it is stored."""
         try:
-            lost = await self._acknowledge(request, said)
+            lost = await self._acknowledge(request, acknowledgement)
         except CometError as error:
             return pb.AcknowledgeResult(error=error_to_pb(error))
         return pb.AcknowledgeResult(lost_firsts=[first for first, _ in lost], lost_ends=[end for _, end in lost])
 
-    async def _acknowledge(self, request: pb.AcknowledgeRequest, said: pb.Acknowledgement) -> list[Range]:
-        everything = list(zip(said.firsts, said.ends, strict=True))
+    async def _acknowledge(self, request: pb.AcknowledgeRequest, acknowledgement: pb.Acknowledgement) -> list[Range]:
+        everything = list(zip(acknowledgement.firsts, acknowledgement.ends, strict=True))
         spec = self._broker.topics.spec(request.topic)
-        if bytes.fromhex(spec.id) != said.topic_id or said.partition >= spec.partitions:
+        if bytes.fromhex(spec.id) != acknowledgement.topic_id or acknowledgement.partition >= spec.partitions:
             return everything  # of a topic that is gone
-        _led(self._broker, request.topic, said.partition)
-        state = self._broker.shares.state(request.group, said.topic_id, said.partition)
-        ticket = None if state is None else state.tickets.find(said.lock_id)
+        _led(self._broker, request.topic, acknowledgement.partition)
+        state = self._broker.shares.state(request.group, acknowledgement.topic_id, acknowledgement.partition)
+        ticket = None if state is None else state.tickets.find(acknowledgement.lock_id)
         if state is None or ticket is None:
             return everything
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -255,13 +259,16 @@ class AcquireCalls:
                 future.set_exception(error)
 
         lost: list[Range] = []
-        acknowledge_here(state, ticket.holder, said, lost, done)
-        if said.kind != pb.ACKNOWLEDGE_TYPE_EXTEND:
-            lost = state.tickets.acknowledged(ticket, said.kind, said.firsts, said.ends, lost)
+        acknowledge_here(state, ticket.holder, acknowledgement, lost, done)
+        if acknowledgement.kind != pb.ACKNOWLEDGE_TYPE_EXTEND:
+            lost = state.tickets.acknowledged(
+                ticket, acknowledgement.kind, acknowledgement.firsts, acknowledgement.ends, lost
+            )
         try:
             await future
         except NotLeader as error:
-            why = f"the leader of {request.topic}/{said.partition} changed; the outcome is unknown: {error.message}"
+            partition = f"{request.topic}/{acknowledgement.partition}"
+            why = f"the leader of {partition} changed; the outcome is unknown: {error.message}"
             raise LeadershipLost(why, details=error.details) from error
         return lost
 

@@ -19,7 +19,7 @@ from comet_broker.core.isolation import AbortedTransaction
 from comet_broker.core.shares import Granted, Readable
 
 # base_offset, length, flags, producer_id, last_offset_delta, producer_epoch: see proto/BATCH.md.
-_LOOK: Final = Struct("<q12xI10xH4xq24xII")
+_HEADER: Final = Struct("<q12xI10xH4xq24xII")
 _CONTROL: Final = int(records.Flag.CONTROL)
 _TRANSACTIONAL: Final = int(records.Flag.TRANSACTIONAL)
 _OFFSET_DELTAS: Final = int(records.Flag.OFFSET_DELTAS)
@@ -27,7 +27,7 @@ _KEYS: Final = int(records.Flag.KEYS)
 
 Range = tuple[int, int]
 
-assert _LOOK.size == 80
+assert _HEADER.size == 80
 
 
 class Place(NamedTuple):
@@ -50,7 +50,7 @@ class Chunk:
         keys: list[int | None] = []
         at, size = 0, len(data)
         while at < size:
-            base, length, flags, producer, last_delta, epoch = _LOOK.unpack_from(data, at)
+            base, length, flags, producer, last_delta, epoch = _HEADER.unpack_from(data, at)
             end = base + last_delta + 1
             self.places.append(Place(base, end, at, at + length))
             counts = not flags & _CONTROL

@@ -36,7 +36,7 @@ RETRY_S_MAX: Final = 1.0
 _OVERHEAD_BYTES: Final = 256
 
 
-class Keeping(Protocol):
+class StoredValue(Protocol):
     """One value to store. It is read when the transaction is built."""
 
     @property
@@ -50,7 +50,7 @@ class Keeping(Protocol):
     def take(self) -> bytes:
         """The current value; later changes are for the next transaction."""
 
-    def kept(self, revision: int) -> None:
+    def stored(self, revision: int) -> None:
         """Called when the taken value is in the store."""
 
     def judge(self, item: KeyValue | None) -> bool | None:
@@ -60,7 +60,7 @@ class Keeping(Protocol):
     def replaced(self) -> None:
         """Called when another leader stores this state now."""
 
-    def broke(self, error: Exception) -> None:
+    def halt(self, error: Exception) -> None:
         """Stops the state after an unexpected error."""
 
 
@@ -68,18 +68,18 @@ class ShareJournal:
     def __init__(self, store: MetadataStore, tasks: Tasks) -> None:
         self._store = store
         self._tasks = tasks
-        self._dirty: dict[Keeping, None] = {}
+        self._dirty: dict[StoredValue, None] = {}
         self._writer: asyncio.Task[None] | None = None
         self.transactions = 0  # that took effect
         self.writes = 0
 
-    def mark(self, state: Keeping) -> None:
+    def mark(self, state: StoredValue) -> None:
         """Queues a changed state to be stored."""
         self._dirty[state] = None
         if self._writer is None:
             self._writer = self._tasks.spawn(self._run(), "store share groups")
 
-    def forget(self, state: Keeping) -> None:
+    def forget(self, state: StoredValue) -> None:
         self._dirty.pop(state, None)
 
     async def _run(self) -> None:
@@ -92,7 +92,7 @@ class ShareJournal:
                     raise
                 except Exception as error:  # noqa: BLE001 - as above, for those of one transaction
                     for state, _ in taken:
-                        state.broke(error)
+                        state.halt(error)
                 await asyncio.sleep(GATHER_S)
         except Closed:
             log.info("the metadata store is closed; share groups are no longer stored")
@@ -100,9 +100,9 @@ class ShareJournal:
         finally:
             self._writer = None
 
-    def _take(self) -> list[tuple[Keeping, bytes]]:
+    def _take(self) -> list[tuple[StoredValue, bytes]]:
         """As many states as fit into one transaction, at least one."""
-        taken: list[tuple[Keeping, bytes]] = []
+        taken: list[tuple[StoredValue, bytes]] = []
         size = 0
         while self._dirty and len(taken) < OPERATIONS_MAX:
             state = next(iter(self._dirty))
@@ -112,7 +112,7 @@ class ShareJournal:
             try:
                 value = state.take()
             except Exception as error:  # noqa: BLE001 - it stops this state, not the storing of the others
-                state.broke(error)
+                state.halt(error)
                 continue
             taken.append((state, value))
             size += len(value) + len(state.key) + _OVERHEAD_BYTES
@@ -120,7 +120,7 @@ class ShareJournal:
                 break
         return taken
 
-    async def _write(self, taken: list[tuple[Keeping, bytes]]) -> None:
+    async def _write(self, taken: list[tuple[StoredValue, bytes]]) -> None:
         pause_s = RETRY_S
         while taken := [one for one in taken if not one[0].over]:
             try:
@@ -133,19 +133,19 @@ class ShareJournal:
                     self.writes += len(taken)
                     for state, _ in taken:
                         try:
-                            state.kept(result.revision)
+                            state.stored(result.revision)
                         except Exception as error:  # noqa: BLE001 - it stops this state, not the others
-                            state.broke(error)
+                            state.halt(error)
                     return
-                taken = await self._look(taken)
+                taken = await self._unwritten(taken)
             except StoreUnavailable as error:
                 log.warning("share groups wait for the metadata store: %s", error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
 
-    async def _look(self, taken: Sequence[tuple[Keeping, bytes]]) -> list[tuple[Keeping, bytes]]:
+    async def _unwritten(self, taken: Sequence[tuple[StoredValue, bytes]]) -> list[tuple[StoredValue, bytes]]:
         """After a transaction that did not apply: the states that are still to be written."""
-        again: list[tuple[Keeping, bytes]] = []
+        again: list[tuple[StoredValue, bytes]] = []
         for state, value in taken:
             item = await self._store.get(state.key)
             if state.over:
@@ -153,11 +153,11 @@ class ShareJournal:
             try:
                 match state.judge(item):
                     case True:
-                        state.kept(state.mod_revision)
+                        state.stored(state.mod_revision)
                     case False:
                         again.append((state, value))
                     case None:
                         state.replaced()
             except Exception as error:  # noqa: BLE001 - as above
-                state.broke(error)
+                state.halt(error)
         return again

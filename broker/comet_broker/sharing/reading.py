@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from comet_broker.sharing.state import SharePartition
 
 AGAIN_BYTES: Final = 64 << 10  # read for redeliveries, which are seldom many in a row
-KEPT_MAX: Final = 2  # chunks of one group in one partition: of new records, and of redeliveries
+CHUNKS_MAX: Final = 2  # chunks of one group in one partition: of new records, and of redeliveries
 
 
 class Chunks:
@@ -36,7 +36,7 @@ class Chunks:
         self._recent.move_to_end((reader, chunk))
         while len(self._recent) > self._chunks_max:
             (other, oldest), _ = self._recent.popitem(last=False)
-            other.kept.remove(oldest)
+            other.chunks.remove(oldest)
 
     def __len__(self) -> int:
         return len(self._recent)
@@ -49,7 +49,7 @@ class ShareReader:
     """Owned by one SharePartition."""
 
     def __init__(self, state: SharePartition) -> None:
-        self.kept: list[Chunk] = []
+        self.chunks: list[Chunk] = []
         self._state = state
         self.loading: asyncio.Future[None] | None = None  # while a read runs; done at its end
         self._generation = 0  # a read from before a `clear` is dropped
@@ -57,7 +57,7 @@ class ShareReader:
     def at(self, offset: int, end: int) -> Chunk | None:
         """A chunk with that record; None while it is being read, or if it cannot be."""
         chunks = self._state.table.chunks
-        for chunk in self.kept:
+        for chunk in self.chunks:
             if chunk.first <= offset < chunk.end:
                 chunks.use(self, chunk)
                 return chunk
@@ -122,14 +122,14 @@ class ShareReader:
         isolation = state.partition.isolation
         aborted = isolation.aborted(offset, end) if isolation.any_aborted else []
         chunk = Chunk(data, aborted, by_key=state.agreed.options.by_key)
-        if len(self.kept) >= KEPT_MAX:
-            state.table.chunks.forget(self, self.kept.pop(0))
-        self.kept.append(chunk)
+        if len(self.chunks) >= CHUNKS_MAX:
+            state.table.chunks.forget(self, self.chunks.pop(0))
+        self.chunks.append(chunk)
         state.table.chunks.use(self, chunk)
         return chunk
 
     def clear(self) -> None:
         self._generation += 1
-        for chunk in self.kept:
+        for chunk in self.chunks:
             self._state.table.chunks.forget(self, chunk)
-        self.kept.clear()
+        self.chunks.clear()

@@ -28,8 +28,8 @@ from comet_broker.failures import Kind
 from comet_broker.partitions.partition import Partition
 from comet_broker.sharing.chunk import Chunk
 from comet_broker.sharing.dead_letters import DeadLetters
-from comet_broker.sharing.kept import Acknowledged, Kept
 from comet_broker.sharing.reading import ShareReader
+from comet_broker.sharing.stored_state import Acknowledged, StoredState
 
 if TYPE_CHECKING:
     from comet_broker.sharing.table import ShareTable
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 CALL_AGAIN_S: Final = 0.002  # after which the next in the queue is called if those called before did not come
 IDLE_TICKS_MAX: Final = 10
-LOOKS_MAX: Final = 32  # at records that turn out to be unreadable, before others have their turn
+READS_MAX: Final = 32  # at records that turn out to be unreadable, before others have their turn
 Range = tuple[int, int]
 
 
@@ -70,21 +70,27 @@ class Acquirer(Protocol):
         """Called at the end: no more records come."""
 
 
-class SharePartition(Kept):
+class SharePartition(StoredState):
     """Implements partition.Reader and Waiter."""
 
     leader_only = True
 
     def __init__(
-        self, table: ShareTable, partition: Partition, group: str, agreed: Agreed, kept: WindowSnapshot, revision: int
+        self,
+        table: ShareTable,
+        partition: Partition,
+        group: str,
+        agreed: Agreed,
+        snapshot: WindowSnapshot,
+        revision: int,
     ) -> None:
         super().__init__(table, partition, group, revision)
         self.agreed = agreed
-        self.shares = self._machine(kept)
+        self.shares = self._machine(snapshot)
         self.subscribers: dict[Acquirer, None] = {}
         self.callers: dict[Acquirer, None] = {}
         self.tickets = Tickets(
-            tickets_max=limits.SHARE_TICKETS_MAX, told_max=limits.SHARE_TOLD_MAX, remembered_s=limits.SHARE_TOLD_S
+            tickets_max=limits.SHARE_TICKETS_MAX, told_max=limits.SHARE_ANSWERS_MAX, remembered_s=limits.SHARE_ANSWERS_S
         )
         self.lost = 0  # unreadable records
         self.dead_letters = DeadLetters(self)
@@ -97,9 +103,9 @@ class SharePartition(Kept):
         self._idle_ticks = 0
         partition.readers[self] = self
 
-    def _machine(self, kept: WindowSnapshot) -> Shares:
+    def _machine(self, snapshot: WindowSnapshot) -> Shares:
         return Shares(
-            kept,
+            snapshot,
             self.agreed.options,
             window_max=limits.SHARE_WINDOW_RECORDS_MAX,
             dead_max=limits.SHARE_DEAD_MAX,
@@ -197,7 +203,7 @@ class SharePartition(Kept):
         if not self._leads():
             return None
         now, end = self.now, self.partition.stable_end
-        for _ in range(LOOKS_MAX):
+        for _ in range(READS_MAX):
             credit = subscriber.credit()
             if not credit:
                 self._line.pop(subscriber, None)
@@ -214,7 +220,7 @@ class SharePartition(Kept):
             if subscriber.bytes_max:
                 count = min(count, chunk.records_in(subscriber.bytes_max))
             granted = self.shares.acquire(now, subscriber.holder, count, chunk.readable)
-            self._look_after()
+            self._refresh()
             if granted:
                 self.touched = True
                 self.partition.delivered_records += sum(end - first for first, end, _ in granted)
@@ -238,7 +244,7 @@ class SharePartition(Kept):
         # A replaced leader must not acquire records that were acknowledged at its successor.
         return self.closed is None and self.partition.leads and self.partition.context.alive()
 
-    def _look_after(self) -> None:
+    def _refresh(self) -> None:
         """Updates timers and dead letters after records were acquired or released."""
         if self.shares.dead:
             self.dead_letters.start()
@@ -248,8 +254,8 @@ class SharePartition(Kept):
         """Wakes the queue. Called from where records are written, too, so it must not raise."""
         try:
             self._wake()
-        except Exception as error:  # noqa: BLE001 - reported by broke
-            self.broke(error)
+        except Exception as error:  # noqa: BLE001 - reported by halt
+            self.halt(error)
 
     def _wake(self) -> None:
         """Calls as many of the queue as there are records for. One that was called and did not come delays no other."""
@@ -321,7 +327,7 @@ class SharePartition(Kept):
     def _acknowledged(self, lost: list[Range], done: Acknowledged) -> list[Range]:
         self._waiting.append(done)
         self.changed()
-        self._look_after()
+        self._refresh()
         self._wake_soon()
         return lost
 
@@ -340,11 +346,11 @@ class SharePartition(Kept):
         self._timer = None
         if self.closed is not None:
             return
-        self.table.look_at_the_clock()
+        self.table.check_clock()
         try:
             self._take_time()
-        except Exception as error:  # noqa: BLE001 - reported by broke
-            self.broke(error)
+        except Exception as error:  # noqa: BLE001 - reported by halt
+            self.halt(error)
 
     def _take_time(self) -> None:
         if self.shares.expire(self.now):
@@ -352,7 +358,7 @@ class SharePartition(Kept):
             for subscriber in list(self.subscribers):
                 subscriber.freed()
         self.tickets.tick(self.now)
-        self._look_after()
+        self._refresh()
         self.wake()
 
     def forgive(self) -> None:
@@ -366,7 +372,7 @@ class SharePartition(Kept):
         if self.touched:
             self.changed()
         self._take_time()
-        busy = self.unkept or self.shares.dead
+        busy = self.unstored or self.shares.dead
         needed = self.subscribers or self.callers or self.shares.in_flight or len(self.tickets) or busy
         self._idle_ticks = 0 if needed else self._idle_ticks + 1
         if self._idle_ticks > IDLE_TICKS_MAX:
@@ -386,7 +392,7 @@ class SharePartition(Kept):
 
     # ---- the end
 
-    def broke(self, error: Exception) -> None:
+    def halt(self, error: Exception) -> None:
         """An unexpected error stops the group in this partition, here. Members come again, and find the state in the
         store."""
         if self.closed is None:
@@ -407,7 +413,7 @@ class SharePartition(Kept):
         self.partition.idle.pop(self, None)
         if self.partition.readers.pop(self, None) is not None and not self.partition.readers:
             self.partition.tail.clear()
-        self._keep_no_more(error)
+        self._fail_waiters(error)
         subscribers, self.subscribers, self.callers = [*self.subscribers, *self.callers], {}, {}
         self._line.clear()
         for subscriber in subscribers:

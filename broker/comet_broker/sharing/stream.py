@@ -167,7 +167,7 @@ class Sharing:
         for partition, state in zip(partitions, found, strict=True):
             error = state if isinstance(state, CometError) else self._sit(subscription, partition, state, agreed)
             if error is not None:
-                self._tell(subscription, partition.handle, error)
+                self._fail(subscription, partition.handle, error)
         subscription.freed()
 
     async def _open(
@@ -211,7 +211,7 @@ class Sharing:
             try:
                 served = subscriber.state.serve(subscriber)
             except Exception as error:  # noqa: BLE001 - it stops this group in this partition, not the stream
-                subscriber.state.broke(error)
+                subscriber.state.halt(error)
                 continue
             if served is not None:
                 chunk, granted = served
@@ -284,7 +284,7 @@ class Sharing:
         if subscriber.subscription.subscribers.get(handle) is subscriber:
             del subscriber.subscription.subscribers[handle]
             self._get_up(subscriber)
-            self._tell(subscriber.subscription, handle, error)
+            self._fail(subscriber.subscription, handle, error)
             subscriber.subscription.freed()
 
     def _get_up(self, subscriber: MemberAcquirer) -> None:
@@ -294,7 +294,7 @@ class Sharing:
             subscriber.subscription.parked.remove(subscriber)
         subscriber.state.leave(subscriber)
 
-    def _tell(self, subscription: ShareSubscription, handle: int, error: CometError) -> None:
+    def _fail(self, subscription: ShareSubscription, handle: int, error: CometError) -> None:
         ended = records_pb2.StreamError(error=error_to_pb(error), subscription=subscription.number, partition=handle)
         self._line.answer(records_pb2.ServerFrame(error=ended))
 

@@ -146,11 +146,11 @@ class ShareTable:
         item = await self._stored(share_key(partition.topic_id, partition.index, key[2]))
         if item is None:
             self.founded.pop((key[2], partition.topic_id), None)
-            kept = WindowSnapshot(await self.broker.resolve(partition, start), b"", {})
+            snapshot = WindowSnapshot(await self.broker.resolve(partition, start), b"", {})
         else:
-            kept = self._kept(partition, item)
+            snapshot = self._stored_snapshot(partition, item)
         self._check(partition, epoch)
-        state = SharePartition(self, partition, key[2], agreed, kept, 0 if item is None else item.mod_revision)
+        state = SharePartition(self, partition, key[2], agreed, snapshot, 0 if item is None else item.mod_revision)
         self._states[key] = state
         await state.claim()
         log.info("%s goes on from offset %d", state, state.shares.floor)
@@ -168,14 +168,14 @@ class ShareTable:
             raise partition.not_leader()
 
     @staticmethod
-    def _kept(partition: Partition, item: KeyValue) -> WindowSnapshot:
+    def _stored_snapshot(partition: Partition, item: KeyValue) -> WindowSnapshot:
         """An earlier leader's state, as far as the log still holds its records."""
         record = ShareRecord.decode(item.value)
         if record.epoch > partition.leader_epoch:
             raise partition.not_leader(f"{partition} is shared in epoch {record.epoch} already")
-        kept = record.snapshot(limits.SHARE_WINDOW_RECORDS_MAX)
+        snapshot = record.snapshot(limits.SHARE_WINDOW_RECORDS_MAX)
         cut_at = partition.log.epochs.end_of(record.epoch, partition.log.log_end)
-        return kept if kept.floor + len(kept.marks) <= cut_at else cut_to(kept, cut_at)
+        return snapshot if snapshot.floor + len(snapshot.marks) <= cut_at else cut_to(snapshot, cut_at)
 
     def drop(self, state: SharePartition) -> None:
         """Removes a state that has ended."""
@@ -192,7 +192,7 @@ class ShareTable:
             while self._states:
                 self._tick_at = clock.monotonic() + TICK_S
                 await asyncio.sleep(TICK_S)
-                self.look_at_the_clock()
+                self.check_clock()
                 if self.broker.draining:
                     for call in list(self.calls):
                         call.turn_away(Draining("this broker is about to stop", retry_after_ms=200))
@@ -200,11 +200,11 @@ class ShareTable:
                     try:
                         state.tick()
                     except Exception as error:  # noqa: BLE001 - it ends this state, not the loop over all others
-                        state.broke(error)
+                        state.halt(error)
         finally:
             self._ticking = None
 
-    def look_at_the_clock(self) -> None:
+    def check_clock(self) -> None:
         """Restarts the locks if this broker was stopped, since members could not acknowledge. Called by all timers."""
         now = self.broker.clock.monotonic()
         if self._ticking is None or now - self._tick_at < LATE_S:
@@ -215,7 +215,7 @@ class ShareTable:
             try:
                 state.forgive()
             except Exception as error:  # noqa: BLE001 - as for a tick
-                state.broke(error)
+                state.halt(error)
 
     # ---- deleting
 

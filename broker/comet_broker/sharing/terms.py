@@ -18,7 +18,7 @@ from comet_broker.sharing.state import Agreed, Range, SharePartition
 ACKNOWLEDGE_TYPES: Final = frozenset(pb.AcknowledgeType.values()) - {pb.ACKNOWLEDGE_TYPE_UNSPECIFIED}
 
 
-class Said(Protocol):
+class Acknowledgement(Protocol):
     """An Acknowledge or an Acknowledgement."""
 
     @property
@@ -69,8 +69,8 @@ def check_dead_letter(agreed: Agreed, topic: str) -> None:
         raise InvalidArgument(f"{topic!r} cannot be its own dead-letter topic")
 
 
-def check_acknowledgement(said: Said) -> None:
-    firsts, ends = said.firsts, said.ends
+def check_acknowledgement(acknowledgement: Acknowledgement) -> None:
+    firsts, ends = acknowledgement.firsts, acknowledgement.ends
     if len(firsts) != len(ends) or len(firsts) > limits.SHARE_RANGES_MAX:
         raise InvalidArgument(
             f"an acknowledge takes up to {limits.SHARE_RANGES_MAX} ranges, with a first and an end of each; "
@@ -80,25 +80,31 @@ def check_acknowledgement(said: Said) -> None:
         raise InvalidArgument(
             f"an acknowledge takes ranges that are not empty, of at most {limits.SHARE_WINDOW_RECORDS_MAX} records"
         )
-    if said.delay_ms > limits.SHARE_DELAY_MS_MAX:
-        raise InvalidArgument(f"delay_ms is at most {limits.SHARE_DELAY_MS_MAX}, not {said.delay_ms}")
-    if said.kind not in ACKNOWLEDGE_TYPES:
-        raise InvalidArgument(f"unknown kind of acknowledge {said.kind}: use accept, release, reject, extend or return")
+    if acknowledgement.delay_ms > limits.SHARE_DELAY_MS_MAX:
+        raise InvalidArgument(f"delay_ms is at most {limits.SHARE_DELAY_MS_MAX}, not {acknowledgement.delay_ms}")
+    if acknowledgement.kind not in ACKNOWLEDGE_TYPES:
+        raise InvalidArgument(
+            f"unknown kind of acknowledge {acknowledgement.kind}: use accept, release, reject, extend or return"
+        )
 
 
 def acknowledge_here(
-    state: SharePartition, holder: Holder, said: Said, lost: list[Range], done: Callable[[CometError | None], None]
+    state: SharePartition,
+    holder: Holder,
+    acknowledgement: Acknowledgement,
+    lost: list[Range],
+    done: Callable[[CometError | None], None],
 ) -> None:
     """Applies a checked acknowledgement to the state. Ranges that the holder does not hold go into `lost`; `done` is
     called when the rest is stored."""
-    firsts, ends = list(said.firsts), list(said.ends)
-    match said.kind:
+    firsts, ends = list(acknowledgement.firsts), list(acknowledgement.ends)
+    match acknowledgement.kind:
         case pb.ACKNOWLEDGE_TYPE_ACCEPT:
             lost += state.accept(holder, firsts, ends, done)
         case pb.ACKNOWLEDGE_TYPE_RELEASE:
-            lost += state.release(holder, firsts, ends, said.delay_ms / 1000, done)
+            lost += state.release(holder, firsts, ends, acknowledgement.delay_ms / 1000, done)
         case pb.ACKNOWLEDGE_TYPE_REJECT:
-            lost += state.reject(holder, firsts, ends, one_line(said.reason), done)
+            lost += state.reject(holder, firsts, ends, one_line(acknowledgement.reason), done)
         case pb.ACKNOWLEDGE_TYPE_RETURN:
             lost += state.give_back(holder, firsts, ends, done)
         case kind:

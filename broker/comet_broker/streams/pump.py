@@ -30,7 +30,7 @@ class Pump(ABC):
         """Called when all frames are written."""
 
     @abstractmethod
-    def broke(self, error: Exception) -> None:
+    def write_failed(self, error: Exception) -> None:
         """Called when a write raised this; nothing more will be written."""
 
     @property
@@ -70,7 +70,7 @@ class Pump(ABC):
         except Exception as error:  # noqa: BLE001 - it ends this stream, not the caller that caused the frame
             self._writing = None
             self.stopped = True
-            self.broke(error)
+            self.write_failed(error)
 
     def _step(self, writing: Coroutine[Any, Any, None]) -> bool:
         """Runs the write as far as it gets; True if it is complete."""

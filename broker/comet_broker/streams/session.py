@@ -79,14 +79,14 @@ class Session(Speaker):
     @property
     def over(self) -> bool:
         """Whether `poll` returns the last frames now."""
-        return self.closed or self._said_all()
+        return self.closed or self._all_sent()
 
     def input_over(self) -> None:
         """Called after the client's last frame; it still gets its answers and subscriptions."""
         self._input_over = True
         self.rouse()
 
-    def _said_all(self) -> bool:
+    def _all_sent(self) -> bool:
         return self._input_over and not (self._owed or self._tasks or self._feed.push.cursors)
 
     def poll(self) -> bytes | None:
@@ -281,7 +281,7 @@ class Session(Speaker):
 
     async def _attach_later(self, request: int, attach: pb.Attach) -> None:
         """Attaches to a topic that may just have been created through another broker."""
-        await self._broker.look_for_topic(attach.topic)
+        await self._broker.wait_for_topic(attach.topic)
         self._attached(request, self._broker.topics.partition(attach.topic, attach.partition))
 
     def _attached(self, request: int, partition: Partition) -> None:

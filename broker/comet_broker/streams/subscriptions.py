@@ -154,7 +154,7 @@ class Feed:
                 first = cursor.next_offset
                 self.push.loaded(cursor, size, next_offset)
                 self._count(cursor.partition, next_offset - first, size)
-                return self._first_told(cursor, first, frame)
+                return self._after_aborted(cursor, first, frame)
             if not size and cursor.state is not DeliveryState.ENDED:
                 return frame
         while (ready := self.push.take()) is not None:
@@ -190,7 +190,7 @@ class Feed:
     def _serve(self, cursor: Cursor[Partition]) -> bytes | None:
         partition = cursor.partition
         end = self._end_of(cursor)
-        if cursor.next_offset >= end or partition.cutting:
+        if cursor.next_offset >= end or partition.truncating:
             self.push.idle(cursor)
             self._idlers(cursor)[cursor] = self._readings[cursor]
             return None
@@ -216,7 +216,7 @@ class Feed:
                 elif tail.next_offset >= end:  # others have yet to catch up
                     self._measure(tail.frame)
             if partition.isolation.any_aborted:
-                return self._first_told(cursor, first, tail.frame)
+                return self._after_aborted(cursor, first, tail.frame)
             return tail.frame
         return self._serve_from_log(cursor, end, bytes_max)
 
@@ -253,7 +253,7 @@ class Feed:
             first = cursor.next_offset
             self.push.served(cursor, result.size, result.next_offset)
             self._count(partition, result.next_offset - first, result.size)
-            return self._first_told(cursor, first, self._frame(buffer, partition, result.size))
+            return self._after_aborted(cursor, first, self._frame(buffer, partition, result.size))
         self.push.loading(cursor)
         room = bytes_max if result is None else max(result.needed, bytes_max)
         self._broker.tasks.spawn(self._load(cursor, extent, room), f"read {partition}")
@@ -285,7 +285,7 @@ class Feed:
         finally:
             extent.release()
 
-    def _first_told(self, cursor: Cursor[Partition], first: int, frame: bytes) -> bytes:
+    def _after_aborted(self, cursor: Cursor[Partition], first: int, frame: bytes) -> bytes:
         """Puts the aborted transactions of a delivery that begins at `first` before it, if there are new ones."""
         isolation = cursor.partition.isolation
         if cursor.uncommitted or self._follower or not isolation.any_aborted:

@@ -113,13 +113,13 @@ class Thin:
         first = answer.receipts[0] if answer.receipts else pb.Receipt()
         return Accepted(first.offset, first.offset + len(chosen), first.append_time_us, first.duplicate)
 
-    async def _spec(self, topic: str, meant: bytes = b"") -> TopicSpec:
-        """The topic's spec; raises TopicNotFound, also if its id differs from `meant`."""
+    async def _spec(self, topic: str, topic_id: bytes = b"") -> TopicSpec:
+        """The topic's spec; raises TopicNotFound, also if its id differs from `topic_id`."""
         found = self._broker.view.state.topics.get(topic)
-        if found is None or (meant and found.value.id != meant.hex()):
-            await self._broker.look_for_topic(topic)  # it may just have been created through another broker
+        if found is None or (topic_id and found.value.id != topic_id.hex()):
+            await self._broker.wait_for_topic(topic)  # it may just have been created through another broker
         spec = self._broker.topics.spec(topic)
-        if meant and spec.id != meant.hex():
+        if topic_id and spec.id != topic_id.hex():
             raise TopicNotFound(f"topic {topic!r} was deleted and recreated (id changed); reopen it")
         return spec
 

@@ -10,8 +10,8 @@ from itertools import count
 from comet.errors import CometError
 
 
-async def answered(ask: Callable[[Callable[[CometError | None], None]], bool]) -> None:
-    """Returns when `ask` returns True, or its callback is called with None; raises the error it is called with."""
+async def answered(register: Callable[[Callable[[CometError | None], None]], bool]) -> None:
+    """Returns when `register` returns True, or its callback is called with None; raises the error it is called with."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def settle(error: CometError | None) -> None:
@@ -22,7 +22,7 @@ async def answered(ask: Callable[[Callable[[CometError | None], None]], bool]) -
         else:
             done.set_exception(error)
 
-    if not ask(settle):
+    if not register(settle):
         await done
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Acknowledged = Callable[[CometError | None], None]
 
 
-class Kept(ABC):
+class StoredState(ABC):
     """Implements journal.Keeping."""
 
     shares: Shares
@@ -89,7 +89,7 @@ class Kept(ABC):
         return self.closed is not None
 
     @property
-    def unkept(self) -> bool:
+    def unstored(self) -> bool:
         """Whether something is to be written, or being written."""
         return bool(self.touched or self._waiting or self._writing)
 
@@ -109,7 +109,7 @@ class Kept(ABC):
         self._taken = record.encode()
         return self._taken
 
-    def kept(self, revision: int) -> None:
+    def stored(self, revision: int) -> None:
         self.mod_revision = revision
         self._taken = b""
         written, self._writing = self._writing, []
@@ -132,10 +132,10 @@ class Kept(ABC):
         self.close(self.partition.not_leader(f"another broker leads {self.partition} now, or the group was deleted"))
 
     @abstractmethod
-    def broke(self, error: Exception) -> None:
+    def halt(self, error: Exception) -> None:
         """An unexpected error stops the group in this partition."""
 
-    def _keep_no_more(self, error: CometError) -> None:
+    def _fail_waiters(self, error: CometError) -> None:
         """Passes the error to all waiters; the write under way may still take effect."""
         waiting = [*self._writing, *self._waiting]
         self._writing, self._waiting = [], []
