@@ -354,7 +354,9 @@ class Coordinator:
         if slot.closed is None and (head is None or head.mod_revision != revision):
             # Another broker has claimed it since, or the store is a different one: it does not show this claim.
             self._lost(
-                number, slot, CoordinatorLoading("the claim of slot {number} is gone; retry", retry_after_ms=LOADING_MS)
+                number,
+                slot,
+                CoordinatorLoading(f"the claim of slot {number} is gone; retry", retry_after_ms=LOADING_MS),
             )
         elif slot.closed is None and broker.membership.broker_epoch == mine.broker_epoch:
             slot.load([item for item in items if item.key != head_key])
