@@ -255,8 +255,7 @@ class Broker:
         )
 
     async def note_loss_known(self) -> None:
-        """Waits until the controller has recorded the loss; until then, a later start must not say that nothing was
-        lost."""
+        """Waits until the controller has recorded the loss. Until then, later starts must report it."""
         if self._loss_known or not self.membership.broker_epoch:
             return
         me, mine, record = self.config.broker_id, (LOSSY, self.membership.broker_epoch), self._record()

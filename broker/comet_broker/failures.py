@@ -123,7 +123,7 @@ class Failures:
         return sorted(self._found.values(), key=lambda found: (found.until is not None, found.since_us))
 
     def guard(self, kind: Kind, name: str, step: str, failed: Callable[[Exception], object] | None = None) -> Guard:
-        """A context for one entity's step: an exception is passed to `failed`, which stops the entity and notes it;
+        """A context for one entity's step. An exception is passed to `failed`, which stops the entity and notes it;
         without `failed` the step is skipped, and noted as passing."""
         return Guard(self, kind, name, step, failed)
 

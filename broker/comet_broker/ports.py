@@ -58,7 +58,7 @@ class File(Protocol):
         OSError(ENOSPC) when there is none."""
 
     def forget_cache(self) -> None:
-        """Drops the file from the page cache, so that it is read from the disk again: after a failed sync, memory may
+        """Drops the file from the page cache, so that it is read from the disk again. After a failed sync, memory may
         differ from the disk. No effect where unsupported."""
 
     def truncate(self, size: int) -> None: ...

@@ -44,8 +44,8 @@ WARN: Final = "comet.v1.Coordination/Warn"
 
 
 async def warn_others(broker: Broker) -> None:
-    """Warns the brokers registered in an untrusted store, with what this broker knows about it, until it trusts the
-    store. A broker that knew no more than a restored store then stops leading. A task of its own."""
+    """Warns the brokers that are registered in a store which this broker does not trust, until it trusts it. A broker
+    that knew no more than a restored store then stops leading. A task of its own."""
     guard = broker.guard
     while guard.reason:
         request = warning(broker)

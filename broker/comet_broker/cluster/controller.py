@@ -186,7 +186,7 @@ class Controller:
         return max(0.0, min([CHECK_S, *due_s]))
 
     def _note_undecided(self, places: set[Place] | None, undecided: dict[Place, Exception]) -> None:
-        """Notes partitions whose decision raises an error: they stay as they are, and are shown until it raises
+        """Notes partitions whose decision raises an error. They stay as they are, and are shown until it raises
         none."""
         names = {topic.value.id: name for name, topic in self._view.state.topics.items()} if undecided else {}
         found = {

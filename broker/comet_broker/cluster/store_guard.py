@@ -446,8 +446,7 @@ class StoreGuard:
         return found
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> TransactionResult:
-        """Runs a transaction, but only in the known history: a registration meanwhile is noticed, and checked before
-        the retry."""
+        """Runs a transaction in the known history only: checks registrations meanwhile before it retries."""
         for _ in range(ATTEMPTS_MAX):
             self._check()
             known, lineage = self.floor.revision, self._lineage

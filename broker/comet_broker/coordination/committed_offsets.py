@@ -47,8 +47,8 @@ OffsetsByTopic = dict[str, dict[int, CommittedOffset]]  # by topic id and partit
 
 
 class CommittedOffsets:
-    """Three layers of entries: `written` is in the store; a flight is on its way there; gathered entries wait for the
-    next flight. Answers show what is written; the fence checks all three."""
+    """Committed offsets in three layers: `written` is in the store; a flight is on its way there; gathered entries wait
+    for the next flight. Answers show what is written; the fence checks all three."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}  # topic id -> its name

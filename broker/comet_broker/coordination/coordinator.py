@@ -268,8 +268,8 @@ class Coordinator:
         return self._broker.failures.guard(Kind.SLOT, str(number), step, lambda error: self._halt(number, error, step))
 
     def _halt(self, number: int, error: Exception, step: str, slot: Slot | None = None) -> None:
-        """Gives the slot up after an unexpected error that concerns all of it, and claims a new epoch after a pause,
-        which grows each time. The store has everything that is committed."""
+        """Gives the slot up after an unexpected error that concerns all of it. This broker claims a new epoch after a
+        pause, which grows each time. The store has everything that is committed."""
         broker = self._broker
         now = broker.clock.monotonic()
         before = self._failed.get(number)
@@ -362,4 +362,4 @@ class Coordinator:
             slot.load([item for item in items if item.key != head_key])
             log.info("coordinates slot %d in epoch %d, with %d keys", number, mine.epoch, len(items) - 1)
         else:
-            self._lost(number, slot, NotCoordinator("this broker was replaced while it loaded slot {number}"))
+            self._lost(number, slot, NotCoordinator(f"this broker was replaced while it loaded slot {number}"))

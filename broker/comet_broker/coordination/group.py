@@ -391,8 +391,7 @@ class LiveGroup:
         self._journal.write([*self._operations(flight), *operations], written)
 
     async def caught_up(self) -> None:
-        """Waits until all admitted offsets are written, and it is certain that no other broker coordinates the
-        group."""
+        """Waits until all admitted offsets are written, and no other broker coordinates the group for certain."""
         self._send_offsets()
         await self._journal.written()
 

@@ -310,7 +310,7 @@ class Groups:
     # ---- offsets
 
     def commit(self, stream: MemberStream, request: int, commit: pb.Commit) -> None:
-        """Handles a commit in the order of frames if the log ends are known: a member may commit and release without
+        """Handles a commit, in the order of frames if the log ends are known. A member may commit and release without
         waiting in between."""
         if self.logs.known(places(commit, self.logs)):
             self._commit(stream, request, commit)

@@ -64,8 +64,8 @@ class _Write(msgspec.Struct):
 
 
 class Journal:
-    """Calls `lost` once when another coordinator has taken over, or `halt` after an unexpected error; then every write
-    fails."""
+    """The writer of one slot. Calls `lost` once when another coordinator has taken over, or `halt` after an unexpected
+    error; then every write fails."""
 
     def __init__(
         self,

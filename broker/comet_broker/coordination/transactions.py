@@ -128,8 +128,7 @@ class Transactions:
         return self._broker.failures.guard(Kind.TRANSACTION, one.name, step, lambda error: self._halt(one, step, error))
 
     def _halt(self, one: Transactional, step: str, error: Exception) -> CometError:
-        """Stops an id after an unexpected error: it answers nothing, and nothing is done for it, until it is loaded
-        again."""
+        """Stops an id after an unexpected error: it is not served until it is loaded again."""
         reason = self._broker.failures.note(Kind.TRANSACTION, one.name, error, step)
         one.failed = one.failed or reason
         self._time.decided(one.name)
@@ -222,8 +221,8 @@ class Transactions:
         return coordination.AddPartitionResponse()
 
     async def outcome(self, request: coordination.OutcomeRequest) -> coordination.OutcomeResponse:
-        """How a transaction ended whose marker is not in a partition's log: it was lost with the end of the log, or is
-        on its way. Called by the partition's leader."""
+        """The outcome of a transaction without a marker in a partition's log. The marker was lost with the end of the
+        log, or is on its way. Called by the partition's leader."""
         await self._slot.journal.written()  # no other coordinator has had the slot until now
         if self._closed is not None:
             raise self._closed

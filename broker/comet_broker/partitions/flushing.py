@@ -84,8 +84,7 @@ class Flushing(ABC):
             self._flush_task = self.context.tasks.spawn(self._flush(), f"flush {self}")
 
     async def _flush(self) -> None:
-        """Syncs until nothing is left to sync; with flush=always one fsync serves all batches that arrived
-        meanwhile."""
+        """Syncs until all is synced; with flush=always one fsync serves all batches that arrived meanwhile."""
         try:
             while not self.truncating:  # truncation waits for the end of this
                 await self.sync()

@@ -42,7 +42,7 @@ class LeaderEligibility:
         self._report(partition.place, reason, lambda: partition.closed is None)
 
     def halt(self, partition: Partition, error: Exception) -> None:
-        """Takes a partition out of service after an unexpected error: its state in memory is not reliable, so it
+        """Takes a partition out of service after an unexpected error. Its state in memory is not reliable, so it
         neither leads nor follows until an operator resumes it or this broker restarts. Both reopen its log."""
         reason = self._failures.note(Kind.PARTITION, str(partition), error)
         if partition.closed is not None:

@@ -299,8 +299,8 @@ class Partition(Flushing):
             self._show()
 
     async def truncate(self, offset: int, epoch: int, *, restart: bool, aside: bool = False) -> None:
-        """Truncates a follower's log to `offset`, where it agrees with that of the leader of `epoch`, or restarts it
-        there; `aside`: the truncated records are set aside in a file. Raises NotSetAside."""
+        """Truncates a follower's log where it agrees with that of the leader of `epoch`, or restarts it there. `aside`:
+        the truncated records are set aside in a file. Raises NotSetAside."""
         async with self._deleting:
             # A later leader may have been told about these records, and count on them.
             if self.closed is None and not self.leads and epoch == self.leader_epoch:

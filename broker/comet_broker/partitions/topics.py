@@ -478,8 +478,8 @@ class TopicTable:
                 await self._bury_locked(topic_id)
 
     async def _bury_locked(self, topic_id: str) -> None:
-        """Removes the files of a deleted topic, then this broker's name from its tombstone; in this order, so that the
-        deletion is repeated after a crash."""
+        """Removes a deleted topic's files, then this broker from its tombstone. In this order, a crash repeats the
+        deletion."""
         key = DELETED + topic_id
         folder = f"{FOLDER}/{topic_id}"
         try:
@@ -511,8 +511,7 @@ class TopicTable:
             self._context.tasks.report(f"deletion of topic {topic_id}", error)
 
     async def note_watermarks(self) -> None:
-        """Writes the high watermarks, so that they are known after a kill, though nothing is synced; see
-        core.conflicts."""
+        """Writes the high watermarks, so that they survive a kill though nothing is synced; see core.conflicts."""
         due = [partition.log for partition in self.by_handle.values() if partition.log.mark_due]
         if due:
             await self._context.worker.run(lambda: write_marks(due))

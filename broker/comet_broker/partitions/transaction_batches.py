@@ -85,7 +85,7 @@ class TransactionBatches:
             raise NotInTransaction
 
     def take(self, batch: memoryview, done: Taken) -> None:
-        """Takes a batch for which `produce` raised NotInTransaction; it is written when the coordinator has added the
+        """Queues a batch for which `produce` raised NotInTransaction. It is written when the coordinator has added the
         partition. Raises LimitExceeded when too many bytes wait."""
         header = records.read_header(batch)
         transaction = (header.producer_id, header.producer_epoch)

@@ -87,8 +87,7 @@ class Replicator:
         return state.leader
 
     def mend(self, partition: Partition) -> None:
-        """Updates a damaged replica once the cluster knows the damage: no change of its state may come to trigger
-        it."""
+        """Updates a damaged replica once the cluster knows the damage; no state change may come to trigger it."""
         if self._leader_of(partition) != NOBODY:
             self.update(partition)
 

@@ -246,8 +246,8 @@ class ReplicaSession(Speaker):
 
     @staticmethod
     def _where_to_begin(partition: Partition, follow: pb.Follow) -> tuple[int, bool]:
-        """The offset up to which the follower's log agrees with the leader's, and whether the follower's log restarts
-        there, because the leader has nothing left of what they have in common."""
+        """The offset up to which the follower's log agrees with the leader's, and whether it restarts there. It
+        restarts if the leader has nothing left of what they have in common."""
         storage = partition.log
         theirs = [(entry.epoch, entry.start_offset) for entry in follow.epochs]
         if any(start < before for (_, before), (_, start) in pairwise(theirs)):

@@ -97,8 +97,7 @@ class AcquireCalls:
             await self._broker.wait_for_topic(topic)  # it may just have been created through another broker
 
     def _where(self, spec: TopicSpec, request: pb.AcquireRequest) -> tuple[str | None, list[int]]:
-        """One broker, None for this one, and the partitions of the request there: the named ones, or those that it
-        leads."""
+        """One broker, None for this one, and the requested partitions there: the named ones, or all that it leads."""
         for index in request.partitions:
             if index >= spec.partitions:
                 raise PartitionNotFound(

@@ -54,7 +54,7 @@ class StoredValue(Protocol):
         """Called when the taken value is in the store."""
 
     def judge(self, item: KeyValue | None) -> bool | None:
-        """Checks the stored value after an attempt: True if it is the taken one, False if that may be retried, None if
+        """Checks the stored value after an attempt. True if it is the taken one, False if that may be retried, None if
         another writer was first. Learns the revision."""
 
     def replaced(self) -> None:

@@ -1,5 +1,5 @@
-"""Checks of requests in the name of a share group, and the handling of acknowledgements: the same for members, which
-have a stream, and for callers, which have none."""
+"""Checks of requests in the name of a share group, and the handling of acknowledgements. They are the same for members,
+which have a stream, and for callers, which have none."""
 
 from __future__ import annotations
 

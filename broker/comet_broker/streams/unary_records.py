@@ -150,8 +150,8 @@ class Thin:
             raise InvalidArgument("a publish takes either an idempotency key, or a producer id with a sequence")
 
     def _partitions(self, spec: TopicSpec, request: pb.PublishRequest) -> list[int]:
-        """The partition of each record: the requested one, else by key, else by the request's idempotency key, so that
-        a retry goes there again, else round robin."""
+        """The partition of each record. It is the requested one, else by key, else by the request's idempotency key, so
+        that a retry goes there again, else round robin."""
         if request.HasField("partition"):
             return [request.partition] * len(request.records)
         count = spec.partitions
@@ -344,7 +344,7 @@ def _counts(header: records.BatchHeader, aborted: Sequence[AbortedTransaction]) 
 def _records(
     partition: Partition, data: memoryview, offset: int, aborted: Sequence[AbortedTransaction]
 ) -> Iterator[pb.Record | CorruptRecords]:
-    """The records at or after `offset` as messages, without those of aborted transactions; an unreadable batch is
+    """The records at or after `offset` as messages, without those of aborted transactions. An unreadable batch is
     replaced by its error."""
     for place, header in headers(data):
         if not _counts(header, aborted) or header.next_offset <= offset:
