@@ -205,9 +205,7 @@ class Vandal:
         start = pb.Start(partition=attached.partition, position=types.Position(offset=1 << 60))
         await self._refused(pb.ClientFrame(subscribe=pb.Subscribe(subscription=9, starts=[start])), "offset far away")
         twice = pb.Start(partition=attached.partition, position=types.Position(earliest=True))
-        await self._refused(
-            pb.ClientFrame(subscribe=pb.Subscribe(subscription=9, starts=[twice] * 2)), "names a partition twice"
-        )
+        await self._refused(pb.ClientFrame(subscribe=pb.Subscribe(subscription=9, starts=[twice] * 2)), "named twice")
         answer = await self._client.ask(pb.ClientFrame(ping=pb.Ping()))
         if not answer.HasField("pong"):
             self._history.complaints.append(f"{self._client.name}: no pong after nonsense")
