@@ -57,7 +57,7 @@ from comet_broker.partitions.conflicts import Conflicts
 from comet_broker.partitions.context import PartitionContext
 from comet_broker.partitions.leader_eligibility import LeaderEligibility
 from comet_broker.partitions.log_ends import LogEnds
-from comet_broker.partitions.maintenance import Upkeep
+from comet_broker.partitions.maintenance import Maintenance
 from comet_broker.partitions.offset_lookup import check_settled, resolve
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.topics import TopicTable, storage_error
@@ -234,10 +234,10 @@ class Broker:
         await self.note_loss_known()
         self._controlling = self.tasks.keep(self.controller.run, "controller")
         self.coordinator.start()
-        upkeep = Upkeep(self)
+        maintenance = Maintenance(self)
         self.tasks.keep(self.recorder.run, "record")
-        self.tasks.keep(upkeep.run_housekeeping, "housekeeping")
-        self.tasks.keep(upkeep.run_replicas, "look after replicas")
+        self.tasks.keep(maintenance.run_housekeeping, "housekeeping")
+        self.tasks.keep(maintenance.run_replicas, "look after replicas")
         self.tasks.keep(lambda: self.guard.keep(self.controller.acting), "keep the floor")
         for partition in list(self.topics.by_handle.values()):
             self.eligibility.requalify(partition)

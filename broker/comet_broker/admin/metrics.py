@@ -26,7 +26,7 @@ REQUEST_S_MAX: Final = 2.0  # timeout of a request to another broker
 TRACKS_AT_ONCE: Final = 40
 
 
-class Watching:
+class AdminMetrics:
     """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
 
     def __init__(self, broker: Broker) -> None:

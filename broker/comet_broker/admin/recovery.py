@@ -60,7 +60,7 @@ def warning(broker: Broker) -> coordination.WarnRequest:
     return coordination.WarnRequest(broker=broker.config.broker_id, floor=floor)
 
 
-class Recovering:
+class AdminRecovery:
     """The coroutines behind the unary calls; raises CometErrors."""
 
     def __init__(self, broker: Broker) -> None:

@@ -65,7 +65,7 @@ PLACED_S_MAX = 10.0  # the longest wait for the controller to place new partitio
 REQUEST_S_MAX = 2.0  # timeout of a request to another broker
 
 
-class Control:
+class AdminService:
     """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
 
     def __init__(self, broker: Broker) -> None:

@@ -104,19 +104,19 @@ class CommittedOffsets:
         for topic_id, found in entries.items():
             self._gathered.setdefault(topic_id, {}).update(found)
 
-    def take_off(self) -> OffsetsByTopic:
+    def take_gathered(self) -> OffsetsByTopic:
         """Takes everything that has gathered, to be written now."""
         entries, self._gathered = self._gathered, {}
         self._flights.append(entries)
         return entries
 
-    def fly(self, entries: OffsetsByTopic) -> OffsetsByTopic:
+    def start_write(self, entries: OffsetsByTopic) -> OffsetsByTopic:
         """Takes these entries alone, to be written now, together with something else."""
         flight = {topic_id: dict(found) for topic_id, found in entries.items()}
         self._flights.append(flight)
         return flight
 
-    def land(self, flight: OffsetsByTopic, *, written: bool) -> None:
+    def finish_write(self, flight: OffsetsByTopic, *, written: bool) -> None:
         self._flights = [other for other in self._flights if other is not flight]
         if written:
             for topic_id, entries in flight.items():

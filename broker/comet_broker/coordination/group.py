@@ -148,7 +148,7 @@ class LiveGroup:
         self._check_room(self._waiting)
         entry = self.machine.join(claim, self._clock(), new_id)
         if entry.replaced:
-            self.put_out(entry.replaced, MemberFenced("another instance has joined under the same static name"))
+            self.evict(entry.replaced, MemberFenced("another instance has joined under the same static name"))
         self.streams[entry.member] = stream
         self._entering.add(entry.member)
 
@@ -214,7 +214,7 @@ class LiveGroup:
         if len(waiting) >= limits.GROUP_WAITING_MAX:
             raise LimitExceeded("too many requests wait for the metadata store", retry_after_ms=500)
 
-    def put_out(self, member: str, error: CometError) -> None:
+    def evict(self, member: str, error: CometError) -> None:
         """Evicts a member that the machine no longer has."""
         stream = self.streams.pop(member, None)
         if stream is not None and member not in self._entering:
@@ -227,7 +227,7 @@ class LiveGroup:
     def tick(self, now: float) -> None:
         out = self.machine.tick(now)
         for member, error in out:
-            self.put_out(member, error)
+            self.evict(member, error)
         if out:
             self.kick()
 
@@ -354,14 +354,14 @@ class LiveGroup:
         """Queues a write of all gathered offsets; commits that wait for earlier ones wait for it, too."""
         if not self.offsets.gathered and not self._committers:
             return
-        flight = self.offsets.take_off()
+        flight = self.offsets.take_gathered()
         answers, self._committers = self._committers, []
         self._sending += 1
 
         def done(error: CometError | None) -> None:
             self._sending -= 1
             try:
-                self.offsets.land(flight, written=error is None)
+                self.offsets.finish_write(flight, written=error is None)
                 for answer in answers:
                     answer(error)
                 if not self._sending and self._closed is None:
@@ -382,10 +382,10 @@ class LiveGroup:
 
     def write(self, admitted: Admitted, operations: Sequence[Operation], done: Written) -> None:
         """Writes the offsets and `operations` together."""
-        flight = self.offsets.fly(admitted.entries)
+        flight = self.offsets.start_write(admitted.entries)
 
         def written(error: CometError | None) -> None:
-            self.offsets.land(flight, written=error is None)
+            self.offsets.finish_write(flight, written=error is None)
             done(error)
 
         self._journal.write([*self._operations(flight), *operations], written)

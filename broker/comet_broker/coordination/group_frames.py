@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GROUP_FRAMES: Final = ("join", "heartbeat", "leave", "release", "commit")  # handled at once, by one group
 
 
-class Line(Protocol):
+class StreamSession(Protocol):
     """The part of a session that a stream needs."""
 
     @property
@@ -42,11 +42,11 @@ class Line(Protocol):
 
 
 class MemberStream:
-    def __init__(self, broker: Broker, line: Line, feed: Feed) -> None:
-        self.line = line
+    def __init__(self, broker: Broker, session: StreamSession, feed: Feed) -> None:
+        self.session = session
         self._broker = broker
         self._slots: set[Slot] = set()  # in which this stream has members
-        self.sharing = Sharing(broker, line, feed)
+        self.sharing = Sharing(broker, session, feed)
 
     def take(self, request: int, kind: str, frame: Any) -> bool:
         """Handles one frame; False if it is not one of these. Raises the CometError that answers it."""
@@ -74,11 +74,11 @@ class MemberStream:
             case "commit":
                 self._slot(frame.group).groups.commit(self, request, frame)
             case "fetch_committed":
-                self.line.spawn(request, self._fetch_committed(request, frame))
+                self.session.spawn(request, self._fetch_committed(request, frame))
             case "open_transactions":
-                self.line.spawn(request, self._open_transactions(request, frame))
+                self.session.spawn(request, self._open_transactions(request, frame))
             case "end_transaction":
-                self.line.spawn(request, self._end_transaction(request, frame))
+                self.session.spawn(request, self._end_transaction(request, frame))
             case "share_subscribe":
                 self.sharing.share(request, frame)
             case "acknowledge":
@@ -100,10 +100,10 @@ class MemberStream:
 
     def send(self, frame: pb.ServerFrame) -> None:
         """Sends a frame to the member, as an answer or unsolicited."""
-        self.line.answer(frame)
+        self.session.answer(frame)
 
     def fail(self, request: int, error: CometError) -> None:
-        self.line.fail(request, error)
+        self.session.fail(request, error)
 
     # ---- slow requests
 

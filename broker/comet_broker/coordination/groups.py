@@ -315,7 +315,7 @@ class Groups:
         if self.logs.known(places(commit, self.logs)):
             self._commit(stream, request, commit)
         else:
-            stream.line.spawn(request, self._commit_later(stream, request, commit))
+            stream.session.spawn(request, self._commit_later(stream, request, commit))
 
     async def _commit_later(self, stream: MemberStream, request: int, commit: pb.Commit) -> None:
         await self.learn_ends(commit)

@@ -26,7 +26,7 @@ LATE_S: Final = 1.0
 class DeadlineJudge(Protocol):
     """Acts on expired deadlines."""
 
-    def out_of_time(self, name: str) -> None: ...
+    def timed_out(self, name: str) -> None: ...
     def tidy(self, name: str) -> bool:
         """False when it cannot be stored now."""
 
@@ -67,7 +67,7 @@ class Timekeeper:
         self._limits.pop(name, None)
         self._deadlines.drop(name)
 
-    def not_yet(self, name: str) -> None:
+    def retry_timeout(self, name: str) -> None:
         """Sets a new deadline for a transaction that could not be ended now."""
         self._deadlines.set(name, self._clock.monotonic() + TIDY_S)
 
@@ -113,10 +113,10 @@ class Timekeeper:
 
     def _end(self, name: str) -> None:
         try:
-            self._judge.out_of_time(name)
+            self._judge.timed_out(name)
         except Exception:  # unexpected: the deadlines of other transactions still count
             log.exception("transactional id %s: the timeout failed", name)
-            self.not_yet(name)
+            self.retry_timeout(name)
 
     def _tidy(self, now: float) -> None:
         while self._untidy:

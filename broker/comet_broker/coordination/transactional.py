@@ -17,7 +17,7 @@ from comet_broker.core.transactions import TransactionRecord, TransactionState
 if TYPE_CHECKING:
     from comet_broker.coordination.group_frames import MemberStream
 
-MADE_UP: Final = "-"  # the first character of generated ids; chosen names cannot begin with it
+GENERATED_PREFIX: Final = "-"  # the first character of generated ids; chosen names cannot begin with it
 
 
 class Transactional:
@@ -33,8 +33,8 @@ class Transactional:
         self.failed = ""  # the unexpected error that stopped it
 
     @property
-    def made_up(self) -> bool:
-        return self.name.startswith(MADE_UP)
+    def generated(self) -> bool:
+        return self.name.startswith(GENERATED_PREFIX)
 
     @property
     def at_rest(self) -> bool:
@@ -90,9 +90,9 @@ class TransactionalIds:
             idle_s = now - one.touched
             if idle_s < limits.TRANSACTIONAL_ID_ABANDONED_S:
                 break
-            if one.stream is not None and one.stream.line.closed:
+            if one.stream is not None and one.stream.session.closed:
                 one.stream = None
-            abandoned = one.made_up and one.stream is None
+            abandoned = one.generated and one.stream is None
             if one.at_rest and (abandoned or idle_s >= limits.TRANSACTIONAL_ID_IDLE_S_MAX):
                 found.append(one)
         return found

@@ -38,7 +38,7 @@ from comet_broker.coordination.committed_offsets import Admitted
 from comet_broker.coordination.group_frames import check_name
 from comet_broker.coordination.markers import Markers
 from comet_broker.coordination.timekeeping import Timekeeper
-from comet_broker.coordination.transactional import MADE_UP, Transactional, TransactionalIds
+from comet_broker.coordination.transactional import GENERATED_PREFIX, Transactional, TransactionalIds
 from comet_broker.core.cluster import BROKERS, DELETED, PARTITIONS, Place
 from comet_broker.core.slots import PRODUCER_BITS, producer_in
 from comet_broker.core.transactions import (
@@ -188,10 +188,10 @@ class Transactions:
         fresh = producer_in(self._slot.number, self._broker.random.randrange(1, 1 << PRODUCER_BITS))
         event = Open(fresh, timeout_ms, opening.group, opening.member)
         name = opening.transactional_id
-        if name and not name.startswith(MADE_UP):
+        if name and not name.startswith(GENERATED_PREFIX):
             check_name(name)
         elif self._ids.get(name) is None:
-            name = f"{MADE_UP}{fresh:016x}"
+            name = f"{GENERATED_PREFIX}{fresh:016x}"
         if name in self._unreadable:
             raise StoreDamaged(f"transactional id {name!r} cannot be read from the metadata store")
         one = self._ids.get(name)
@@ -199,7 +199,7 @@ class Transactions:
             one = self._make(name, event)
         else:
             self._take(one, event)
-        one.stream = stream if one.made_up else None
+        one.stream = stream if one.generated else None
         record = one.record
         await self._stored(one)
         await self._when_finished(one, record.first_epoch - 1)
@@ -247,7 +247,7 @@ class Transactions:
             except CometError as caught:
                 error = caught
             one = self._find(ending)  # again, after an await
-        if one.made_up and stream is not None:
+        if one.generated and stream is not None:
             one.stream = stream
         error = self._end(one, event, offsets, error)
         await self._stored(one)
@@ -431,13 +431,13 @@ class Transactions:
 
     # ---- called by the timekeeper
 
-    def out_of_time(self, name: str) -> None:
+    def timed_out(self, name: str) -> None:
         one = self._known(name)
         log.info("transaction %d of %s timed out", one.record.epoch, name)
         with self._guard(one, "a timeout"):
             self._take_quietly(one, TimedOut(one.record.epoch))
         if one.record.state is TransactionState.OPEN and not one.failed:
-            self._time.not_yet(name)
+            self._time.retry_timeout(name)
 
     def tidy(self, name: str) -> bool:
         one = self._known(name)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Upkeep:
+class Maintenance:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 

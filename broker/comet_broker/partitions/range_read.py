@@ -5,7 +5,7 @@
 Nothing is decoded: the client drops the records that it does not want. The epoch is compared again after every await,
 so that records of another epoch are never taken for the continuation.
 
-Owned by Thin; lives as long as the broker; stateless.
+Owned by UnaryRecords; lives as long as the broker; stateless.
 """
 
 from __future__ import annotations

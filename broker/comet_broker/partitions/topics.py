@@ -70,7 +70,7 @@ class Topic:
 
 
 class TopicTable:
-    """Owned by the broker. Only `_bring` changes `by_name` and its topics, one change at a time."""
+    """Owned by the broker. Only `_apply_topic` changes `by_name` and its topics, one change at a time."""
 
     def __init__(
         self, *, files: Files, view: ClusterView, context: PartitionContext, changed: Callable[[Partition], None]
@@ -90,7 +90,7 @@ class TopicTable:
         self._ends: dict[Place, int] = {}  # of logs that are being reopened, when they were closed
         self._next_handle = 1
         self._due: dict[str, None] = {}  # topics to bring to the view's state
-        self._graves: dict[str, None] = {}
+        self._deleted_ids: dict[str, None] = {}
         self._wake = asyncio.Event()
         self._busy = False  # with those
         self._changing = asyncio.Lock()
@@ -195,7 +195,7 @@ class TopicTable:
         """Opens all logs that the view places here."""
         state = self._view.state
         for topic_id in list(state.deleted):
-            await self._bury(topic_id)
+            await self._delete_files(topic_id)
         for name in list(state.topics):
             await self._try(name)
         known = {found.value.id for found in state.topics.values()} | set(state.deleted)
@@ -214,7 +214,7 @@ class TopicTable:
                 self._key_moved(key, names)
             except Exception as error:  # noqa: BLE001 - an error at one key must not stop the others
                 self._context.tasks.report(f"a change of {key}", error)
-        if self._due or self._graves or self._busy:
+        if self._due or self._deleted_ids or self._busy:
             self._wake.set()
         else:
             self.applied.reach(state.revision)
@@ -236,7 +236,7 @@ class TopicTable:
         elif key.startswith(TOPICS):
             self._due[key.removeprefix(TOPICS)] = None
         elif key.startswith(DELETED):
-            self._graves[key.removeprefix(DELETED)] = None
+            self._deleted_ids[key.removeprefix(DELETED)] = None
         elif key.startswith(BROKERS):
             for partition in list(self._by_place.values()):
                 self._follow(partition)  # its leader may have another address now
@@ -269,11 +269,11 @@ class TopicTable:
             self._wake.clear()
             revision = self._view.state.revision
             self._busy = True
-            while self._due or self._graves:
+            while self._due or self._deleted_ids:
                 if self._due:
                     await self._try(_pop(self._due))
                 else:
-                    await self._bury(_pop(self._graves))
+                    await self._delete_files(_pop(self._deleted_ids))
             self._busy = False
             self.applied.reach(revision)
 
@@ -282,7 +282,7 @@ class TopicTable:
         for name in list(self.problems):
             await self._try(name)
         for topic_id in list(self._view.state.deleted):
-            await self._bury(topic_id)
+            await self._delete_files(topic_id)
 
     async def _try(self, name: str) -> None:
         """Brings one topic to the view's state. A topic that cannot be opened must not stop the others."""
@@ -291,7 +291,7 @@ class TopicTable:
                 return
             self.problems.pop(name, None)
             try:
-                await self._bring(name)
+                await self._apply_topic(name)
             except CometError as error:
                 self.problems[name] = error
             except OSError as error:
@@ -303,7 +303,7 @@ class TopicTable:
             if name in self.problems:
                 log.error("topic %s cannot be brought to the cluster's state: %s", name, self.problems[name])
 
-    async def _bring(self, name: str) -> None:
+    async def _apply_topic(self, name: str) -> None:
         found = self._view.state.topics.get(name)
         topic = self.by_name.get(name)
         if topic is not None and (found is None or found.value.id != topic.spec.id):
@@ -468,16 +468,16 @@ class TopicTable:
         gone = TopicNotFound(f"topic {topic.name!r} was deleted")
         for partition in topic.partitions.values():
             await self._close(partition, gone)
-        await self._bury_locked(topic.spec.id)
+        await self._delete_files_locked(topic.spec.id)
 
     # ---- deleted topics
 
-    async def _bury(self, topic_id: str) -> None:
+    async def _delete_files(self, topic_id: str) -> None:
         async with self._changing:
             if all(topic.spec.id != topic_id for topic in self.by_name.values()):
-                await self._bury_locked(topic_id)
+                await self._delete_files_locked(topic_id)
 
-    async def _bury_locked(self, topic_id: str) -> None:
+    async def _delete_files_locked(self, topic_id: str) -> None:
         """Removes a deleted topic's files, then this broker from its tombstone. In this order, a crash repeats the
         deletion."""
         key = DELETED + topic_id

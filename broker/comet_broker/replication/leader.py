@@ -31,7 +31,7 @@ from comet_broker.core.push import Cursor
 from comet_broker.partitions.leadership import Leadership
 from comet_broker.partitions.partition import Partition
 from comet_broker.replication.heartbeats import FROM_LEADER, Heartbeats, announce
-from comet_broker.streams.sender import Speaker
+from comet_broker.streams.sender import FrameSender
 from comet_broker.streams.subscriptions import Feed
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ WATERMARK_BUSY_S: Final = 0.010  # the same where deliveries have been carrying 
 _SUBSCRIPTION: Final = 0
 
 
-class ReplicaSession(Speaker):
+class ReplicaSession(FrameSender):
     def __init__(self, broker: Broker, number: int, peer: str) -> None:
         super().__init__(number, peer)
         self.follower = 0  # the broker that follows, after its Hello

@@ -20,7 +20,7 @@ from comet_broker.api import COMET, REPLICATION, Method, methods
 from comet_broker.broker import Broker
 from comet_broker.rpc.status import abort
 from comet_broker.rpc.writer import Outbox, Writer
-from comet_broker.streams.sender import Speaker
+from comet_broker.streams.sender import FrameSender
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def _unary(method: Method) -> Callable[[bytes, Context], Awaitable[Message | Non
 
 
 def _stream(
-    open_session: Callable[[str], Speaker], outbox: Outbox
+    open_session: Callable[[str], FrameSender], outbox: Outbox
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def stream(_: AsyncIterator[bytes], context: Context) -> None:
         try:
@@ -99,7 +99,7 @@ def _stream(
     return stream
 
 
-async def _read(session: Speaker, context: Context, outbox: Outbox) -> None:
+async def _read(session: FrameSender, context: Context, outbox: Outbox) -> None:
     """Feeds the session until the client is done; pauses while the session is backlogged."""
     read = context.read
     receive = session.receive

@@ -20,7 +20,7 @@ import grpc
 import grpc.aio
 
 from comet_broker.streams.pump import Pump
-from comet_broker.streams.sender import Speaker
+from comet_broker.streams.sender import FrameSender
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,9 @@ class Outbox:
 class Writer(Pump):
     """Writes the frames of one session; sets `done` after the last."""
 
-    def __init__(self, session: Speaker, write: Callable[[bytes], Coroutine[Any, Any, None]], outbox: Outbox) -> None:
+    def __init__(
+        self, session: FrameSender, write: Callable[[bytes], Coroutine[Any, Any, None]], outbox: Outbox
+    ) -> None:
         super().__init__(write)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._session = session

@@ -1,6 +1,6 @@
 """One call that acquires records of a share group: it queues at its partitions here, and takes their records.
 
-    stand ─► queued at a partition ─► called ─► acquired under the call's number ─► answer
+    queue_at ─► queued at a partition ─► called ─► acquired under the call's number ─► answer
 
 Records at one partition do not wait for the others. There is no await between the first acquired record and the answer:
 a call that is given up has acquired nothing, or is being answered.
@@ -68,7 +68,7 @@ class AcquireCall:
         if self._roused is not None and not self._roused.done():
             self._roused.set_result(None)
 
-    def turn_away(self, error: CometError) -> None:
+    def end_waiting(self, error: CometError) -> None:
         """Ends the waiting; the call still gets the records that are available now."""
         self._refusal = error
         self.rouse()
@@ -79,7 +79,7 @@ class AcquireCall:
         self._error = error
         self.rouse()
 
-    def stand(self, index: int, state: SharePartition | CometError, agreed: Agreed) -> None:
+    def queue_at(self, index: int, state: SharePartition | CometError, agreed: Agreed) -> None:
         """Queues at a partition, or notes the error that prevents it. Raises an error that refuses the whole call."""
         self._ahead.pop(index)
         if isinstance(state, InvalidArgument):
@@ -88,17 +88,17 @@ class AcquireCall:
         if isinstance(state, SharePartition) and error is None:
             state.agree(agreed)
             if state.tickets.find(self._number) is None:
-                self._stand(state)
+                self._queue(state)
                 return
             error = Unavailable(f"a lock of the same number is open at {state}", retry_after_ms=1)
         self._error = error
         self._failed[index] = None
 
-    def _stand(self, state: SharePartition) -> None:
+    def _queue(self, state: SharePartition) -> None:
         caller = Caller(self, state)
         self._callers[caller] = None
         try:
-            state.stand(caller)
+            state.add_caller(caller)
         except CometError as error:
             self.ended(caller, error)
 
@@ -134,7 +134,7 @@ class AcquireCall:
             opener.cancel()
             opener.add_done_callback(ignore_error)
             for caller in self._callers:
-                caller.state.step_out(caller)
+                caller.state.remove_caller(caller)
 
     def _take(self) -> list[pb.AcquiredRange]:
         """Takes all available records, up to the request's limits; one partition after the other."""

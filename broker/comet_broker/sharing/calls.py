@@ -154,7 +154,7 @@ class AcquireCalls:
                 await asyncio.wait(opening, return_when=asyncio.FIRST_COMPLETED)
             await self._found(request.group, topic_id)  # the group may have been deleted and begun again
             for task in [task for task in opening if task.done()]:
-                call.stand(opening.pop(task), task.result(), agreed)
+                call.queue_at(opening.pop(task), task.result(), agreed)
             call.rouse()
 
     async def _open_one(

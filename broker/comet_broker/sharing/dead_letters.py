@@ -129,7 +129,9 @@ class DeadLetters:
             return pb.Record(headers=[pb.Header(name=PREFIX + "end", value=str(offset + 1).encode())])
 
     async def _publish(self, record: pb.Record, offset: int, dead: Dead) -> None:
-        from comet_broker.streams.unary_records import Thin  # imported here: it needs the broker, which has this
+        from comet_broker.streams.unary_records import (
+            UnaryRecords,  # imported here: it needs the broker, which has this
+        )
 
         state = self._state
         for name, value in (
@@ -142,7 +144,7 @@ class DeadLetters:
         ):
             record.headers.add(name=PREFIX + name, value=value.encode())
         request = pb.PublishRequest(topic=state.agreed.dead_letter, records=[record], acks=ACKS_ALL)
-        await Thin(state.table.broker).publish(request)
+        await UnaryRecords(state.table.broker).publish(request)
 
 
 def _find(data: memoryview, offset: int) -> pb.Record | None:

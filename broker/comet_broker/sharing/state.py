@@ -94,7 +94,7 @@ class SharePartition(StoredState):
         )
         self.lost = 0  # unreadable records
         self.dead_letters = DeadLetters(self)
-        self._line: dict[Acquirer, None] = {}  # those with credit, in the order of their turns
+        self._queue: dict[Acquirer, None] = {}  # those with credit, in the order of their turns
         self._reader = ShareReader(self)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -130,7 +130,7 @@ class SharePartition(StoredState):
         self._reader.clear()
         self.changed()
 
-    def sit(self, subscriber: Acquirer) -> None:
+    def add_member(self, subscriber: Acquirer) -> None:
         self._check_room()
         self.subscribers[subscriber] = None
         self.queue(subscriber)
@@ -143,32 +143,32 @@ class SharePartition(StoredState):
     def leave(self, subscriber: Acquirer) -> None:
         """Removes a member; its acquired records are released at once."""
         self.subscribers.pop(subscriber, None)
-        self._line.pop(subscriber, None)
+        self._queue.pop(subscriber, None)
         if self.shares.drop(subscriber.holder):
             self.changed()
             self.wake()
 
     def queue(self, subscriber: Acquirer) -> None:
         """Queues a member that has credit again."""
-        if (subscriber in self.subscribers or subscriber in self.callers) and subscriber not in self._line:
-            self._line[subscriber] = None
+        if (subscriber in self.subscribers or subscriber in self.callers) and subscriber not in self._queue:
+            self._queue[subscriber] = None
             self.wake()
 
     # ---- callers
 
-    def stand(self, caller: Acquirer) -> None:
+    def add_caller(self, caller: Acquirer) -> None:
         """Queues a caller; nothing is acquired by it yet."""
         self._check_room()
         self.callers[caller] = None
         self.queue(caller)
         self.dead_letters.start()
 
-    def step_out(self, caller: Acquirer) -> None:
+    def remove_caller(self, caller: Acquirer) -> None:
         """Removes a caller after its call. Its acquired records stay locked; the next in the queue gets the turn that
         it did not take."""
         self.callers.pop(caller, None)
-        if caller in self._line:
-            del self._line[caller]
+        if caller in self._queue:
+            del self._queue[caller]
             self._wake_soon()
 
     def acquire(self, caller: Acquirer, number: int) -> tuple[Chunk, Sequence[Granted]] | None:
@@ -189,7 +189,7 @@ class SharePartition(StoredState):
 
     def is_waited_for_beside(self, caller: Acquirer) -> bool:
         """Whether others are queued, too: the records are not for one alone."""
-        return len(self._line) > (caller in self._line)
+        return len(self._queue) > (caller in self._queue)
 
     @property
     def loading(self) -> asyncio.Future[None] | None:
@@ -206,7 +206,7 @@ class SharePartition(StoredState):
         for _ in range(READS_MAX):
             credit = subscriber.credit()
             if not credit:
-                self._line.pop(subscriber, None)
+                self._queue.pop(subscriber, None)
                 return None
             wanted = self._wanted(now, end)
             if wanted is None:
@@ -215,7 +215,7 @@ class SharePartition(StoredState):
             chunk = self._reader.at(wanted, end)
             if chunk is None:
                 return None  # being read; the queue is woken afterwards
-            fair = -(-self.shares.backlog(end) // max(1, len(self._line)))
+            fair = -(-self.shares.backlog(end) // max(1, len(self._queue)))
             count = min(credit, limits.SHARE_FRAME_RECORDS_MAX, max(1, fair))
             if subscriber.bytes_max:
                 count = min(count, chunk.records_in(subscriber.bytes_max))
@@ -224,8 +224,8 @@ class SharePartition(StoredState):
             if granted:
                 self.touched = True
                 self.partition.delivered_records += sum(end - first for first, end, _ in granted)
-                self._line.pop(subscriber, None)
-                self._line[subscriber] = None
+                self._queue.pop(subscriber, None)
+                self._queue[subscriber] = None
                 self._wake_soon()
                 return chunk, granted
         self._wake_soon()
@@ -259,13 +259,13 @@ class SharePartition(StoredState):
 
     def _wake(self) -> None:
         """Calls as many of the queue as there are records for. One that was called and did not come delays no other."""
-        if self.closed is not None or not self._line or not self.partition.leads:
+        if self.closed is not None or not self._queue or not self.partition.leads:
             return
         end = self.partition.stable_end
         if self._wanted(self.now, end) is None:
             self.partition.idle[self] = self
             return
-        uncalled = (subscriber for subscriber in self._line if not subscriber.called)
+        uncalled = (subscriber for subscriber in self._queue if not subscriber.called)
         for subscriber in list(islice(uncalled, max(1, self.shares.backlog(end)))):
             subscriber.call()
         if not self._calling_again and next(uncalled, None) is not None:
@@ -415,7 +415,7 @@ class SharePartition(StoredState):
             self.partition.tail.clear()
         self._fail_waiters(error)
         subscribers, self.subscribers, self.callers = [*self.subscribers, *self.callers], {}, {}
-        self._line.clear()
+        self._queue.clear()
         for subscriber in subscribers:
             self.shares.drop(subscriber.holder)
             subscriber.ended(error)

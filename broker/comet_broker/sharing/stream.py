@@ -34,7 +34,7 @@ from comet_broker.sharing.terms import (
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
-    from comet_broker.coordination.group_frames import Line
+    from comet_broker.coordination.group_frames import StreamSession
     from comet_broker.streams.subscriptions import Feed
 
 REFILL: Final = 4  # a member gets more records once it could take a fourth of its limit
@@ -101,9 +101,9 @@ class MemberAcquirer:
 class Sharing:
     """Owned by the MemberStream."""
 
-    def __init__(self, broker: Broker, line: Line, feed: Feed) -> None:
+    def __init__(self, broker: Broker, session: StreamSession, feed: Feed) -> None:
         self._broker = broker
-        self._line = line
+        self._session = session
         self._feed = feed
         self._subscriptions: dict[int, ShareSubscription] = {}
         self._called: deque[MemberAcquirer] = deque()
@@ -121,7 +121,7 @@ class Sharing:
         for partition in partitions:
             check_dead_letter(agreed, partition.topic)
         self._check_subscription(share)
-        self._line.spawn(request, self._share(request, share, partitions, agreed, start))
+        self._session.spawn(request, self._share(request, share, partitions, agreed, start))
 
     def _partition(self, handle: int) -> Partition:
         partition = self._broker.topics.by_handle.get(handle)
@@ -147,7 +147,7 @@ class Sharing:
         self, request: int, share: pb.ShareSubscribe, partitions: Sequence[Partition], agreed: Agreed, start: Position
     ) -> None:
         found = await asyncio.gather(*(self._open(one, share.group, agreed, start) for one in partitions))
-        if self._line.closed:
+        if self._session.closed:
             return
         for state in found:
             if isinstance(state, InvalidArgument):
@@ -159,13 +159,13 @@ class Sharing:
                 share.subscription, share.group, share.member
             )
         subscription.in_flight_max = share.in_flight_max
-        self._line.answer(
+        self._session.answer(
             records_pb2.ServerFrame(
                 request=request, share_subscribed=pb.ShareSubscribed(subscription=share.subscription)
             )
         )
         for partition, state in zip(partitions, found, strict=True):
-            error = state if isinstance(state, CometError) else self._sit(subscription, partition, state, agreed)
+            error = state if isinstance(state, CometError) else self._add_member(subscription, partition, state, agreed)
             if error is not None:
                 self._fail(subscription, partition.handle, error)
         subscription.freed()
@@ -178,7 +178,7 @@ class Sharing:
         except CometError as error:
             return error
 
-    def _sit(
+    def _add_member(
         self, subscription: ShareSubscription, partition: Partition, state: SharePartition, agreed: Agreed
     ) -> CometError | None:
         """Adds a subscriber; returns the error if that fails."""
@@ -191,7 +191,7 @@ class Sharing:
         try:
             state.agree(agreed)
             subscription.subscribers[partition.handle] = subscriber
-            state.sit(subscriber)
+            state.add_member(subscriber)
         except CometError as error:
             subscription.subscribers.pop(partition.handle, None)
             return error
@@ -201,7 +201,7 @@ class Sharing:
 
     def called(self, subscriber: MemberAcquirer) -> None:
         self._called.append(subscriber)
-        self._line.rouse()
+        self._session.rouse()
 
     def next_frame(self) -> bytes | None:
         """The next delivery to this stream, if there is one."""
@@ -249,7 +249,7 @@ class Sharing:
             if error is None:
                 self._acknowledged(request, lost)
             else:
-                self._line.fail(request, error)
+                self._session.fail(request, error)
 
         self._acknowledging += 1
         acknowledge_here(subscriber.state, subscriber.holder, acknowledge, lost, done)
@@ -260,7 +260,7 @@ class Sharing:
             acknowledged = pb.Acknowledged(
                 lost_firsts=[first for first, _ in ranges], lost_ends=[end for _, end in ranges]
             )
-            self._line.answer(records_pb2.ServerFrame(request=request, acknowledged=acknowledged))
+            self._session.answer(records_pb2.ServerFrame(request=request, acknowledged=acknowledged))
 
     # ---- leaving
 
@@ -272,7 +272,7 @@ class Sharing:
         for handle in handles or list(subscription.subscribers):
             subscriber = subscription.subscribers.pop(handle, None)
             if subscriber is not None:
-                self._get_up(subscriber)
+                self._remove_member(subscriber)
         if not handles:
             del self._subscriptions[number]
         else:
@@ -283,11 +283,11 @@ class Sharing:
         handle = subscriber.state.partition.handle
         if subscriber.subscription.subscribers.get(handle) is subscriber:
             del subscriber.subscription.subscribers[handle]
-            self._get_up(subscriber)
+            self._remove_member(subscriber)
             self._fail(subscriber.subscription, handle, error)
             subscriber.subscription.freed()
 
-    def _get_up(self, subscriber: MemberAcquirer) -> None:
+    def _remove_member(self, subscriber: MemberAcquirer) -> None:
         if subscriber.called:
             self._called.remove(subscriber)
         if subscriber.parked:
@@ -296,7 +296,7 @@ class Sharing:
 
     def _fail(self, subscription: ShareSubscription, handle: int, error: CometError) -> None:
         ended = records_pb2.StreamError(error=error_to_pb(error), subscription=subscription.number, partition=handle)
-        self._line.answer(records_pb2.ServerFrame(error=ended))
+        self._session.answer(records_pb2.ServerFrame(error=ended))
 
     def close(self) -> None:
         """Releases all records of the stream when it is over."""

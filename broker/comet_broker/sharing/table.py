@@ -195,7 +195,7 @@ class ShareTable:
                 self.check_clock()
                 if self.broker.draining:
                     for call in list(self.calls):
-                        call.turn_away(Draining("this broker is about to stop", retry_after_ms=200))
+                        call.end_waiting(Draining("this broker is about to stop", retry_after_ms=200))
                 for state in list(self._states.values()):
                     try:
                         state.tick()

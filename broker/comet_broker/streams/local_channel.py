@@ -14,13 +14,13 @@ from comet.errors import CometError, Timeout, Unavailable
 from comet_broker.api import methods
 from comet_broker.broker import Broker
 from comet_broker.ports import PeerChannel
-from comet_broker.streams.sender import Speaker
+from comet_broker.streams.sender import FrameSender
 
 
 class LocalStream:
     """comet.wire.transport.Stream."""
 
-    def __init__(self, session: Speaker) -> None:
+    def __init__(self, session: FrameSender) -> None:
         self._session = session
 
     async def write(self, frame: bytes) -> None:
@@ -64,7 +64,7 @@ class LocalChannel:
         self._broker = broker
         self._peer = peer
         self._methods = {method.path: method for method in methods(broker)}
-        self._sessions: list[Speaker] = []
+        self._sessions: list[FrameSender] = []
 
     def stream(self) -> LocalStream | RefusedStream:
         return self._open(self._broker.open_session)
@@ -72,7 +72,7 @@ class LocalChannel:
     def replicate(self) -> LocalStream | RefusedStream:
         return self._open(self._broker.open_replica_session)
 
-    def _open(self, open_session: Callable[[str], Speaker]) -> LocalStream | RefusedStream:
+    def _open(self, open_session: Callable[[str], FrameSender]) -> LocalStream | RefusedStream:
         try:
             session = open_session(self._peer)
         except CometError as error:

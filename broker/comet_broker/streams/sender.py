@@ -9,7 +9,7 @@ from collections.abc import Callable
 from comet.errors import CometError
 
 
-class Speaker(ABC):
+class FrameSender(ABC):
     """A source of frames. A transport takes them with `poll` and is called back, or waits for them in `next_frame`."""
 
     def __init__(self, number: int, peer: str) -> None:

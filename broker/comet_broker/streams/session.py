@@ -40,14 +40,14 @@ from comet_broker.partitions.context import Accepted
 from comet_broker.partitions.offset_lookup import check_not_truncated, resolve
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.transaction_batches import NotInTransaction
-from comet_broker.streams.sender import Speaker
+from comet_broker.streams.sender import FrameSender
 from comet_broker.streams.subscriptions import Feed
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
 
-class Session(Speaker):
+class Session(FrameSender):
     def __init__(self, broker: Broker, number: int, peer: str) -> None:
         super().__init__(number, peer)
         self.client = ""

@@ -42,7 +42,7 @@ BATCH_OVERHEAD_BYTES = 64 << 10
 FORWARD_S_MAX = 30.0
 
 
-class Thin:
+class UnaryRecords:
     """The coroutines behind Publish and Fetch, protobuf in and out; raises CometErrors."""
 
     def __init__(self, broker: Broker) -> None:
