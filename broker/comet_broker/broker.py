@@ -192,8 +192,8 @@ class Broker:
         self.log_ends = LogEnds(self.store, self.membership, self.tasks)
         self._loss_known = self.identity.clean
         self.membership.on_registered.append(self._joined)
-        self.membership.on_lost.append(self._parted)
-        self.guard.distrusted.append(self._distrusted)
+        self.membership.on_lost.append(self._lease_expired)
+        self.guard.distrusted.append(self._store_distrusted)
         self.controller = Controller(
             self.config,
             store=self.store,
@@ -352,7 +352,7 @@ class Broker:
         if partition.named:
             self.conflicts.settled(partition)
 
-    def _parted(self) -> None:
+    def _lease_expired(self) -> None:
         """Stops leading and coordinating when the lease has expired: the cluster may take this broker for dead."""
         self.coordinator.give_up(NotCoordinator("this broker's lease has expired", retry_after_ms=100))
         for partition in list(self.topics.by_handle.values()):
@@ -365,7 +365,7 @@ class Broker:
         halt = self.eligibility.halt
         return self.failures.guard(Kind.PARTITION, str(partition), step, lambda error: halt(partition, error))
 
-    def _distrusted(self) -> None:
+    def _store_distrusted(self) -> None:
         """Stops leading, following and coordinating: the metadata store cannot be trusted."""
         why = "the metadata store is not trusted"
         self.view.interrupt()

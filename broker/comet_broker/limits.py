@@ -116,7 +116,7 @@ SHARE_TICKETS_MAX: Final = 10_000  # locks
 SHARE_ANSWERS_MAX: Final = 20_000  # records
 SHARE_ANSWERS_S: Final = 60.0  # after the last record of a lock is acknowledged
 # How often a leader asks the store whether a group without members still exists. A deletion waits that long.
-SHARE_STANDS_S: Final = 0.25
+SHARE_CHECK_S: Final = 0.25
 ACQUIRE_RECORDS_MAX: Final = 10_000  # in one call
 ACQUIRE_CALLS_MAX: Final = 10_000  # that wait for records, at one broker
 ACKNOWLEDGEMENTS_MAX: Final = 10_000  # in one call

@@ -177,7 +177,7 @@ class GroupAdmin:
                 raise GroupNotEmpty(f"a member has joined group {group.name!r} just now")
         await groups.delete(group)
         if group.machine.kind != CONSUMER:
-            await asyncio.sleep(limits.SHARE_STANDS_S)  # from then on no leader acquires for the group
+            await asyncio.sleep(limits.SHARE_CHECK_S)  # from then on no leader acquires for the group
         return pb.DeleteGroupResponse()
 
     # ---- finding the coordinator

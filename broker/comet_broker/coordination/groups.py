@@ -234,7 +234,7 @@ class Groups:
         claim = Claim(
             member=join.member,
             instance=join.instance,
-            client=_plain(join.client),
+            client=_printable(join.client),
             topics=tuple(sorted({check_topic_name(name) for name in join.topics})),
             pattern=join.pattern,
             kind=join.kind or CONSUMER,
@@ -463,7 +463,7 @@ class Groups:
         }
 
 
-def _plain(name: str) -> str:
+def _printable(name: str) -> str:
     """A name for people, without characters that would need more bytes in the record than they have letters."""
     cleaned = "".join(character for character in name[: limits.CLIENT_NAME_BYTES_MAX] if character.isprintable())
     short = cleaned.replace("\\", "/").replace('"', "'").encode()[: limits.CLIENT_NAME_BYTES_MAX]

@@ -100,11 +100,11 @@ class LagWatch:
         if second == self._measured_at or (self._measuring is not None and not self._measuring.done()):
             return
         self._measured_at = second
-        if any(map(_stands, self._groups)):
+        if any(map(_can_lag, self._groups)):
             self._measuring = self._broker.tasks.spawn(self._measure_all(second), "measure the lag of groups")
 
     async def _measure_all(self, second: int) -> None:
-        groups = list(filter(_stands, self._groups))
+        groups = list(filter(_can_lag, self._groups))
         await self._measure(groups)
         for group in groups:
             with self._guard(group):
@@ -283,6 +283,6 @@ class LagWatch:
         return [(topic_id, series.points()) for (name, topic_id), series in self._series.items() if name == group.name]
 
 
-def _stands(group: LiveGroup) -> bool:
+def _can_lag(group: LiveGroup) -> bool:
     """Whether the group has something to lag behind."""
     return bool(group.offsets.written) or group.machine.kind != CONSUMER

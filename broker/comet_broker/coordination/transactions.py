@@ -213,7 +213,7 @@ class Transactions:
             raise InvalidArgument("a topic's id has 16 bytes")
         one = self._ids.of_producer(request.producer_id)
         if one is None:
-            raise _nobody(request.producer_id)
+            raise _no_transactions(request.producer_id)
         found = self._take(one, AddPartition(request.epoch, (request.topic_id.hex(), request.partition)))
         await self._stored(one)
         if found.error is not None:
@@ -265,7 +265,7 @@ class Transactions:
             raise self._closed
         one = self._ids.get(ending.transactional_id)
         if one is None:
-            raise _nobody(ending.producer_id)
+            raise _no_transactions(ending.producer_id)
         if one.record.producer_id != ending.producer_id:
             raise ProducerFenced(f"another producer has the transactional id {one.name!r} now")
         return one
@@ -480,5 +480,5 @@ def _offsets(ending: pb.EndTransaction, one: Transactional) -> pb.Commit | None:
     return ending.offsets
 
 
-def _nobody(producer_id: int) -> TransactionNotOpen:
+def _no_transactions(producer_id: int) -> TransactionNotOpen:
     return TransactionNotOpen(f"producer {producer_id} has no transactions here, or was idle for too long")

@@ -155,9 +155,9 @@ class TransactionBatches:
             pause_s = min(2 * pause_s, LEFT_OPEN_S_MAX)
             if leadership.closed:
                 return
-            left = [transaction for transaction in left if not await self._tried(transaction)]
+            left = [transaction for transaction in left if not await self._try_to_end(transaction)]
 
-    async def _tried(self, transaction: Transaction) -> bool:
+    async def _try_to_end(self, transaction: Transaction) -> bool:
         try:
             return await self._is_over(transaction)
         except Exception as error:  # noqa: BLE001 - retried later; the others are still to be ended

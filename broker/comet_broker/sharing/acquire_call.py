@@ -155,7 +155,7 @@ class AcquireCall:
         caller.called = False
         state = caller.state
         if self._peek:
-            if state.has_some():
+            if state.has_records():
                 found.append(_range(state, 0))
             return
         while self.records_left > 0 and self.bytes_left > 0:

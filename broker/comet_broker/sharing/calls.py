@@ -65,7 +65,7 @@ class AcquireCalls:
             raise InvalidArgument(f"records_max is at most {limits.ACQUIRE_RECORDS_MAX}, not {request.records_max}")
         agreed, start = agreed_of(request.options), start_of(request.options)
         check_dead_letter(agreed, request.topic)
-        await self._hear_of(request.topic)
+        await self._wait_for_topic(request.topic)
         spec = self._broker.topics.spec(request.topic)
         wait_s = min(request.wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000
         address, indexes = self._where(spec, request)
@@ -92,7 +92,7 @@ class AcquireCalls:
         finally:
             table.calls.discard(call)
 
-    async def _hear_of(self, topic: str) -> None:
+    async def _wait_for_topic(self, topic: str) -> None:
         if topic not in self._broker.view.state.topics:
             await self._broker.wait_for_topic(topic)  # it may just have been created through another broker
 
@@ -191,7 +191,7 @@ class AcquireCalls:
             > limits.SHARE_WINDOW_RECORDS_MAX
         ):
             raise InvalidArgument(f"{limits.SHARE_WINDOW_RECORDS_MAX} records at most are acknowledged in one call")
-        await self._hear_of(request.topic)
+        await self._wait_for_topic(request.topic)
         places: dict[str | None, list[int]] = defaultdict(list)
         for number, acknowledgement in enumerate(request.acknowledgements):
             places[self._whereabouts(request, acknowledgement)].append(number)

@@ -183,7 +183,7 @@ class SharePartition(StoredState):
             self.tickets.add(number, caller.holder)
         return served
 
-    def has_some(self) -> bool:
+    def has_records(self) -> bool:
         """Whether there are records to give, as far as is known without reading."""
         return self._leads() and self._wanted(self.now, self.partition.stable_end) is not None
 
@@ -348,11 +348,11 @@ class SharePartition(StoredState):
             return
         self.table.check_clock()
         try:
-            self._take_time()
+            self._check_time()
         except Exception as error:  # noqa: BLE001 - reported by halt
             self.halt(error)
 
-    def _take_time(self) -> None:
+    def _check_time(self) -> None:
         if self.shares.expire(self.now):
             self.changed()
             for subscriber in list(self.subscribers):
@@ -371,7 +371,7 @@ class SharePartition(StoredState):
             return
         if self.touched:
             self.changed()
-        self._take_time()
+        self._check_time()
         busy = self.unstored or self.shares.dead
         needed = self.subscribers or self.callers or self.shares.in_flight or len(self.tickets) or busy
         self._idle_ticks = 0 if needed else self._idle_ticks + 1

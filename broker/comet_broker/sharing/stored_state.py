@@ -37,7 +37,7 @@ class StoredState(ABC):
         self.epoch = partition.leader_epoch
         self.key = share_key(partition.topic_id, partition.index, group)
         self.mod_revision = revision
-        self.stands_until = 0.0  # until then the store need not be asked whether the group was deleted
+        self.exists_until = 0.0  # until then the store need not be asked whether the group was deleted
         self.closed: CometError | None = None
         self.touched = False  # changed in something that may be stored a little later
         self._sequence = 0
@@ -74,7 +74,7 @@ class StoredState(ABC):
         self.changed()
         await future
 
-    def stands(self, item: KeyValue | None) -> bool:
+    def is_current(self, item: KeyValue | None) -> bool:
         """Whether the stored state is this leader's. If not, the group was deleted, or another leads."""
         if item is None:
             return self.mod_revision == 0

@@ -86,7 +86,7 @@ class ShareTable:
                 await asyncio.wait([opening])
             elif state is None:
                 break
-            elif state.subscribers or await self._still_stands(state):
+            elif state.subscribers or await self._still_exists(state):
                 state.agree(agreed)
                 return state
         if len(self._states) + len(self._opening) >= limits.SHARES_MAX:
@@ -122,14 +122,14 @@ class ShareTable:
         if not opening.done():
             opening.set_exception(error or Draining("this broker is about to stop", retry_after_ms=200))
 
-    async def _still_stands(self, state: SharePartition) -> bool:
+    async def _still_exists(self, state: SharePartition) -> bool:
         """Whether the state of a group without members still exists in the store; if not, ends it with its locks."""
         now = self.broker.clock.monotonic()
-        if now < state.stands_until:
+        if now < state.exists_until:
             return True
         item = await self._stored(state.key)
-        state.stands_until = now + limits.SHARE_STANDS_S
-        if state.closed is None and not state.stands(item):
+        state.exists_until = now + limits.SHARE_CHECK_S
+        if state.closed is None and not state.is_current(item):
             self.founded.pop((state.group, state.partition.topic_id), None)
             state.replaced()
         return state.closed is None
