@@ -108,7 +108,7 @@ class UnaryRecords:
                 raise  # the leader has answered, and sets the time of a retry: it has not taken them
             # It may have been lost on the way there, or on the way back.
             raise Timeout(
-                f"the outcome of forwarding the records to the leader at {address} is unknown: {error}"
+                f"forwarded to the leader at {address}, the records may or may not be written: {error}"
             ) from error
         first = answer.receipts[0] if answer.receipts else pb.Receipt()
         return Accepted(first.offset, first.offset + len(chosen), first.append_time_us, first.duplicate)
