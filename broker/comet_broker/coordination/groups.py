@@ -195,7 +195,7 @@ class Groups:
         return group
 
     def _make(self, name: str) -> LiveGroup:
-        """Creates the group, with generations above those of all deleted groups of the slot, whatever their names."""
+        """Creates the group, with generations above those of all deleted groups of the slot, of any name."""
         group = self._groups[name] = LiveGroup(
             name,
             Group(CONSUMER, self._slot.journal.generation_floor),

@@ -1,6 +1,6 @@
 """Periodic work of a broker: retention of its partitions, and checks of the replicas that it leads.
 
-Each partition has its turn, whatever the errors of the others. Owned by the broker; each `run_…` is one task.
+Each partition has its turn: an error of one does not stop the others. Owned by the broker; each `run_…` is one task.
 """
 
 from __future__ import annotations
