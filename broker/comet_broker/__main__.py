@@ -1,4 +1,4 @@
-"""`python -m comet_broker`: one broker and nothing else. Prints its address on stdout once it takes requests.
+"""`python -m comet_broker`: one broker alone. Prints its address on stdout once it takes requests.
 
 Takes the settings of `comet broker`, by flag, environment and file.
 """
@@ -25,9 +25,9 @@ def main() -> int:
         sys.stdout.flush()
 
     try:
-        told = parse(parser, None, os.environ)
-        logging.basicConfig(level=told.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        serve(told.config, ready)
+        settings = parse(parser, None, os.environ)
+        logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        serve(settings.config, ready)
     except CometError as error:
         sys.stderr.write(f"comet_broker: {error.message} [{error.code}]\n")
         return 1

@@ -1,14 +1,14 @@
-"""The broker: what is left when network, disk, clock and chance are taken away and handed in.
+"""The broker without network, disk, clock and randomness, which are passed in.
 
     transports (rpc/, local) ──► Session, control, thin ──► TopicTable ──► Partition ──► Log
                                                               ▲              ▲  │
               metadata store ──► ClusterView ─────────────────┴── Leadership ┘  └─► followers
                              ◄── Membership, Controller                  Replicator ◄── leaders
 
-    start   look at the cluster, open the logs that are here      (then the server listens)
-    join    be a member: from now on this broker may lead; waits for a metadata store that is to be trusted (`guard`)
-    drain   pass leadership on, take nothing new, let what is owed go out
-    close   leave
+        start   read the cluster's state, open the logs that are here      (then the server listens)
+        join    register: from now on this broker may lead; waits for a metadata store that can be trusted (`guard`)
+        drain   hand over leadership, take nothing new, send what is queued
+        close   leave
 
 Owns everything below it. One event loop, one thread; `worker` runs what blocks.
 """
@@ -40,7 +40,14 @@ from comet_broker.coordination.transaction_partitions import TransactionPartitio
 from comet_broker.core.cluster import BrokerRecord, Place, partition_key, topic_key
 from comet_broker.core.controller import LOSSY
 from comet_broker.core.tail import TailBudget
-from comet_broker.data_folder import Identity, came_short, close_clean, loss_is_known, open_identity, put_back
+from comet_broker.data_folder import (
+    Identity,
+    close_clean,
+    loss_is_known,
+    mark_records_missing,
+    mark_restored,
+    open_identity,
+)
 from comet_broker.failures import Failures, Guard, Kind
 from comet_broker.metadata.store import MetadataStore, StoreUnavailable
 from comet_broker.metrics import statistics
@@ -48,9 +55,9 @@ from comet_broker.metrics.histogram import Durations
 from comet_broker.metrics.sampler import Recorder
 from comet_broker.partitions.conflicts import Conflicts
 from comet_broker.partitions.context import PartitionContext
-from comet_broker.partitions.leader_eligibility import Fitness
+from comet_broker.partitions.leader_eligibility import LeaderEligibility
 from comet_broker.partitions.log_ends import LogEnds
-from comet_broker.partitions.maintenance import Upkeep
+from comet_broker.partitions.maintenance import Maintenance
 from comet_broker.partitions.offset_lookup import check_settled, resolve
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.topics import TopicTable, storage_error
@@ -63,8 +70,8 @@ from comet_broker.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-DRAIN_S_MAX: Final = 5.0  # how long a stopping broker waits for others to take over what it leads
-LOOK_S_MAX: Final = 5.0  # how long a call waits for news of a topic that the store has and this broker has not
+DRAIN_S_MAX: Final = 5.0  # the longest wait of a stopping broker for other leaders
+TOPIC_WAIT_S_MAX: Final = 5.0  # the longest wait of a call for a topic that is in the store and not in the view yet
 REPLICA_SESSIONS_MAX: Final = 1_000
 
 
@@ -99,7 +106,7 @@ class Broker:
         self.network = network
         self.peers = Peers(network)
         self.view = ClusterView(store, self.tasks, judge=self.guard)
-        self.fitness = Fitness(
+        self.eligibility = LeaderEligibility(
             config.broker_id, store=self.store, view=self.view, tasks=self.tasks, failures=self.failures
         )
         self.identity: Identity
@@ -119,12 +126,12 @@ class Broker:
             broker_epoch=self._broker_epoch,
             registered=self._registered,
             folders=self._folders,
-            fit=self.fitness.fit,
+            may_lead=self.eligibility.may_lead,
             whereabouts=self.whereabouts,
-            unfit=self.fitness.unfit,
-            broke=self.fitness.broke,
+            disqualify=self.eligibility.disqualify,
+            halt=self.eligibility.halt,
             unopened=self._unopened,
-            mended=self.fitness.mended,
+            requalify=self.eligibility.requalify,
             add_partition=transaction_partitions.add_partition,
             outcome=transaction_partitions.outcome,
         )
@@ -141,8 +148,8 @@ class Broker:
         self.ack_durations = Durations()  # of batches: from the append to the acknowledgement
         self.deliver_durations = Durations()  # of deliveries from memory, some of them: from the append to the client
         self.measured = 0  # of those, since the last tick
-        self._bytes_of_gone = Counter(received=0, sent=0)  # on streams that are over
-        # Where deliveries from the page cache are put together; used between two awaits only.
+        self._bytes_of_gone = Counter(received=0, sent=0)  # of streams that have ended
+        # Deliveries from the page cache are built here; used between two awaits only.
         self.read_buffer = memoryview(bytearray(DELIVERY_PREFIX_BYTES + limits.DELIVERY_BYTES_MAX))
         self.recorder = Recorder(self, process)
         self._sessions: dict[int, Session] = {}
@@ -150,7 +157,7 @@ class Broker:
         self._suspected: set[int] = set()
         self._opened = False
         self._loaded = False
-        self._loss_known = False  # or nothing was lost
+        self._loss_known = False  # or there was no loss
         self._controlling: asyncio.Task[None] | None = None
         self._next_session = 1
 
@@ -158,11 +165,11 @@ class Broker:
 
     @property
     def exclusive(self) -> bool:
-        """No other broker shares the metadata store: nobody else can lead what is here."""
+        """No other broker shares the metadata store: no other broker can lead a partition here."""
         return not self.config.etcd
 
     async def start(self) -> None:
-        """Opens what is on this broker, if the metadata store is to be trusted. Nothing is led before `join`."""
+        """Opens the logs of this broker, if the metadata store can be trusted. Nothing is led before `join`."""
         self.started_us = self.clock.wall_us()
         self.guard.open()
         self.cluster_id = await self.guard.find_cluster()
@@ -185,8 +192,8 @@ class Broker:
         self.log_ends = LogEnds(self.store, self.membership, self.tasks)
         self._loss_known = self.identity.clean
         self.membership.on_registered.append(self._joined)
-        self.membership.on_lost.append(self._parted)
-        self.guard.distrusted.append(self._distrusted)
+        self.membership.on_lost.append(self._lease_expired)
+        self.guard.distrusted.append(self._store_distrusted)
         self.controller = Controller(
             self.config,
             store=self.store,
@@ -197,19 +204,19 @@ class Broker:
         )
         self._opened = True
         self.recorder.start()
-        if await self.view.look():
+        if await self.view.check():
             await self._load()
 
     async def _load(self) -> None:
-        """Takes over the cluster's picture, and opens what it says is here."""
+        """Loads the cluster view and opens the logs that it places here."""
         await self.view.load()
         self.guard.moved([partition_key(place) for place in self.view.state.partitions], self.view.state)
         if self.guard.older:
-            self.identity = put_back(self.files, self.identity)
+            self.identity = mark_restored(self.files, self.identity)
             self._loss_known = False
         await self.topics.load()
         if self.topics.short and self.identity.clean:
-            self.identity = came_short(self.files, self.identity)
+            self.identity = mark_records_missing(self.files, self.identity)
             self._loss_known = False
         self.view.listen(lambda keys: self.guard.moved(keys, self.view.state))
         self.view.listen(self.topics.view_moved)
@@ -219,7 +226,7 @@ class Broker:
         self._loaded = True
 
     async def join(self) -> None:
-        """Makes this broker a member of the cluster, reachable at `port`; returns when it is one."""
+        """Registers this broker, reachable at `port`; returns when it is a member of the cluster."""
         if not self._loaded:
             await self._load()
         await self.membership.register()
@@ -227,13 +234,13 @@ class Broker:
         await self.note_loss_known()
         self._controlling = self.tasks.keep(self.controller.run, "controller")
         self.coordinator.start()
-        upkeep = Upkeep(self)
+        maintenance = Maintenance(self)
         self.tasks.keep(self.recorder.run, "record")
-        self.tasks.keep(upkeep.run_housekeeping, "housekeeping")
-        self.tasks.keep(upkeep.run_replicas, "look after replicas")
+        self.tasks.keep(maintenance.run_housekeeping, "housekeeping")
+        self.tasks.keep(maintenance.run_replicas, "look after replicas")
         self.tasks.keep(lambda: self.guard.keep(self.controller.acting), "keep the floor")
         for partition in list(self.topics.by_handle.values()):
-            self.fitness.mended(partition)
+            self.eligibility.requalify(partition)
 
     def _record(self) -> BrokerRecord:
         return BrokerRecord(
@@ -243,30 +250,29 @@ class Broker:
             folder=self.identity.folder,
             lease=0,  # filled in by the membership
             rack=self.config.rack,
-            clean=self.identity.clean or self._loss_known,  # who registers again has made up for it by then
+            clean=self.identity.clean or self._loss_known,  # a later registration: the loss is known
             adopted=self.identity.adopted,
         )
 
     async def note_loss_known(self) -> None:
-        """Until the controller has written down that this broker came back with less, a later start must not say that
-        nothing was lost."""
+        """Waits until the controller has recorded the loss. Until then, later starts must report it."""
         if self._loss_known or not self.membership.broker_epoch:
             return
         me, mine, record = self.config.broker_id, (LOSSY, self.membership.broker_epoch), self._record()
         for found in self.view.state.partitions.values():
             if found.value.anew(me, record):
-                continue  # that nothing of it is here shows in the folder's id, at every start
+                continue  # the folder's id shows at every start that its data is missing
             if found.value.in_sync.get(me, LOSSY) not in mine or found.value.eligible.get(me, LOSSY) not in mine:
                 return
         try:
             await self.worker.run(lambda: loss_is_known(self.files, self.identity))
         except OSError as error:
-            log.warning("that all is accounted for could not be written down: %s", error)
+            log.warning("cannot write that the loss is accounted for: %s", error)
         else:
             self._loss_known = True
 
     async def drain(self) -> None:
-        """Passes leadership on, takes nothing new, tells every client, and lets what is owed go out."""
+        """Hands over leadership, takes nothing new, notifies every client, and sends what is queued."""
         if self.draining:
             return
         await self._hand_over()
@@ -279,7 +285,7 @@ class Broker:
                 await partition.sync()
 
     async def _hand_over(self) -> None:
-        """Asks the controller for others to lead what this broker leads, and waits until they do, or cannot."""
+        """Asks the controller for other leaders, and waits until they lead, or cannot."""
         if self.exclusive or len(self.view.state.brokers) < 2:
             return
         try:
@@ -288,7 +294,7 @@ class Broker:
                 while any(self._can_move(partition) for partition in self.topics.by_handle.values()):
                     await self.topics.applied.wait(self.topics.applied.value + 1)
         except (TimeoutError, StoreUnavailable) as error:
-            log.warning("stops while it still leads: %r", error)
+            log.warning("stops without a handover of leadership: %r", error)
 
     @staticmethod
     def _can_move(partition: Partition) -> bool:
@@ -305,7 +311,7 @@ class Broker:
         await self.topics.close(Draining("the broker has stopped", retry_after_ms=200))
         if self._opened:
             if any(partition.log.failed is not None for partition in self.topics.by_handle.values()):
-                log.warning("a log had failed: this was no clean stop")
+                log.warning("a log has failed: the stop is not clean")
             elif self._loss_known:
                 close_clean(self.files, self.identity)
             if self._controlling is not None:
@@ -338,7 +344,7 @@ class Broker:
                 self.log_ends.update(partition)
 
     def _changed(self, partition: Partition) -> None:
-        """The leader of a partition has changed, or whether the partition is here."""
+        """Updates the replicator and the log ends when a partition's leader changes, or whether it is here."""
         if partition.state is not None and partition.closed is None:
             self.guard.wrote(partition.place, partition.log.epochs.last_epoch)
         self.replicator.update(partition)
@@ -346,22 +352,22 @@ class Broker:
         if partition.named:
             self.conflicts.settled(partition)
 
-    def _parted(self) -> None:
-        """The cluster may take this broker for dead: it leads nothing any more but what may as well be led twice."""
-        self.coordinator.give_up(NotCoordinator("this broker's lease has run out", retry_after_ms=100))
+    def _lease_expired(self) -> None:
+        """Stops leading and coordinating when the lease has expired: the cluster may take this broker for dead."""
+        self.coordinator.give_up(NotCoordinator("this broker's lease has expired", retry_after_ms=100))
         for partition in list(self.topics.by_handle.values()):
             if not partition.available:
                 with self.guarded(partition, "the end of the lease"):
-                    partition.step_down("this broker's lease has run out")
+                    partition.step_down("this broker's lease has expired")
 
     def guarded(self, partition: Partition, step: str) -> Guard:
-        """A step of one partition in a loop over many: an unexpected error makes that one stand still."""
-        broke = self.fitness.broke
-        return self.failures.guard(Kind.PARTITION, str(partition), step, lambda error: broke(partition, error))
+        """Guards a step of one partition in a loop over many: an unexpected error stops that partition."""
+        halt = self.eligibility.halt
+        return self.failures.guard(Kind.PARTITION, str(partition), step, lambda error: halt(partition, error))
 
-    def _distrusted(self) -> None:
-        """The metadata store is not to be trusted: this broker leads, follows and coordinates nothing."""
-        why = "the metadata store is not to be trusted"
+    def _store_distrusted(self) -> None:
+        """Stops leading, following and coordinating: the metadata store cannot be trusted."""
+        why = "the metadata store is not trusted"
         self.view.interrupt()
         self.coordinator.give_up(CoordinatorLoading(why, retry_after_ms=1000))
         self.membership.suspend()
@@ -371,7 +377,7 @@ class Broker:
         self.tasks.spawn(warn_others(self), "warn others")
 
     def whereabouts(self, broker: int) -> dict[str, str]:
-        """Where a broker is, as details of an error."""
+        """The address of a broker, as details of an error."""
         found = self.view.state.brokers.get(broker)
         if found is None:
             return {}
@@ -382,7 +388,7 @@ class Broker:
         return None if found is None else f"{found.value.host}:{found.value.port}"
 
     async def suspect(self, broker: int) -> None:
-        """A stream to that broker broke. If its process is gone for certain, the cluster need not wait to hear it."""
+        """Revokes a broker's registration after its stream broke, if its process is certainly gone."""
         address = self.address_of(broker)
         if address is None or broker == self.config.broker_id or broker in self._suspected:
             return
@@ -390,28 +396,28 @@ class Broker:
         try:
             broker_epoch = self.view.state.broker_epoch(broker)
             if await self.network.refused(address) and self.view.state.broker_epoch(broker) == broker_epoch:
-                log.info("broker %d is gone: nobody listens at %s", broker, address)
+                log.info("broker %d is gone: no process listens at %s", broker, address)
                 await self.membership.revoke(broker, broker_epoch)
         except StoreUnavailable as error:
-            log.info("broker %d could not be reported as gone: %s", broker, error)
+            log.info("cannot report that broker %d is gone: %s", broker, error)
         finally:
             self._suspected.discard(broker)
 
     def _unopened(self, place: Place, reason: str) -> None:
-        self.fitness.unopened(place, reason, lambda: not self.topics.is_open(place))
+        self.eligibility.unopened(place, reason, lambda: not self.topics.is_open(place))
 
     def _marked(self, keys: Sequence[str]) -> None:
         partitions = list(self.topics.by_handle.values())
-        self.fitness.marked(keys, partitions)
+        self.eligibility.marked(keys, partitions)
         for partition in partitions:
             if partition.log.lost:
                 with self.guarded(partition, "following"):
                     self.replicator.mend(partition)
 
-    async def look_for_topic(self, name: str) -> None:
-        """Waits a moment for a topic that this broker has not heard of, if the metadata store has it."""
+    async def wait_for_topic(self, name: str) -> None:
+        """Waits a moment for a topic that the metadata store has and the view has not."""
         try:
-            async with asyncio.timeout(LOOK_S_MAX):
+            async with asyncio.timeout(TOPIC_WAIT_S_MAX):
                 item = await self.store.get(topic_key(name))
                 if item is not None:
                     await self.topics.applied.wait(item.mod_revision)
@@ -420,7 +426,7 @@ class Broker:
 
     def open_replica_session(self, peer: str) -> ReplicaSession:
         if len(self._replica_sessions) >= REPLICA_SESSIONS_MAX:
-            raise LimitExceeded(f"{REPLICA_SESSIONS_MAX} brokers follow this one, its limit", retry_after_ms=1000)
+            raise LimitExceeded(f"limit of {REPLICA_SESSIONS_MAX} followers reached", retry_after_ms=1000)
         session = ReplicaSession(self, self._next_session, peer)
         self._next_session += 1
         self._replica_sessions.add(session)
@@ -438,7 +444,7 @@ class Broker:
             raise Draining("this broker is about to stop", retry_after_ms=200)
         self.guard.check_trust()
         if len(self._sessions) >= limits.SESSIONS_MAX:
-            raise LimitExceeded(f"this broker has {limits.SESSIONS_MAX} streams open, its limit", retry_after_ms=1000)
+            raise LimitExceeded(f"limit of {limits.SESSIONS_MAX} streams reached on this broker", retry_after_ms=1000)
         session = Session(self, self._next_session, peer)
         self._sessions[session.number] = session
         self._next_session += 1
@@ -465,7 +471,7 @@ class Broker:
     # ---- for sessions and unary calls
 
     async def resolve(self, partition: Partition, position: Position) -> int:
-        """The offset a position stands for; a time is looked up on a worker thread."""
+        """The offset of a position; a time is looked up on a worker thread."""
         if not isinstance(position, AtTime):
             return resolve(partition, position)
         check_settled(partition)
@@ -476,7 +482,7 @@ class Broker:
         return max(partition.log.log_start, min(found, partition.high_watermark))
 
     def unreadable(self, partition: Partition, error: OSError) -> CometError:
-        log.error("reading %s: %s", partition, error)
+        log.error("cannot read %s: %s", partition, error)
         return storage_error(error)
 
     def count_error(self, error: CometError) -> None:
@@ -487,5 +493,5 @@ class Broker:
         return statistics.statistics_of(self, self._sessions.values(), self._replica_sessions)
 
     def summary(self) -> dict[str, Any]:
-        """What of it does not grow with the number of partitions and clients."""
+        """The part of it that does not grow with the number of partitions and clients."""
         return statistics.summary_of(self, self._sessions.values(), self._bytes_of_gone)

@@ -1,15 +1,15 @@
-"""Whose data folder this is, and whether all that was written to it is still there.
+"""The identity of a data folder: whose it is, and whether everything that was written to it is still there.
 
 The file `identity` at the folder's root holds one line:
 
     <CRC-32C of the rest, 8 hex digits> <JSON: cluster_id, broker_id, folder, boot_id, clean, lossy, adopted>
 
-`folder` is a random id that the folder keeps for life: a broker that has another one has nothing of what it had.
-`adopted` says that the data is older than the id, so that nothing of the kind follows from it. `clean` is true between
-an orderly stop and the next start; together with the id of the machine's boot it answers the question that matters
-after a crash. A process that was killed has lost nothing that it wrote, because the page cache is the kernel's; a
-machine that went down has lost what was not synced. `lossy` remembers such a loss for those that start after it in the
-same boot, until the cluster has written down what it means: whoever started next would not say so any more.
+`folder` is a random id that the folder keeps for life: a broker with another folder id has none of its earlier data.
+`adopted` says that the data is older than the id, so the id proves nothing of the kind. `clean` is true between an
+orderly stop and the next start; with the id of the machine's boot it tells what a crash has cost. A killed process has
+lost nothing that it wrote, because the page cache is the kernel's; a machine that went down has lost what was not
+synced. `lossy` remembers such a loss for later starts in the same boot, until the cluster has recorded it: a later
+start could not see it any more.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class IdentityRecord(msgspec.Struct, frozen=True):
 class Identity:
     """What a start has found out about its folder.
 
-    clean   nothing that was ever written here can have been lost
+    clean   nothing that was ever written here can be lost
     fresh   there was no data here before
     """
 
@@ -57,7 +57,7 @@ class Identity:
 
     @property
     def adopted(self) -> bool:
-        """There was data here when the folder got its id, so it may have had another."""
+        """The folder had data when it got its id, so it may have had another id."""
         return self.record.adopted
 
     @property
@@ -66,14 +66,14 @@ class Identity:
 
 
 def open_identity(files: Files, *, broker_id: int, cluster_id: str, boot_id: str, random: Random) -> Identity:
-    """Checks that the folder is this broker's and marks it as in use. To be called before anything is written.
+    """Checks that the folder belongs to this broker, and marks it as in use. Call it before anything is written.
 
-    Blocks. Raises InvalidArgument for a folder of another cluster or broker, StoreDamaged for one that cannot tell.
+    Blocks. Raises InvalidArgument for a folder of another cluster or broker, StoreDamaged for a damaged identity.
     """
     found = read_identity(files)
     if found is None:
-        # A folder with data but without a name was written by a version that gave none, or has lost it. An empty one
-        # is not "clean": for a broker that was here before, it means that everything is lost.
+        # A folder with data but without an id was written by an early version, or has lost its id. An empty folder is
+        # not "clean": if this broker was here before, it has lost everything.
         fresh = not files.list(TOPICS_FOLDER)
         folder, clean, adopted = f"{random.getrandbits(128):032x}", False, not fresh
     else:
@@ -84,22 +84,23 @@ def open_identity(files: Files, *, broker_id: int, cluster_id: str, boot_id: str
     record = IdentityRecord(cluster_id, broker_id, folder, boot_id, clean=False, lossy=not clean, adopted=adopted)
     _write(files, record)
     if not clean and not fresh:
-        log.warning("the machine went down while this broker ran: what was not synced to its disk may be lost")
+        log.warning("the machine went down while this broker ran: records that were not synced to its disk may be lost")
     return Identity(folder, clean, fresh, record)
 
 
-def came_short(files: Files, identity: Identity) -> Identity:
-    """A log held less than was written to it although no machine went down: its disk failed or damaged it. Blocks."""
-    log.warning("records are missing on the disk of this broker, which no crash explains")
+def mark_records_missing(files: Files, identity: Identity) -> Identity:
+    """Records that a log is shorter than was written, though no machine went down: its disk failed. Blocks."""
+    log.warning("records are missing on this broker's disk, and no crash explains it")
     record = msgspec.structs.replace(identity.record, lossy=True)
     _write(files, record)
     return Identity(identity.folder, clean=False, fresh=identity.fresh, record=record)
 
 
-def put_back(files: Files, identity: Identity) -> Identity:
-    """The folder is a copy from before this broker's last registration: what was written since is missing. Blocks."""
+def mark_restored(files: Files, identity: Identity) -> Identity:
+    """Records that the folder is a copy from before this broker's last registration: later writes are missing.
+    Blocks."""
     log.error(
-        "this data folder is older than the last registration of this broker: it was put back from a copy. Records that"
+        "this data folder is older than the last registration of this broker: it was restored from a copy. Records that"
         " were acknowledged since may be missing here; the other replicas lead (docs/operating.md)"
     )
     record = msgspec.structs.replace(identity.record, lossy=True)
@@ -108,12 +109,12 @@ def put_back(files: Files, identity: Identity) -> Identity:
 
 
 def loss_is_known(files: Files, identity: Identity) -> None:
-    """Nobody counts any more on what may have been lost before this start. Blocks."""
+    """Records that the cluster no longer counts on what may have been lost before this start. Blocks."""
     _write(files, identity.record_without_loss)
 
 
 def close_clean(files: Files, identity: Identity) -> None:
-    """The last thing an orderly stop writes, when all logs are synced and closed. Blocks."""
+    """The last write of an orderly stop, when all logs are synced and closed. Blocks."""
     _write(files, msgspec.structs.replace(identity.record, clean=True, lossy=False))
 
 
@@ -133,7 +134,7 @@ def _check(found: IdentityRecord, broker_id: int, cluster_id: str) -> None:
 
 
 def read_identity(files: Files) -> IdentityRecord | None:
-    """None for a folder that has none. Blocks. Raises StoreDamaged."""
+    """The identity; None for a folder without one. Blocks. Raises StoreDamaged."""
     if not files.exists(FILE):
         return None
     data = files.read_all(FILE)
@@ -141,8 +142,8 @@ def read_identity(files: Files) -> IdentityRecord | None:
     if len(crc) == _CRC_DIGITS and crc == f"{crc32c(rest):08x}".encode():
         return msgspec.json.decode(rest, type=IdentityRecord)
     raise StoreDamaged(
-        f"the file {FILE!r} in the data folder is damaged, so nobody can tell whose data this is. If you are sure that"
-        " it belongs to this broker of this cluster, delete the file: the broker then starts with what is there, as"
+        f"the file {FILE!r} in the data folder is damaged, so its owner is unknown. If you are sure that"
+        " it belongs to this broker of this cluster, delete the file: the broker then starts with the data in it, as"
         " after a power cut"
     )
 

@@ -1,13 +1,13 @@
-"""What has failed on this broker with an unexpected error: which entity, why, and since when.
+"""The entities that have failed on this broker with an unexpected error: which, why, and since when.
 
     one entity's step ─► exception ─► Failures.note ─► statistics, metrics, /readyz, pages, `comet cluster`
-                                         └─► the entity stands still       partition, group, transactional id
-                                             or is tried again later       slot, share, topic, task
+                                         └─► the entity is stopped         partition, group, transactional id
+                                             or is retried later          slot, share, topic, task
     `comet cluster resume` or a restart ─► Failures.clear
 
 An unexpected error is any exception that the code around the step does not handle: an assertion, a KeyError. Loops over
-many entities run each step within `guard`, so that one entity's error never ends the loop. What standing still means
-belongs to the owner of the entity (fitness, coordination.groups, coordination.transactions); this table only tells it.
+many entities run each step within `guard`, so that one entity's error never ends the loop. The owner of the entity
+stops it (partitions.leader_eligibility, coordination.groups, coordination.transactions); this table only reports it.
 
 Owned by the broker; on its loop.
 """
@@ -25,12 +25,12 @@ from comet_broker import limits
 from comet_broker.ports import Clock
 from comet_broker.tasks import Tasks
 
-PASSING_S: Final = 60.0  # for which an error is shown that leaves nothing standing still
+PASSING_S: Final = 60.0  # for which the error of an entity that goes on is shown
 REASON_CHARS_MAX: Final = 400
 
 
 class Kind(StrEnum):
-    """What can fail alone."""
+    """The kinds of entities that can fail alone."""
 
     PARTITION = "partition"
     SLOT = "slot"
@@ -43,15 +43,15 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One entity that has failed, and how often since it was last cleared."""
+    """A failed entity, and its errors since it was last cleared."""
 
     kind: Kind
     name: str
-    step: str  # what was being done
+    step: str  # the step that failed
     reason: str
     since_us: int
     count: int
-    until: float | None  # when it is no longer shown, on the monotonic clock; None: it stands still until it is cleared
+    until: float | None  # when it is no longer shown, on the monotonic clock; None: stopped until it is cleared
 
     def document(self) -> dict[str, Any]:
         return {
@@ -76,8 +76,8 @@ class Failures:
         tasks.on_failed.append(self._task_failed)
 
     def note(self, kind: Kind, name: str, error: BaseException, step: str = "", *, passing: bool = False) -> str:
-        """Logs, counts and shows an error; returns the reason. `passing`: the entity goes on, or is tried again."""
-        self._tasks.report(f"{step or 'running'} of {kind.value} {name}", error, told=True)
+        """Logs, counts and shows an error; returns the reason. `passing`: the entity goes on, or is retried."""
+        self._tasks.report(f"{step or 'running'} of {kind.value} {name}", error, shown=True)
         return self._add(kind, name, error, step, passing=passing)
 
     def _task_failed(self, name: str, error: BaseException) -> None:
@@ -90,9 +90,9 @@ class Failures:
         until = self._clock.monotonic() + PASSING_S if passing else None
         found = self._found.get(key)
         if found is not None:
-            # What stands still goes on standing still, for the reason for which it began to.
-            kept = found if found.until is None else replace(found, step=step, reason=reason, until=until)
-            self._found[key] = replace(kept, count=found.count + 1)
+            # A stopped entity stays stopped, and keeps its first reason.
+            shown_failure = found if found.until is None else replace(found, step=step, reason=reason, until=until)
+            self._found[key] = replace(shown_failure, count=found.count + 1)
         else:
             self._forget_passed()
             if len(self._found) < limits.FAILURES_MAX:
@@ -100,11 +100,11 @@ class Failures:
         return reason
 
     def clear(self, kind: Kind, name: str) -> None:
-        """The entity was taken up again, or is gone."""
+        """Removes an entity that is resumed or gone."""
         self._found.pop((kind, name), None)
 
     def clear_passing(self) -> None:
-        """An operator has seen them."""
+        """Removes the passing errors, which an operator has seen."""
         self._found = {key: found for key, found in self._found.items() if found.until is None}
 
     def _forget_passed(self) -> None:
@@ -118,41 +118,41 @@ class Failures:
         return self._found.get((kind, name))
 
     def all(self) -> list[Failure]:
-        """Those that stand still first."""
+        """All failures, stopped entities first."""
         self._forget_passed()
         return sorted(self._found.values(), key=lambda found: (found.until is not None, found.since_us))
 
     def guard(self, kind: Kind, name: str, step: str, failed: Callable[[Exception], object] | None = None) -> Guard:
-        """A context in which one entity's step runs: an exception is given to `failed`, which makes the entity stand
-        still and notes it; without `failed` the step is skipped, which is noted as passing."""
+        """A context for one entity's step. An exception is passed to `failed`, which stops the entity and notes it;
+        without `failed` the step is skipped, and noted as passing."""
         return Guard(self, kind, name, step, failed)
 
     def fail(
         self, kind: Kind, name: str, step: str, error: Exception, failed: Callable[[Exception], object] | None
     ) -> None:
-        """Does what `guard` does with an exception."""
+        """Handles an exception as `guard` does."""
         if failed is None:
             self.note(kind, name, error, step, passing=True)
             return
         try:
             failed(error)
-        except Exception as second:  # noqa: BLE001 - making one entity stand still must not end the others' loop either
+        except Exception as second:  # noqa: BLE001 - stopping one entity must not end the others' loop either
             self.note(kind, name, error, step)
-            self.note(kind, name, second, f"giving up after {step}")
+            self.note(kind, name, second, f"stopping after {step}")
 
     def statistics(self) -> dict[str, Any]:
         found = self.all()
-        standing = Counter(one.kind for one in found if one.until is None)
+        stopped = Counter(one.kind for one in found if one.until is None)
         return {
             "failed": [one.document() for one in found[: limits.FAILURES_SHOWN_MAX]],
             "failed_count": len(found),
-            "failed_by_kind": {kind.value: standing[kind] for kind in Kind},
+            "failed_by_kind": {kind.value: stopped[kind] for kind in Kind},
             "failures_by_kind": {kind.value: self.total[kind] for kind in Kind},
         }
 
 
 class Guard:
-    """See Failures.guard. Cancellation, and whatever is no Exception, passes."""
+    """The context of Failures.guard. Cancellation and other BaseExceptions pass."""
 
     __slots__ = ("_failed", "_failures", "_kind", "_name", "_step")
 

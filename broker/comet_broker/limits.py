@@ -1,7 +1,6 @@
 """Every limit of the broker, in one place, with the relations between them asserted.
 
-A name ends in its unit. What a user may change is in `config`; these are what keeps memory bounded
-whatever the clients do.
+A name ends in its unit. What a user may change is in `config`; these limits bound memory under any load of clients.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ BATCH_BYTES_MAX: Final = 8 * MIB
 MESSAGE_BYTES_MAX: Final = 16 * MIB
 # A delivery gathers batches up to this size; a single larger batch travels alone.
 DELIVERY_BYTES_MAX: Final = 512 * KIB
-# The most a subscription can have outstanding.
+# The largest credit of a subscription.
 CREDIT_BYTES_MAX: Final = 64 * MIB
 
-# What one stream may keep waiting on the broker's side before the broker stops reading from it.
+# What one stream may queue at the broker before the broker stops reading from it.
 SESSION_ANSWERS_MAX: Final = 1024
 SESSION_SUBSCRIPTIONS_MAX: Final = 256
 SESSION_CURSORS_MAX: Final = 10_000
@@ -31,18 +30,18 @@ SESSIONS_MAX: Final = 20_000
 TAIL_PARTITION_BYTES_MAX: Final = 4 * MIB
 TAIL_TOTAL_BYTES_MAX: Final = 32 * MIB
 
-# For how long a client may send a batch or a request again: the longest `timeout_ms` of a producer.
+# How long a client may repeat a batch or request: the longest `timeout_ms` of a producer.
 RETRY_MS_MAX: Final = 24 * 3_600_000
 # Streams between brokers. A side that has sent nothing for HEARTBEAT_S sends a heartbeat; one that has received nothing
-# for SILENCE_S ends the stream, and the follower connects anew. A frame of more than ANNOUNCED_BYTES is announced, and
-# may take as long as a link of LINK_BYTES_PER_S_MIN needs for it.
+# for SILENCE_S ends the stream, and the follower reconnects. A frame of more than ANNOUNCED_BYTES is announced, and may
+# take as long as a link of LINK_BYTES_PER_S_MIN needs for it.
 HEARTBEAT_S: Final = 1.0
 SILENCE_S: Final = 3.0
 LIVENESS_CHECK_S: Final = 0.25
 LINK_BYTES_PER_S_MIN: Final = 512 * KIB
 ANNOUNCED_BYTES: Final = MIB
 # Connections between brokers: one attempt to connect, and the answer to a keepalive ping, which also bounds how long
-# sent bytes may stay without TCP's acknowledgement. A server takes pings that are at least so far apart.
+# sent bytes may stay without TCP's acknowledgement. A server accepts pings at least this far apart.
 PEER_CONNECT_MS: Final = 3_000
 PEER_KEEPALIVE_MS: Final = 10_000
 PEER_KEEPALIVE_TIMEOUT_MS: Final = 3_000
@@ -62,15 +61,15 @@ LIST_PAGE_MAX: Final = 1_000
 # Transactions, per slot of a coordinator.
 TRANSACTION_PARTITIONS_MAX: Final = 1_000  # that one transaction writes to
 TRANSACTION_NOTE_BYTES_MAX: Final = 256  # that a transactional id remembers of its last commit
-TRANSACTION_ABORTED_EPOCHS_MAX: Final = 256  # that are remembered of one transactional id
+TRANSACTION_ABORTED_EPOCHS_MAX: Final = 256  # remembered per transactional id
 TRANSACTIONAL_IDS_MAX: Final = 2_000
 TRANSACTIONAL_ID_IDLE_S_MIN: Final = 600  # before one is forgotten to make room
-TRANSACTIONAL_ID_ABANDONED_S: Final = 3_600  # one that was made up, and whose stream is gone
+TRANSACTIONAL_ID_ABANDONED_S: Final = 3_600  # a generated id whose stream is gone
 TRANSACTIONAL_ID_IDLE_S_MAX: Final = 7 * 24 * 3_600
-TRANSACTION_TIMEOUT_MS: Final = 60_000  # where none is asked for
+TRANSACTION_TIMEOUT_MS: Final = 60_000  # the default
 TRANSACTION_TIMEOUT_MS_MAX: Final = 15 * 60_000
 
-# Groups. All of one has to fit into one transaction of the metadata store.
+# Groups. A whole group has to fit into one transaction of the metadata store.
 SLOT_GROUPS_MAX: Final = 1_000
 GROUP_MEMBERS_MAX: Final = 1_000
 GROUP_PARTITIONS_MAX: Final = 20_000
@@ -89,47 +88,47 @@ SLOT_LAG_BYTES_MAX: Final = 4 * MIB
 LAG_SERIES_MAX: Final = 300  # of all slots of one broker
 LAG_BYTES_MAX: Final = 20 * MIB
 
-# What may wait in one partition until the transaction coordinators have added it.
+# Batches that wait in one partition until their transaction coordinators have added it.
 TRANSACTION_WAITING_MAX: Final = 1024
 TRANSACTION_WAITING_BYTES_MAX: Final = 2 * BATCH_BYTES_MAX
 
 # Share groups, at the leader of a partition.
 SHARES_MAX: Final = 20_000  # of one group at one partition each
-SHARE_WINDOW_RECORDS_MAX: Final = 20_000  # how far beyond the first record that is not acknowledged a group may be
-SHARE_DEAD_MAX: Final = 500  # dead records that wait to be written elsewhere; then the partition stands still
+SHARE_WINDOW_RECORDS_MAX: Final = 20_000  # how far a group may be beyond its first unacknowledged record
+SHARE_DEAD_MAX: Final = 500  # dead records that wait to be written; then the partition stops
 SHARE_MEMBERS_MAX: Final = 10_000  # of one group at one partition
 SHARE_IN_FLIGHT_MAX: Final = 20_000  # records acquired by one subscription
 SHARE_FRAME_RECORDS_MAX: Final = 1_000  # acquired in one frame, so that members take turns
 SHARE_READ_BYTES: Final = 256 * KIB  # read ahead of what is acquired
-SHARE_CHUNKS_MAX: Final = 64  # what was read and is not acquired yet, kept for all groups together
+SHARE_CHUNKS_MAX: Final = 64  # read and not acquired yet, of all groups together
 SHARE_SUBSCRIPTIONS_MAX: Final = 64  # of one stream
-SHARE_ACKNOWLEDGES_MAX: Final = 10_000  # of one stream, that wait to be kept
+SHARE_ACKNOWLEDGES_MAX: Final = 10_000  # of one stream, that wait to be stored
 SHARE_RANGES_MAX: Final = 20_000  # in one acknowledge
-SHARE_LOCK_MS: Final = 30_000  # where none is asked for
+SHARE_LOCK_MS: Final = 30_000  # the default
 SHARE_LOCK_MS_MIN: Final = 100
 SHARE_LOCK_MS_MAX: Final = 12 * 3_600_000
 SHARE_DELIVERIES: Final = 5
 SHARE_DELIVERIES_MAX: Final = 250
 SHARE_DELAY_MS_MAX: Final = 24 * 3_600_000
 SHARE_REASON_CHARS_MAX: Final = 200
-# Without a stream: of one group at one partition, and what is remembered of what was acknowledged there.
+# Without a stream: of one group at one partition, and what is remembered of acknowledgements there.
 SHARE_TICKETS_MAX: Final = 10_000  # locks
-SHARE_TOLD_MAX: Final = 20_000  # records
-SHARE_TOLD_S: Final = 60.0  # after the last record of a lock is acknowledged
-# While a group has no members, a leader asks the store so often whether it still stands. Who deletes one waits for it.
-SHARE_STANDS_S: Final = 0.25
+SHARE_ANSWERS_MAX: Final = 20_000  # records
+SHARE_ANSWERS_S: Final = 60.0  # after the last record of a lock is acknowledged
+# How often a leader asks the store whether a group without members still exists. A deletion waits that long.
+SHARE_CHECK_S: Final = 0.25
 ACQUIRE_RECORDS_MAX: Final = 10_000  # in one call
 ACQUIRE_CALLS_MAX: Final = 10_000  # that wait for records, at one broker
 ACKNOWLEDGEMENTS_MAX: Final = 10_000  # in one call
 
-# What a broker remembers of its figures: of each, 960 seconds and 1,500 minutes (core.history).
+# Metrics history of a broker: of each figure, 960 seconds and 1,500 minutes (core.history).
 HISTORY_POINTS: Final = 960 + 1_500
 TOPIC_SERIES_MAX: Final = 500  # topics with figures of their own: four each, of four bytes a point
 TOPIC_SERIES_BYTES_MAX: Final = 20 * MIB  # of all of them
 HISTORY_VALUES_MAX: Final = 1_000_000  # in one answer, of eight bytes each
-EVENTS_MAX: Final = 500  # that are remembered of the cluster
-REBALANCES_MAX: Final = 50  # that are remembered of a group
-FAILURES_MAX: Final = 1_000  # entities that have failed of an unexpected error, and are shown
+EVENTS_MAX: Final = 500  # remembered of the cluster
+REBALANCES_MAX: Final = 50  # remembered of a group
+FAILURES_MAX: Final = 1_000  # failed entities that are shown
 FAILURES_SHOWN_MAX: Final = 100  # of those, in one answer
 
 BLOCKING_THREADS: Final = 4
@@ -137,7 +136,7 @@ BLOCKING_THREADS: Final = 4
 assert DELIVERY_BYTES_MAX <= BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
 assert BATCH_BYTES_MAX + DELIVERY_BYTES_MAX < MESSAGE_BYTES_MAX
 assert BATCH_BYTES_MAX <= CREDIT_BYTES_MAX
-assert 2 * (HEARTBEAT_S + 2 * LIVENESS_CHECK_S) <= SILENCE_S  # one late heartbeat is no silence
+assert 2 * (HEARTBEAT_S + 2 * LIVENESS_CHECK_S) <= SILENCE_S  # one late heartbeat is not a silence
 assert ANNOUNCED_BYTES <= LINK_BYTES_PER_S_MIN * (SILENCE_S - HEARTBEAT_S)
 assert PEER_CONNECT_MS <= 1000 * SILENCE_S
 assert PING_INTERVAL_MS_MIN < PEER_KEEPALIVE_MS

@@ -1,8 +1,7 @@
-"""What the broker needs from the world, as small protocols.
+"""The broker's interfaces to the outside world, as small protocols.
 
-Everything that decides takes these as arguments, so that a whole cluster runs in one process on virtual
-time (tests/sim) exactly as it runs on real machines. Each port has a real version and an in-memory one,
-and one contract suite runs against both.
+Code that decides takes these as arguments, so a whole cluster runs in one process on virtual time (tests/sim) exactly
+as on real machines. Each port has a real version and an in-memory one, and one contract suite runs against both.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Clock(Protocol):
-    """Two clocks that must not be mixed: wall time for what people see, monotonic time for every decision."""
+    """Two clocks that must not be mixed: wall time for people, monotonic time for every decision."""
 
     def wall_us(self) -> int: ...
     def monotonic(self) -> float: ...
 
 
 class Process(Protocol):
-    """What the process that the broker runs in takes; None where that cannot be told."""
+    """The resource use of the broker's process; None if unknown."""
 
     def cpu_s(self) -> float | None:
         """Time on a processor, so far."""
@@ -33,7 +32,7 @@ class Process(Protocol):
 
 
 class Worker(Protocol):
-    """Runs what blocks (fsync, cold reads) off the thread that owns the data."""
+    """Runs blocking functions (fsync, cold reads) off the thread that owns the data."""
 
     async def run(self, function: Callable[[], T]) -> T: ...
 
@@ -42,8 +41,8 @@ class File(Protocol):
     """One open file. Owned by one log; writes come from one thread, `read` and `sync` may come from a worker."""
 
     def append(self, parts: Sequence[Buffer]) -> None:
-        """Writes all parts at the end. On any failure raises OSError with the file cut back to where it was,
-        or, where even that failed, raises OSError with `torn` true afterwards."""
+        """Writes all parts at the end. On a failure raises OSError with the file truncated to its former size, or, if
+        even that failed, with `torn` true afterwards."""
 
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
@@ -55,16 +54,16 @@ class File(Protocol):
         """Fills `into` from memory without blocking and returns how many bytes; 0 if it would have to wait."""
 
     def reserve(self, size: int) -> None:
-        """Asks for disk space up to `size` without changing the file's length; does nothing where it cannot.
-        Raises OSError(ENOSPC) when there is none."""
+        """Requests disk space up to `size` without changing the file's length; no effect where unsupported. Raises
+        OSError(ENOSPC) when there is none."""
 
     def forget_cache(self) -> None:
-        """Drops what memory holds of the file, so that it is read from the disk again: after a failed sync, memory
-        may hold what the disk does not. Does nothing where it cannot."""
+        """Drops the file from the page cache, so that it is read from the disk again. After a failed sync, memory may
+        differ from the disk. No effect where unsupported."""
 
     def truncate(self, size: int) -> None: ...
     def sync(self) -> None:
-        """Forces what was written to disk. A failure is final for the log: never call it again."""
+        """Forces written bytes to disk. A failure is final for the log: never call it again."""
 
     def close(self) -> None: ...
 
@@ -94,7 +93,7 @@ class Files(Protocol):
     def make_folder(self, path: str) -> None: ...
     def remove(self, path: str) -> None: ...
     def remove_folder(self, path: str) -> None:
-        """Removes the folder and all in it."""
+        """Removes the folder and its contents."""
 
     def rename(self, source: str, target: str) -> None: ...
     def sync_folder(self, path: str) -> None: ...
@@ -102,18 +101,18 @@ class Files(Protocol):
 
 
 class PeerChannel(Channel, Protocol):
-    """A connection from one broker to another: all that a client can call, and replication."""
+    """A connection from one broker to another: all calls of a client, and replication."""
 
     def replicate(self) -> Stream:
         """One Replication.Replicate call."""
 
 
 class Network(Protocol):
-    """How a broker reaches the others."""
+    """The connections of a broker to others."""
 
     def connect(self, address: str) -> PeerChannel:
-        """Never blocks, never fails; what cannot be reached says so when it is used."""
+        """Never blocks, never fails; an unreachable address fails when it is used."""
 
     async def refused(self, address: str) -> bool:
-        """True only if it is certain that no process listens there. Silence, or any doubt, is False. Takes a
-        second at most."""
+        """True only if it is certain that no process listens there. Silence, or any doubt, is False. Takes a second at
+        most."""

@@ -1,7 +1,7 @@
 """A broker as a process: real disk, real clock, gRPC, signals.
 
 start    lock the data folder ─► open the metadata store ─► recover the logs ─► listen ─► join the cluster ─► healthy
-SIGTERM  leadership passes on ─► unhealthy ─► GoAway to every client ─► what is owed goes out ─► sync, close, unlock
+SIGTERM  leadership is handed over ─► unhealthy ─► GoAway to every client ─► queued frames go out ─► sync, close, unlock
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from comet_broker.system import SystemClock, SystemProcess, ThreadWorker, boot_i
 
 log = logging.getLogger(__name__)
 
-VITAL: Final = ("follow the cluster", "follow topics", "keep membership")  # tasks without which it serves what was
+VITAL: Final = ("follow the cluster", "follow topics", "keep membership")  # without these tasks it serves an old state
 
 # Measured in docs/performance.md: large HTTP/2 frames and write buffers halve the wake-ups of a small message.
 CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", limits.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", limits.MESSAGE_BYTES_MAX),
     ("grpc.http2.max_frame_size", 1 << 20),
-    ("grpc.so_reuseport", 0),  # a second broker on the port is an error, not a lottery
+    ("grpc.so_reuseport", 0),  # a second broker on the port is an error
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -94,8 +94,8 @@ class Server:
             if config.metrics_port:
                 await self.monitor.listen(config.host, config.metrics_port)
             await self.broker.join()
-            self.broker.guard.distrusted.append(self._say_health)
-            self.broker.guard.trusted.append(self._say_health)
+            self.broker.guard.distrusted.append(self._report_health)
+            self.broker.guard.trusted.append(self._report_health)
             await self._set_health()
         except BaseException:
             await self._close()
@@ -103,8 +103,8 @@ class Server:
         self.serving = True
         return self
 
-    def _say_health(self) -> None:
-        self.broker.tasks.spawn(self._set_health(), "say how well it is")
+    def _report_health(self) -> None:
+        self.broker.tasks.spawn(self._set_health(), "set the health status")
 
     async def _set_health(self) -> None:
         status = health_pb2.HealthCheckResponse
@@ -143,7 +143,7 @@ class Server:
             port = 0
         if port == 0:
             raise Unavailable(
-                f"cannot listen on {wanted}: is something else there?", details={"hint": "choose another --port"}
+                f"cannot listen on {wanted}: the port may be in use", details={"hint": "choose another --port"}
             )
         self.broker.port = port
         self.address = f"{self.config.host}:{port}"
@@ -155,7 +155,7 @@ class Server:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Drains: clients hear of it first, what was acknowledged is on disk last."""
+        """Drains: notifies clients first, and syncs acknowledged records last."""
         await self.broker.drain()
         await self._health.enter_graceful_shutdown()
         listening, self._grpc = self._grpc, None
@@ -164,26 +164,26 @@ class Server:
         await self._close()
 
     def _reasons(self) -> list[str]:
-        """Why clients are better served elsewhere; none: it is well."""
+        """Why clients should use other brokers; empty if all is well."""
         found = [] if self.serving else ["it has not joined the cluster yet"]
         if self.broker.guard.reason:
             found.append(self.broker.guard.reason)
         if self.broker.draining:
             found.append("it is about to stop")
         elif self.serving and not self.broker.guard.reason and not self.broker.membership.alive():
-            found.append("the metadata store has not heard of it for too long")
+            found.append("its registration in the metadata store has expired")
         failing = self.broker.tasks.failing
         return found + [f"its task {name!r} keeps failing: {failing[name]}" for name in VITAL if name in failing]
 
     def _degraded(self) -> list[str]:
-        """What has failed on it while it serves everything else."""
+        """The entities that have failed, while everything else is served."""
         found = [one for one in self.broker.failures.all() if one.until is None]
         return [f"{one.kind} {one.name} has failed: {one.reason}" for one in found[: limits.FAILURES_SHOWN_MAX]]
 
     async def _close(self) -> None:
         await self.monitor.close()
         if self._grpc is not None:
-            await self._grpc.stop(None)  # it began to listen, and could not join
+            await self._grpc.stop(None)  # it listened, and could not join
         await self.broker.close()
         await self._store.close()
         self._worker.close()
@@ -211,7 +211,7 @@ async def _serve(starts: Server, on_ready: Callable[[Server], None] | None, besi
 
     def stop_now() -> None:
         if not starts.serving and not stop.is_set():
-            starting.cancel()  # it may wait for a metadata store for as long as there is none
+            starting.cancel()  # it may be waiting for a metadata store without a time limit
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -222,7 +222,7 @@ async def _serve(starts: Server, on_ready: Callable[[Server], None] | None, besi
         if not stop.is_set():
             raise
         starting.uncancel()
-        log.info("stopped before it served")
+        log.info("stopped before it took requests")
 
 
 async def _serve_until(
@@ -230,7 +230,8 @@ async def _serve_until(
 ) -> None:
     config = starts.config
     async with starts as server:
-        # What was made to get here stays for good: walking it in every full collection would stop everyone for 10 ms.
+        # Objects from the start live until the end: walking them in every full collection would stop everything for 10
+        # ms.
         gc.collect()
         gc.freeze()
         log.info("broker %d serves %s from %s", config.broker_id, server.address, config.data)

@@ -1,4 +1,4 @@
-"""What a broker is told: its table of settings, for flags, environment and file (see comet.settings)."""
+"""The table of a broker's settings, for flags, environment and file (see comet.settings)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _row(name: str, kind: str, about: str, low: int = 0, high: int = 0, *, secre
 
 
 def _topic_row(name: str) -> Setting:
-    about = f"The {name} of a topic that is made without saying."
+    about = f"Default {name} of a new topic."
     return Setting(_TOPIC + name, "value", about, default=_default(_TOPIC + name), parse=partial(_topic_value, name))
 
 
@@ -45,32 +45,32 @@ def _topic_value(name: str, text: str) -> int | str:
 
 
 SETTINGS: Final = (
-    _row("id", "number", "Which broker of its cluster it is. With etcd it must be given.", 1, (1 << 31) - 1),
-    _row("data", "path", "The folder that holds everything the broker keeps."),
-    _row("host", "text", "The address to listen on; 0.0.0.0 for all."),
-    _row("port", "number", "The port to listen on; 0 picks a free one.", 0, 65535),
-    _row("advertised_host", "text", "What others are told to connect to, where it differs from `host`."),
-    _row("advertised_port", "number", "And to which port of it; 0 for `port`.", 0, 65535),
-    _row("metrics_port", "number", "Where /metrics, /livez and /readyz answer, over HTTP; 0 for nowhere.", 0, 65535),
-    _row("rack", "text", "Where the broker stands; the replicas of a partition are spread over racks."),
-    _row("etcd", "addresses", "The members of etcd. Without it the broker is alone."),
-    _row("etcd_user", "text", "The user that etcd knows the broker by."),
-    _row("etcd_password", "text", "Its password.", secret=True),
-    _row("etcd_ca", "path", "Certificates (PEM) that etcd's is checked against: makes the connection TLS."),
-    _row("etcd_cert", "path", "The broker's own certificate for etcd."),
-    _row("etcd_key", "path", "The key of that certificate."),
-    _row("cluster", "text", "The cluster's name; several clusters can share one etcd."),
-    _row("session_ms", "duration", "A broker that etcd has not heard of for so long is dead.", 1_000, _HOUR_MS),
-    _row("replica_lag_ms", "duration", "A follower that is behind for so long is no longer in sync.", 100, _HOUR_MS),
-    _row("default_replicas", "number", "Replicas of a topic that is made without saying how many.", 1, REPLICAS_MAX),
-    _row("rebalance_ms", "duration", "How long all must be well before leadership goes back.", 100, _HOUR_MS),
-    _row("retention_check_ms", "duration", "How often old records are looked for.", 10, _HOUR_MS),
-    _row("drain_grace_ms", "duration", "How long a stopping broker waits for clients to leave.", 0, _HOUR_MS),
-    _row("log_level", "level", "What is logged to stderr: debug, info, warning or error."),
+    _row("id", "number", "Number of the broker in its cluster. Required with etcd.", 1, (1 << 31) - 1),
+    _row("data", "path", "Data folder of the broker."),
+    _row("host", "text", "Address to listen on; 0.0.0.0 for all."),
+    _row("port", "number", "Port to listen on; 0 picks a free one.", 0, 65535),
+    _row("advertised_host", "text", "Host that others connect to, if it differs from `host`."),
+    _row("advertised_port", "number", "Port that others connect to; 0 for `port`.", 0, 65535),
+    _row("metrics_port", "number", "HTTP port of /metrics, /livez and /readyz; 0 for none.", 0, 65535),
+    _row("rack", "text", "Rack of the broker; the replicas of a partition are spread over racks."),
+    _row("etcd", "addresses", "Members of etcd. Without etcd the broker runs alone."),
+    _row("etcd_user", "text", "User name of the broker at etcd."),
+    _row("etcd_password", "text", "Password of that user.", secret=True),
+    _row("etcd_ca", "path", "CA certificates (PEM) to verify etcd with; enables TLS."),
+    _row("etcd_cert", "path", "Client certificate for etcd."),
+    _row("etcd_key", "path", "Key of the client certificate."),
+    _row("cluster", "text", "Name of the cluster; several clusters can share one etcd."),
+    _row("session_ms", "duration", "Time without a keepalive after which a broker is dead.", 1_000, _HOUR_MS),
+    _row("replica_lag_ms", "duration", "Time behind after which a follower is out of sync.", 100, _HOUR_MS),
+    _row("default_replicas", "number", "Default number of replicas of a new topic.", 1, REPLICAS_MAX),
+    _row("rebalance_ms", "duration", "Time without problems before preferred leaders lead again.", 100, _HOUR_MS),
+    _row("retention_check_ms", "duration", "Interval of retention checks.", 10, _HOUR_MS),
+    _row("drain_grace_ms", "duration", "Time that a stopping broker waits for clients to leave.", 0, _HOUR_MS),
+    _row("log_level", "level", "Log level on stderr: debug, info, warning or error."),
     *(
         _topic_row(name)
         for name in TopicConfig.names()
-        if name not in ("min_insync", "consistency")  # these belong to one topic and follow its replicas
+        if name not in ("min_insync", "consistency")  # these two are settings of one topic and follow its replicas
     ),
 )  # fmt: skip
 TABLE: Final = Table(SETTINGS, config_variable=CONFIG_VARIABLE)
@@ -79,29 +79,29 @@ BY_NAME: Final = TABLE.by_name
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """What a broker was told, put together."""
+    """The settings of a broker, read and merged."""
 
     config: BrokerConfig
     log_level: str
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """A flag for every setting that may have one, and --config. What is absent stays None."""
+    """Adds --config and a flag for every setting that may have one. The default of each is None: not given."""
     TABLE.add_flags(parser)
 
 
 def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> LoadedSettings:
-    """Puts flags (by setting name; None: not given), environment and file together. Raises InvalidArgument, naming
-    where the trouble stands."""
+    """Merges flags (by setting name; None: not given), environment and file. Raises InvalidArgument, naming the source
+    of the wrong value."""
     values = TABLE.told(flags, environ)
     return LoadedSettings(_config(values), values.get("log_level", _default("log_level")))
 
 
 def _config(values: Mapping[str, Any]) -> BrokerConfig:
     if values.get("etcd") and "id" not in values:
-        raise InvalidArgument("with etcd every broker needs a number of its own: give --id N, COMET_ID or id = N")
+        raise InvalidArgument("with etcd every broker needs its own number: set --id N, COMET_ID or id = N")
     if bool(values.get("etcd_cert")) != bool(values.get("etcd_key")):
-        raise InvalidArgument("etcd_cert and etcd_key belong together: give both or neither")
+        raise InvalidArgument("etcd_cert and etcd_key belong together: set both or neither")
     topic = {name.removeprefix(_TOPIC): value for name, value in values.items() if name.startswith(_TOPIC)}
     if "flush" in topic:
         topic["flush"] = Flush(topic["flush"])
@@ -121,8 +121,7 @@ def parse(
 
 
 def described(config: BrokerConfig) -> list[dict[str, str]]:
-    """What a broker was told, as it tells it to others: every row but the log's level, and of a secret only whether
-    there is one."""
+    """The settings as other programs see them: every row but the log level, and of a secret only whether it is set."""
     rows = []
     for row in SETTINGS:
         if row.name == "log_level":
@@ -145,5 +144,5 @@ def _text(value: object) -> str:
 
 
 def markdown() -> str:
-    """The table as docs/operating.md shows it."""
+    """The table of settings for docs/operating.md."""
     return TABLE.markdown()

@@ -18,7 +18,7 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 def boot_id() -> str:
-    """Differs from one start of the machine to the next; empty where that cannot be told."""
+    """An id of the machine's current boot; empty if unknown."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

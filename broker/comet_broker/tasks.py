@@ -1,7 +1,7 @@
-"""Background tasks that cannot get lost: each has a name, an owner, and a loud death.
+"""Background tasks that cannot get lost: each has a name and an owner, and its failure is reported.
 
-`spawn` runs what ends by itself. `keep` runs what has to live as long as its owner: after an unexpected error it is
-started again, with a pause that grows up to RESTART_S_MAX, and is in `failing` until it has run for RESTART_CALM_S.
+`spawn` runs a task that ends by itself. `keep` runs a task that lives as long as its owner: after an unexpected error
+it is restarted, with a pause that grows up to RESTART_S_MAX, and is in `failing` until it has run for RESTART_CALM_S.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Make = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Tasks:
-    """The tasks of one owner. A task that dies of anything but cancellation is logged with its name, counted, and kept
-    in `failed`, the last of them; `close` cancels and awaits all that still run."""
+    """The tasks of one owner. A task that fails with anything but cancellation is logged with its name, counted, and
+    kept in `failed`, the last of them; `close` cancels and awaits all that still run."""
 
     def __init__(self) -> None:
         self.failed: list[str] = []
         self.failures = 0
-        self.failing: dict[str, str] = {}  # kept tasks that have died of late: name and reason
+        self.failing: dict[str, str] = {}  # kept tasks that failed recently: name and reason
         self.on_failed: list[Callable[[str, BaseException], None]] = []
         self._running: set[asyncio.Task[Any]] = set()
         self._restart = asyncio.Event()
@@ -42,11 +42,11 @@ class Tasks:
         return task
 
     def keep(self, make: Make, name: str) -> asyncio.Task[Any]:
-        """Runs `make()` until it returns; again, after a pause, whenever it dies of an unexpected error."""
+        """Runs `make()` until it returns; after an unexpected error again, with a pause."""
         return self.spawn(self.persist(make, name), name)
 
     async def persist(self, make: Make, name: str) -> None:
-        """What `keep` runs, for a task that has something to do before or after."""
+        """The loop of `keep`, for a task with work before or after it."""
         loop = asyncio.get_running_loop()
         pause_s = RESTART_S
         try:
@@ -56,8 +56,8 @@ class Tasks:
                 try:
                     await make()
                 except Closed:
-                    raise  # the store, or what else it needs, is closed for good
-                except Exception as error:  # noqa: BLE001 - reported, and it is started again
+                    raise  # a dependency is closed for good, for example the store
+                except Exception as error:  # noqa: BLE001 - reported, and restarted
                     self.failing[name] = repr(error)
                     self.report(name, error)
                 else:
@@ -79,7 +79,7 @@ class Tasks:
             return
 
     def restart(self) -> None:
-        """Tasks that wait to be started again are started now."""
+        """Restarts waiting tasks now."""
         self._restart.set()
         self._restart = asyncio.Event()
 
@@ -88,13 +88,13 @@ class Tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.report(task.get_name(), error)
 
-    def report(self, what: str, error: BaseException, *, told: bool = False) -> None:
-        """Logs and counts an unexpected error, of a task or of one step of a loop, which goes on. `told`: the caller
-        has it shown."""
+    def report(self, what: str, error: BaseException, *, shown: bool = False) -> None:
+        """Logs and counts an unexpected error, of a task or of one step of a loop, which goes on. `shown`: the caller
+        shows it."""
         self.failures += 1
         self.failed = [*self.failed[1 - FAILED_MAX :], f"{what}: {error!r}"]
         log.error("%s failed", what, exc_info=error)
-        if not told:
+        if not shown:
             for callback in self.on_failed:
                 callback(what, error)
 

@@ -60,7 +60,7 @@ async def test_a_broker_that_has_yet_to_hear_of_a_topic_waits_for_it(
     async def hear(name: str) -> None:
         topics[name] = topic
 
-    monkeypatch.setattr(broker, "look_for_topic", hear)
+    monkeypatch.setattr(broker, "wait_for_topic", hear)
     del topics["t"]
     acquired = await acquire(call)
     assert [one.value for one in acquired] == [b"a"]
@@ -210,7 +210,7 @@ async def test_members_and_calls_share_fairly(call: Call, broker: Broker, handle
 async def test_the_first_one_in_decides(call: Call, broker: Broker, handle: int) -> None:
     await publish(call, b"a")
     (one,) = await acquire(call, lock_ms=20_000)
-    with pytest.raises(InvalidArgument, match="share by"):
+    with pytest.raises(InvalidArgument, match=r"the members of group .* use"):
         await acquire(call, lock_ms=10_000)
     other = Member(broker)
     await other.share(handle, lock_ms=10_000)
@@ -373,7 +373,7 @@ async def test_the_state_stays_while_locks_are_open_and_goes_in_the_end(
 
     monkeypatch.setattr(table, "TICK_S", 0.01)
     monkeypatch.setattr(state, "IDLE_TICKS_MAX", 3)
-    monkeypatch.setattr(limits, "SHARE_TOLD_S", 0.05)
+    monkeypatch.setattr(limits, "SHARE_ANSWERS_S", 0.05)
     await publish(call, b"a")
     acquired = await acquire(call)
     kept = broker.shares.describe("g")

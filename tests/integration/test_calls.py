@@ -121,7 +121,7 @@ async def test_an_idempotent_publish_can_be_repeated(broker: Broker, topic: type
     offsets = [(await call("comet.v1.Comet/Publish", request)).receipts[0].offset for _ in range(3)]
     assert offsets == [0, 0, 0]
     request.ClearField("partition")
-    with pytest.raises(InvalidArgument, match="names its partition"):
+    with pytest.raises(InvalidArgument, match="must name its partition"):
         await call("comet.v1.Comet/Publish", request)
 
 

@@ -47,7 +47,7 @@ def test_a_reset_is_shown_asked_about_and_done(up: Up) -> None:
     assert b"group resetter: 1 partition set; 0 records are skipped, 10 are read again" in done.stdout
     assert committed(up, "resetter") == {0: 10, 1: 0}
     far: Any = up.json("group", "reset", "resetter", "--to", "99", "--topic", "again:1", "--yes")
-    assert far["partitions"][0]["after"] == 10 and "beyond the log's end" in far["partitions"][0]["note"]
+    assert far["partitions"][0]["after"] == 10 and "beyond the log end offset" in far["partitions"][0]["note"]
 
 
 def test_lag_is_shown_now_and_over_time(up: Up) -> None:

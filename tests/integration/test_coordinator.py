@@ -139,7 +139,7 @@ async def test_a_coordinator_that_has_not_heard_cannot_write(cluster: LocalClust
     for other in cluster.brokers.values():
         if other is not broker:
             other.view.state.brokers.pop(owner)
-            other.coordinator._look(other.view.state.coordinators)
+            other.coordinator._claim_chosen(other.view.state.coordinators)
     await until(lambda: any(one.coordinator._slots for one in cluster.brokers.values() if one is not broker), "claimed")
     with pytest.raises(NotCoordinator):
         await slot.journal.written(Put(slot.prefix + "x", b"zombie"))
@@ -148,5 +148,5 @@ async def test_a_coordinator_that_has_not_heard_cannot_write(cluster: LocalClust
 
 async def test_a_name_that_is_none_is_refused(cluster: LocalCluster) -> None:
     for name in ("", "a/b", "x" * 250, "-x"):
-        with pytest.raises(InvalidArgument, match="no name for a group"):
+        with pytest.raises(InvalidArgument, match="not a valid group name"):
             await find(cluster, name)

@@ -38,7 +38,7 @@ async def test_what_is_deleted_stays_so_when_one_leads_that_has_not_heard_of_it(
             for number in range(10):
                 await one.publish("t", b"%d" % number)
             link = cluster.brokers[other].replicator._links[leader]
-            setattr(link, "_trim", lambda *_: None)  # noqa: B010 - the word of it gets lost on the way
+            setattr(link, "_delete_records", lambda *_: None)  # noqa: B010 - the word of it gets lost on the way
             await cluster.call(
                 "comet.v1.Admin/DeleteRecords", admin.DeleteRecordsRequest(name="t", partition=0, before_offset=7)
             )

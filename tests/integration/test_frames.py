@@ -181,7 +181,7 @@ def test_a_scan_does_not_go_on_in_another_topic_of_the_name(address: str) -> Non
         admin.delete_topic(topic)
         admin.create_topic(topic)
         producer.send_many(topic, rows).result()
-    with pytest.raises(TopicNotFound, match="another one has its name now"):
+    with pytest.raises(TopicNotFound, match="deleted and recreated"):
         list(batches)
 
 

@@ -220,7 +220,7 @@ async def test_another_topic_of_the_name_is_not_read_for_the_one_that_is_meant(t
             for meant in (b"", second.id):
                 found = await reader.fetch("t", 0, topic_id=meant)
                 assert [list(batch.values) for batch in found.batches] == [[b"1"]]
-            with pytest.raises(comet.TopicNotFound, match="another one has its name"):
+            with pytest.raises(comet.TopicNotFound, match="deleted and recreated"):
                 await reader.fetch("t", 0, topic_id=first.id)
         for number in cluster.brokers:
             for whole in (False, True):

@@ -417,7 +417,7 @@ async def test_a_transactional_id_that_fails_stands_still_and_no_other(one: Loca
     await second.end(commit=True)
     (shown,) = standing(broker)
     assert (shown.kind, shown.name) == ("transaction", bad)
-    with pytest.raises(Exception, match="stands still"):
+    with pytest.raises(Exception, match="is stopped"):
         await first.open(bad)
     assert one.replicas("t", 0)[1].isolation.first_offset(first.producer_id, first.epoch) == 0, "open in the log"
     delattr(transactions._markers, "write")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import comet
 from comet.v1 import admin_pb2 as admin_pb
-from comet_broker.admin.service import Control
+from comet_broker.admin.service import AdminService
 from comet_gateway.routes.brokers import list_brokers
 from comet_gateway.routes.groups import list_groups
 
@@ -78,7 +78,7 @@ def test_of_topics(names: list[str], part: str, limit: int) -> None:
 
     state = SimpleNamespace(topics={name: SimpleNamespace(value=None) for name in names})
     broker: Any = SimpleNamespace(view=SimpleNamespace(state=state), topics=SimpleNamespace(info=info, moves=0))
-    control = Control(broker)
+    control = AdminService(broker)
 
     async def page(after: str) -> Page:
         request = admin_pb.ListTopicsRequest(page_token=after, page_size=limit, filter=part)

@@ -355,7 +355,7 @@ def forget_the_loss_at_the_second_start() -> list[Patch]:
     "a log that came back short counts as whole", "C31", "flip_bit", "failing_sync", "kill", flush=Flush.OS, caught_by=4
 )
 def believe_a_short_log() -> list[Patch]:
-    return [(broker_module, "came_short", lambda files, identity: identity), WITHOUT_COMPARISON]
+    return [(broker_module, "mark_records_missing", lambda files, identity: identity), WITHOUT_COMPARISON]
 
 
 @mutant("a damaged replica stays the leader", "C29 C25", "flip_bit", "failing_sync", "kill", caught_by=12)
@@ -473,10 +473,10 @@ def count_the_lease_from_the_answer() -> list[Patch]:
     caught_by=11,
 )
 def end_the_link_for_one() -> list[Patch]:
-    def broke(self: LeaderLink, partition: Partition, error: Exception) -> None:
+    def halt(self: LeaderLink, partition: Partition, error: Exception) -> None:
         raise error
 
-    return [(LeaderLink, "_guard", lambda self, partition: contextlib.nullcontext()), (LeaderLink, "_broke", broke)]
+    return [(LeaderLink, "_guard", lambda self, partition: contextlib.nullcontext()), (LeaderLink, "_halt", halt)]
 
 
 @mutant(
@@ -511,13 +511,13 @@ def append_from_any_epoch() -> list[Patch]:
             found[0].replicate(batches, epoch, high_watermark)
             self._progress_due(found[0])
 
-    def cut_back(self: Partition, offset: int, *, restart: bool) -> Any:
+    def truncate(self: Partition, offset: int, *, restart: bool) -> Any:
         async def nothing() -> None:
             return
 
         return nothing()
 
-    return [(Partition, "replicate", replicate), (LeaderLink, "_deliver", deliver), (Partition, "cut_back", cut_back)]
+    return [(Partition, "replicate", replicate), (LeaderLink, "_deliver", deliver), (Partition, "truncate", truncate)]
 
 
 @mutant(

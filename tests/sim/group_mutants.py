@@ -32,8 +32,8 @@ from comet_broker.metadata.store import KeyValue
 from comet_broker.partitions.transaction_batches import TransactionBatches
 from comet_broker.sharing.calls import AcquireCalls
 from comet_broker.sharing.dead_letters import DeadLetters
-from comet_broker.sharing.kept import Kept
 from comet_broker.sharing.state import SharePartition
+from comet_broker.sharing.stored_state import StoredState
 from tests.sim.group_checks import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SHARED
 from tests.sim.group_scenario import GroupProfile
 from tests.sim.planting import Mutant, Patch
@@ -464,16 +464,16 @@ def drop_dead_letters() -> list[Patch]:
 
 @mutant("a new leader begins behind all that was acquired", "C35 C29", SHARED, "kill", "drain")
 def begin_behind_what_was_acquired() -> list[Patch]:
-    real = Kept.take
+    real = StoredState.take
 
-    def take(self: Kept) -> bytes:
+    def take(self: StoredState) -> bytes:
         window = self.shares
         for first in range(window.floor, window._next):
             window._marks[first - window._base] = 255
         window._advance()
         return real(self)
 
-    return [(Kept, "take", take)]
+    return [(StoredState, "take", take)]
 
 
 @mutant(

@@ -381,11 +381,11 @@ class GroupScenario:
 @contextlib.contextmanager
 def watched(history: GroupHistory, now: Callable[[], float]) -> Iterator[None]:
     """Notes what coordinators and leaders do of their own accord: whom they put out, and what they lend."""
-    put_out, serve = LiveGroup.put_out, SharePartition.serve
+    evict, serve = LiveGroup.evict, SharePartition.serve
 
     def noted_out(self: LiveGroup, member: str, error: CometError) -> None:
         history.evicted[self.name, member] = now()
-        put_out(self, member, error)
+        evict(self, member, error)
 
     def noted_lock(self: SharePartition, subscriber: Acquirer) -> tuple[Chunk, Sequence[Granted]] | None:
         served = serve(self, subscriber)
@@ -394,12 +394,12 @@ def watched(history: GroupHistory, now: Callable[[], float]) -> Iterator[None]:
             history.locks.append(Lock(self.group, place, granted.first, granted.end, now()))
         return served
 
-    LiveGroup.put_out = noted_out  # type: ignore[method-assign]
+    LiveGroup.evict = noted_out  # type: ignore[method-assign]
     SharePartition.serve = noted_lock  # type: ignore[method-assign]
     try:
         yield
     finally:
-        LiveGroup.put_out = put_out  # type: ignore[method-assign]
+        LiveGroup.evict = evict  # type: ignore[method-assign]
         SharePartition.serve = serve  # type: ignore[method-assign]
 
 

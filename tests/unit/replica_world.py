@@ -123,12 +123,12 @@ class ReplicaWorld:
             broker_epoch=lambda: 10,
             registered=lambda: dict(self.registered),
             folders=lambda: {broker: f"f{broker}" for broker in self.registered},
-            fit=lambda broker, _: broker not in self.unfit,
+            may_lead=lambda broker, _: broker not in self.unfit,
             whereabouts=lambda _: {},
-            unfit=self._tell,
-            broke=self._broke,
+            disqualify=self._tell,
+            halt=self._halt,
             unopened=lambda *_: None,
-            mended=lambda _: None,
+            requalify=lambda _: None,
             add_partition=self.add_partition,
             outcome=self.outcome,
         )
@@ -148,7 +148,7 @@ class ReplicaWorld:
     def _tell(self, _: Partition) -> None:
         self.told_unfit += 1
 
-    def _broke(self, _: Partition, error: Exception) -> None:
+    def _halt(self, _: Partition, error: Exception) -> None:
         raise error
 
     def pass_time(self, seconds: float) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from comet.errors import LimitExceeded
 from comet.types import TopicConfig
 from comet_broker.cluster import controller as runner
-from comet_broker.cluster.controller import LOOK_AGAIN_S, Controller
+from comet_broker.cluster.controller import CHECK_S, Controller
 from comet_broker.core import controller as core
 from comet_broker.core.cluster import (
     CONTROLLER,
@@ -226,7 +226,7 @@ async def test_a_partition_that_nobody_has_thought_of_keeps_no_other_from_having
         assert controller.statistics()["failures"] > 0
         (shown,) = controller._failures.all()
         assert (shown.kind, shown.name) == ("partition", "quotes/0 (its leader)") and "no such thing" in shown.reason
-    await asyncio.sleep(LOOK_AGAIN_S)
+    await asyncio.sleep(CHECK_S)
     assert (await state_of(world, 0)).leader == 2
     assert not controller._failures.all(), "it is shown no longer than it lasts"
     second.tasks.failed.clear()
@@ -254,7 +254,7 @@ async def test_a_change_that_cannot_be_made_keeps_no_other_from_being_made(world
         await asyncio.sleep(1)
         assert [(await state_of(world, index)).leader for index in range(3)] == [1, 2, 2]
         assert controller.statistics()["failures"] > 0
-    await asyncio.sleep(LOOK_AGAIN_S)
+    await asyncio.sleep(CHECK_S)
     assert (await state_of(world, 0)).leader == 2
     second.tasks.failed.clear()
 
@@ -273,6 +273,6 @@ async def test_a_controller_that_meets_with_a_bug_goes_on(world: World) -> None:
         await first.membership.leave()
         await asyncio.sleep(3)
         assert 0 < controller.failures <= 4, "it does not spin"
-    await asyncio.sleep(LOOK_AGAIN_S)
+    await asyncio.sleep(CHECK_S)
     assert (await state_of(world)).leader == 2
     second.tasks.failed.clear()

@@ -9,16 +9,16 @@ import pytest
 
 from comet.errors import InvalidArgument, Unavailable
 from comet.v1 import admin_pb2 as admin
-from comet_broker.admin.service import Control
+from comet_broker.admin.service import AdminService
 
 
-def control(registered: set[int]) -> Control:
+def control(registered: set[int]) -> AdminService:
     broker: Any = SimpleNamespace(
         topics=None,
         config=SimpleNamespace(broker_id=1, default_replicas=1),
         view=SimpleNamespace(state=SimpleNamespace(topics={}, brokers=registered)),
     )
-    return Control(broker)
+    return AdminService(broker)
 
 
 async def test_a_broker_that_is_not_registered_yet_says_to_try_again() -> None:

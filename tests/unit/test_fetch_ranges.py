@@ -52,7 +52,7 @@ async def test_a_new_leader_does_not_say_that_there_is_nothing_where_it_does_not
     world.partition.apply(await world.put(LEADS))
     assert (await reading.fetch(0)).next_offset == SEEN
     for offset in range(SEEN, FIVE):
-        with pytest.raises(Unavailable, match="does not know yet") as refused:
+        with pytest.raises(Unavailable, match="does not know its high watermark yet") as refused:
             await reading.fetch(offset)
         assert refused.value.retriable and refused.value.retry_after_ms
     at_end = await reading.fetch(FIVE)
@@ -88,7 +88,7 @@ async def test_a_broker_that_is_named_and_has_never_led_since_it_began_does_not_
     world.partition.apply(await world.put(replace_state(LEADS, in_sync={1: 9, 2: 20})))  # it was another process
     assert not world.partition.leads and world.partition.named
     for offset in (SEEN, FIVE):
-        with pytest.raises(Unavailable, match="does not know yet"):
+        with pytest.raises(Unavailable, match="does not know its high watermark yet"):
             await reading.fetch(offset)
     await world.tasks.close()
 

@@ -87,7 +87,7 @@ class FakeAdmin:
             await asyncio.get_running_loop().create_future()
         await asyncio.sleep(world.delay_s.get(broker, 0.001))
         if broker in world.dead or not broker:
-            raise Unavailable(f"nobody is at {self._address}")
+            raise Unavailable(f"no broker answers at {self._address}")
         return broker
 
     async def statistics(self, *, brief: bool, topics: bool, groups: bool) -> dict[str, Any]:
@@ -313,7 +313,7 @@ async def test_when_nobody_answers_what_was_known_stays_with_its_time_and_the_re
     world.dead.update({1, 2, 3})
     gone = await after(10, sampler)
     assert not gone.reachable
-    assert "nobody is at" in gone.reason
+    assert "no broker answers at" in gone.reason
     assert gone.topics == before.topics
     assert before.time_us <= gone.time_us <= before.time_us + 1_000_000
     assert not any(one.up for one in gone.brokers)

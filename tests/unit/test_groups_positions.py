@@ -23,31 +23,31 @@ def test_what_is_told_is_written_and_what_fences_is_all_that_is_admitted() -> No
     p = offsets()
     p.gather({"x": {0: CommittedOffset(7), 1: CommittedOffset(1)}})
     assert (p.get(("x", 0)), p.latest(("x", 0))) == (CommittedOffset(5, 1), CommittedOffset(7))
-    flight = p.take_off()
+    flight = p.take_gathered()
     p.gather({"x": {0: CommittedOffset(9)}})
     assert p.latest(("x", 0)) == CommittedOffset(9) and p.get(("x", 1)) is None
     assert p.merged("x").offsets == (9, 1)
-    p.land(flight, written=True)
+    p.finish_write(flight, written=True)
     assert p.get(("x", 0)) == CommittedOffset(7) and p.latest(("x", 0)) == CommittedOffset(9) and p.pending
-    p.land(p.take_off(), written=True)
+    p.finish_write(p.take_gathered(), written=True)
     assert p.get(("x", 0)) == CommittedOffset(9) and not p.pending
 
 
 def test_a_write_that_fails_leaves_what_others_have_admitted() -> None:
     p = offsets()
-    first = p.fly({"x": {0: CommittedOffset(6)}})
-    second = p.fly({"x": {0: CommittedOffset(8)}})
-    p.land(second, written=False)
+    first = p.start_write({"x": {0: CommittedOffset(6)}})
+    second = p.start_write({"x": {0: CommittedOffset(8)}})
+    p.finish_write(second, written=False)
     assert p.latest(("x", 0)) == CommittedOffset(6)
-    p.land(first, written=True)
+    p.finish_write(first, written=True)
     assert p.get(("x", 0)) == CommittedOffset(6) and not p.pending
 
 
 def test_a_topic_that_is_deleted_does_not_come_back_with_a_late_write() -> None:
     p = offsets()
-    flight = p.fly({"x": {0: CommittedOffset(6)}})
+    flight = p.start_write({"x": {0: CommittedOffset(6)}})
     assert p.drop("x") and not p.drop("x")
-    p.land(flight, written=True)
+    p.finish_write(flight, written=True)
     assert not p
 
 

@@ -69,7 +69,7 @@ class World:
             revision=result.revision,
             tasks=self.tasks,
             lost=self.lost.append,
-            broke=self.broken.append,
+            halt=self.broken.append,
         )
 
     async def value(self, key: str) -> bytes | None:

@@ -164,7 +164,7 @@ class Guarded:
 
     async def start(self) -> None:
         await self.guard.find_cluster()
-        assert await self.view.look()
+        assert await self.view.check()
         await self.view.load()
         self.view.listen(lambda keys: self.guard.moved(keys, self.view.state))
         self.guard.distrusted.append(self.view.interrupt)
@@ -282,7 +282,7 @@ async def test_an_emptied_store_gets_no_new_id(one: Guarded) -> None:
     again = Guarded(one.loop, files=one.files)
     assert await again.guard.find_cluster() == one.guard.floor.cluster_id
     assert await again.store.get(ID) is None
-    assert not await again.view.look()
+    assert not await again.view.check()
     await again.tasks.close()
     await again.store.close()
 
@@ -376,7 +376,7 @@ def test_a_store_that_went_back_and_changed_the_same_partition_is_noticed(lease_
             assert "does not have the change" in one.guard.reason
         again = Guarded(one.loop, files=one.files)
         again.guard.inner = again.view._store = one.store
-        assert not await again.view.look()
+        assert not await again.view.check()
         assert "does not have the change" in again.guard.reason
         await again.tasks.close()
 
@@ -395,7 +395,7 @@ async def test_changes_of_a_partition_since_are_no_reason_for_a_refusal(one: Gua
         again.guard.inner = again.view._store = one.store
         for later in range(2):
             await one.store.transact([], [Put(key, PartitionState(1, epoch, (1, 2), {1: later}).encode())])
-        assert await again.view.look(), again.guard.reason
+        assert await again.view.check(), again.guard.reason
         await again.tasks.close()
 
 
@@ -411,7 +411,7 @@ async def test_a_history_that_was_forgotten_proves_nothing(one: Guarded) -> None
         await one.store.transact([], [Put(key, PartitionState(2, epoch, (1, 2), {2: 3}).encode())])
     again = Guarded(one.loop, files=one.files)
     again.guard.inner = again.view._store = one.store
-    assert await again.view.look(), again.guard.reason
+    assert await again.view.check(), again.guard.reason
     await again.tasks.close()
 
 
@@ -447,7 +447,7 @@ async def test_a_warning_counts_where_this_broker_knows_less_and_lowers_nothing_
     await asyncio.sleep(3)
     assert not one.guard.reason, "it looked again, and all was well"
     await one.guard.learn(more, 2)
-    assert "broker 2 knows more" in one.guard.reason and one.guard.floor.mark == "later"
+    assert "broker 2 knows a later state" in one.guard.reason and one.guard.floor.mark == "later"
     await asyncio.sleep(3)
     assert one.guard.reason, "what it was told counts until the store is the right one"
 
@@ -470,7 +470,7 @@ def test_each_thing_that_another_broker_knows_counts_until_the_store_is_the_righ
         await one.guard.enter([], [Put(partition_key(PLACE), HELD.encode())])
         await one.settle()
         await one.guard.learn(msgspec.structs.replace(one.guard.known(), **more), 2)
-        assert "broker 2 knows more" in one.guard.reason
+        assert "broker 2 knows a later state" in one.guard.reason
         await asyncio.sleep(5)
         assert one.guard.reason
 
@@ -495,6 +495,6 @@ async def test_a_warning_that_comes_while_the_store_goes_on_counts_as_well(one: 
     one.store.range = late  # type: ignore[method-assign]
     await one.guard.learn(more, 2)
     one.store.range = listed  # type: ignore[method-assign]
-    assert "broker 2 knows more" in one.guard.reason
+    assert "broker 2 knows a later state" in one.guard.reason
     await asyncio.sleep(5)
     assert one.guard.reason

@@ -44,7 +44,7 @@ async def test_a_cut_while_an_fsync_is_under_way_neither_spins_nor_leaves_anythi
     await settle()  # its fsync is under way
     one.replicate(second, 2, 0)
     one.replicate(third, 2, 0)
-    cut = asyncio.get_running_loop().create_task(one.cut_back(2, 2, restart=False))
+    cut = asyncio.get_running_loop().create_task(one.truncate(2, 2, restart=False))
     await settle()
     world.worker.free.set()
     await cut
@@ -71,7 +71,7 @@ async def test_a_reader_is_not_given_what_was_read_from_disk_before_the_cut() ->
     cursor = feed.push.take()
     assert cursor is not None
     feed.push.loading(cursor)
-    await one.cut_back(1, 2, restart=False)
+    await one.truncate(1, 2, restart=False)
     assert cursor.state is DeliveryState.ENDED
     assert isinstance(ended[0], Unavailable)
     await world.tasks.close()
@@ -106,7 +106,7 @@ async def test_a_cut_that_a_leader_of_the_past_has_asked_for_does_not_take_place
     world.worker.free.clear()
     trimming = asyncio.get_running_loop().create_task(one.delete_before(1))  # the cut has to wait for it
     await settle()
-    cut = asyncio.get_running_loop().create_task(one.cut_back(2, 2, restart=False))
+    cut = asyncio.get_running_loop().create_task(one.truncate(2, 2, restart=False))
     await settle()
     one.apply(await world.put(replace_state(FOLLOWS, leader=3, epoch=3, in_sync={1: 10, 3: 30})))
     world.worker.free.set()

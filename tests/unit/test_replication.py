@@ -39,7 +39,7 @@ def session_on(world: ReplicaWorld) -> ReplicaSession:
         topics=SimpleNamespace(leading=leading),
         replica_session_closed=lambda _: None,
         read_buffer=memoryview(bytearray(1 << 20)),
-        fitness=SimpleNamespace(broke=lambda partition, error: partition.step_down(repr(error))),
+        eligibility=SimpleNamespace(halt=lambda partition, error: partition.step_down(repr(error))),
     )
     return ReplicaSession(broker, 1, "peer")  # type: ignore[arg-type]
 
@@ -251,7 +251,7 @@ def replicator_on(
         membership=SimpleNamespace(broker_epoch=10),
         address_of=where.get,
         suspect=nothing,
-        fitness=SimpleNamespace(mended=lambda _: None, broke=lambda _, error: broken.append(error)),
+        eligibility=SimpleNamespace(requalify=lambda _: None, halt=lambda _, error: broken.append(error)),
         failures=Failures(world.clock, world.tasks),
         conflicts=Conflicts(1, store=world.store, view=world.view, tasks=world.tasks),
         log_ends=SimpleNamespace(update=lambda _: None),
@@ -440,7 +440,7 @@ def raiser(*_: object, **__: object) -> None:
     raise RuntimeError("an unexpected error")
 
 
-@pytest.mark.parametrize("where", ["replicate", "cut_back", "learn"])
+@pytest.mark.parametrize("where", ["replicate", "truncate", "learn"])
 async def test_what_breaks_with_one_partition_is_said_and_the_link_goes_on(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,7 +450,7 @@ async def test_what_breaks_with_one_partition_is_said_and_the_link_goes_on(
     monkeypatch.setattr(follower, "RETRY_S_MAX", 0)
     with monkeypatch.context() as bug:
         bug.setattr(world.partition, where, raiser)
-        if where == "cut_back":
+        if where == "truncate":
             await leader.say(following(2))
         elif where == "learn":
             await leader.say(following(3))

@@ -162,7 +162,7 @@ def test_an_error_names_the_variable_or_the_flag() -> None:
 
 
 def test_a_broker_of_a_cluster_must_be_numbered() -> None:
-    with pytest.raises(InvalidArgument, match="number of its own"):
+    with pytest.raises(InvalidArgument, match="its own number"):
         told("--etcd", "e1:2379")
     assert told("--etcd", "e1:2379", "--id", "3").config.broker_id == 3
 

@@ -39,7 +39,7 @@ class State:
             self._changed.clear()
             await self._changed.wait()
 
-    def broke(self, error: Exception) -> None:
+    def halt(self, error: Exception) -> None:
         self.over, self.replaced_by = True, repr(error).encode()
 
     def take(self) -> bytes:
@@ -48,7 +48,7 @@ class State:
         self._taken = self.number
         return self._writer + b"%d" % self.number
 
-    def kept(self, revision: int) -> None:
+    def stored(self, revision: int) -> None:
         self.mod_revision, self.kept_number = revision, self._taken
         self._changed.set()
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from comet_broker.data_folder import Identity, came_short, close_clean, loss_is_known, open_identity
+from comet_broker.data_folder import Identity, close_clean, loss_is_known, mark_records_missing, open_identity
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from comet_broker.storage.memory import MemoryFiles
 from tests.unit.storage_world import World
@@ -80,7 +80,7 @@ def test_a_broker_that_came_short_is_not_clean_until_that_is_known() -> None:
     close_clean(files, start(files))
     identity = start(files)
     assert identity.clean
-    identity = came_short(files, identity)
+    identity = mark_records_missing(files, identity)
     assert not identity.clean
     identity = start(files)
     assert not identity.clean, "the next start finds nothing missing, but nobody knows yet what was"

@@ -341,10 +341,10 @@ async def test_a_follower_that_is_cut_back_knows_what_is_open_in_what_stays() ->
     await one.write_marker(ME, 1, False)
     assert one.stable_end == 2
     one.apply(await world.put(replace_state(STATE, leader=2, epoch=9)))
-    await one.cut_back(1, 9, restart=False)
+    await one.truncate(1, 9, restart=False)
     assert (one.log.log_end, one.stable_end) == (1, 0)
     assert one.isolation.aborted(0, 9) == []
-    await one.cut_back(0, 9, restart=False)
+    await one.truncate(0, 9, restart=False)
     assert (one.log.log_end, one.stable_end) == (0, 0)
     assert one.isolation.first_offset(ME, 1) == -1
     await world.tasks.close()

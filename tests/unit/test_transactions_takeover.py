@@ -19,7 +19,7 @@ from comet.errors import (
 )
 from comet.v1 import groups_pb2 as pb
 from comet_broker import limits
-from comet_broker.coordination.timekeeping import LOOK_S, TIDY_S
+from comet_broker.coordination.timekeeping import FORGET_S, TIDY_S
 from comet_broker.core.transactions import TransactionState
 from tests.sim.waiting import until
 from tests.unit.transactions_world import HERE, SLOT_PREFIX, THERE, Cluster, Producer, settled, with_cluster
@@ -74,15 +74,15 @@ async def test_a_coordinator_that_was_stopped_blames_nobody(cluster: Cluster) ->
 @with_cluster
 async def test_made_up_ids_are_forgotten_when_their_stream_is_gone(cluster: Cluster) -> None:
     line = SimpleNamespace(closed=False)
-    stream: Any = SimpleNamespace(line=line)
+    stream: Any = SimpleNamespace(session=line)
     opened = await cluster.transactions.open(pb.OpenTransactions(group="g"), stream)
     again = await cluster.transactions.open(pb.OpenTransactions(group="g"), stream)
     assert opened.transactional_id != again.transactional_id
     named = await cluster.open("named")
-    await asyncio.sleep(limits.TRANSACTIONAL_ID_ABANDONED_S + 2 * LOOK_S)
+    await asyncio.sleep(limits.TRANSACTIONAL_ID_ABANDONED_S + 2 * FORGET_S)
     assert await cluster.stored(opened.transactional_id) is not None
     line.closed = True
-    await asyncio.sleep(2 * LOOK_S)
+    await asyncio.sleep(2 * FORGET_S)
     assert await cluster.stored(opened.transactional_id) is None
     with pytest.raises(TransactionNotOpen):
         await Producer(cluster, opened.transactional_id, opened.producer_id, opened.epoch, "g").add_partition()

@@ -147,7 +147,7 @@ class Cluster:
             revision=result.revision,
             tasks=self.member.tasks,
             lost=lambda error: None,
-            broke=lambda error: None,
+            halt=lambda error: None,
         )
         self.groups = FakeGroups(self.journal)
         slot: Any = SimpleNamespace(number=SLOT, prefix=SLOT_PREFIX, journal=self.journal, groups=self.groups)

@@ -1,6 +1,6 @@
-"""What the Admin service tells those who watch: the numbers of this broker now, and what they were.
+"""Statistics and History of the Admin service: this broker's metrics, now and over time.
 
-Anything long is put together a piece at a time, so that clients of the broker do not wait for it.
+Long answers are built in slices, so that clients of the broker do not wait.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from comet_broker.core.event_log import Event
 from comet_broker.core.history import MINUTE_S, STEP_S_MAX
 from comet_broker.core.metrics_store import FLOWS, GAUGES, TOPIC_FLOWS
 
-ASK_S_MAX: Final = 2.0  # how long another broker has to say what it knows
+REQUEST_S_MAX: Final = 2.0  # timeout of a request to another broker
 TRACKS_AT_ONCE: Final = 40
 
 
-class Watching:
+class AdminMetrics:
     """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
 
     def __init__(self, broker: Broker) -> None:
@@ -34,7 +34,7 @@ class Watching:
 
     async def statistics(self, request: pb.StatisticsRequest) -> pb.StatisticsResponse:
         numbers = self._broker.summary() if request.brief else self._broker.statistics()
-        # All partitions in short go by the name of `partitions`; what is asked for beside it has names of its own.
+        # `partitions` selects the summaries of all partitions; everything else has a field of its own.
         if request.topics:
             numbers["topics"] = await self._broker.recorder.topics()
         if request.groups:
@@ -49,7 +49,7 @@ class Watching:
             )
         answer = pb.HistoryResponse()
         if not request.forwarded:
-            await self._broker.recorder.ticked.wait()  # a broker that has just started says nothing for a second
+            await self._broker.recorder.ticked.wait()  # a broker that has just started has no metrics for a second
             await self._add_figures(answer, request, step_s)
             answer.events.extend(map(_event_to_pb, self._broker.recorder.chronicle.events(request.since_us)))
         await self._add_groups(answer, request, step_s)
@@ -63,8 +63,8 @@ class Watching:
         values = (last - first + 1) * (len(FLOWS) + len(GAUGES) + len(TOPIC_FLOWS) * len(topics))
         if values > limits.HISTORY_VALUES_MAX:
             raise LimitExceeded(
-                f"that is {values:,} values, and one answer has at most {limits.HISTORY_VALUES_MAX:,}: ask for longer"
-                " steps, a later beginning, or fewer topics"
+                f"that is {values:,} values, and the limit is {limits.HISTORY_VALUES_MAX:,}: use longer"
+                " steps, a later start, or fewer topics"
             )
         if first > last:
             return
@@ -79,7 +79,7 @@ class Watching:
             if number % TRACKS_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
-    # ---- groups: their coordinators have it
+    # ---- groups: from their coordinators
 
     async def _add_groups(self, answer: pb.HistoryResponse, request: pb.HistoryRequest, step_s: int) -> None:
         elsewhere: dict[str, list[str]] = {}
@@ -95,23 +95,27 @@ class Watching:
                 continue
             if group is not None:
                 answer.tracks.extend(group_tracks(groups, group, step_s, request.since_us))
-        for tracks in await asyncio.gather(*(self._ask(where, names, request) for where, names in elsewhere.items())):
+        for tracks in await asyncio.gather(
+            *(self._fetch_tracks(where, names, request) for where, names in elsewhere.items())
+        ):
             answer.tracks.extend(tracks)
 
     def _coordinator(self, number: int) -> str:
-        """The address of another broker that has the slot; empty where there is none."""
+        """The address of another broker that has the slot; empty if there is none."""
         try:
             broker, host, port = self._broker.coordinator.whereabouts(number)
         except CometError:
             return ""
         return "" if broker == self._broker.config.broker_id else f"{host}:{port}"
 
-    async def _ask(self, address: str, names: Sequence[str], request: pb.HistoryRequest) -> Sequence[pb.HistoryTrack]:
-        """Nothing, if it cannot say: that is not known, then."""
+    async def _fetch_tracks(
+        self, address: str, names: Sequence[str], request: pb.HistoryRequest
+    ) -> Sequence[pb.HistoryTrack]:
+        """The tracks of these groups from another broker; empty if it does not answer: they are unknown then."""
         passed_on = pb.HistoryRequest(groups=names, step_s=request.step_s, since_us=request.since_us, forwarded=True)
         try:
             answer = await self._broker.peers.call(
-                address, "comet.v1.Admin/History", passed_on, pb.HistoryResponse, ASK_S_MAX
+                address, "comet.v1.Admin/History", passed_on, pb.HistoryResponse, REQUEST_S_MAX
             )
         except CometError:
             return ()

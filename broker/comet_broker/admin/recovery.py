@@ -1,4 +1,4 @@
-"""`comet cluster recover` at the broker: what its folder holds, and the recovery that one broker makes for all.
+"""`comet cluster recover` at the broker: the inventory of its folder, and the recovery that one broker makes for all.
 
     RecoverCluster ─► Inventory of each broker ─► core.recovery.planned ─► shown; or, accepted, written to the store
 
@@ -27,7 +27,7 @@ from comet_broker.core.cluster import CLUSTER, ClusterState, LineageEntry
 from comet_broker.core.lineage import MARK_BITS, Floor
 from comet_broker.core.recovery import Inventory, Plan, batches, planned, slot_epoch
 from comet_broker.core.slots import SLOTS
-from comet_broker.data_folder import came_short
+from comet_broker.data_folder import mark_records_missing
 from comet_broker.metadata.store import KeyValue, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ADDRESSES_MAX: Final = 1_000
-INVENTORY_S_MAX: Final = 120.0  # every log of a folder may have to be opened
+INVENTORY_S_MAX: Final = 120.0  # it may have to open every log of the folder
 WARN_S: Final = 1.0
 WARN_S_MAX: Final = 2.0
 METHOD: Final = "comet.v1.Admin/Inventory"
@@ -44,8 +44,8 @@ WARN: Final = "comet.v1.Coordination/Warn"
 
 
 async def warn_others(broker: Broker) -> None:
-    """Tells those that are registered in a store that is not trusted what this broker knows of it, as long as it does
-    not trust it. One that knew no more than a restored store stops leading then. A task of its own."""
+    """Warns the brokers that are registered in a store which this broker does not trust, until it trusts it. A broker
+    that knew no more than a restored store then stops leading. A task of its own."""
     guard = broker.guard
     while guard.reason:
         request = warning(broker)
@@ -60,7 +60,7 @@ def warning(broker: Broker) -> coordination.WarnRequest:
     return coordination.WarnRequest(broker=broker.config.broker_id, floor=floor)
 
 
-class Recovering:
+class AdminRecovery:
     """The coroutines behind the unary calls; raises CometErrors."""
 
     def __init__(self, broker: Broker) -> None:
@@ -73,7 +73,7 @@ class Recovering:
         broker = self._broker
         copies, topics = await broker.topics.inventory()
         if broker.topics.short and broker.identity.clean:
-            broker.identity = came_short(broker.files, broker.identity)  # or the next opening would not know
+            broker.identity = mark_records_missing(broker.files, broker.identity)  # or the next start would not know
         return Inventory(
             broker=broker.config.broker_id,
             folder=broker.identity.folder,
@@ -87,35 +87,33 @@ class Recovering:
 
     async def recover(self, request: admin.RecoverClusterRequest) -> admin.RecoverClusterResponse:
         if not self._broker.guard.reason:
-            raise InvalidArgument(
-                "this broker trusts the metadata store, so there is nothing for it to recover", details={"trusted": "1"}
-            )
+            raise InvalidArgument("this broker trusts the metadata store: nothing to recover", details={"trusted": "1"})
         if len(request.brokers) > ADDRESSES_MAX:
             raise InvalidArgument(f"at most {ADDRESSES_MAX} addresses, not {len(request.brokers)}")
-        inventories, silent = await self._ask(request.brokers)
+        inventories, silent = await self._inventories(request.brokers)
         try:
             state = await self._listed()
             plan = planned(inventories, state)
             if request.accept:
                 await self._make(plan, inventories, state, request.accept)
         except StoreUnavailable as error:
-            raise Timeout(f"the metadata store did not answer; look again what is there: {error}") from error
+            raise Timeout(f"the metadata store did not answer; run the command again: {error}") from error
         return admin.RecoverClusterResponse(
             json=plan.encode().decode(), digest=plan.digest, done=bool(request.accept), silent=silent
         )
 
     async def warned(self, request: coordination.WarnRequest) -> coordination.WarnResponse:
-        """Another broker knows more of the store than what is there. What it knows counts here as well."""
+        """Takes a warning of another broker that knows more than the store has. It counts here as well."""
         try:
             floor = Floor.decode(request.floor.encode())
             await self._broker.guard.learn(floor, request.broker)
         except (msgspec.DecodeError, StoreUnavailable) as error:
-            log.warning("a warning of broker %d comes to nothing: %s", request.broker, error)
+            log.warning("warning of broker %d is not applied: %s", request.broker, error)
         return coordination.WarnResponse()
 
-    async def _ask(self, addresses: Sequence[str]) -> tuple[list[Inventory], list[str]]:
-        """The inventories of all that answer, this one's own among them, and the addresses of the others. One that
-        trusts the store yet is warned first, and stops: what its folder holds is not to change any more."""
+    async def _inventories(self, addresses: Sequence[str]) -> tuple[list[Inventory], list[str]]:
+        """The inventories of all brokers that answer, including this one, and the addresses of the others. A broker
+        that still trusts the store is warned first, and stops: its folder must not change any more."""
 
         async def one(address: str) -> Inventory | None:
             try:
@@ -126,7 +124,7 @@ class Recovering:
                     )
                     found = await self._inventory_of(address)
             except CometError as error:
-                log.warning("the broker at %s has no inventory to show: %s", address, error)
+                log.warning("no inventory from the broker at %s: %s", address, error)
                 return None
             return found
 
@@ -150,9 +148,11 @@ class Recovering:
 
     async def _make(self, plan: Plan, inventories: Sequence[Inventory], state: ClusterState, accept: str) -> None:
         if plan.digest != accept:
-            raise InvalidArgument("what would be done is not what was accepted any more: look again")
+            raise InvalidArgument("the plan has changed since it was accepted; run the command again")
         if trusting := [one.broker for one in inventories if not one.reason]:
-            raise Unavailable(f"broker {trusting[0]} trusts the metadata store yet, and may go on writing: look again")
+            raise Unavailable(
+                f"broker {trusting[0]} still trusts the metadata store, and may go on writing; run the command again"
+            )
         broker, store = self._broker, self._broker.guard.inner
         keys = {slot: slot_prefix(slot) + "head" for slot in range(SLOTS)}
         heads: dict[int, KeyValue] = {}
@@ -168,9 +168,9 @@ class Recovering:
         for batch in batches(plan, inventories, state, heads, values, entry):
             result = await store.transact(batch.compares, batch.operations)
             if not result.applied:
-                raise Unavailable("the metadata store was changed meanwhile: nothing is accepted yet, look again")
+                raise Unavailable("the metadata store changed meanwhile, and nothing is written; run the command again")
         log.warning(
-            "an operator has recovered the metadata store of cluster %s: %d partitions, %d records given up",
+            "metadata store of cluster %s recovered by an operator: %d partitions, %d records given up",
             plan.cluster_id,
             len(plan.partitions),
             sum(one.loses for one in plan.partitions),

@@ -1,10 +1,10 @@
-"""Taking up again what has failed on this broker of an unexpected error, as a restart would.
+"""Resumes what has failed on this broker after an unexpected error, as a restart would.
 
-partition              its log is opened anew, and the cluster told that the replica is fit
-topic                  tried again
-slot                   claimed anew, at once
+partition              its log is reopened, and the replica may lead again
+topic                  opened or changed again
+slot                   claimed again, at once
 group, transaction     loaded from the metadata store
-task                   started again, if it waits for that
+task                   restarted, if it waits for that
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 
 async def resume(broker: Broker) -> int:
-    """Returns how many were taken up. What fails again is in `broker.failures` as before; raises Timeout where the
-    metadata store does not answer."""
+    """Returns the number of resumed entities. Those that fail again are in `broker.failures` as before; raises Timeout
+    if the metadata store does not answer."""
     resumed = 0
     for partition in list(broker.topics.by_handle.values()):
         if not partition.fault:
@@ -45,5 +45,5 @@ async def resume(broker: Broker) -> int:
         raise Timeout(f"the metadata store did not answer; resume again: {error}") from error
     broker.failures.clear_passing()
     broker.tasks.restart()
-    log.info("resumed what had failed: %d", resumed)
+    log.info("resumed %d failed entities", resumed)
     return resumed

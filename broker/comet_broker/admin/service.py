@@ -1,8 +1,8 @@
-"""Topics and the cluster: what the Admin service and FetchMetadata do.
+"""Topics and the cluster: the Admin service and FetchMetadata.
 
-Every change is one compare-and-swap in the metadata store; the view follows the store, the controller places what is
-new, and an answer goes out when this broker has seen it done. A store that does not answer leaves the outcome
-unknown, which is what the caller is told. What only a leader knows or can do is asked of the leader.
+Every change is one compare-and-swap in the metadata store; the view follows the store, the controller places new
+partitions, and the answer goes out when this broker's view shows the change. If the store does not answer, the outcome
+is unknown, and so says the error. Requests that only a leader can serve are forwarded to it.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ from comet_broker.partitions.partition import Partition
 log = logging.getLogger(__name__)
 
 SWAP_ATTEMPTS_MAX = 16
-PLACED_S_MAX = 10.0  # how long the answer to a change waits for the controller to place what is new
-ASK_S_MAX = 2.0  # how long another broker has to say what it knows
+PLACED_S_MAX = 10.0  # the longest wait for the controller to place new partitions
+REQUEST_S_MAX = 2.0  # timeout of a request to another broker
 
 
-class Control:
+class AdminService:
     """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
 
     def __init__(self, broker: Broker) -> None:
@@ -78,7 +78,7 @@ class Control:
     def _store(self) -> MetadataStore:
         return self._broker.store
 
-    # ---- looking
+    # ---- reading
 
     @property
     def _state(self) -> ClusterState:
@@ -104,7 +104,7 @@ class Control:
         return self._seen(name, self._topics.spec(name))
 
     def _seen(self, name: str, spec: TopicSpec) -> types.Topic:
-        """The same one again until the view has moved: lists of many topics are asked for again and again."""
+        """The topic as protobuf, cached until the view moves: lists of many topics are requested often."""
         if self._seen_at != self._topics.moves:
             self._seen_at = self._topics.moves
             self._seen_topics.clear()
@@ -116,7 +116,7 @@ class Control:
     async def fetch_metadata(self, request: records_pb.FetchMetadataRequest) -> records_pb.FetchMetadataResponse:
         for name in request.topics:
             if name not in self._state.topics:
-                await self._broker.look_for_topic(name)
+                await self._broker.wait_for_topic(name)
         names = sorted(self._state.topics) if not request.topics else list(request.topics)
         topics = []
         for name in names:
@@ -138,14 +138,14 @@ class Control:
         rest = sorted(name for name in names if name > request.page_token)
         page = rest[:size]
         return admin.ListTopicsResponse(
-            topics=[self._seen(name, self._state.topics[name].value) for name in page],  # also what cannot be opened
+            topics=[self._seen(name, self._state.topics[name].value) for name in page],  # also unopenable topics
             next_page_token=page[-1] if len(rest) > size else "",
             total=len(names),
         )
 
     async def describe_topic(self, request: admin.DescribeTopicRequest) -> admin.DescribeTopicResponse:
         if request.name not in self._state.topics:
-            await self._broker.look_for_topic(request.name)
+            await self._broker.wait_for_topic(request.name)
         described = admin.DescribeTopicResponse(topic=self._topic_pb(request.name))
         if request.local:
             topic = self._topics.by_name.get(request.name)
@@ -157,7 +157,7 @@ class Control:
             return described
         leaders = {partition.leader for partition in described.topic.partitions} - {NOBODY}
         answers = await asyncio.gather(*(self._statuses(leader, request.name) for leader in leaders))
-        # Of whom this broker takes for the leader, whether or not that one has taken office yet.
+        # From the broker that this one takes for the leader, whether or not it leads already.
         found = {(status.broker, status.index): status for answer in answers for status in answer}
         described.partitions.extend(
             found.get((partition.leader, partition.index)) or types.PartitionStatus(index=partition.index)
@@ -166,7 +166,7 @@ class Control:
         return described
 
     async def _statuses(self, broker: int, name: str) -> Sequence[types.PartitionStatus]:
-        """What a broker says of its replicas of a topic; nothing from one that cannot be reached."""
+        """The replicas of a topic at one broker; empty if that broker does not answer."""
         request = admin.DescribeTopicRequest(name=name, local=True)
         if broker == self._broker.config.broker_id:
             return (await self.describe_topic(request)).partitions
@@ -175,7 +175,7 @@ class Control:
             return ()
         try:
             answer = await self._broker.peers.call(
-                address, "comet.v1.Admin/DescribeTopic", request, admin.DescribeTopicResponse, ASK_S_MAX
+                address, "comet.v1.Admin/DescribeTopic", request, admin.DescribeTopicResponse, REQUEST_S_MAX
             )
         except CometError:
             return ()
@@ -198,7 +198,7 @@ class Control:
         partitions = request.partitions or 1
         self._check_partitions(partitions, partitions)
         if len(self._state.topics) >= limits.TOPICS_MAX:
-            raise LimitExceeded(f"there are {limits.TOPICS_MAX} topics, the limit; delete one first")
+            raise LimitExceeded(f"limit of {limits.TOPICS_MAX} topics reached; delete one first")
         replicas = request.replicas or self._broker.config.default_replicas
         self._check_replicas(replicas)
         config = config_from_pb(request.config, self._broker.config.topic_defaults)
@@ -276,10 +276,10 @@ class Control:
         if state is not None and state.leader not in (NOBODY, me) and not request.forwarded:
             address = self._broker.address_of(state.leader)
             if address is None:
-                raise Unavailable(f"broker {state.leader}, the leader, is not there", retry_after_ms=100)
+                raise Unavailable(f"broker {state.leader}, the leader, is not registered", retry_after_ms=100)
             passed_on = admin.DeleteRecordsRequest()
             passed_on.CopyFrom(request)
-            passed_on.forwarded = True  # the other may still take a third for the leader, or this one
+            passed_on.forwarded = True  # that broker may still see another leader, or this one
             return await self._broker.peers.call(
                 address, "comet.v1.Admin/DeleteRecords", passed_on, admin.DeleteRecordsResponse, PLACED_S_MAX
             )
@@ -295,14 +295,14 @@ class Control:
         return admin.DeleteRecordsResponse(log_start=await partition.delete_before(before))
 
     async def _agree_on_deleting(self, partition: Partition, before: int) -> None:
-        """Who leads next is not to bring back what is deleted now, and may not have heard of it from this leader."""
+        """Stores the deletion in the partition's state: the next leader may not have heard of it from this one."""
         key = partition_key(partition.place)
         for _ in range(SWAP_ATTEMPTS_MAX):
             item = await self._read(key)
             state = None if item is None else PartitionState.decode(item.value)
             if item is None or state is None or not partition.leads or state.epoch != partition.leader_epoch:
                 raise partition.not_leader()
-            end = max(before, deleted_end(partition.log, state))  # two may delete at once
+            end = max(before, deleted_end(partition.log, state))  # two deletions may run at once
             agreed = msgspec.structs.replace(state, deleted=(state.epoch, end))
             alone = state.holders == (self._broker.config.broker_id,)
             if alone or before <= partition.log.log_start or state.deleted == agreed.deleted:
@@ -312,7 +312,7 @@ class Control:
         raise _contended(partition.topic)
 
     async def move_partition(self, request: admin.MovePartitionRequest) -> types.Topic:
-        """Says where the replicas of a partition are to be; the controller and the leader see to it."""
+        """Sets the target replicas of a partition; the controller and the leader carry it out."""
         spec = self._topics.spec(request.name)
         target = tuple(request.replicas)
         if not target or len(set(target)) < len(target) or len(target) > REPLICAS_MAX:
@@ -335,7 +335,7 @@ class Control:
         raise _contended(request.name)
 
     async def elect_leader(self, request: admin.ElectLeaderRequest) -> types.Topic:
-        """An operator gives up what a replica lacks, so that it can lead."""
+        """Makes a replica the leader; an operator accepts the loss of the records that it lacks."""
         place = (self._topics.spec(request.name).id, request.partition)
         self._check_broker(request.broker)
         for _ in range(SWAP_ATTEMPTS_MAX):
@@ -352,7 +352,7 @@ class Control:
         raise _contended(request.name)
 
     async def _loss(self, request: admin.ElectLeaderRequest, holders: Sequence[int]) -> InvalidArgument:
-        """What helps to choose, in place of the election."""
+        """Refuses an election that loses records, with the ends of all logs to choose from."""
         alive = [broker for broker in holders if broker in self._state.brokers]
         answers = await asyncio.gather(*(self._statuses(broker, request.name) for broker in alive))
         ends = {
@@ -361,7 +361,7 @@ class Control:
             for status in answer
             if status.index == request.partition
         }
-        listed = ", ".join(f"that of broker {broker} to {end}" for broker, end in ends.items())
+        listed = ", ".join(f"broker {broker}: {end}" for broker, end in ends.items())
         place = (self._topics.spec(request.name).id, request.partition)
         parted = [
             f" Broker {holder} is in conflict: {found.value}."
@@ -369,8 +369,8 @@ class Control:
             if (found := self._state.conflicts.get((holder, *place))) is not None
         ]
         return InvalidArgument(
-            f"what broker {request.broker} does not have would be lost for good. The logs that are there go up to an"
-            f" offset: {listed}.{''.join(parted)} To go on, accept the loss (--accept-loss)",
+            f"records that broker {request.broker} does not have would be lost for good. Known log end"
+            f" offsets: {listed}.{''.join(parted)} To go on, accept the loss (--accept-loss)",
             details=ends,
         )
 
@@ -385,9 +385,9 @@ class Control:
         return admin.DrainBrokerResponse(leading=leading)
 
     async def resume(self, _: admin.ResumeRequest) -> admin.ResumeResponse:
-        """An operator has what failed on this broker taken up again."""
+        """Resumes everything that has failed on this broker, for an operator."""
         resumed = await resume(self._broker)
-        standing = [one for one in self._broker.failures.all() if one.until is None]
+        stopped = [one for one in self._broker.failures.all() if one.until is None]
         return admin.ResumeResponse(
             resumed=resumed,
             failed=[
@@ -399,12 +399,12 @@ class Control:
                     since_us=one.since_us,
                     count=one.count,
                 )
-                for one in standing[: limits.FAILURES_SHOWN_MAX]
+                for one in stopped[: limits.FAILURES_SHOWN_MAX]
             ],
         )
 
     async def _set_drain(self, broker: int, *, undo: bool) -> None:
-        """An operator wants a broker to lead nothing, or no longer wants it."""
+        """Drains a broker, or ends its draining, for an operator."""
         key = f"{DRAINS}{broker}"
         item = await self._broker.store.get(key)
         if (item is None) == undo:
@@ -418,17 +418,17 @@ class Control:
     def _check_broker(self, broker: int) -> None:
         if broker not in self._state.brokers:
             alive = ", ".join(str(known) for known in sorted(self._state.brokers))
-            raise BrokerNotFound(f"there is no broker {broker}; alive are {alive}")
+            raise BrokerNotFound(f"broker {broker} does not exist; live brokers: {alive}")
 
     def _check_partitions(self, total: int, more: int) -> None:
         if not 1 <= total <= limits.TOPIC_PARTITIONS_MAX:
             raise InvalidArgument(f"a topic has 1 to {limits.TOPIC_PARTITIONS_MAX} partitions, not {total}")
         held = sum(found.value.partitions for found in self._state.topics.values())
         if held + more > limits.PARTITIONS_MAX:
-            raise LimitExceeded(f"there are {held} of at most {limits.PARTITIONS_MAX} partitions")
+            raise LimitExceeded(f"the cluster has {held} of at most {limits.PARTITIONS_MAX} partitions")
 
     async def _swap(self, name: str, change: Callable[[TopicSpec], TopicSpec]) -> types.Topic:
-        """Reads the topic, changes it, writes it back; from the start again when somebody was faster."""
+        """Reads the topic, changes it and writes it back; retries if another change came first."""
         for _ in range(SWAP_ATTEMPTS_MAX):
             item = await self._get(name)
             spec = change(TopicSpec.decode(item.value))
@@ -440,7 +440,7 @@ class Control:
     async def _get(self, name: str) -> KeyValue:
         item = await self._read(topic_key(check_topic_name(name)))
         if item is None:
-            raise TopicNotFound(f"there is no topic {name!r}")
+            raise TopicNotFound(f"topic {name!r} does not exist")
         return item
 
     async def _read(self, key: str) -> KeyValue | None:
@@ -456,10 +456,10 @@ class Control:
             raise Timeout(f"the metadata store did not answer; the change may or may not be made: {error}") from error
 
     async def _caught_up(self, name: str, revision: int) -> types.Topic:
-        """The topic, once the change is visible here and each partition has a leader that is ready for it."""
+        """The topic, once the change is visible here and each partition has a ready leader."""
         await self._topics.applied.wait(revision)
         if not await self._wait_until(lambda: self._placed(name)):
-            raise Timeout(f"topic {name!r} is made, but not all of its partitions have a leader yet")
+            raise Timeout(f"topic {name!r} was created, but not all of its partitions have a leader yet")
         problem = self._topics.problems.get(name)
         if problem is not None:
             raise problem
@@ -481,7 +481,7 @@ class Control:
         return True
 
     async def _wait_until(self, condition: Callable[[], bool]) -> bool:
-        """Looks again whenever the picture of the cluster or what is open here has moved."""
+        """Checks the condition whenever the view or the open topics have moved, until a timeout."""
         if condition():
             return True
         try:
@@ -499,4 +499,4 @@ def _check_min_insync(config: TopicConfig, replicas: int) -> None:
 
 
 def _contended(name: str) -> Unavailable:
-    return Unavailable(f"topic {name!r} was changed by others {SWAP_ATTEMPTS_MAX} times meanwhile; try again")
+    return Unavailable(f"topic {name!r} was changed concurrently {SWAP_ATTEMPTS_MAX} times; try again")

@@ -1,1 +1,1 @@
-"""This broker in its cluster: registration, cluster state, controller, guard of the metadata store."""
+"""This broker in its cluster: registration, cluster view, controller, guard of the metadata store."""

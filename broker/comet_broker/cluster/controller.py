@@ -1,11 +1,11 @@
-"""The controller's role: every broker tries to hold it, one does, and makes what `core.controller` decides.
+"""The controller's role: every broker tries to hold it, one does, and carries out the decisions of `core.controller`.
 
-    view changes ─► wake ─┬─ nobody holds cluster/controller ─► put it, under this broker's lease
-                          └─ this broker does ─► decide ─► compare-and-swap ─► view changes …
+    view changes ─► wake ─┬─ cluster/controller is free ─► put it, under this broker's lease
+                          └─ this broker holds it ─► decide ─► compare-and-swap ─► view changes …
 
-Every change compares the role's own key as well, so a controller that was stopped and does not know yet that another
-has taken over can change nothing. A change that fails was overtaken: the view will show by what, and is looked at
-again. One whose answer got lost is nothing else: what was made shows in the view too.
+Every change compares the role's own key as well, so a controller that was stopped and does not know its successor yet
+can change nothing. A change that fails was overtaken: the view will show by what, and is checked again. The same holds
+for a change whose answer got lost: the view shows it if it was made.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.1
 BROKEN_S: Final = 1.0
-LOOK_AGAIN_S: Final = 5.0  # everything is looked at once in a while, whatever has changed or not
+CHECK_S: Final = 5.0  # interval of checks of everything, with or without changes
 REASONS_BYTES_MAX: Final = 2_000  # of one line in the log
 
 
@@ -52,7 +52,7 @@ class Controller:
         self.overtaken = 0
         self.failures = 0  # unexpected errors
         self._failures = failures
-        self._undecided: set[str] = set()  # partitions for which nothing could be decided
+        self._undecided: set[str] = set()  # partitions without a decision, after an error
         self._rebalance_s = config.rebalance_ms / 1000
         self._return_s = 0.0 if membership.exclusive else config.session_ms / 1000
         self._store = store
@@ -61,20 +61,20 @@ class Controller:
         self._clock = clock
         self._role = 0  # the mod_revision under which this broker holds the role; 0: it does not
         self._broker_epoch = 0  # of this broker when it took the role
-        self._written = 0  # the revision of this controller's last change: nothing is decided before it is seen
-        self._places: set[Place] | None = None  # what has changed since it was last decided on; None: anything
+        self._written = 0  # the revision of this controller's last change; it decides only on a view that shows it
+        self._places: set[Place] | None = None  # changed since the last decision; None: possibly all
         self._leaderless: dict[Place, float] = {}  # since when
         self._quiet_since = clock.monotonic()
-        self._looked_at = -math.inf  # at everything
+        self._checked_at = -math.inf  # the time of the last check of everything
         self._patience = (False, False)
-        self._waited: set[Place] = set()  # nobody leads these for longer than `session_ms`
+        self._waited: set[Place] = set()  # partitions without a leader for longer than `session_ms`
         self._wake = asyncio.Event()
         view.listen(self._changed)
         membership.on_lost.append(self._step_down)
         membership.on_registered.append(self._wake.set)
 
     def acting(self) -> bool:
-        """This broker holds the role, as far as it knows."""
+        """Whether this broker holds the role, as far as it knows."""
         return self._role != 0
 
     def statistics(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Controller:
             "orphans": len(orphans(self._view.state)) if self.acting() else 0,
         }
 
-    # ---- what has happened
+    # ---- changes of the view
 
     def _changed(self, keys: Sequence[str]) -> None:
         if any(key.startswith((BROKERS, DRAINS)) for key in keys):
@@ -94,14 +94,14 @@ class Controller:
         for key in keys:
             place = place_of(key)
             if place is not None:
-                self._look_for_leader(place)
+                self._check_leader(place)
             if place is None or self._places is None:
                 self._places = None
             else:
                 self._places.add(place)
         self._wake.set()
 
-    def _look_for_leader(self, place: Place) -> None:
+    def _check_leader(self, place: Place) -> None:
         found = self._view.state.partitions.get(place)
         if found is not None and found.value.leader == NOBODY:
             self._leaderless.setdefault(place, self._clock.monotonic())
@@ -110,7 +110,7 @@ class Controller:
 
     def _step_down(self) -> None:
         if self._role:
-            log.warning("this broker is not the controller any more")
+            log.warning("this broker is no longer the controller")
         for name in self._undecided:
             self._failures.clear(Kind.PARTITION, name)
         self._undecided.clear()
@@ -131,35 +131,35 @@ class Controller:
             except Closed:
                 return
             except (StoreUnavailable, LeaseLost) as error:
-                log.info("the controller's last change may or may not have been made: %s", error)
+                log.info("the outcome of the controller's last change is unknown: %s", error)
                 wait_s = await self._delay()
             except CometError as error:
                 log.error("the controller cannot make its changes: %s", error)
                 wait_s = await self._delay()
-            except Exception as error:  # noqa: BLE001 - reported, and tried again
+            except Exception as error:  # noqa: BLE001 - reported and retried
                 self.failures += 1
                 self._failures.note(Kind.TASK, "controller", error, "a turn", passing=True)
                 await asyncio.sleep(BROKEN_S)
                 wait_s = await self._delay()
 
     async def _delay(self) -> float:
-        """The store is asked again after a moment, not as often as the view changes."""
+        """Pauses before the store is asked again, however often the view changes."""
         await asyncio.sleep(RETRY_S)
         self._places = None
         return 0.0
 
     async def _turn(self) -> float:
-        """Takes the role if it is free, and acts if this broker has it. Returns how long nothing needs to be done."""
+        """Takes the role if it is free, and acts if this broker has it. Returns the time until the next turn."""
         if not await self._hold():
-            return LOOK_AGAIN_S
+            return CHECK_S
         if self._view.state.revision < self._written:
-            return LOOK_AGAIN_S  # the view will wake this task
+            return CHECK_S  # the view will wake this task
         now = self._clock.monotonic()
         quiet_s = now - self._quiet_since
         patience = (quiet_s >= self._rebalance_s, quiet_s >= self._return_s)
         waited = {place for place, since in self._leaderless.items() if now - since >= self._return_s}
-        if patience != self._patience or waited - self._waited or now - self._looked_at >= LOOK_AGAIN_S:
-            self._patience, self._looked_at, self._places = patience, now, None
+        if patience != self._patience or waited - self._waited or now - self._checked_at >= CHECK_S:
+            self._patience, self._checked_at, self._places = patience, now, None
         self._waited = waited
         places, self._places = self._places, set()
         rebalance, last_resort = patience
@@ -178,15 +178,16 @@ class Controller:
                 await self._make(change)
             except (Closed, StoreUnavailable, LeaseLost):
                 raise
-            except Exception as error:  # noqa: BLE001 - one change that cannot be made keeps no other from being made
+            except Exception as error:  # noqa: BLE001 - a change that fails must not stop the others
                 self.failures += 1
                 self._failures.note(Kind.TASK, "controller", error, f"the change: {change.reason}"[:200], passing=True)
         due_s = [at - quiet_s for at in (self._return_s, self._rebalance_s) if at > quiet_s]
         due_s += [since + self._return_s - now for place, since in self._leaderless.items() if place not in waited]
-        return max(0.0, min([LOOK_AGAIN_S, *due_s]))
+        return max(0.0, min([CHECK_S, *due_s]))
 
     def _note_undecided(self, places: set[Place] | None, undecided: dict[Place, Exception]) -> None:
-        """Partitions whose decision raises an error are left as they are, and shown until it raises none."""
+        """Notes partitions whose decision raises an error. They stay as they are, and are shown until it raises
+        none."""
         names = {topic.value.id: name for name, topic in self._view.state.topics.items()} if undecided else {}
         found = {
             f"{names.get(topic_id, topic_id)}/{index} (its leader)": error
@@ -195,7 +196,7 @@ class Controller:
         for name, error in found.items():
             self.failures += 1
             self._failures.note(Kind.PARTITION, name, error, "choosing a leader")
-        if places is None:  # all were looked at
+        if places is None:  # all were checked
             for name in self._undecided - found.keys():
                 self._failures.clear(Kind.PARTITION, name)
             self._undecided = set()
@@ -224,9 +225,9 @@ class Controller:
             item = await self._store.get(CONTROLLER)
             if item is None or ControllerRecord.decode(item.value) != mine:
                 return False
-            role = item.mod_revision  # it had been applied when the answer was lost
+            role = item.mod_revision  # the lost answer was a success
         if self._membership.broker_epoch != mine.broker_epoch:
-            return False  # the registration ended while the store was asked
+            return False  # the registration ended meanwhile
         self._role = role
         self._broker_epoch = mine.broker_epoch
         self._places = None
@@ -234,12 +235,12 @@ class Controller:
         log.info("this broker is the controller now")
         if lost := orphans(self._view.state):
             log.warning(
-                "no topic and no tombstone knows of %d partitions, such as %s; they are kept", len(lost), lost[0]
+                "%d partitions belong to no topic and no tombstone, for example %s; they are kept", len(lost), lost[0]
             )
         return True
 
     async def _make(self, change: Change) -> None:
-        """All of it at once; what can be made of it alone, if something has changed meanwhile."""
+        """Makes the whole change at once; if something has changed meanwhile, the parts that are possible alone."""
         if not self._role or not self._membership.alive():
             return
         result = await self._store.transact((*change.compares, Compare(CONTROLLER, self._role)), change.operations)

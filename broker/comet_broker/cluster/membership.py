@@ -1,15 +1,14 @@
-"""This broker's place in the cluster: its registration, the lease that it stands under, and how long that holds.
+"""This broker's membership: its registration, the lease of the registration, and how long it holds.
 
     register ─► grant lease ─► put cluster/brokers/<id> ─► keep alive, every quarter of the time to live
                   ▲                                              │
-                  └── revoke what is left ◄── on_lost ◄──────────┴─ lease gone, or not heard of for too long
+                  └── revoke what is left ◄── on_lost ◄──────────┴─ lease gone, or no keepalive for too long
 
-The lease is the cluster's view of this broker; `deadline` is the broker's own. It counts from the moment the last
-good keepalive was *sent*, on this machine's monotonic clock, so it is over before the cluster may take the broker for
-dead, however long the process was stopped or its loop was busy. Whoever asks `alive()` asks the clock: no timer has to
-fire first.
+The lease is the cluster's view of this broker; `deadline` is the broker's own. It counts from the moment the last good
+keepalive was *sent*, on this machine's monotonic clock, so it is over before the cluster may take the broker for dead,
+however long the process was stopped or its loop was busy. `alive()` asks the clock: no timer has to fire first.
 
-Where one process has the store to itself there is nobody to take over, and the broker is alive as long as it runs; it
+Where one process has the store to itself no broker can take over, and the broker is alive as long as it runs; it
 registers all the same, so that everything else works alike.
 """
 
@@ -45,14 +44,14 @@ from comet_broker.tasks import Tasks
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.1
-MARGIN: Final = 0.1  # of the time to live: what clocks may differ in speed, and an append may take
+MARGIN: Final = 0.1  # of the time to live: for the difference of clocks, and the time of an append
 KEEPALIVES: Final = 4  # in a time to live
 FENCED_S: Final = 3.0
-TAKEN_LEASES: Final = 2  # times to live to wait for another folder's registration to end
+TAKEN_LEASES: Final = 2  # times to live to wait for the end of another folder's registration
 
 
 class Entrance(Protocol):
-    """How a registration gets into the store; see guard.StoreGuard."""
+    """Writes registrations to the store; see store_guard.StoreGuard."""
 
     async def ready(self) -> None:
         """Returns once the store may be written to."""
@@ -63,9 +62,9 @@ class Entrance(Protocol):
 class Membership:
     """Owned by the broker. `register` once, then it keeps itself, until `leave`.
 
-    record       what to register; asked each time, `lease` and `draining` are filled in here
+    record       returns what to register; called each time, `lease` and `draining` are filled in here
     exclusive    no other process uses the store
-    entrance     through which a registration goes; None: as any other transaction
+    entrance     writes a registration; None: as any other transaction
     on_lost, on_registered    called on the loop, in the order in which they were added
     """
 
@@ -88,9 +87,9 @@ class Membership:
         self.lease = 0
         self.deadline = -math.inf
         self.draining = False
-        self.suspended = False  # the store is not to be trusted
-        self.final = False  # the broker is stopping: once its registration ends, for whatever reason, it stays ended
-        self.fenced: CometError | None = None  # another broker stands under this one's id
+        self.suspended = False  # the store is not trusted
+        self.final = False  # the broker is stopping: a registration that ends is not renewed
+        self.fenced: CometError | None = None  # another broker is registered under this id
         self.on_lost: list[Callable[[], None]] = []
         self.on_registered: list[Callable[[], None]] = []
         self._key = broker_key(config.broker_id)
@@ -109,7 +108,7 @@ class Membership:
         return self._ttl_ms / 1000
 
     def alive(self) -> bool:
-        """Nobody can have taken this broker for dead yet. Asked before each append, and before each answer."""
+        """Whether no broker can have taken this one for dead yet. Checked before each append and each answer."""
         if self.suspended:
             return False
         return self.exclusive or (self.broker_epoch != 0 and self._clock.monotonic() < self.deadline)
@@ -126,13 +125,13 @@ class Membership:
         self._keeper = self._tasks.keep(self._keep, "keep membership")
 
     async def set_draining(self) -> None:
-        """Tells the controller that this broker is about to stop, so that it hands over what it leads."""
+        """Tells the controller that this broker is about to stop, so that its leadership is handed over."""
         self.draining = True
         while self.broker_epoch:
             try:
                 item = await self._store.get(self._key)
                 if item is None or item.create_revision != self.broker_epoch:
-                    return  # whoever registers again says it as well
+                    return  # a new registration says it as well
                 record = msgspec.structs.replace(BrokerRecord.decode(item.value), draining=True)
                 compares = [Compare(self._key, item.mod_revision)]
                 if (await self._store.transact(compares, [Put(self._key, record.encode(), self.lease)])).applied:
@@ -143,7 +142,7 @@ class Membership:
                 await asyncio.sleep(RETRY_S)
 
     async def leave(self) -> None:
-        """A stop that all are told of: the registration ends now. If the store does not answer, it runs out."""
+        """Ends the registration at an orderly stop. If the store does not answer, the lease expires."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
@@ -155,8 +154,8 @@ class Membership:
                     await self._store.revoke_lease(lease)
 
     def suspend(self) -> None:
-        """The store is not to be trusted, so neither is this registration; it is tried again once the store is ready.
-        What is registered there is left alone and runs out."""
+        """Gives up the registration while the store is not trusted, and registers again when it is. The old
+        registration in the store is left to expire."""
         self.lease = 0
         self.suspended = True
         if self.broker_epoch:
@@ -164,8 +163,8 @@ class Membership:
         self._wake.set()
 
     async def revoke(self, broker: int, broker_epoch: int = 0) -> None:
-        """Ends another broker's registration, for who knows for certain that its process is gone: `broker_epoch` is
-        the one that is known to be gone, 0 for whichever this broker knows of."""
+        """Ends another broker's registration, when its process is certainly gone. `broker_epoch`: the epoch of that
+        process; 0 for the current one."""
         assert broker != self.broker_id
         found = self._view.state.brokers.get(broker)
         if found is None or broker_epoch not in {0, found.create_revision}:
@@ -174,7 +173,7 @@ class Membership:
         try:
             await self._store.revoke_lease(found.value.lease)
         except StoreUnavailable as error:
-            log.warning("the lease of broker %d could not be ended, so it has to run out: %s", broker, error)
+            log.warning("cannot revoke the lease of broker %d, which has to expire: %s", broker, error)
 
     # ---- registering
 
@@ -197,10 +196,10 @@ class Membership:
                 item = await self._store.get(self._key)
                 if item is None:
                     continue
-                if item.lease == lease:  # it had been applied when the answer was lost
+                if item.lease == lease:  # the lost answer was a success
                     return self._registered(lease, item.create_revision, granted_at)
                 if self._left_behind(item, record):
-                    log.info("ending the registration that an earlier start of this broker left behind")
+                    log.info("ending the registration of an earlier start of this broker")
                     await self._store.revoke_lease(item.lease)
                     await self._store.transact([Compare(self._key, item.mod_revision)], [Delete(self._key)])
                     continue
@@ -213,12 +212,12 @@ class Membership:
             except LeaseLost:
                 lease = 0
             except StoreUnavailable as error:
-                log.warning("the metadata store does not answer, registering again: %s", error)
+                log.warning("cannot register, retrying: %s", error)
                 await asyncio.sleep(RETRY_S)
 
     @staticmethod
     def _left_behind(item: KeyValue, record: BrokerRecord) -> bool:
-        """It names the folder that this process holds, so the process that wrote it is gone."""
+        """It names the folder that this process has locked, so the process that wrote it is gone."""
         return BrokerRecord.decode(item.value).folder == record.folder
 
     def _registered(self, lease: int, broker_epoch: int, sent_at: float) -> None:
@@ -228,7 +227,7 @@ class Membership:
         self.suspended = False
         self._extend(sent_at, self._ttl_ms)
         log.info("broker %d is registered, epoch %d", self.broker_id, broker_epoch)
-        self._tell(self.on_registered)
+        self._notify(self.on_registered)
 
     def _extend(self, sent_at: float, ttl_ms: int) -> None:
         self.deadline = sent_at + ttl_ms / 1000 * (1 - MARGIN)
@@ -239,7 +238,7 @@ class Membership:
 
     def _taken(self, other: BrokerRecord) -> InvalidArgument:
         return InvalidArgument(
-            f"broker id {self.broker_id} is taken by the broker at {other.host}:{other.port}, which has another data"
+            f"broker id {self.broker_id} is in use by the broker at {other.host}:{other.port}, which has another data"
             " folder: give each broker an id of its own",
             details={"broker": str(self.broker_id), "host": other.host, "port": str(other.port)},
         )
@@ -256,12 +255,12 @@ class Membership:
                     return
                 await self._register_again()
             except Closed:
-                return  # this process is stopping, or its store has failed for good and says so itself
+                return  # this process is stopping, or its store has failed for good and reports that itself
 
     async def _keep_alive(self) -> None:
-        """Returns when the lease is gone, or not known to be there any more."""
+        """Returns when the lease is gone, or not known to exist any more."""
         every_s = self.ttl_s / KEEPALIVES
-        pause_s = 0.0  # registering may have taken a while
+        pause_s = 0.0  # the registration may have taken a while
         while True:
             await self._pause(pause_s)
             sent_at = self._clock.monotonic()
@@ -276,12 +275,12 @@ class Membership:
                 pause_s = min(RETRY_S, every_s / KEEPALIVES)
                 continue
             if self._clock.monotonic() >= self.deadline:
-                return  # the answer came too late: others may have acted on our silence, and we have refused to
+                return  # too late: others may have acted on the silence, and this broker has refused requests
             self._extend(sent_at, ttl_ms)
             pause_s = every_s
 
     async def _pause(self, seconds: float) -> None:
-        """Sleeps, but no longer than the registration is known to stand."""
+        """Sleeps, but not beyond the end of the known registration."""
         self._wake.clear()
         if self._known_gone():
             return
@@ -294,25 +293,25 @@ class Membership:
             self._wake.set()
 
     def _known_gone(self) -> bool:
-        """The store has told of a time after the registration in which it does not stand."""
+        """Whether the store has shown a later revision without the registration."""
         state = self._view.state
         return 0 < self.broker_epoch <= state.revision and state.broker_epoch(self.broker_id) != self.broker_epoch
 
     def _lose(self) -> None:
-        log.warning("broker %d is not registered any more", self.broker_id)
+        log.warning("broker %d is no longer registered", self.broker_id)
         self.broker_epoch = 0
         self.deadline = -math.inf
-        self._tell(self.on_lost)
+        self._notify(self.on_lost)
 
-    def _tell(self, callbacks: Sequence[Callable[[], None]]) -> None:
+    def _notify(self, callbacks: Sequence[Callable[[], None]]) -> None:
         for callback in list(callbacks):
             try:
                 callback()
-            except Exception as error:  # noqa: BLE001 - the others are to hear of it
+            except Exception as error:  # noqa: BLE001 - the other listeners are still called
                 self._tasks.report("a listener of the registration", error)
 
     async def _register_again(self) -> None:
-        """As at the start, but a broker that runs has no caller to tell that another has taken its place."""
+        """As at the start, but a running broker has no caller to raise to when its id is taken."""
         lease, self.lease = self.lease, 0
         if lease:
             await self._give_back(lease)

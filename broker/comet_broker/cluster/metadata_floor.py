@@ -1,4 +1,4 @@
-"""The file `floor` at the data folder's root: what this folder knows of the metadata store; see core.lineage.
+"""The file `floor` at the data folder's root: the folder's knowledge of the metadata store; see core.lineage.
 
 It holds one line:
 
@@ -20,14 +20,14 @@ _CRC_DIGITS: Final = 8
 
 
 def read_floor(files: Files) -> Floor | None:
-    """None for a folder that has none yet. Blocks. Raises StoreDamaged."""
+    """The floor; None for a folder without one. Blocks. Raises StoreDamaged."""
     if not files.exists(FILE):
         return None
     crc, _, rest = files.read_all(FILE).partition(b" ")
     if len(crc) == _CRC_DIGITS and crc == f"{crc32c(rest):08x}".encode():
         return Floor.decode(rest)
     raise StoreDamaged(
-        f"the file {FILE!r} in the data folder is damaged, so this broker cannot tell whether the metadata store went"
+        f"the file {FILE!r} in the data folder is damaged, so this broker cannot check whether the metadata store went"
         " back in time. If you are sure that it did not, delete the file: the broker then starts as after a power cut"
     )
 

@@ -1,4 +1,4 @@
-"""Unary calls from this broker to others: forwarding what only a leader can do."""
+"""Unary calls from this broker to others, for example requests that are forwarded to a leader."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ CHANNELS_MAX: Final = 64
 
 @dataclass(slots=True, eq=False)
 class _Shared:
-    """A channel that the calls to one address share. Given up, it takes no new ones, and is closed with the last."""
+    """A channel shared by the calls to one address. Once given up, it takes no new calls and is closed after the
+    last."""
 
     channel: PeerChannel
     calls: int = 0
 
 
 class Peers:
-    """One channel per address, made when it is first needed. Owned by the broker."""
+    """One channel per address, opened when it is first needed. Owned by the broker."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -32,7 +33,7 @@ class Peers:
         self._given_up: set[_Shared] = set()
 
     async def call(self, address: str, method: str, request: Message, response: type[M], timeout_s: float) -> M:
-        """The other broker's answer, or the CometError it gave."""
+        """The other broker's answer; raises the CometError that it returned."""
         shared = self._channels.get(address)
         if shared is None:
             shared = self._channels[address] = _Shared(self._network.connect(address))
@@ -42,8 +43,8 @@ class Peers:
                 await self._give_up(next(iter(self._channels)))
             answer = await shared.channel.unary(method, request, response, timeout_s)
         except (Timeout, Unavailable):
-            # Calls to come get a connection of their own: this one may be dead without a word, as where a firewall has
-            # forgotten it. Those under way may have reached the other broker.
+            # Later calls get a new connection: this one may be dead without an error, as where a firewall has dropped
+            # it. Those under way may have reached the other broker.
             if self._channels.get(address) is shared:
                 await self._give_up(address)
             raise

@@ -1,14 +1,14 @@
-"""The metadata store as this broker's parts see it: as long as it goes on from what the data folder knows.
+"""The metadata store for this broker's parts, as long as its history continues what the data folder knows.
 
     listing of cluster/ ─► judge ─┬─ same history ──────► the floor rises, and is written once a second
-                                  └─ anything else ─────► distrust: every call is refused from then on
+                                  └─ other history ─────► distrust: every call is refused from then on
     transact ─► + compare of cluster/lineage ─► an answer from an earlier revision, or another lineage ─► judge
 
-A store that was restored from a snapshot, emptied or exchanged is recognised before anything is taken from it or
-written to it. The broker then leads, follows and coordinates nothing, and says so every ten seconds. It trusts the
-store again when a listing goes on from the floor: the operator has put the right one back.
+A store that was restored from a snapshot, emptied or exchanged is recognised before anything is read from it or written
+to it. The broker then leads, follows and coordinates nothing, and logs it every ten seconds. It trusts the store again
+when a listing continues from the floor: the operator has restored the right store.
 
-Owned by the broker. What the view hears goes past the guard and is judged by it.
+Owned by the broker. The view's watch bypasses the guard, which judges its events.
 """
 
 from __future__ import annotations
@@ -80,18 +80,18 @@ TICK_S: Final = 2.0
 HISTORY_S: Final = 5.0
 ATTEMPTS_MAX: Final = 8  # of one transaction, while others register
 ADVICE: Final = (
-    "This broker neither leads, follows nor coordinates until the metadata store is the right one again: put it back,"
-    " or have what is there accepted with 'comet cluster recover' (docs/operating.md)"
+    "This broker neither leads, follows nor coordinates until the metadata store is the right one again: restore it,"
+    " or accept its current content with 'comet cluster recover' (docs/operating.md)"
 )
 UNTRUSTED: Final = "the metadata store went back in time, was emptied or exchanged"
 RESTART: Final = (
-    "an operator has recovered the metadata store, and this broker still runs with the picture of the earlier one:"
+    "an operator has recovered the metadata store, and this broker still runs with the state of the earlier one:"
     " restart it"
 )
 
 
 class StoreGuard:
-    """A MetadataStore. `reason` says why it is not trusted; empty: it is."""
+    """A MetadataStore. `reason` says why it is not trusted; empty if it is."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class StoreGuard:
         self._random = random
         self._clock = clock
         self._tasks = tasks
-        self.judged = False  # a listing has been found sound: there is a picture of this history
+        self.judged = False  # a listing was accepted: there is a view of this history
         self._lineage = 0  # the key's mod_revision as far as it is known
         self._epochs: dict[str, int] = {}  # of the partitions that are here: the floor's
         self._last_change = PartitionChange()  # the floor's `changed`
@@ -131,7 +131,7 @@ class StoreGuard:
         self._changed = False  # partitions have, since the newest entry of the lineage
 
     def open(self) -> None:
-        """Reads what the folder knows. Blocks. Raises StoreDamaged."""
+        """Reads the folder's floor. Blocks. Raises StoreDamaged."""
         identity = read_identity(self._files)
         self._written = read_floor(self._files)
         self.floor = self._written or Floor(cluster_id="" if identity is None else identity.cluster_id)
@@ -143,7 +143,7 @@ class StoreGuard:
         return msgspec.structs.replace(self.floor, epochs=dict(self._epochs), changed=self._last_change)
 
     def check_trust(self) -> None:
-        """For whoever wants to be served. Raises Unavailable while the store is not to be trusted."""
+        """Raises Unavailable while the store is not trusted."""
         if self.reason:
             raise Unavailable(f"broker {self._me}: {self.reason}", retry_after_ms=RETRY_MS)
 
@@ -151,8 +151,8 @@ class StoreGuard:
         return {"trusted": not self.reason, "reason": self.reason, "distrusts": self.distrusts}
 
     async def find_cluster(self) -> str:
-        """The cluster's id; the first broker there is makes it. Not one whose folder belongs to a cluster: a store that
-        has no id then has lost what it had."""
+        """The cluster's id; the first broker creates it. A broker whose folder belongs to a cluster does not: a store
+        without an id has lost its data then."""
         while True:
             item = await self.inner.get(ID)
             if item is not None:
@@ -165,14 +165,14 @@ class StoreGuard:
     # ---- judging
 
     async def admit(self, listing: RangeResult, known: Floor) -> bool:
-        """Whether a listing of `cluster/` goes on from what was known when it was asked for; then it is known, too.
+        """Whether a listing of `cluster/` continues from what was known when it was requested; if so, learns from it.
         Raises StoreUnavailable."""
         distrusts = self.distrusts
         seen = await self._with_history(seen_in(listing.items, listing.revision), self._last_change)
         if self.distrusts > distrusts:
             return False
         self.registered = registered_in(listing.items, self._me)
-        news = listing.revision >= self.floor.revision  # or it was overtaken by what the watch has told
+        news = listing.revision >= self.floor.revision  # else the watch was faster
         epochs, changed = (self._epochs, self._last_change) if news else ({}, PartitionChange())
         verdict = judge(msgspec.structs.replace(known, epochs=epochs, changed=changed), seen)
         if verdict.finding is LineageFinding.RECOVERED and self.judged:
@@ -196,7 +196,7 @@ class StoreGuard:
         return True
 
     async def _with_history(self, seen: Seen, change: PartitionChange) -> Seen:
-        """With what the store says to have written first where that change was, if it was overtaken since."""
+        """Adds the first write that the store has at `change`, if the partition was written since."""
         if not overtaken(change, seen):
             return seen
         event = await self._first_event(PARTITIONS + change.place, change.revision)
@@ -211,7 +211,7 @@ class StoreGuard:
         return replace(seen, then=then)
 
     async def _first_event(self, key: str, from_revision: int) -> WatchEvent | None:
-        """The key has one. None: the store has forgotten it."""
+        """The key's first event from that revision on; None if the store has compacted it."""
         watch = self.inner.watch(key, from_revision)
         try:
             async with asyncio.timeout(HISTORY_S):
@@ -222,15 +222,15 @@ class StoreGuard:
         except Compacted:
             return None
         except (Reconnected, TimeoutError) as error:
-            raise StoreUnavailable(f"it does not say what was at revision {from_revision}") from error
+            raise StoreUnavailable(f"it did not return the events of revision {from_revision}") from error
         finally:
             await close_watch(watch)
         raise Closed("the metadata store is closed")
 
     async def learn(self, floor: Floor, broker: int) -> None:
-        """Another broker does not trust the store, and says what it knows. If that contradicts what the store lists, it
-        counts here, too, until the store is the right one. Raises StoreUnavailable."""
-        known = self.floor  # it rises while the store is asked
+        """Takes a warning from another broker that does not trust the store. If its floor contradicts the store's
+        listing, it becomes this broker's floor, too, until the right store is back. Raises StoreUnavailable."""
+        known = self.floor  # it rises during the request
         listing = await self.inner.range(CLUSTER)
         listed = seen_in(listing.items, listing.revision)
         seen = await self._with_history(listed, floor.changed)
@@ -238,7 +238,7 @@ class StoreGuard:
         if self.reason or not same or floor.recoveries < self.floor.recoveries or judge(floor, seen).sound:
             return
         own = judge(known, listed)
-        if own.finding is not LineageFinding.SAME:  # this broker knows as much, and has not looked yet
+        if own.finding is not LineageFinding.SAME:  # this broker knows as much, and has not checked yet
             self.distrust(f"{UNTRUSTED}: {own.why}" if own.why else RESTART)
             return
         self.floor = msgspec.structs.replace(
@@ -248,10 +248,10 @@ class StoreGuard:
         self._epochs.update(
             {place: epoch for place, epoch in floor.epochs.items() if seen.epochs.get(place, epoch) < epoch}
         )
-        self.distrust(f"{UNTRUSTED}: broker {broker} knows more than it does")
+        self.distrust(f"{UNTRUSTED}: broker {broker} knows a later state")
 
     def moved(self, keys: Sequence[str], state: ClusterState) -> None:
-        """The view has moved on in the same history."""
+        """Follows the view in the same history."""
         if self.reason:
             return
         changed = [_place(key) for key in keys if key.startswith(PARTITIONS)]
@@ -283,7 +283,7 @@ class StoreGuard:
             self._last_change = change
 
     def wrote(self, place: Place, epoch: int) -> None:
-        """A log here has records of that epoch."""
+        """Checks the epoch of records in a log here against the view's."""
         name = f"{place[0]}/{place[1]}"
         known = self._epochs.get(name, epoch)
         if known < epoch:
@@ -298,7 +298,7 @@ class StoreGuard:
             self._lineage = seen.entries[-1].revision if seen.entries else 0
 
     def distrust(self, reason: str) -> None:
-        """From now on nothing is taken from the store, and nothing written to it."""
+        """Refuses all reads and writes of the store from now on."""
         if self.reason:
             self.reason = reason
             return
@@ -306,14 +306,14 @@ class StoreGuard:
         self.distrusts += 1
         self._trusting.clear()
         log.error("%s. %s", reason, ADVICE)
-        self._reminding = self._tasks.spawn(self._remind(), "remind of a metadata store that is not to be trusted")
+        self._reminding = self._tasks.spawn(self._remind(), "remind of an untrusted metadata store")
         for callback in list(self.distrusted):
             callback()
 
     def _trust(self) -> None:
         if not self.reason:
             return
-        log.warning("the metadata store goes on from what this broker knows: it is trusted again")
+        log.warning("the metadata store continues from what this broker knows, and is trusted again")
         self.reason = ""
         self._trusting.set()
         if self._reminding is not None:
@@ -330,8 +330,8 @@ class StoreGuard:
     # ---- registering
 
     async def enter(self, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> TransactionResult:
-        """A registration: adds an entry to the lineage in the same transaction. The folder knows the entry's mark
-        before the store does, so a kill between the two is no sign of an older folder."""
+        """Registers, with an entry in the lineage in the same transaction. The folder stores the entry's mark before
+        the store does, so a kill between the two does not look like an older folder."""
         for _ in range(ATTEMPTS_MAX):
             entries = await self._entries()
             mark = self._mark(entries)
@@ -340,17 +340,17 @@ class StoreGuard:
             result = await self._add(LineageEntry(self._me, mark), entries, compares, operations)
             if result is not None:
                 return result
-        raise StoreUnavailable(f"others registered {ATTEMPTS_MAX} times meanwhile")
+        raise StoreUnavailable(f"other brokers registered {ATTEMPTS_MAX} times meanwhile")
 
     def _mark(self, entries: Sequence[LineageEntry]) -> str:
-        """A mark that no entry has: one that stands twice would tell of a history that has branched."""
+        """A mark that no entry has: a duplicate would look like a history that has branched."""
         known = {entry.mark for entry in entries}
         while (mark := f"{self._random.getrandbits(MARK_BITS):016x}") in known:
             pass
         return mark
 
     async def _entries(self) -> tuple[LineageEntry, ...]:
-        """The lineage as it stands, if it goes on from what is known."""
+        """The current lineage, if it continues from what is known."""
         self._check()
         known = self.floor
         found = await self.inner.range(LINEAGE)
@@ -371,7 +371,7 @@ class StoreGuard:
         compares: Sequence[Compare],
         operations: Sequence[Put | Delete],
     ) -> TransactionResult | None:
-        """None when the lineage has changed meanwhile: nothing was done."""
+        """None if the lineage has changed meanwhile: nothing was written."""
         known = entries[-1].revision if entries else 0
         put = Put(LINEAGE, extended(entries, entry).encode())
         result = await self.inner.transact([*compares, Compare(LINEAGE, known)], [*operations, put])
@@ -388,8 +388,7 @@ class StoreGuard:
         return result
 
     async def tick(self) -> None:
-        """Adds an entry if partitions have changed since the newest one: a snapshot from before the change does not
-        have it."""
+        """Adds an entry if partitions have changed since the newest one: a snapshot from before the change lacks it."""
         now = self._clock.monotonic()
         if not self._changed or self.reason or now - self._ticked_at < TICK_S:
             return
@@ -401,7 +400,7 @@ class StoreGuard:
     # ---- the floor's file
 
     async def keep(self, controls: Callable[[], bool]) -> None:
-        """Writes the floor, at most once a second, and ticks where this broker is the controller. A task of its own."""
+        """Writes the floor, at most once a second, and ticks if this broker is the controller. A task of its own."""
         while True:
             await asyncio.sleep(WRITE_S)
             await self.write()
@@ -410,7 +409,7 @@ class StoreGuard:
                     await self.tick()
 
     async def write(self) -> None:
-        """A disk that takes nothing now is tried again; until then the folder knows less than it could."""
+        """Writes the floor; retried later if the disk fails, and until then the folder knows less."""
         async with self._writing:
             floor = self.known()
             if self.reason or floor == self._written or not floor.cluster_id:
@@ -418,7 +417,7 @@ class StoreGuard:
             try:
                 await self._worker.run(lambda: write_floor(self._files, floor))
             except OSError as error:
-                log.warning("what is known of the metadata store could not be written down: %s", error)
+                log.warning("cannot write the floor of the metadata store: %s", error)
             else:
                 self._written = floor
 
@@ -447,8 +446,7 @@ class StoreGuard:
         return found
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> TransactionResult:
-        """As the store does, but only in the history that is known: who registers meanwhile is noticed, and looked at
-        before it is tried again."""
+        """Runs a transaction in the known history only: checks registrations meanwhile before it retries."""
         for _ in range(ATTEMPTS_MAX):
             self._check()
             known, lineage = self.floor.revision, self._lineage
@@ -465,12 +463,12 @@ class StoreGuard:
             now = await self._entries()
             if (now[-1].revision if now else 0) == lineage:
                 return result
-        raise StoreUnavailable(f"others registered {ATTEMPTS_MAX} times meanwhile")
+        raise StoreUnavailable(f"other brokers registered {ATTEMPTS_MAX} times meanwhile")
 
     def _check_revision(self, revision: int, known: int) -> None:
-        """`known` is what had been seen when the question was sent."""
+        """Checks an answer's revision; `known` was the highest one when the request was sent."""
         if revision < known:
-            self.distrust(f"{UNTRUSTED}: it answered at revision {revision}, and was at {known} before")
+            self.distrust(f"{UNTRUSTED}: it answered at revision {revision} after revision {known}")
             self._check()
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Sequence[WatchEvent]]:

@@ -1,15 +1,15 @@
-"""The cluster as this broker sees it: one listing, then one watch, kept in step with the metadata store for ever.
+"""This broker's view of the cluster: one listing, then one watch, kept in step with the metadata store.
 
     load ─► listing ─► ClusterState ─► follow ─► watch ─► apply ─► applied, listeners
                           ▲                        │
                           └── listing, difference ◄┴─ history forgotten, store silent, a minute gone by
 
-The picture only moves forward in the store's revisions: events and listings from the past are dropped, whoever sends
-them. What a listing shows to be different from the picture is applied as if the watch had said so, deletions as well,
-so that nobody who listens has to know which of the two it was.
+The view only moves forward in the store's revisions: older events and listings are dropped, from any source.
+Differences that a listing shows are applied as if the watch had reported them, deletions as well, so that listeners
+need not know the source.
 
 A listing of another history is refused (`Judge`): the store was restored from a snapshot, emptied or exchanged. The
-picture then stands still, and the store is listed once a second until it is the right one again.
+view then stops, and the store is listed once a second until it is the right one again.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ Listener = Callable[[Sequence[str]], None]
 
 
 class HistoryJudge(Protocol):
-    """Says whether a listing belongs to the history that this broker knows."""
+    """Decides whether a listing belongs to the history that this broker knows."""
 
     @property
     def floor(self) -> Floor:
-        """What is known now."""
+        """The current floor."""
 
     async def admit(self, listing: RangeResult, known: Floor) -> bool:
-        """`known` is what was known when the listing was asked for. Raises StoreUnavailable."""
+        """`known` is the floor when the listing was requested. Raises StoreUnavailable."""
 
 
 class ClusterView:
@@ -65,32 +65,32 @@ class ClusterView:
     ) -> None:
         self.state = ClusterState()
         self.applied = Progress()
-        self.problems: dict[str, str] = {}  # keys whose value this version cannot read; what they held before stands
+        self.problems: dict[str, str] = {}  # keys with unreadable values; their earlier values still count
         self._store = store
         self._tasks = tasks
         self._reconcile_s = reconcile_s
         self._judge = judge
-        self._refused = False  # the last listing was
+        self._refused = False  # the last listing was refused
         self._interrupts = 0
         self._watching: AsyncIterator[Sequence[WatchEvent]] | None = None
         self._known: dict[str, int] = {}  # key -> mod_revision
         self._listeners: list[Listener] = []
 
     def listen(self, callback: Listener) -> None:
-        """Calls it after every batch of changes, with the keys that changed, in the order of revisions."""
+        """Calls the listener after every batch of changes, with the changed keys, in the order of revisions."""
         self._listeners.append(callback)
 
     async def load(self) -> ClusterState:
-        """The picture as it stands now; waits for the store to answer, and to be the right one."""
+        """The current view; waits for the store to answer, and to be the right one."""
         self._take_listing(await self._admitted())
         return self.state
 
-    async def look(self) -> bool:
-        """Judges the store, without taking anything from it; waits for it to answer."""
+    async def check(self) -> bool:
+        """Judges the store without using its data; waits for it to answer."""
         return await self._list() is not None
 
     def interrupt(self) -> None:
-        """The store is not to be trusted: what its watch says any more is not heard."""
+        """Ignores the rest of the watch, when the store is not trusted."""
         self._refused = True
         self._interrupts += 1
         watch = self._watching
@@ -104,7 +104,7 @@ class ClusterView:
         try:
             await self._tasks.persist(self._follow, "follow the cluster")
         except Closed:
-            log.info("the metadata store is closed; it is no longer followed")
+            log.info("the metadata store is closed, and no longer followed")
         finally:
             reconciling.cancel()
             self.applied.fail(Unavailable("this broker no longer follows the metadata store"))
@@ -114,7 +114,7 @@ class ClusterView:
             try:
                 await self._watch()
             except Compacted:
-                log.info("the metadata store has forgotten revision %d: listing again", self.state.revision + 1)
+                log.info("the metadata store has compacted revision %d: listing again", self.state.revision + 1)
             except (Reconnected, StoreUnavailable) as error:
                 log.warning("the metadata store cannot be watched: %s", error)
                 await asyncio.sleep(RETRY_S)
@@ -133,17 +133,17 @@ class ClusterView:
             self._watching = None
             await close_watch(watch)
 
-    async def _ask(self) -> RangeResult | None:
-        """A listing; None: it is of another history. Raises StoreUnavailable."""
+    async def _fetch_listing(self) -> RangeResult | None:
+        """A listing; None if it is of another history. Raises StoreUnavailable."""
         known, interrupts = Floor() if self._judge is None else self._judge.floor, self._interrupts
         listing = await self._store.range(CLUSTER)
         if self._interrupts > interrupts:
-            raise StoreUnavailable("it was found to be the wrong one while it was listed")
+            raise StoreUnavailable("it was distrusted during the listing")
         self._refused = self._judge is not None and not await self._judge.admit(listing, known)
         return None if self._refused else listing
 
     async def _admitted(self) -> RangeResult:
-        """A listing of the right history; the store is asked once a second until there is one."""
+        """A listing of the right history; tries once a second until there is one."""
         while True:
             listing = await self._list()
             if listing is not None:
@@ -151,25 +151,25 @@ class ClusterView:
             await asyncio.sleep(REFUSED_S)
 
     async def _list(self) -> RangeResult | None:
-        """As `_ask`, again and again while the store does not answer."""
+        """As `_fetch_listing`, with retries while the store does not answer."""
         delay_s = RETRY_S
         while True:
             try:
-                return await self._ask()
+                return await self._fetch_listing()
             except StoreUnavailable as error:
                 log.warning("the metadata store cannot be listed, trying again: %s", error)
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, RETRY_S_MAX)
 
     async def _reconcile(self) -> None:
-        """Finds what a watch has lost: none should, but a view that is wrong for good costs too much to trust that."""
+        """Finds changes that a watch has lost. It should lose none, but a view that stays wrong costs too much."""
         while True:
             await asyncio.sleep(self._reconcile_s)
             if self._refused:
-                continue  # `follow` asks again and again
+                continue  # `follow` keeps asking
             before = self.state.revision
             try:
-                listing = await self._ask()
+                listing = await self._fetch_listing()
             except StoreUnavailable:
                 continue
             except Closed:
@@ -183,7 +183,7 @@ class ClusterView:
             if missed and listing.revision == before:
                 log.error("the watch has lost changes of %s", missed)
 
-    # ---- into the picture
+    # ---- into the view
 
     def _take_events(self, events: Sequence[WatchEvent]) -> None:
         news = [event for event in events if event.revision > self.state.revision]
@@ -191,7 +191,7 @@ class ClusterView:
             self._apply([(event.key, event.item) for event in news], news[-1].revision)
 
     def _take_listing(self, listing: RangeResult) -> list[str]:
-        """Applies what differs from the picture; nothing if the listing is older."""
+        """Applies the differences to the view; none if the listing is older."""
         if listing.revision < self.state.revision:
             return []
         found = {item.key: item for item in listing.items}
@@ -214,18 +214,19 @@ class ClusterView:
             for callback in list(self._listeners):
                 try:
                     callback(keys)
-                except Exception as error:  # noqa: BLE001 - the others are to hear of it, and of what comes after
+                except Exception as error:  # noqa: BLE001 - the other listeners get this change, and later ones
                     self._tasks.report("a listener of the cluster's view", error)
         self.applied.reach(revision)
 
     def _apply_one(self, key: str, item: KeyValue | None) -> None:
-        """A value that cannot be read is kept out: no compare-and-swap based on what it held before can succeed."""
+        """Applies one value. An unreadable value has no mod_revision here, so no compare-and-swap on the old one
+        succeeds."""
         self.problems.pop(key, None)
         try:
             self.state.apply(key, item)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with one key, the others are followed
+        except Exception as error:  # noqa: BLE001 - an error of one key must not stop the others
             if item is None:
-                return  # a key of which nothing was known
-            log.error("what the metadata store has under %s cannot be read: %s", key, error)
+                return  # an unknown key
+            log.error("cannot read the value of %s in the metadata store: %s", key, error)
             if len(self.problems) < PROBLEMS_MAX:
                 self.problems[key] = str(error)

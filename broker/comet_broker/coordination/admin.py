@@ -1,4 +1,4 @@
-"""Groups for operators: list, describe, lag, reset, delete. Any broker answers; the coordinator knows."""
+"""Groups for operators: list, describe, lag, reset, delete. Any broker answers; it asks the coordinators."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from comet_broker.metadata.store import StoreUnavailable
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
-FIND_S_MAX: Final = 5.0  # how long a call waits for there to be a coordinator
-ASK_S_MAX: Final = 10.0
+FIND_S_MAX: Final = 5.0  # the longest wait of a call for a coordinator
+REQUEST_S_MAX: Final = 10.0
 LIST_S_MAX: Final = 2.0
 PAUSE_S: Final = 0.02
 POINTS: Final = 300
@@ -47,10 +47,10 @@ class GroupAdmin:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    # ---- looking
+    # ---- reading
 
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
-        """Waits a moment for slots that are being taken over: "loading" is never "none"."""
+        """Lists the groups. Waits a moment for slots without a coordinator, so that the list is complete."""
         clock = self._broker.clock
         give_up = clock.monotonic() + FIND_S_MAX
         while True:
@@ -65,7 +65,7 @@ class GroupAdmin:
         unready = self._broker.coordinator.unready()
         if unready:
             raise CoordinatorLoading(
-                f"nobody is known to serve {len(unready)} slots of groups now, so the list would lack some",
+                f"{len(unready)} slots of groups have no coordinator right now, so the list would be incomplete; retry",
                 retry_after_ms=100,
             )
         found = [
@@ -86,7 +86,7 @@ class GroupAdmin:
     async def _listed_by(self, broker: int) -> list[pb.GroupSummary]:
         address = self._broker.address_of(broker)
         if address is None:
-            raise Unavailable(f"broker {broker} has just gone", retry_after_ms=100)
+            raise Unavailable(f"broker {broker} is no longer registered", retry_after_ms=100)
         request = pb.ListGroupsRequest(local=True)
         answer = await self._broker.peers.call(
             address, "comet.v1.Admin/ListGroups", request, pb.ListGroupsResponse, LIST_S_MAX
@@ -177,7 +177,7 @@ class GroupAdmin:
                 raise GroupNotEmpty(f"a member has joined group {group.name!r} just now")
         await groups.delete(group)
         if group.machine.kind != CONSUMER:
-            await asyncio.sleep(limits.SHARE_STANDS_S)  # from then on no leader leases in its name
+            await asyncio.sleep(limits.SHARE_CHECK_S)  # from then on no leader acquires for the group
         return pb.DeleteGroupResponse()
 
     # ---- finding the coordinator
@@ -185,7 +185,7 @@ class GroupAdmin:
     async def _at_coordinator(
         self, method: str, request: Any, response: type[M], here: Callable[[Groups, Any], Awaitable[M]]
     ) -> M:
-        """Answers here if this broker coordinates the group, else has the coordinator answer."""
+        """Answers here if this broker coordinates the group, else forwards the request."""
         number = slots.slot_of(check_name(request.name))
         loop = asyncio.get_running_loop()
         give_up = loop.time() + FIND_S_MAX
@@ -201,9 +201,9 @@ class GroupAdmin:
                 try:
                     return await self._pass_on(number, method, request, response)
                 except NotCoordinator:
-                    pass  # it is moving just now
+                    pass  # the coordinator is moving
                 except Unavailable:
-                    if loop.time() > give_up or method == "ResetGroup":  # which may have taken effect
+                    if loop.time() > give_up or method == "ResetGroup":  # a reset may have taken effect
                         raise
             await asyncio.sleep(PAUSE_S)
 
@@ -215,14 +215,14 @@ class GroupAdmin:
         passed_on.CopyFrom(request)
         passed_on.forwarded = True
         return await self._broker.peers.call(
-            f"{host}:{port}", f"comet.v1.Admin/{method}", passed_on, response, ASK_S_MAX
+            f"{host}:{port}", f"comet.v1.Admin/{method}", passed_on, response, REQUEST_S_MAX
         )
 
 
 def _found(groups: Groups, name: str) -> LiveGroup:
     group = groups.find(name)
     if group is None or not (group.exists or group.machine.members):
-        raise GroupNotFound(f"there is no group {name!r}")
+        raise GroupNotFound(f"group {name!r} does not exist")
     return group
 
 
@@ -230,9 +230,9 @@ T = TypeVar("T")
 
 
 def thinned(points: Sequence[T], points_max: int) -> Iterable[T]:
-    """At most that many, evenly spread, the last one among them."""
+    """At most that many points, evenly spread, with the last one."""
     if points_max < 1:
-        raise InvalidArgument("points_max is at least 1")
+        raise InvalidArgument("points_max must be at least 1")
     if len(points) <= points_max:
         return points
     step = len(points) / points_max

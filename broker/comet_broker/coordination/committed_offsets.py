@@ -1,4 +1,4 @@
-"""The offsets of one group: what is committed per topic and partition, and what is about to be.
+"""The offsets of one group, per topic and partition: committed ones, and those about to be.
 
     admitted ─► gathered ─► flight, in the journal ─► written      (a later one holds all that an earlier one holds)
 
@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 from comet.v1 import groups_pb2 as pb
 from comet_broker.core.cluster import Place, Stored
 
-NONE: Final = -1  # stands for an offset or epoch that is not there
+NONE: Final = -1  # no offset or epoch
 
 
 class CommittedOffset(NamedTuple):
-    """The next offset to read, and the leader epoch of the record before it; NONE where it is not known."""
+    """The next offset to read, and the leader epoch of the record before it; NONE if unknown."""
 
     offset: int
     epoch: int = NONE
@@ -47,8 +47,8 @@ OffsetsByTopic = dict[str, dict[int, CommittedOffset]]  # by topic id and partit
 
 
 class CommittedOffsets:
-    """Three layers of entries: `written` is what the store has; a flight is on its way there; what has gathered waits
-    for the next flight. Whoever is told anything is told what is written; the fence looks at all three."""
+    """Committed offsets in three layers: `written` is in the store; a flight is on its way there; gathered entries wait
+    for the next flight. Answers show what is written; the fence checks all three."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}  # topic id -> its name
@@ -61,7 +61,7 @@ class CommittedOffsets:
 
     @property
     def pending(self) -> bool:
-        """Something is admitted that the store does not have yet."""
+        """Whether something is admitted that the store does not have yet."""
         return bool(self._gathered or self._flights)
 
     @property
@@ -75,11 +75,11 @@ class CommittedOffsets:
     # ---- looking
 
     def get(self, place: Place) -> CommittedOffset | None:
-        """What is committed: in the store."""
+        """The committed offset, as the store has it."""
         return self.written.get(place[0], {}).get(place[1])
 
     def latest(self, place: Place) -> CommittedOffset | None:
-        """What will be committed, as far as is known."""
+        """The offset that will be committed, as far as is known."""
         for layer in (self._gathered, *reversed(self._flights), self.written):
             entry = layer.get(place[0], {}).get(place[1])
             if entry is not None:
@@ -87,7 +87,7 @@ class CommittedOffsets:
         return None
 
     def merged(self, topic_id: str) -> StoredOffsets:
-        """The value of a topic's key with all that is admitted."""
+        """The value of a topic's key with everything that is admitted."""
         entries: dict[int, CommittedOffset] = {}
         for layer in (self.written, *self._flights, self._gathered):
             entries.update(layer.get(topic_id, {}))
@@ -104,19 +104,19 @@ class CommittedOffsets:
         for topic_id, found in entries.items():
             self._gathered.setdefault(topic_id, {}).update(found)
 
-    def take_off(self) -> OffsetsByTopic:
-        """All that has gathered, to be written now."""
+    def take_gathered(self) -> OffsetsByTopic:
+        """Takes everything that has gathered, to be written now."""
         entries, self._gathered = self._gathered, {}
         self._flights.append(entries)
         return entries
 
-    def fly(self, entries: OffsetsByTopic) -> OffsetsByTopic:
-        """These alone, to be written now, together with something else."""
+    def start_write(self, entries: OffsetsByTopic) -> OffsetsByTopic:
+        """Takes these entries alone, to be written now, together with something else."""
         flight = {topic_id: dict(found) for topic_id, found in entries.items()}
         self._flights.append(flight)
         return flight
 
-    def land(self, flight: OffsetsByTopic, *, written: bool) -> None:
+    def finish_write(self, flight: OffsetsByTopic, *, written: bool) -> None:
         self._flights = [other for other in self._flights if other is not flight]
         if written:
             for topic_id, entries in flight.items():
@@ -124,7 +124,7 @@ class CommittedOffsets:
                     self.written.setdefault(topic_id, {}).update(entries)
 
     def drop(self, topic_id: str) -> bool:
-        """The topic is gone for good; whether anything was known of it."""
+        """Drops a deleted topic; returns whether it had entries."""
         known = self.names.pop(topic_id, None) is not None
         self.written.pop(topic_id, None)
         self._gathered.pop(topic_id, None)
@@ -132,26 +132,26 @@ class CommittedOffsets:
 
 
 class Admitted:
-    """What one commit comes to, once it has been looked at. `committed` is the answer, once it is written."""
+    """The outcome of the checks of one commit. `committed` is the answer, once it is written."""
 
     def __init__(
         self,
         offsets: CommittedOffsets,
         entries: OffsetsByTopic,
-        asked: Iterable[tuple[str, Place]] = (),
+        admitted: Iterable[tuple[str, Place]] = (),
         refused: Sequence[pb.RefusedOffset] = (),
         group: str = "",
     ) -> None:
         self.group = group
-        self.entries = entries  # those that move something
+        self.entries = entries  # those that move an offset
         self.refused = list(refused)
         self._offsets = offsets
-        self._asked = list(asked)  # topic and place of all that were not refused
+        self._admitted = list(admitted)  # topic and partition of all that were not refused
 
     def committed(self) -> pb.Committed:
-        """Never less than was asked for, but for what was refused."""
+        """The answer: at least the requested offsets, without those that were refused."""
         topics: dict[str, pb.TopicOffsets] = {}
-        for name, place in self._asked:
+        for name, place in self._admitted:
             topic_id, partition = place
             entry = self._offsets.get(place)
             if entry is None:

@@ -1,14 +1,14 @@
 """The slots that this broker coordinates: claimed in the metadata store, loaded, served, and given up.
 
-    cluster/coordinators/<slot>      who has the slot: broker, broker epoch, epoch       (all brokers follow it)
+    cluster/coordinators/<slot>      the slot's owner: broker, broker epoch, epoch       (all brokers follow it)
     coordination/<slot>/head         the last write of that coordinator                 (see journal)
     coordination/<slot>/...          its groups, offsets and transactions             (read once, when it is claimed)
 
-    unclaimed ─► claim (compare-and-swap of owner and head) ─► load ─► ready ─► lost: another has claimed it, or is to
+    unclaimed ─► claim (compare-and-swap of owner and head) ─► load ─► ready ─► lost: another claims it
 
-A slot that nobody ever needed has no owner; the first who asks for it makes the broker claim it that `slots.chosen`
-names. The owner's death, or a broker that is to have the slot and comes back, makes the chosen one claim it at once.
-The one before hears of it from the store, and cannot write any more even where it has not heard.
+A slot that was never needed has no owner; the first request for it makes the broker claim it that `slots.chosen` names.
+When the owner dies, or the chosen broker comes back, the chosen broker claims it at once. The previous owner learns it
+from the store, and cannot write any more even before it has.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ log = logging.getLogger(__name__)
 
 COORDINATION: Final = "coordination/"
 RETRY_S: Final = 0.1
-LOADING_MS: Final = 20  # after which it is worth asking again
-FAILED_MS: Final = 1_000  # the same, of what has failed
-FAILED_S: Final = 1.0  # before a slot that has failed is claimed anew, and twice that the next time, up to
+LOADING_MS: Final = 20  # after which a retry is worth it
+FAILED_MS: Final = 1_000  # the same, for a slot that has failed
+FAILED_S: Final = 1.0  # before a failed slot is claimed again; twice that the next time, up to
 FAILED_S_MAX: Final = 30.0
-FAILED_CALM_S: Final = 60.0  # after which another failure is a first one
+FAILED_CALM_S: Final = 60.0  # after which a failure counts as the first
 EARLY_S: Final = 0.01  # that a timer may ring before its time
 
 
@@ -55,7 +55,7 @@ def slot_prefix(number: int) -> str:
 
 
 class Slot:
-    """One slot, from its claim until it is lost. `groups` and `transactions` may be used while it is `ready`."""
+    """One slot, from its claim until it is lost. Use `groups` and `transactions` only while it is `ready`."""
 
     def __init__(self, broker: Broker, number: int, epoch: int, journal: Journal) -> None:
         self.number = number
@@ -72,7 +72,7 @@ class Slot:
         return slot_prefix(self.number)
 
     def load(self, items: Sequence[KeyValue]) -> None:
-        """Takes over what an earlier coordinator has written."""
+        """Loads what an earlier coordinator has written."""
         relative = {item.key.removeprefix(self.prefix): item for item in items}
         self.groups.load(relative)
         self.transactions.load(relative)
@@ -90,7 +90,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class FailedSlot:
-    """A slot given up after an unexpected error: it is claimed anew, with all its state from the store."""
+    """A slot given up after an unexpected error: it is claimed again, with all its state from the store."""
 
     reason: str
     pause_s: float
@@ -109,9 +109,9 @@ class Coordinator:
         self._closed = False
 
     def start(self) -> None:
-        """From now on slots are claimed. The broker is a member of the cluster."""
+        """Starts to claim slots. The broker is a member of the cluster by then."""
         self._broker.view.listen(self._moved)
-        self._look(self._broker.view.state.coordinators)
+        self._claim_chosen(self._broker.view.state.coordinators)
 
     def close(self, error: CometError) -> None:
         self._closed = True
@@ -120,15 +120,15 @@ class Coordinator:
         self.give_up(error)
 
     def give_up(self, error: CometError) -> None:
-        """Serves no slot any more: this broker may have been replaced."""
+        """Gives up all slots: this broker may have been replaced."""
         held, self._slots = self._slots, {}
         for slot in held.values():
             slot.close(error)
 
-    # ---- whose a slot is
+    # ---- owners of slots
 
     def chosen(self, number: int) -> int | None:
-        """The broker that is to have the slot, as far as this one knows."""
+        """The broker that should have the slot, as far as this one knows."""
         state = self._broker.view.state
         willing = [broker for broker, found in state.brokers.items() if not found.value.draining]
         return slots.chosen(number, willing or state.brokers)
@@ -141,17 +141,17 @@ class Coordinator:
         return found.value.broker
 
     def whereabouts(self, number: int) -> tuple[int, str, int]:
-        """The broker to ask about a slot: id, host and port. It may have to claim the slot first."""
+        """The broker to ask for a slot: id, host and port. It may have to claim the slot first."""
         broker = self.owner(number) or self.chosen(number)
         found = None if broker is None else self._broker.view.state.brokers.get(broker)
         if broker is None or found is None:
-            raise Unavailable("no broker can coordinate now", retry_after_ms=100)
+            raise Unavailable("no live broker can coordinate now; retry", retry_after_ms=100)
         return broker, found.value.host, found.value.port
 
     # ---- the slots that are here
 
     def of(self, name: str) -> Slot:
-        """The slot of a group or transactional id, ready to be used. Raises NotCoordinator or CoordinatorLoading."""
+        """The slot of a group or transactional id, ready to use. Raises NotCoordinator or CoordinatorLoading."""
         return self.slot(slots.slot_of(name))
 
     def slot(self, number: int) -> Slot:
@@ -166,14 +166,16 @@ class Coordinator:
         failed = self._failed.get(number)
         if failed is not None and slot is None and failed.until > self._broker.clock.monotonic():
             raise Unavailable(
-                f"slot {number} has failed on broker {me}, its coordinator: {failed.reason}. It is claimed anew within"
+                f"slot {number} has failed on broker {me}, its coordinator: {failed.reason}. It is claimed again within"
                 f" {failed.pause_s:g} s, or at once by: comet cluster resume --broker {me}",
                 retry_after_ms=FAILED_MS,
             )
         if slot is None and (self.owner(number) or self.chosen(number)) == me:
             self._claim(number)
         if slot is not None or number in self._claiming:
-            raise CoordinatorLoading("the coordinator is loading what was committed", retry_after_ms=LOADING_MS)
+            raise CoordinatorLoading(
+                "the coordinator is loading its groups and transactions", retry_after_ms=LOADING_MS
+            )
         owner = self.owner(number) or self.chosen(number)
         details = {} if owner in (None, me) else self._broker.whereabouts(owner or 0)
         raise NotCoordinator(f"broker {owner} coordinates slot {number}", details=details, retry_after_ms=LOADING_MS)
@@ -182,8 +184,7 @@ class Coordinator:
         return [slot for slot in self._slots.values() if slot.ready]
 
     def unready(self) -> list[int]:
-        """Slots that somebody has needed, and that nobody is known to serve: their owner is dead, or it is this broker
-        and does not, or not yet."""
+        """Slots in use that are not known to be served: their owner is dead, or it is this broker and is not ready."""
         ready = {slot.number for slot in self.ready_slots()} if self._broker.membership.alive() else set()
         me = self._broker.config.broker_id
         return [
@@ -193,11 +194,11 @@ class Coordinator:
         ]
 
     def lag(self) -> int:
-        """Of all groups that are here, in events."""
+        """The total lag of the groups here, in records."""
         return sum(slot.groups.lag.total for slot in self.ready_slots())
 
     def statistics(self) -> list[dict[str, Any]]:
-        """Of each slot that is here."""
+        """The statistics of each slot here."""
         found: list[dict[str, Any]] = []
         for slot in self.ready_slots():
             with self._broker.failures.guard(Kind.SLOT, str(slot.number), "statistics"):
@@ -207,26 +208,26 @@ class Coordinator:
     # ---- claiming
 
     def _moved(self, keys: Sequence[str]) -> None:
-        """The view has moved: slots may be lost, or to be claimed."""
+        """Follows the view: slots may be lost, or to be claimed."""
         if self._closed:
             return
         for number, slot in list(self._slots.items()):
             found = self._broker.view.state.coordinators.get(number)
             if found is not None and found.value.epoch > slot.epoch:
-                self._lost(number, slot, NotCoordinator(f"broker {found.value.broker} coordinates this now"))
+                self._lost(number, slot, NotCoordinator(f"broker {found.value.broker} coordinates slot {number} now"))
         for slot in list(self._slots.values()):
             with self._guard(slot.number, "following the cluster"):
                 slot.groups.view_moved(keys)
                 slot.transactions.view_moved(keys)
         if any(key.startswith(BROKERS) for key in keys):
-            self._look(self._broker.view.state.coordinators)
+            self._claim_chosen(self._broker.view.state.coordinators)
         else:
             numbers = (key.removeprefix(COORDINATORS) for key in keys if key.startswith(COORDINATORS))
             named = {int(number) for number in numbers if number.isdecimal()}
             known = self._broker.view.state.coordinators
-            self._look({number: known[number] for number in named if number in known})
+            self._claim_chosen({number: known[number] for number in named if number in known})
 
-    def _look(self, found: dict[int, Versioned[CoordinatorRecord]]) -> None:
+    def _claim_chosen(self, found: dict[int, Versioned[CoordinatorRecord]]) -> None:
         me, broker_epoch = self._broker.config.broker_id, self._broker.membership.broker_epoch
         for number, record in found.items():
             mine = record.value.broker == me and record.value.broker_epoch == broker_epoch
@@ -247,7 +248,7 @@ class Coordinator:
         task.add_done_callback(lambda _: self._claiming.pop(number, None))
 
     async def _claim_later(self, number: int) -> None:
-        """Claims and loads the slot, unless another is to have it by then."""
+        """Claims and loads the slot, unless another broker should have it by then."""
         while not self._closed and self._broker.membership.broker_epoch:
             try:
                 if await self._try_to_claim(number):
@@ -257,18 +258,18 @@ class Coordinator:
                 await asyncio.sleep(RETRY_S)
             except Closed:
                 return
-            except Exception as error:  # noqa: BLE001 - it is tried again, after a pause
-                self._broke(number, error, "claiming")
+            except Exception as error:  # noqa: BLE001 - retried after a pause
+                self._halt(number, error, "claiming")
                 return
 
     # ---- slots that fail
 
     def _guard(self, number: int, step: str) -> Guard:
-        return self._broker.failures.guard(Kind.SLOT, str(number), step, lambda error: self._broke(number, error, step))
+        return self._broker.failures.guard(Kind.SLOT, str(number), step, lambda error: self._halt(number, error, step))
 
-    def _broke(self, number: int, error: Exception, step: str, slot: Slot | None = None) -> None:
-        """An unexpected error about the whole slot: this broker gives the epoch up, and claims a new one after a pause,
-        which is longer each time. What is committed is in the store."""
+    def _halt(self, number: int, error: Exception, step: str, slot: Slot | None = None) -> None:
+        """Gives the slot up after an unexpected error that concerns all of it. This broker claims a new epoch after a
+        pause, which grows each time. The store has everything that is committed."""
         broker = self._broker
         now = broker.clock.monotonic()
         before = self._failed.get(number)
@@ -292,8 +293,8 @@ class Coordinator:
         return self._broker.membership.alive() and self.chosen(number) == self._broker.config.broker_id
 
     async def resume(self) -> int:
-        """Takes up again what has failed: slots at once, groups and transactional ids from the store. Returns how many
-        it began with. Raises StoreUnavailable."""
+        """Resumes what has failed: slots at once, groups and transactional ids from the store. Returns how many were
+        started. Raises StoreUnavailable."""
         failed, self._failed = self._failed, {}
         count = 0
         for number in failed:
@@ -308,7 +309,7 @@ class Coordinator:
     # ---- loading
 
     async def _try_to_claim(self, number: int) -> bool:
-        """True when there is nothing more to do: it is ours, or somebody else's."""
+        """True when there is nothing more to do: this broker has claimed the slot, or another one."""
         broker = self._broker
         me, broker_epoch = broker.config.broker_id, broker.membership.broker_epoch
         key, head_key = coordinator_key(number), slot_prefix(number) + "head"
@@ -338,7 +339,7 @@ class Coordinator:
             revision=revision,
             tasks=broker.tasks,
             lost=lambda error: self._lost(number, slot, error),
-            broke=lambda error: self._broke(number, error, "writing", slot),
+            halt=lambda error: self._halt(number, error, "writing", slot),
         )
         slot = self._slots[number] = Slot(broker, number, mine.epoch, journal)
         items: Sequence[KeyValue] = ()
@@ -351,10 +352,14 @@ class Coordinator:
                 await asyncio.sleep(RETRY_S)
         head = next((item for item in items if item.key == head_key), None)
         if slot.closed is None and (head is None or head.mod_revision != revision):
-            # Somebody else has claimed it since, or the store is another one: that shows in what it was asked for.
-            self._lost(number, slot, CoordinatorLoading("the claim of the slot is gone", retry_after_ms=LOADING_MS))
+            # Another broker has claimed it since, or the store is a different one: it does not show this claim.
+            self._lost(
+                number,
+                slot,
+                CoordinatorLoading(f"the claim of slot {number} is gone; retry", retry_after_ms=LOADING_MS),
+            )
         elif slot.closed is None and broker.membership.broker_epoch == mine.broker_epoch:
             slot.load([item for item in items if item.key != head_key])
             log.info("coordinates slot %d in epoch %d, with %d keys", number, mine.epoch, len(items) - 1)
         else:
-            self._lost(number, slot, NotCoordinator("this broker was replaced while it loaded the slot"))
+            self._lost(number, slot, NotCoordinator(f"this broker was replaced while it loaded slot {number}"))

@@ -1,4 +1,4 @@
-"""The leader's side of PartitionEnds: how far partitions reach, when a record was appended, what a time stands for."""
+"""The leader's side of PartitionEnds: log ends of partitions, append times of records, and offsets of timestamps."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from comet_broker.storage.extent import Extent
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
-ASKED_MAX: Final = 1_000  # in one call
-TURN: Final = 100  # so many are answered without letting anybody else work
+QUERIES_MAX: Final = 1_000  # in one call
+TURN: Final = 100  # answers before other tasks get a turn
 _BUFFER_BYTES: Final = 256 << 10
 
 
 async def answer_ends(broker: Broker, request: pb.PartitionEndsRequest) -> pb.PartitionEndsResponse:
-    """Each answer says for itself why it could not be given."""
-    if len(request.asked) > ASKED_MAX:
-        raise InvalidArgument(f"at most {ASKED_MAX} partitions are asked for at once")
+    """The answers, each with an error of its own if there is one."""
+    if len(request.asked) > QUERIES_MAX:
+        raise InvalidArgument(f"at most {QUERIES_MAX} partitions in one request")
     ends: list[pb.PartitionEnd] = []
     slow: list[Coroutine[Any, Any, None]] = []
     for number, one in enumerate(request.asked):
         if number and number % TURN == 0:
-            await asyncio.sleep(0)  # whatever else runs here gets its turn
+            await asyncio.sleep(0)  # other tasks get a turn
         try:
             end, lookup = _answer_one(broker, one)
-        except Exception as error:  # noqa: BLE001 - what is wrong with one is no answer for the others
+        except Exception as error:  # noqa: BLE001 - an error of one partition must not cost the others' answers
             end, lookup = _broken(broker, one, error), None
         ends.append(end)
         if lookup is not None:
@@ -45,16 +45,16 @@ async def answer_ends(broker: Broker, request: pb.PartitionEndsRequest) -> pb.Pa
     return pb.PartitionEndsResponse(ends=ends)
 
 
-def _answer_one(broker: Broker, asked: pb.AskedEnd) -> tuple[pb.PartitionEnd, Coroutine[Any, Any, None] | None]:
-    """What is known at once, and how to complete it where a log has to be read."""
-    place = (asked.topic_id.hex(), asked.partition)
+def _answer_one(broker: Broker, query: pb.AskedEnd) -> tuple[pb.PartitionEnd, Coroutine[Any, Any, None] | None]:
+    """The part of an answer that is known at once, and how to complete it where a log has to be read."""
+    place = (query.topic_id.hex(), query.partition)
     try:
         state = broker.topics.state_of(*place)
         if state is None:
-            raise Unavailable("this broker has not heard of the partition yet")
+            raise Unavailable("this broker does not know the partition yet")
         partition = broker.topics.leading(place, state.epoch)
         if not partition.settled:
-            raise Unavailable("the new leader does not know yet how far its replicas are")
+            raise Unavailable("the new leader does not know its high watermark yet")
     except CometError as error:
         return pb.PartitionEnd(code=error_to_pb(error).code), None
     end = pb.PartitionEnd(
@@ -62,42 +62,42 @@ def _answer_one(broker: Broker, asked: pb.AskedEnd) -> tuple[pb.PartitionEnd, Co
         high_watermark=partition.high_watermark,
         stable_end=min(partition.high_watermark, partition.stable_end),
     )
-    status = broker.shares.find(asked.group, asked.topic_id, asked.partition) if asked.group else None
+    status = broker.shares.find(query.group, query.topic_id, query.partition) if query.group else None
     if status is not None:
         end.floor, end.acknowledged, end.in_flight = status.floor, status.acknowledged, status.in_flight
         end.redelivered, end.dead_lettered = status.redelivered, status.dead_lettered
         end.dead_waiting, end.dead_problem = status.dead, status.problem if status.dead else ""
-    needs_offset = asked.HasField("offset")
+    needs_offset = query.HasField("offset")
     if needs_offset:
-        at_once = _append_time_at_hand(partition, asked.offset)
+        at_once = _append_time_at_hand(partition, query.offset)
         if at_once is not None:
             end.append_time_us, needs_offset = at_once, False
-    if needs_offset or asked.HasField("timestamp_us"):
-        return end, _look_up(broker, partition, asked, end, needs_offset=needs_offset)
+    if needs_offset or query.HasField("timestamp_us"):
+        return end, _look_up(broker, partition, query, end, needs_offset=needs_offset)
     return end, None
 
 
 async def _look_up(
-    broker: Broker, partition: Partition, asked: pb.AskedEnd, end: pb.PartitionEnd, *, needs_offset: bool
+    broker: Broker, partition: Partition, query: pb.AskedEnd, end: pb.PartitionEnd, *, needs_offset: bool
 ) -> None:
     try:
         if needs_offset:
-            end.append_time_us = await append_time(broker, partition, asked.offset)
-        if asked.HasField("timestamp_us"):
-            end.offset_at = await broker.resolve(partition, AtTime(asked.timestamp_us))
+            end.append_time_us = await append_time(broker, partition, query.offset)
+        if query.HasField("timestamp_us"):
+            end.offset_at = await broker.resolve(partition, AtTime(query.timestamp_us))
     except CometError as error:
         end.CopyFrom(pb.PartitionEnd(code=error_to_pb(error).code))
     except Exception as error:  # noqa: BLE001 - as above
-        end.CopyFrom(_broken(broker, asked, error))
+        end.CopyFrom(_broken(broker, query, error))
 
 
-def _broken(broker: Broker, asked: pb.AskedEnd, error: Exception) -> pb.PartitionEnd:
-    broker.tasks.report(f"how far {asked.topic_id.hex()}/{asked.partition} reaches", error)
+def _broken(broker: Broker, query: pb.AskedEnd, error: Exception) -> pb.PartitionEnd:
+    broker.tasks.report(f"the end of {query.topic_id.hex()}/{query.partition}", error)
     return pb.PartitionEnd(code=error_to_pb(Internal(repr(error))).code)
 
 
 async def append_time(broker: Broker, partition: Partition, offset: int) -> int:
-    """When the record at an offset was appended, or the first that is there after it; 0: readers see none."""
+    """The append time of the record at an offset, or of the next one after it; 0 if readers see none."""
     at_once = _append_time_at_hand(partition, offset)
     if at_once is not None:
         return at_once
@@ -111,7 +111,7 @@ async def append_time(broker: Broker, partition: Partition, offset: int) -> int:
 
 
 def _append_time_at_hand(partition: Partition, offset: int) -> int | None:
-    """The same where no log has to be read for it."""
+    """The append time if no log has to be read for it."""
     offset = max(offset, partition.log.log_start)
     if offset >= partition.high_watermark:
         return 0
@@ -123,7 +123,7 @@ def _append_time_at_hand(partition: Partition, offset: int) -> int | None:
 
 
 def _read_time(extent: Extent) -> int:
-    """On a worker."""
+    """Reads the append time; blocks, on a worker."""
     buffer = memoryview(bytearray(_BUFFER_BYTES))
     while True:
         result = extent.read(buffer, wait=True)

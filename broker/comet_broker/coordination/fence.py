@@ -1,10 +1,10 @@
-"""Which offsets of a commit may be kept: the fence of owners and generations, and the ends of the logs.
+"""Decides which offsets of a commit are admitted: by owners and generations, and by the ends of the logs.
 
-no such topic, made again, no such partition   TOPIC_NOT_FOUND, PARTITION_NOT_FOUND
+no such topic, recreated, no such partition    TOPIC_NOT_FOUND, PARTITION_NOT_FOUND
 not the member's, or not yet in its generation STALE_GENERATION
 before the first offset, beyond the end        OFFSET_OUT_OF_RANGE
-more is committed than the sender says         STALE_GENERATION, if it says what it expects
-less than what is committed                    no error: nothing changes, and the answer says what is committed
+more is committed than the sender expects      STALE_GENERATION, if it says what it expects
+less than the committed offset                 no error: nothing changes, and the answer has the committed offset
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from comet_broker.core.cluster import Place
 
 
 def places(commit: pb.Commit, logs: Logs) -> Iterator[tuple[str, Place, int]]:
-    """Topic, place and offset of what is to be looked up in the logs."""
+    """Topic, partition and offset of everything to look up in the logs."""
     for topic in commit.topics:
         topic_id = topic.topic_id.hex()
         for entry in topic.offsets:
@@ -37,9 +37,9 @@ def places(commit: pb.Commit, logs: Logs) -> Iterator[tuple[str, Place, int]]:
 
 
 def admit(group: LiveGroup, commit: pb.Commit, logs: Logs, *, up_to_date: bool) -> Admitted:
-    """`up_to_date`: this broker has heard of every topic that a coordinator before it can have heard of."""
+    """Checks a commit. `up_to_date`: this broker knows every topic that an earlier coordinator can have known."""
     entries: OffsetsByTopic = {}
-    asked: list[tuple[str, Place]] = []
+    admitted: list[tuple[str, Place]] = []
     refused: list[pb.RefusedOffset] = []
     for topic in commit.topics:
         topic_id = topic.topic_id.hex()
@@ -49,42 +49,40 @@ def admit(group: LiveGroup, commit: pb.Commit, logs: Logs, *, up_to_date: bool) 
             if error is None:
                 error = _refusal(group, commit, logs, topic.topic, place, entry)
             elif not up_to_date:
-                error = CoordinatorLoading("the coordinator has not heard of all topics yet", retry_after_ms=20)
+                error = CoordinatorLoading("the coordinator does not know all topics yet", retry_after_ms=20)
             if error is not None:
                 refused.append(pb.RefusedOffset(topic=topic.topic, partition=entry.partition, error=error_to_pb(error)))
                 continue
-            asked.append((topic.topic, place))
+            admitted.append((topic.topic, place))
             latest = group.offsets.latest(place)
             if latest is None or entry.offset > latest.offset:
                 epoch = entry.leader_epoch if entry.HasField("leader_epoch") else NONE
                 entries.setdefault(topic_id, {})[entry.partition] = CommittedOffset(entry.offset, epoch)
                 group.offsets.names.setdefault(topic_id, topic.topic)
-    return Admitted(group.offsets, entries, asked, refused, group.name)
+    return Admitted(group.offsets, entries, admitted, refused, group.name)
 
 
 def _refusal(
     group: LiveGroup, commit: pb.Commit, logs: Logs, topic: str, place: Place, entry: pb.PartitionOffset
 ) -> CometError | None:
     if commit.member and not group.machine.owns(commit.member, place, commit.generation):
-        return StaleGeneration(
-            f"{topic}/{place[1]} is not this member's, or was not yet in generation {commit.generation}"
-        )
+        return StaleGeneration(f"{topic}/{place[1]} is not assigned to this member in generation {commit.generation}")
     latest = group.offsets.latest(place)
     committed = NONE if latest is None else latest.offset
     if entry.HasField("expected") and committed > entry.expected:
         return StaleGeneration(
-            f"{topic}/{place[1]} is committed up to {committed}, not {entry.expected}: what lies between was handled",
+            f"{topic}/{place[1]} is committed up to {committed}, not {entry.expected}: records between were processed",
             details={"committed": str(committed)},
         )
     if entry.offset < 0:
-        return OffsetOutOfRange(f"{entry.offset} is no offset")
+        return OffsetOutOfRange(f"{entry.offset} is not a valid offset")
     return logs.refusal(place, entry.offset)
 
 
 def _unknown_place(logs: Logs, topic: str, topic_id: str, partition: int) -> CometError | None:
     shape = logs.catalog().get(topic)
     if shape is None or shape.topic_id != topic_id:
-        return TopicNotFound(f"there is no topic {topic!r} with this id: it was deleted, or made again")
+        return TopicNotFound(f"no topic {topic!r} has this id: it was deleted, or recreated")
     if partition >= shape.partitions:
         return PartitionNotFound(f"topic {topic!r} has partitions 0 to {shape.partitions - 1}, not {partition}")
     return None

@@ -1,7 +1,7 @@
-"""Groups that are there without ever having had a member: their records are acquired without sessions.
+"""Share groups that never had a member: their records are acquired without sessions.
 
-The leader that acquires tells the group's coordinator, wherever that is, before it does: `found`. From then on the
-group is listed and described, is shared and nothing else, and stays until it is deleted.
+The leader that acquires has the group's coordinator create the group first, wherever it is: `found`. From then on the
+group is listed and described, is a share group, and stays until it is deleted.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
 METHOD: Final = "comet.v1.Coordination/FoundGroup"
-FOUND_S_MAX: Final = 5.0  # after which whoever wants to acquire is asked to try again
+FOUND_S_MAX: Final = 5.0  # after which the client is asked to retry
 CALL_S_MAX: Final = 2.0
 RETRY_S: Final = 0.01
 RETRY_S_MAX: Final = 0.2
 
 
 async def found(broker: Broker, group: str, topic_id: bytes) -> None:
-    """Returns when the group is there. Raises InvalidArgument where it is of the other kind, or Unavailable."""
+    """Returns when the group exists. Raises InvalidArgument for a consumer group, or Unavailable."""
     number = slots.slot_of(group)
     request = pb.FoundGroupRequest(group=group, topic_id=topic_id)
     pause_s = RETRY_S
@@ -39,7 +39,7 @@ async def found(broker: Broker, group: str, topic_id: bytes) -> None:
         except (NotCoordinator, Unavailable, Timeout) as error:
             if broker.clock.monotonic() + pause_s >= give_up:
                 raise Unavailable(
-                    f"the coordinator of group {group!r} cannot be asked now: {error}", retry_after_ms=100
+                    f"cannot reach the coordinator of group {group!r}: {error}", retry_after_ms=100
                 ) from error
         else:
             return

@@ -1,10 +1,10 @@
-"""One group as its coordinator runs it: decisions go to the store first, then to the members.
+"""One group as its coordinator runs it: decisions are stored first, then sent to the members.
 
     join, leave, release, topics, time ─► core.groups ─► plan ─► one write of the journal ─► answers, assignments
     commit ─► admitted ─► pending ─► one write for all that has gathered ─► answers
 
-While a record is on its way nothing is decided but what takes away, and nobody is told anything. The offsets that
-were admitted before a record go to the store before it, so that an assignment shows them. Owned by `Groups`.
+While a record is being written, nothing is decided except removals, and nothing is sent. Offsets that were admitted
+before a record are written before it, so that an assignment shows them. Owned by `Groups`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Evict = Callable[[str, str], None]
 
 
 class LiveGroup:
-    """`name_of` says what a topic's id is called now; `evicted` hears of each member that is put out."""
+    """`name_of` returns a topic's current name; `evicted` is called for each evicted member."""
 
     def __init__(
         self,
@@ -56,26 +56,26 @@ class LiveGroup:
         clock: Callable[[], float],
         name_of: Callable[[str], str],
         evicted: Evict,
-        broke: Callable[[str, Exception], object],
+        halt: Callable[[str, Exception], object],
     ) -> None:
         self.name = name
         self.machine = machine
         self.offsets = CommittedOffsets()
         self.streams: dict[str, MemberStream] = {}
-        self.last_commit_us = 0  # 0: not since it is here
+        self.last_commit_us = 0  # 0: none since it was loaded
         self.rebalances_us: deque[int] = deque(maxlen=limits.REBALANCES_MAX)
-        self.exists = False  # the store has its record, or will before anything that is queued from now on
+        self.exists = False  # the store has its record, or will before any later write
         self._prefix = prefix
         self._journal = journal
         self._clock = clock
         self._name_of = name_of
         self._generation = 0  # that was noted last
         self._evicted = evicted
-        self._broke = broke
+        self._halt = halt
         self._writing = False
         self._closed: CometError | None = None
-        self._waiting: list[Written] = []  # for the next record
-        self._entering: set[str] = set()  # members that have not had the answer to their join
+        self._waiting: list[Written] = []  # waiting for the next record
+        self._entering: set[str] = set()  # members without an answer to their join yet
         self._sending = 0  # writes of gathered offsets
         self._committers: list[Written] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -91,12 +91,13 @@ class LiveGroup:
 
     @property
     def idle(self) -> bool:
-        """Nobody is in it, nothing is known of it, here or in the store: it need not be there."""
+        """Whether it has no members and no state, here or in the store: it need not be kept."""
         return self._empty and not (self.exists or self._writing or self._waiting)
 
     @property
     def _empty(self) -> bool:
-        """The offsets of a share group are with the leaders: it stays until it is deleted."""
+        """Whether it has neither members nor offsets. A share group stays until it is deleted: its leaders have the
+        state."""
         return not (self.machine.members or self.offsets or (self.exists and self.machine.kind != CONSUMER))
 
     def load(self, record: GroupRecord) -> None:
@@ -108,8 +109,8 @@ class LiveGroup:
         self.offsets.load(topic_id, stored)
 
     def delete(self) -> Awaitable[object]:
-        """All that the store has of it, in the order in which half of it does no harm. Queued at once, so that nothing
-        that is written under its name later is deleted; done when it has taken effect."""
+        """Deletes all keys of the group, in an order in which half of it does no harm. Queued at once, so that later
+        writes under its name are not deleted; done when it has taken effect."""
         keys = [self.offsets_key(topic_id) for topic_id in self.offsets.names]
         return asyncio.gather(
             *(self._journal.written(Delete(key)) for key in keys),
@@ -117,11 +118,11 @@ class LiveGroup:
         )
 
     def close(self, error: CometError) -> None:
-        """Another broker coordinates it now."""
+        """Evicts all members: another broker coordinates the group now."""
         self._closed = error
         self._stop_timer()
         for member, stream in self.streams.items():
-            stream.tell(self._evicted_frame(member, error))
+            stream.send(self._evicted_frame(member, error))
         self.streams.clear()
         waiting = [*self._waiting, *self._committers]
         self._waiting, self._committers = [], []
@@ -129,7 +130,7 @@ class LiveGroup:
             answer(error)
 
     async def found(self, topic_id: str) -> None:
-        """Makes sure that the store has the group, and that records of that topic are acquired in its name."""
+        """Makes sure that the store has the share group, with that topic as one it acquires from."""
         operations = []
         if self.machine.acquire(topic_id) or not self.exists:
             self.exists = True
@@ -147,7 +148,7 @@ class LiveGroup:
         self._check_room(self._waiting)
         entry = self.machine.join(claim, self._clock(), new_id)
         if entry.replaced:
-            self.put_out(entry.replaced, MemberFenced("another instance has joined under the same static name"))
+            self.evict(entry.replaced, MemberFenced("another instance has joined under the same static name"))
         self.streams[entry.member] = stream
         self._entering.add(entry.member)
 
@@ -158,9 +159,9 @@ class LiveGroup:
                 return
             member = self.machine.members.get(entry.member)
             if member is not None:
-                stream.tell(records_pb.ServerFrame(request=request, joined=self._joined(member)))
+                stream.send(records_pb.ServerFrame(request=request, joined=self._joined(member)))
             else:
-                stream.tell(self._evicted_frame(entry.member, self._why_not(entry.member)))
+                stream.send(self._evicted_frame(entry.member, self._why_not(entry.member)))
                 stream.fail(request, self._why_not(entry.member))
 
         self._waiting.append(answer)
@@ -198,26 +199,26 @@ class LiveGroup:
         self._answer_later(stream, request, records_pb.ServerFrame(request=request, released=pb.Released()))
 
     def _answer_later(self, stream: MemberStream, request: int, frame: records_pb.ServerFrame) -> None:
-        """Once the store has what was done."""
+        """Answers once the store has the change."""
 
         def answer(error: CometError | None) -> None:
             if error is not None:
                 stream.fail(request, error)
             else:
-                stream.tell(frame)
+                stream.send(frame)
 
         self._waiting.append(answer)
         self.kick()
 
     def _check_room(self, waiting: Sequence[Written]) -> None:
         if len(waiting) >= limits.GROUP_WAITING_MAX:
-            raise LimitExceeded("too much waits for the metadata store already", retry_after_ms=500)
+            raise LimitExceeded("too many requests wait for the metadata store", retry_after_ms=500)
 
-    def put_out(self, member: str, error: CometError) -> None:
-        """The machine has no such member any more."""
+    def evict(self, member: str, error: CometError) -> None:
+        """Evicts a member that the machine no longer has."""
         stream = self.streams.pop(member, None)
         if stream is not None and member not in self._entering:
-            stream.tell(self._evicted_frame(member, error))
+            stream.send(self._evicted_frame(member, error))
         self._evicted(self.name, member)
 
     def _evicted_frame(self, member: str, error: CometError) -> records_pb.ServerFrame:
@@ -226,20 +227,20 @@ class LiveGroup:
     def tick(self, now: float) -> None:
         out = self.machine.tick(now)
         for member, error in out:
-            self.put_out(member, error)
+            self.evict(member, error)
         if out:
             self.kick()
 
     def note_rebalance(self, now_us: int) -> None:
-        """If partitions have changed hands."""
+        """Notes the time of a rebalance if partitions have changed hands."""
         if self.machine.generation != self._generation:
             self._generation = self.machine.generation
             self.rebalances_us.append(now_us)
 
-    # ---- decide, store, tell
+    # ---- decide, store, answer
 
     def kick(self) -> None:
-        """Goes on, if nothing is on its way to the store."""
+        """Plans and writes, if nothing is being written to the store."""
         if self._writing or self._closed is not None or self._timer is not None:
             return
         delay_s = self.machine.plan_due(self._clock())
@@ -259,7 +260,7 @@ class LiveGroup:
             operation = Delete(self.key) if removed else self.record_operation()
             floor = self.machine.generation if removed else 0
         except Exception:
-            self._waiting = [*answers, *self._waiting]  # to be answered as it is closed
+            self._waiting = [*answers, *self._waiting]  # answered when it is closed
             raise
         self._writing = True
         self._journal.write([operation], lambda error: self._stored(answers, error), generation=floor)
@@ -268,8 +269,8 @@ class LiveGroup:
         self._timer = None
         try:
             self.kick()
-        except Exception as error:  # noqa: BLE001 - reported by broke
-            self._broke("planning", error)
+        except Exception as error:  # noqa: BLE001 - reported by halt
+            self._halt("planning", error)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -285,12 +286,12 @@ class LiveGroup:
             try:
                 self._finish(answers)
                 self.kick_if_needed()
-            except Exception as caught:  # noqa: BLE001 - reported by broke; the slot's other writes are answered
-                self._broke("telling its members", caught)
+            except Exception as caught:  # noqa: BLE001 - reported by halt; the slot's other writes are answered
+                self._halt("notifying its members", caught)
             return
         for answer in answers:
             answer(error)
-        if self._closed is None:  # it did not go in, for example because too much is waiting: later, then
+        if self._closed is None:  # not queued, for example at a limit: retried later
             self.machine.dirty = True
             self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._timed)
 
@@ -299,7 +300,7 @@ class LiveGroup:
             self.kick()
 
     def _finish(self, answers: Sequence[Written]) -> None:
-        """The store has what is here: whoever waits is answered, and whose assignment has changed is told."""
+        """Answers the requests that are stored now, and sends changed assignments."""
         if self._closed is not None:
             for answer in answers:
                 answer(self._closed)
@@ -307,15 +308,15 @@ class LiveGroup:
         self._waiting = [*answers, *self._waiting]
         for answer in answers:
             answer(None)
-            self._waiting.remove(answer)  # those that an error leaves are answered as it is closed
+            self._waiting.remove(answer)  # the rest is answered on close if one fails
         names: dict[str, str] = {}
         for member, view in self.machine.news(self._entering).items():
             stream = self.streams.get(member)
             if stream is not None:
-                stream.tell(records_pb.ServerFrame(assignment=self._assignment(member, view, names)))
+                stream.send(records_pb.ServerFrame(assignment=self._assignment(member, view, names)))
 
     def _assignment(self, member: str, view: View, names: dict[str, str]) -> pb.Assignment:
-        """Without what has no name: its topic was deleted while this was being stored. The next plan is without it."""
+        """The assignment without deleted topics, which have no name. The next plan is without them."""
         message = pb.Assignment(group=self.name, member=member, generation=self.machine.generation)
         topics: dict[str, pb.AssignedTopic] = {}
         for place, since in sorted(view.owned.items()):
@@ -338,8 +339,8 @@ class LiveGroup:
     # ---- offsets
 
     def commit(self, admitted: Admitted, done: Written) -> None:
-        """Has the offsets written, with others that have gathered. `done` is called once they are, and all that was
-        admitted before."""
+        """Writes the offsets, with others that have gathered. Calls `done` when they and all earlier ones are
+        written."""
         if not admitted.entries and not self.offsets.pending:
             done(None)
             return
@@ -350,23 +351,23 @@ class LiveGroup:
             self._send_offsets()
 
     def _send_offsets(self) -> None:
-        """Queues a write of all that has gathered; those who only wait for earlier ones wait for it, too."""
+        """Queues a write of all gathered offsets; commits that wait for earlier ones wait for it, too."""
         if not self.offsets.gathered and not self._committers:
             return
-        flight = self.offsets.take_off()
+        flight = self.offsets.take_gathered()
         answers, self._committers = self._committers, []
         self._sending += 1
 
         def done(error: CometError | None) -> None:
             self._sending -= 1
             try:
-                self.offsets.land(flight, written=error is None)
+                self.offsets.finish_write(flight, written=error is None)
                 for answer in answers:
                     answer(error)
                 if not self._sending and self._closed is None:
                     self._send_offsets()
             except Exception as caught:  # noqa: BLE001 - as above
-                self._broke("landing offsets", caught)
+                self._halt("applying written offsets", caught)
 
         self._journal.write(self._operations(flight), done)
 
@@ -380,31 +381,31 @@ class LiveGroup:
         return operations
 
     def write(self, admitted: Admitted, operations: Sequence[Operation], done: Written) -> None:
-        """CommittedOffsets and `operations` in one write."""
-        flight = self.offsets.fly(admitted.entries)
+        """Writes the offsets and `operations` together."""
+        flight = self.offsets.start_write(admitted.entries)
 
         def written(error: CometError | None) -> None:
-            self.offsets.land(flight, written=error is None)
+            self.offsets.finish_write(flight, written=error is None)
             done(error)
 
         self._journal.write([*self._operations(flight), *operations], written)
 
     async def caught_up(self) -> None:
-        """Waits until what is admitted now is written, and it is certain that nobody else coordinates the group."""
+        """Waits until all admitted offsets are written, and no other broker coordinates the group for certain."""
         self._send_offsets()
         await self._journal.written()
 
     def drop_topic(self, topic_id: str) -> None:
-        """The topic was deleted."""
+        """Drops the offsets of a deleted topic."""
         if self.offsets.drop(topic_id):
             self._journal.write([Delete(self.offsets_key(topic_id))], _ignore)
-            self.machine.dirty = True  # it may have been all that there was
+            self.machine.dirty = True  # these may have been its last offsets
         if topic_id in self.machine.acquired:
             del self.machine.acquired[topic_id]
             self.machine.dirty = True
 
     def committed(self, topics: Iterable[pb.TopicPartitions]) -> pb.Committed:
-        """What is committed of the partitions named; of all when none is."""
+        """The committed offsets of these partitions; of all if none are named."""
         wanted = {topic.topic_id.hex(): set(topic.partitions) for topic in topics}
         answer = pb.Committed()
         for topic_id, entries in sorted(self.offsets.written.items()):
@@ -420,11 +421,11 @@ class LiveGroup:
 
 
 def _ignore(error: CometError | None) -> None:
-    """It is tried again when the slot is loaded."""
+    """Ignores an error: the operation is retried when the slot is loaded."""
 
 
 def add_places(into: Iterable[pb.TopicPartitions], places: Iterable[Place], name_of: Callable[[str], str]) -> None:
-    """Adds them by topic."""
+    """Adds the partitions, grouped by topic."""
     topics: dict[str, pb.TopicPartitions] = {}
     for topic_id, index in sorted(places):
         topic = topics.get(topic_id)

@@ -1,10 +1,10 @@
-"""What one stream says about groups, share groups and transactions, and where each word of it goes.
+"""The frames of one stream about groups, share groups and transactions, and their handlers.
 
     Join, Leave, Heartbeat, Release, Commit, FetchCommitted  ─► the groups of the slot that the group belongs to
     OpenTransactions, EndTransaction                         ─► the transactions of that slot
     Share, Settle                                            ─► Sharing, for the partitions that this broker leads
 
-Owned by the session; it is the *stream* that a member has on this broker, through which it is told what it did not ask.
+Owned by the session; it is the *stream* of a member on this broker, through which it gets unsolicited frames too.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 GROUP_FRAMES: Final = ("join", "heartbeat", "leave", "release", "commit")  # handled at once, by one group
 
 
-class Line(Protocol):
-    """The session, as far as a stream needs it."""
+class StreamSession(Protocol):
+    """The part of a session that a stream needs."""
 
     @property
     def closed(self) -> bool: ...
@@ -42,14 +42,14 @@ class Line(Protocol):
 
 
 class MemberStream:
-    def __init__(self, broker: Broker, line: Line, feed: Feed) -> None:
-        self.line = line
+    def __init__(self, broker: Broker, session: StreamSession, feed: Feed) -> None:
+        self.session = session
         self._broker = broker
         self._slots: set[Slot] = set()  # in which this stream has members
-        self.sharing = Sharing(broker, line, feed)
+        self.sharing = Sharing(broker, session, feed)
 
     def take(self, request: int, kind: str, frame: Any) -> bool:
-        """Handles one frame; False when it is none of the stream's. Raises the CometError that answers it."""
+        """Handles one frame; False if it is not one of these. Raises the CometError that answers it."""
         try:
             return self._take(request, kind, frame)
         except CometError:
@@ -57,7 +57,7 @@ class MemberStream:
         except Exception as error:
             if kind not in GROUP_FRAMES:
                 raise
-            raise self._slot(frame.group).groups.broke(frame.group, kind, error) from error
+            raise self._slot(frame.group).groups.halt(frame.group, kind, error) from error
 
     def _take(self, request: int, kind: str, frame: Any) -> bool:
         match kind:
@@ -74,11 +74,11 @@ class MemberStream:
             case "commit":
                 self._slot(frame.group).groups.commit(self, request, frame)
             case "fetch_committed":
-                self.line.spawn(request, self._fetch_committed(request, frame))
+                self.session.spawn(request, self._fetch_committed(request, frame))
             case "open_transactions":
-                self.line.spawn(request, self._open_transactions(request, frame))
+                self.session.spawn(request, self._open_transactions(request, frame))
             case "end_transaction":
-                self.line.spawn(request, self._end_transaction(request, frame))
+                self.session.spawn(request, self._end_transaction(request, frame))
             case "share_subscribe":
                 self.sharing.share(request, frame)
             case "acknowledge":
@@ -88,7 +88,7 @@ class MemberStream:
         return True
 
     def close(self) -> None:
-        """The stream is over; its members have their session time-outs to come back."""
+        """Ends the stream; its members have their session timeouts to come back."""
         for slot in self._slots:
             if slot.closed is None:
                 with self._broker.failures.guard(Kind.SLOT, str(slot.number), "the end of a stream"):
@@ -98,14 +98,14 @@ class MemberStream:
 
     # ---- a stream
 
-    def tell(self, frame: pb.ServerFrame) -> None:
-        """To the member, whether it has asked or not."""
-        self.line.answer(frame)
+    def send(self, frame: pb.ServerFrame) -> None:
+        """Sends a frame to the member, as an answer or unsolicited."""
+        self.session.answer(frame)
 
     def fail(self, request: int, error: CometError) -> None:
-        self.line.fail(request, error)
+        self.session.fail(request, error)
 
-    # ---- what takes a while
+    # ---- slow requests
 
     def _slot(self, name: str) -> Slot:
         return self._broker.coordinator.of(check_name(name))
@@ -117,26 +117,26 @@ class MemberStream:
         except CometError:
             raise
         except Exception as error:
-            raise groups.broke(fetch.group, "fetch_committed", error) from error
-        self.tell(pb.ServerFrame(request=request, committed=committed))
+            raise groups.halt(fetch.group, "fetch_committed", error) from error
+        self.send(pb.ServerFrame(request=request, committed=committed))
 
     async def _open_transactions(self, request: int, opening: groups_pb.OpenTransactions) -> None:
         name = opening.group or opening.transactional_id
         opened = await self._slot(name).transactions.open(opening, self)
-        self.tell(pb.ServerFrame(request=request, opened_transactions=opened))
+        self.send(pb.ServerFrame(request=request, opened_transactions=opened))
 
     async def _end_transaction(self, request: int, ending: groups_pb.EndTransaction) -> None:
         name = ending.group or ending.transactional_id
         ended = await self._slot(name).transactions.end(ending, self)
-        self.tell(pb.ServerFrame(request=request, ended_transaction=ended))
+        self.send(pb.ServerFrame(request=request, ended_transaction=ended))
 
 
 def check_name(name: str) -> str:
-    """Groups and transactional ids are named as topics are."""
+    """Checks the name of a group or transactional id, by the rules for topics."""
     try:
         return check_topic_name(name)
     except InvalidArgument:
         raise InvalidArgument(
-            f"{name!r} is no name for a group or transactional id: use 1 to 249 letters, digits, '.', '_' and '-', "
+            f"{name!r} is not a valid group name or transactional id: use 1 to 249 letters, digits, '.', '_' and '-', "
             "beginning with a letter, digit or '_'"
         ) from None

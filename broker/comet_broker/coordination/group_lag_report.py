@@ -1,4 +1,4 @@
-"""Where a group stands in each partition, as operators are told it."""
+"""The offsets and lag of a group in each partition, for operators."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
-    """Of every partition with an owner or a position; what a leader does not say now is as it was."""
-    behind = await groups.lag.look(group)
+    """All partitions with an owner or a committed offset; with the last measurement if a leader does not answer."""
+    behind = await groups.lag.measure(group)
     now_us = broker.clock.wall_us()
     found = []
     for place, one in sorted(behind.items()):
@@ -44,23 +44,23 @@ async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> li
 
 
 async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
-    """Of every partition of its members' topics, those it is acquired from, and those of which something is kept."""
-    kept = (await kept_floors(broker)).get(group.name, {})
-    places = sorted(kept.keys() | shared_places(groups, group))
-    asked = [
+    """All partitions of its members' topics, those it is acquired from, and those with a stored state."""
+    stored = (await stored_floors(broker)).get(group.name, {})
+    places = sorted(stored.keys() | shared_places(groups, group))
+    queries = [
         coordination.AskedEnd(topic_id=bytes.fromhex(topic_id), partition=index, group=group.name)
         for topic_id, index in places
     ]
-    ends = await groups.logs.ask(asked)
+    ends = await groups.logs.fetch(queries)
     for place, end in zip(places, ends, strict=True):
-        if not end.code and not end.HasField("floor") and place in kept:
-            end.floor = kept[place]
+        if not end.code and not end.HasField("floor") and place in stored:
+            end.floor = stored[place]
     oldest = [
         coordination.AskedEnd(topic_id=one.topic_id, partition=one.partition, offset=end.floor)
-        for one, end in zip(asked, ends, strict=True)
+        for one, end in zip(queries, ends, strict=True)
         if end.HasField("floor")
     ]
-    times = iter(await groups.logs.ask(oldest))
+    times = iter(await groups.logs.fetch(oldest))
     now_us = broker.clock.wall_us()
     found = []
     for (topic_id, index), end in zip(places, ends, strict=True):
@@ -85,15 +85,15 @@ async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[
 
 
 def shared_places(groups: Groups, group: LiveGroup) -> set[Place]:
-    """Of the topics of its members, and those it is acquired from."""
+    """The partitions of its members' topics, and of those it is acquired from."""
     machine = group.machine
     acquired = [shape for shape in groups.logs.catalog().values() if shape.topic_id in machine.acquired]
     shapes = {*machine.shapes.values(), *acquired}
     return {(shape.topic_id, index) for shape in shapes for index in range(shape.partitions)}
 
 
-async def kept_floors(broker: Broker) -> dict[str, dict[Place, int]]:
-    """What leaders have kept of groups, also where those have no members now."""
+async def stored_floors(broker: Broker) -> dict[str, dict[Place, int]]:
+    """The stored floors of all share groups, including those without members."""
     try:
         found = await broker.store.range(SHARES)
     except StoreUnavailable as error:

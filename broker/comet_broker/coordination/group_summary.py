@@ -1,4 +1,4 @@
-"""The groups that this broker coordinates, for those who watch: how they stand, and how far behind they were."""
+"""Summaries of the groups that this broker coordinates, for monitoring: state, lag and lag history."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ GROUPS_AT_ONCE: Final = 20
 
 
 async def groups_here(broker: Broker) -> list[dict[str, Any]]:
-    """One entry for each group; None where something is not known."""
+    """One entry for each group; None where something is unknown."""
     found: list[dict[str, Any]] = []
     for slot in broker.coordinator.ready_slots():
         for group in slot.groups:
             if group.exists or group.machine.members:
-                found.append(_standing(slot.groups, group))
+                found.append(_summary(slot.groups, group))
                 if len(found) % GROUPS_AT_ONCE == 0:
                     await asyncio.sleep(0)
     return found
 
 
-def _standing(groups: Groups, group: LiveGroup) -> dict[str, Any]:
-    found = groups.lag.standing(group)
+def _summary(groups: Groups, group: LiveGroup) -> dict[str, Any]:
+    found = groups.lag.snapshot(group)
     seen = found if found is not None and found.lags else None
     return {
         "group": group.name,
@@ -68,7 +68,7 @@ def state_of(group: LiveGroup) -> str:
 
 
 def topics_of(groups: Groups, group: LiveGroup) -> list[str]:
-    """That it reads, or has read."""
+    """The topics that it reads, or has read."""
     names = set(group.machine.shapes) | {name for name in group.offsets.names.values() if name}
     acquired = group.machine.acquired
     if acquired:

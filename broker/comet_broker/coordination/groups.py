@@ -1,7 +1,7 @@
-"""The groups of one slot: finds the group that a frame is about, looks at commits, keeps the time, follows topics.
+"""The groups of one slot: finds the group of a frame, checks commits, runs timers, follows topics.
 
-    groups/<group>                 core.groups.GroupRecord: members, who owns what, who is to own it
-    offsets/<group>/<topic id>     offsets.StoredOffsets: what is committed, the whole topic in one value
+    groups/<group>                 core.groups.GroupRecord: members, assignments, target assignments
+    offsets/<group>/<topic id>     offsets.StoredOffsets: committed offsets, one value per topic
 
 One group is run by group.LiveGroup. Owned by the slot.
 """
@@ -52,16 +52,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.1
-LATE_S: Final = 0.5  # a tick that comes so late says that this broker was away, not the members
-FAILED_MS: Final = 1_000  # after which it is worth asking again for a group that has failed
-TOPICS_S: Final = 0.02  # changes of topics are gathered for so long
+LATE_S: Final = 0.5  # a tick that is so late means that this broker was stopped, not the members
+FAILED_MS: Final = 1_000  # after which a request for a failed group is worth a retry
+TOPICS_S: Final = 0.02  # for which changes of topics are gathered
 SESSION_MS: Final = 10_000
 RELEASE_MS: Final = 60_000
 
 
 class Groups:
     def __init__(self, slot: Slot, broker: Broker) -> None:
-        self.on_evicted: list[Callable[[str, str], None]] = []  # called with group and member, whenever one is put out
+        self.on_evicted: list[Callable[[str, str], None]] = []  # called with group and member after each eviction
         self.lag = LagWatch(self, broker)
         self._slot = slot
         self._broker = broker
@@ -70,9 +70,9 @@ class Groups:
         self._closed: CometError | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._refresh: asyncio.TimerHandle | None = None
-        self._unreadable: set[str] = set()  # groups of which the store holds what this version cannot read
-        self._failed: dict[str, str] = {}  # groups that stand still after an unexpected error, with the reason
-        self._deleted: set[str] = set()  # ids of topics; their tombstones may be gone before they are looked at
+        self._unreadable: set[str] = set()  # groups with values in the store that this version cannot read
+        self._failed: dict[str, str] = {}  # groups that an unexpected error has stopped, with the reason
+        self._deleted: set[str] = set()  # ids of topics; their tombstones may be gone before the next check
 
     @property
     def logs(self) -> Logs:
@@ -84,7 +84,7 @@ class Groups:
     # ---- life
 
     def load(self, items: Mapping[str, KeyValue]) -> None:
-        """Takes over what stands below the slot's prefix, by the rest of the key."""
+        """Loads the groups from the keys below the slot's prefix; `items` is keyed by the rest of the key."""
         for key, item in sorted(items.items()):  # groups before their offsets
             kind, _, rest = key.partition("/")
             name, _, topic_id = rest.partition("/")
@@ -98,7 +98,7 @@ class Groups:
                     else:
                         group.load_offsets(topic_id, StoredOffsets.decode(item.value))
                 except (msgspec.DecodeError, ValueError, IndexError) as error:
-                    log.error("what the metadata store has under %s cannot be read: %s", item.key, error)
+                    log.error("cannot read the value of %s in the metadata store: %s", item.key, error)
                     self._unreadable.add(name)
         for name in self._unreadable:
             self._groups.pop(name, None)
@@ -107,7 +107,7 @@ class Groups:
             self._start_ticking()
 
     def close(self, error: CometError) -> None:
-        """The slot is another broker's: every member is told to look for it."""
+        """Closes the groups when the slot moves to another broker: every member is told to look for it."""
         if not isinstance(error, NotCoordinator):
             error = NotCoordinator(error.message, retry_after_ms=error.retry_after_ms)
         self._closed = error
@@ -119,19 +119,19 @@ class Groups:
             with self.guard(group.name, "giving up"):
                 group.close(error)
         for name in self._failed:
-            self._broker.failures.clear(Kind.GROUP, name)  # whoever has the slot next loads it
+            self._broker.failures.clear(Kind.GROUP, name)  # the slot's next coordinator loads it
         self._streams.clear()
         self.lag.close()
 
     # ---- groups that fail
 
     def guard(self, name: str, step: str) -> Guard:
-        """A step of one group: an unexpected error makes that one stand still, and no other."""
-        return self._broker.failures.guard(Kind.GROUP, name, step, lambda error: self.broke(name, step, error))
+        """Guards a step of one group: an unexpected error stops that group, and no other."""
+        return self._broker.failures.guard(Kind.GROUP, name, step, lambda error: self.halt(name, step, error))
 
-    def broke(self, name: str, step: str, error: Exception) -> CometError:
-        """An unexpected error: what is in memory of the group is not to be relied on. It is closed, and answers nothing
-        until it is loaded again. Returns what its clients are told."""
+    def halt(self, name: str, step: str, error: Exception) -> CometError:
+        """Stops a group after an unexpected error: its state in memory is not reliable. It is closed, and answers
+        nothing until it is loaded again. Returns the error for its clients."""
         reason = self._broker.failures.note(Kind.GROUP, name, error, step)
         if self._closed is None and len(self._failed) < limits.SLOT_GROUPS_MAX:
             self._failed.setdefault(name, reason)
@@ -140,24 +140,24 @@ class Groups:
         group = self._groups.pop(name, None)
         self.lag.forget(name)
         if group is not None:
-            # As if the coordinator had moved: its members come again, and hear why they cannot join.
+            # As if the coordinator had moved: members join again, and get the reason why they cannot.
             group.close(NotCoordinator(f"group {name!r} has failed: {reason}", retry_after_ms=FAILED_MS))
-        return self._standing_still(name, reason)
+        return self._stopped(name, reason)
 
-    def _standing_still(self, name: str, reason: str) -> CometError:
+    def _stopped(self, name: str, reason: str) -> CometError:
         me = self._broker.config.broker_id
         return Unavailable(
-            f"group {name!r} has failed on broker {me}, its coordinator, and stands still: {reason}. To take it up"
-            f" again: comet cluster resume --broker {me}",
+            f"group {name!r} has failed on broker {me}, its coordinator, and is stopped: {reason}. To resume"
+            f" it: comet cluster resume --broker {me}",
             retry_after_ms=FAILED_MS,
         )
 
     async def resume(self) -> int:
-        """Loads groups that have failed from the store; returns how many. Raises StoreUnavailable."""
+        """Loads failed groups from the store again; returns how many. Raises StoreUnavailable."""
         count = 0
         for name in list(self._failed):
             prefix = self._slot.prefix
-            await self._slot.journal.written()  # what the group had queued is in the store
+            await self._slot.journal.written()  # the writes that the groups had queued are in the store
             store = self._broker.store
             record = await store.get(f"{prefix}groups/{name}")
             offsets = await store.range(f"{prefix}offsets/{name}/")
@@ -177,25 +177,25 @@ class Groups:
     def find(self, name: str) -> LiveGroup | None:
         self._check_open()
         if name in self._unreadable:
-            raise StoreDamaged(f"what the metadata store holds of group {name!r} cannot be read")
+            raise StoreDamaged(f"group {name!r} cannot be read from the metadata store")
         if name in self._failed:
-            raise self._standing_still(name, self._failed[name])
+            raise self._stopped(name, self._failed[name])
         return self._groups.get(name)
 
     def make(self, name: str) -> LiveGroup:
-        """The group of that name; a new one if there is none."""
+        """The group of that name; created if it does not exist."""
         found = self.find(name)
         if found is not None:
             return found
         if len(self._groups) >= limits.SLOT_GROUPS_MAX:
-            raise LimitExceeded(f"there are {limits.SLOT_GROUPS_MAX} groups in this slot, its limit; delete some")
+            raise LimitExceeded(f"limit of {limits.SLOT_GROUPS_MAX} groups in this slot reached; delete some")
         group = self._make(name)
         self._show_topics(group)
         self._start_ticking()
         return group
 
     def _make(self, name: str) -> LiveGroup:
-        """Its generations are above those of every group of the slot that was deleted, also one of its name."""
+        """Creates the group, with generations above those of all deleted groups of the slot, of any name."""
         group = self._groups[name] = LiveGroup(
             name,
             Group(CONSUMER, self._slot.journal.generation_floor),
@@ -204,36 +204,37 @@ class Groups:
             clock=self._broker.clock.monotonic,
             name_of=self.topic_name,
             evicted=self._evicted,
-            broke=lambda step, error: self.broke(name, step, error),
+            halt=lambda step, error: self.halt(name, step, error),
         )
         return group
 
     def forget(self, group: LiveGroup) -> None:
         if self._groups.get(group.name) is group:
-            group.close(GroupNotFound(f"there is no group {group.name!r} any more"))
+            group.close(GroupNotFound(f"group {group.name!r} was deleted"))
             del self._groups[group.name]
             self.lag.forget(group.name)
 
     async def delete(self, group: LiveGroup) -> None:
-        """It has no members. A member that joins from now on finds a new one, whose writes come after these."""
+        """Deletes a group without members. A member that joins from now on finds a new one, written after the
+        deletion."""
         deleted = group.delete()
         self.forget(group)
         await deleted
 
     def _evicted(self, group: str, member: str) -> None:
         for callback in self.on_evicted:
-            with self._broker.failures.guard(Kind.GROUP, group, "telling of an eviction"):
+            with self._broker.failures.guard(Kind.GROUP, group, "reporting an eviction"):
                 callback(group, member)
 
     # ---- members
 
     def join(self, stream: MemberStream, request: int, join: pb.Join) -> None:
         if len(join.topics) > limits.JOIN_TOPICS_MAX:
-            raise InvalidArgument(f"a member names at most {limits.JOIN_TOPICS_MAX} topics; use a pattern")
+            raise InvalidArgument(f"a member subscribes to at most {limits.JOIN_TOPICS_MAX} topics; use a pattern")
         claim = Claim(
             member=join.member,
             instance=join.instance,
-            client=_plain(join.client),
+            client=_printable(join.client),
             topics=tuple(sorted({check_topic_name(name) for name in join.topics})),
             pattern=join.pattern,
             kind=join.kind or CONSUMER,
@@ -244,37 +245,39 @@ class Groups:
         machine = group.machine
         if machine.kind != claim.kind and not machine.members:
             if group.exists or group.offsets:
-                raise InvalidArgument(f"group {group.name!r} is of the other kind; delete it first")
+                raise InvalidArgument(
+                    f"group {group.name!r} is of the other kind (consumer or share group); delete it first"
+                )
             machine.kind = claim.kind
         try:
             member = group.join(stream, request, claim, self._new_id)
         except CometError as error:
             if claim.member:
-                self._tell_evicted(stream, join.group, claim.member, error)
+                self._send_evicted(stream, join.group, claim.member, error)
             raise
         self._streams.setdefault(stream, set()).add((group.name, member))
 
     async def found(self, name: str, topic_id: str) -> None:
-        """The group is shared, and acquired from without members, from that topic too; returns once that is stored."""
+        """Ensures that the share group and its acquiring from that topic are in the store."""
         group = self.make(name)
         machine = group.machine
         if machine.kind != SHARED:
             if machine.members or group.exists or group.offsets:
-                raise InvalidArgument(f"group {name!r} is a consumer group; take another name")
+                raise InvalidArgument(f"group {name!r} is a consumer group; use another name")
             machine.kind = SHARED
         await group.found(topic_id)
 
     def _new_id(self) -> str:
         return f"{self._broker.random.getrandbits(96):024x}"
 
-    def _tell_evicted(self, stream: MemberStream, group: str, member: str, error: CometError) -> None:
+    def _send_evicted(self, stream: MemberStream, group: str, member: str, error: CometError) -> None:
         evicted = pb.Evicted(group=group, member=member, error=error_to_pb(error))
-        stream.tell(records_pb.ServerFrame(evicted=evicted))
+        stream.send(records_pb.ServerFrame(evicted=evicted))
 
     def _known(self, name: str) -> LiveGroup:
         group = self.find(name)
         if group is None:
-            raise MemberUnknown("the group has no such member, or no longer: join again")
+            raise MemberUnknown("unknown member of this group: join again")
         return group
 
     def heartbeat(self, stream: MemberStream, heartbeat: pb.Heartbeat) -> None:
@@ -282,13 +285,13 @@ class Groups:
             self._known(heartbeat.group).machine.hear(heartbeat.member, self._broker.clock.monotonic())
         except CometError as error:
             stream.fail(0, error)
-            self._tell_evicted(stream, heartbeat.group, heartbeat.member, error)
+            self._send_evicted(stream, heartbeat.group, heartbeat.member, error)
 
     def leave(self, stream: MemberStream, request: int, leave: pb.Leave) -> None:
-        """Whoever is none any more has left as well."""
+        """Removes a member; leaving twice is no error."""
         group = self.find(leave.group)
         if group is None or leave.member not in group.machine.members:
-            stream.tell(records_pb.ServerFrame(request=request, left=pb.Left()))
+            stream.send(records_pb.ServerFrame(request=request, left=pb.Left()))
             return
         self._streams.get(stream, set()).discard((group.name, leave.member))
         group.leave(stream, request, leave.member)
@@ -298,7 +301,7 @@ class Groups:
         self._known(release.group).release(stream, request, release.member, places, release.generation)
 
     def stream_closed(self, stream: MemberStream) -> None:
-        """A stream is over; who sat there has the rest of the session to come back."""
+        """Detaches the stream from its members, which have the rest of their session timeouts to come back."""
         for name, member in self._streams.pop(stream, ()):
             group = self._groups.get(name)
             if group is not None and group.streams.get(member) is stream:
@@ -307,12 +310,12 @@ class Groups:
     # ---- offsets
 
     def commit(self, stream: MemberStream, request: int, commit: pb.Commit) -> None:
-        """In the order in which frames come, where how far the logs reach is known: a member may commit and release
-        without waiting in between."""
+        """Handles a commit, in the order of frames if the log ends are known. A member may commit and release without
+        waiting in between."""
         if self.logs.known(places(commit, self.logs)):
             self._commit(stream, request, commit)
         else:
-            stream.line.spawn(request, self._commit_later(stream, request, commit))
+            stream.session.spawn(request, self._commit_later(stream, request, commit))
 
     async def _commit_later(self, stream: MemberStream, request: int, commit: pb.Commit) -> None:
         await self.learn_ends(commit)
@@ -322,14 +325,14 @@ class Groups:
         except CometError:
             raise
         except Exception as error:
-            raise self.broke(commit.group, "commit", error) from error
+            raise self.halt(commit.group, "commit", error) from error
 
     def _commit(self, stream: MemberStream, request: int, commit: pb.Commit) -> None:
         admitted = self.admit(commit)
 
         def done(error: CometError | None) -> None:
             if error is None:
-                stream.tell(records_pb.ServerFrame(request=request, committed=admitted.committed()))
+                stream.send(records_pb.ServerFrame(request=request, committed=admitted.committed()))
             else:
                 stream.fail(request, error)
 
@@ -344,16 +347,16 @@ class Groups:
         await group.caught_up()
         return group.committed(fetch.topics)
 
-    # ---- for transactions: await learn_ends(commit), then in one turn admit(commit), look at `refused`, and write
+    # ---- for transactions: await learn_ends(commit), then in one turn admit(commit), check `refused`, and write
 
     async def learn_ends(self, commit: pb.Commit) -> None:
-        """Makes sure that how far the logs reach is known here, as far as `admit` will ask."""
+        """Makes sure that the log ends that `admit` needs are known here."""
         if sum(len(topic.offsets) for topic in commit.topics) > limits.COMMIT_OFFSETS_MAX:
             raise InvalidArgument(f"a commit holds at most {limits.COMMIT_OFFSETS_MAX} offsets")
         await self.logs.learn(places(commit, self.logs))
 
     def admit(self, commit: pb.Commit) -> Admitted:
-        """Checks the fences of a commit as of now; what does not pass is in `refused`. Changes nothing.
+        """Checks the fences of a commit now; refused offsets are in `refused`. Changes nothing.
 
         Raises MemberUnknown, MemberFenced, GroupNotEmpty or InvalidArgument.
         """
@@ -365,11 +368,11 @@ class Groups:
             if group.machine.members:
                 raise GroupNotEmpty(f"group {group.name!r} has members: only they commit its offsets")
         if group.machine.kind != CONSUMER:
-            raise InvalidArgument(f"group {group.name!r} is shared: its records are acknowledged one by one")
+            raise InvalidArgument(f"group {group.name!r} is a share group: acknowledge its records instead")
         return admit(group, commit, self.logs, up_to_date=self._up_to_date)
 
     def write(self, admitted: Admitted, operations: Sequence[Operation], done: Written) -> None:
-        """One write of the journal with the admitted offsets and `operations`: both or neither. In the same turn as
+        """Writes the admitted offsets and `operations` in one journal write: both or neither. In the same turn as
         `admit`. After done(None), `admitted.committed()` is the answer."""
         if self._closed is not None:
             done(self._closed)
@@ -383,7 +386,7 @@ class Groups:
 
     @property
     def _up_to_date(self) -> bool:
-        """The view shows at least what the coordinator before this one can have seen: the claim came later."""
+        """The view is as new as any that the previous coordinator can have had: this broker's claim came later."""
         found = self._broker.view.state.coordinators.get(self._slot.number)
         return found is not None and found.value.epoch >= self._slot.epoch
 
@@ -394,7 +397,7 @@ class Groups:
         return ""
 
     def view_moved(self, keys: Sequence[str]) -> None:
-        """The cluster has changed in these keys."""
+        """Follows a change of the cluster in these keys."""
         self._deleted.update(key.removeprefix(DELETED) for key in keys if key.startswith(DELETED))
         waiting = self._refresh is not None
         if (
@@ -431,7 +434,7 @@ class Groups:
             self._ticking = self._broker.tasks.keep(self._tick, f"groups of slot {self._slot.number}")
 
     async def _tick(self) -> None:
-        """While there are groups."""
+        """Ticks while there are groups."""
         before = self._broker.clock.monotonic()
         while self._groups:
             await asyncio.sleep(TICK_S)
@@ -439,7 +442,7 @@ class Groups:
             late = now - before > TICK_S + LATE_S
             before = now
             for group in self:
-                with self.guard(group.name, "a look at the clock"):
+                with self.guard(group.name, "a timer"):
                     if late:
                         group.machine.forgive(now)
                     group.tick(now)
@@ -460,8 +463,8 @@ class Groups:
         }
 
 
-def _plain(name: str) -> str:
-    """A name for people, without what would need more room in the record than it has letters."""
-    cleaned = "".join(letter for letter in name[: limits.CLIENT_NAME_BYTES_MAX] if letter.isprintable())
+def _printable(name: str) -> str:
+    """A name for people, without characters that would need more bytes in the record than they have letters."""
+    cleaned = "".join(character for character in name[: limits.CLIENT_NAME_BYTES_MAX] if character.isprintable())
     short = cleaned.replace("\\", "/").replace('"', "'").encode()[: limits.CLIENT_NAME_BYTES_MAX]
     return short.decode(errors="ignore")

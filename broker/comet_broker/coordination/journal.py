@@ -1,6 +1,6 @@
-"""What one slot's coordinator writes to the metadata store: in order, many writes to a transaction, one under way.
+"""The writes of one slot's coordinator to the metadata store: in order, many to a transaction, one under way.
 
-    write(operations) ─► waiting ─► one transaction: compare the head, put the head, put what has gathered ─► done
+    write(operations) ─► waiting ─► one transaction: compare the head, put the head, put the gathered writes ─► done
 
 The *head* is a key that every transaction of the slot compares and writes. So the slot's writes have one order, a
 coordinator that was replaced cannot write any more (its successor has written the head), and a transaction whose
@@ -37,17 +37,17 @@ log = logging.getLogger(__name__)
 RETRY_S: Final = 0.05
 RETRY_S_MAX: Final = 1.0
 WAITING_BYTES_MAX: Final = 32 << 20
-_OVERHEAD_BYTES: Final = 256  # of the head, and of what surrounds each operation
+_OVERHEAD_BYTES: Final = 256  # of the head, and of the frame of each operation
 
 Operation = Put | Delete
 Written = Callable[[CometError | None], None]
 
 
 class Head(Stored, frozen=True):
-    """Who wrote last, how often it had written before, and the generations that groups of the slot have used up.
+    """The last writer, its number of writes, and the highest generation of the slot's deleted groups.
 
-    A group whose record is deleted leaves its generation here, in the same transaction. A new group of the slot, of
-    whatever name, begins above it: generations of a name never go back. The next coordinator takes the floor over.
+    A deleted group leaves its generation here, in the same transaction. A new group of the slot, of any name, begins
+    above it, so that generations of a name never go back. The next coordinator takes the floor over.
     """
 
     broker: int
@@ -64,7 +64,7 @@ class _Write(msgspec.Struct):
 
 
 class Journal:
-    """`lost` is called once, when another coordinator turns out to have taken over, or `broke`, after an unexpected
+    """The writer of one slot. Calls `lost` once when another coordinator has taken over, or `halt` after an unexpected
     error; then every write fails."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Journal:
         revision: int,
         tasks: Tasks,
         lost: Callable[[CometError], None],
-        broke: Callable[[Exception], None],
+        halt: Callable[[Exception], None],
     ) -> None:
         self._store = store
         self._key = key
@@ -84,10 +84,10 @@ class Journal:
         self._revision = revision
         self._tasks = tasks
         self._lost = lost
-        self._broke = broke
+        self._halt = halt
         self._waiting: deque[_Write] = deque()
         self._waiting_bytes = 0
-        self._generation_floor = head.generation_floor  # with what waits
+        self._generation_floor = head.generation_floor  # including waiting writes
         self._writer: asyncio.Task[None] | None = None
         self.closed: CometError | None = None
         self.transactions = 0  # that took effect
@@ -97,14 +97,14 @@ class Journal:
 
     @property
     def generation_floor(self) -> int:
-        """A new group begins above it. What a write has raised it to is stored before any later write takes effect."""
+        """The generation above which a new group begins. It is stored before any later write takes effect."""
         return self._generation_floor
 
     def write(self, operations: Sequence[Operation], done: Written, *, generation: int = 0) -> None:
-        """Queues operations that take effect together; `done` is called with None once they have, else with the error.
-        With them the floor of generations is raised to `generation`: that of a group that they delete.
+        """Queues operations that take effect together; calls `done` with None once they have, else with the error. With
+        them the floor of generations is raised to `generation`: that of a group that they delete.
 
-        NotCoordinator means that they have not taken effect, or that another coordinator knows whether they have.
+        NotCoordinator means that they have no effect, or that another coordinator knows whether they have.
         """
         if self.closed is not None:
             done(self.closed)
@@ -114,7 +114,7 @@ class Journal:
             done(LimitExceeded(f"{len(operations)} changes of {size} bytes are too much for one metadata transaction"))
             return
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
-            done(LimitExceeded("the metadata store does not keep up with this coordinator", retry_after_ms=200))
+            done(LimitExceeded("the metadata store does not keep up with this coordinator; retry", retry_after_ms=200))
             return
         self._generation_floor = max(self._generation_floor, generation)
         self._waiting.append(_Write(tuple(operations), size, done, generation))
@@ -123,8 +123,8 @@ class Journal:
             self._writer = self._tasks.spawn(self._run(), f"write {self._key}")
 
     def written(self, *operations: Operation, generation: int = 0) -> asyncio.Future[None]:
-        """Queues the operations at once. The future is done when they have taken effect; raises what `write` would
-        report."""
+        """Queues the operations at once. The future is done when they have taken effect; raises the error that `write`
+        reports."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(error: CometError | None) -> None:
@@ -138,7 +138,7 @@ class Journal:
         return future
 
     def close(self, error: CometError) -> None:
-        """Nothing more is written; whoever waits gets the error. What is under way may still take effect."""
+        """Ends the journal; waiting writes get the error. The one under way may still take effect."""
         if self.closed is not None:
             return
         self.closed = error
@@ -165,9 +165,9 @@ class Journal:
         except NotCoordinator as error:
             self._end(error, under_way)
             self._lost(error)
-        except Exception as error:  # noqa: BLE001 - reported by broke; the coordinator that loads the slot next knows
+        except Exception as error:  # noqa: BLE001 - reported by halt; the coordinator that loads the slot next knows
             self._end(NotCoordinator(f"writing {self._key} failed: {error!r}", retry_after_ms=100), under_way)
-            self._broke(error)
+            self._halt(error)
         except asyncio.CancelledError:
             self._end(self.closed or NotCoordinator("this broker is stopping", retry_after_ms=100), under_way)
             raise
@@ -182,7 +182,7 @@ class Journal:
         for one in writes:
             try:
                 one.done(error)
-            except Exception as caught:  # noqa: BLE001 - the others of the slot are to be answered
+            except Exception as caught:  # noqa: BLE001 - the slot's other writes are still to be answered
                 self._tasks.report(f"an answer to a write of {self._key}", caught)
 
     def _take(self) -> list[_Write]:
@@ -202,7 +202,7 @@ class Journal:
         return chosen
 
     async def _apply(self, writes: list[_Write]) -> None:
-        """Returns once the writes have taken effect. Raises NotCoordinator when they cannot any more."""
+        """Returns once the writes have taken effect. Raises NotCoordinator when they no longer can."""
         final: dict[str, Operation] = {one.key: one for write in writes for one in write.operations}
         floor = max(self._head.generation_floor, *(write.generation for write in writes))
         head = msgspec.structs.replace(self._head, sequence=self._head.sequence + 1, generation_floor=floor)
@@ -222,22 +222,22 @@ class Journal:
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
 
     async def _took_effect(self, head: Head) -> bool:
-        """After an attempt whose answer was lost. Raises when somebody else has written."""
+        """Checks the head after an attempt whose answer was lost. Raises when another coordinator has written."""
         item = await self._store.get(self._key)
         found = None if item is None else Head.decode(item.value)
         if item is None or found is None or (found.broker, found.epoch) != (head.broker, head.epoch):
-            who = "nobody" if found is None else f"broker {found.broker}"
-            raise NotCoordinator(f"{who} coordinates this now", retry_after_ms=20)
+            owner = "no broker" if found is None else f"broker {found.broker}"
+            raise NotCoordinator(f"{owner} coordinates this slot now", retry_after_ms=20)
         if found.sequence not in {head.sequence, self._head.sequence}:
             raise StoreDamaged(
-                f"{self._key} says that write {found.sequence} of epoch {head.epoch} was the last, and this broker has"
-                f" made {self._head.sequence}: the metadata store has gone back"
+                f"{self._key} shows write {found.sequence} of epoch {head.epoch} as the last, and this broker has"
+                f" made {self._head.sequence}: the metadata store went back in time"
             )
         self._revision = item.mod_revision
         if found.sequence == head.sequence:
             self._head = head
             return True
-        return False  # an answer that was lost said no: try again with what is there
+        return False  # the lost answer was a "no": retry from this state
 
 
 def _size(operation: Operation) -> int:

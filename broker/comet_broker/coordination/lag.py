@@ -1,8 +1,8 @@
-"""How far the groups of a slot are behind, looked at every second.
+"""The lag of the groups of a slot, measured every second.
 
-The leaders are asked for all partitions with a position, and for the time of the oldest record that is not committed
-where that has moved. Of a share group they are asked how far it has come; what it has kept where they do not know is
-read from the store now and then. What was said last stays until something else is said. Owned by `Groups`.
+The leaders are asked for all partitions with a committed offset, and for the time of the oldest uncommitted record
+where that has moved. Of a share group they are asked for its floor; floors that they do not know are read from the
+store now and then. The last values stay until there are new ones. Owned by `Groups`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from comet.errors import CometError
 from comet.v1 import coordination_pb2 as coordination
 from comet_broker import limits
-from comet_broker.coordination.group_lag_report import kept_floors, shared_places
+from comet_broker.coordination.group_lag_report import shared_places, stored_floors
 from comet_broker.core.cluster import Place
 from comet_broker.core.group_members import CONSUMER
 from comet_broker.core.history import FINE_POINTS, Values, known, steps
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
     from comet_broker.coordination.group import LiveGroup
     from comet_broker.coordination.groups import Groups
 
-LOOK_PLACES: Final = 200
-FLOORS_S: Final = 10.0  # between two looks at what the store has of share groups
+MEASURED_AT_ONCE: Final = 200
+FLOORS_S: Final = 10.0  # between two reads of share groups' floors in the store
 TREND_STEP_S: Final = 30
 
 
 @dataclass(slots=True)
 class Behind:
-    """One partition, as it was seen last."""
+    """The last measurement of one partition."""
 
-    seen: bool = False  # its leader has said how far it reaches
+    seen: bool = False  # its leader has answered at least once
     committed: int = 0
     log_start: int = 0
     end: int = 0
-    acknowledged: int = 0  # of a share group: records beyond the first that is not
-    oldest_at: int = -1  # the position that `oldest_us` belongs to
-    oldest_us: int = 0  # when the record there was appended; 0: there is none
+    acknowledged: int = 0  # of a share group: records beyond the first unacknowledged one
+    oldest_at: int = -1  # the offset that `oldest_us` belongs to
+    oldest_us: int = 0  # append time of the record there; 0: there is none
     pace: Pace = field(default_factory=Pace)
 
     @property
     def lag(self) -> int:
-        """What the log has lost is not to be read any more."""
+        """The lag in records, without deleted ones."""
         return max(0, self.end - max(self.committed, self.log_start) - self.acknowledged)
 
     def age_s(self, now_us: int) -> float:
@@ -55,15 +55,15 @@ class Behind:
 
 @dataclass(slots=True)
 class GroupLagSnapshot:
-    """A whole group, as it was seen last."""
+    """The last measurement of a whole group."""
 
     lags: dict[str, int] = field(default_factory=dict)  # by topic id
-    age_s: float = 0.0  # of the oldest event that is not committed
+    age_s: float = 0.0  # of the oldest record that is not committed
     pace: Pace = field(default_factory=Pace)
 
     @property
     def lag(self) -> int | None:
-        """None where nobody has said anything."""
+        """None if unknown."""
         return sum(self.lags.values()) if self.lags else None
 
 
@@ -73,55 +73,55 @@ class LagWatch:
         self._broker = broker
         self._behind: dict[str, dict[Place, Behind]] = {}  # by group
         self._series: dict[tuple[str, str], Series] = {}  # by group and topic id
-        self._standing: dict[str, GroupLagSnapshot] = {}  # by group
-        self._trends: dict[str, tuple[int, list[float | None]]] = {}  # with the step it ends with
-        self._looked = 0  # at which second
-        self._floors: dict[str, dict[Place, int]] = {}  # of share groups, as the store has them
+        self._snapshots: dict[str, GroupLagSnapshot] = {}  # by group
+        self._trends: dict[str, tuple[int, list[float | None]]] = {}  # with the step at its end
+        self._measured_at = 0  # the second of the last measurement
+        self._floors: dict[str, dict[Place, int]] = {}  # of share groups, from the store
         self._floors_at = -FLOORS_S
-        self._looking: asyncio.Task[None] | None = None
+        self._measuring: asyncio.Task[None] | None = None
 
     def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._measuring is not None:
+            self._measuring.cancel()
 
     def forget(self, group: str) -> None:
         self._behind.pop(group, None)
-        self._standing.pop(group, None)
+        self._snapshots.pop(group, None)
         self._floors.pop(group, None)
         self._trends.pop(group, None)
         for key in [key for key in self._series if key[0] == group]:
             del self._series[key]
 
-    # ---- looking
+    # ---- measuring
 
     def tick(self) -> None:
-        """Looks as the wall clock's second begins, so that what brokers have seen adds up."""
+        """Starts a measurement at the start of a second of the wall clock, so that the brokers' values add up."""
         second = self._broker.clock.wall_us() // 1_000_000
-        if second == self._looked or (self._looking is not None and not self._looking.done()):
+        if second == self._measured_at or (self._measuring is not None and not self._measuring.done()):
             return
-        self._looked = second
-        if any(map(_stands, self._groups)):
-            self._looking = self._broker.tasks.spawn(self._look_at_all(second), "look at the lag of groups")
+        self._measured_at = second
+        if any(map(_can_lag, self._groups)):
+            self._measuring = self._broker.tasks.spawn(self._measure_all(second), "measure the lag of groups")
 
-    async def _look_at_all(self, second: int) -> None:
-        groups = list(filter(_stands, self._groups))
-        await self._look(groups)
+    async def _measure_all(self, second: int) -> None:
+        groups = list(filter(_can_lag, self._groups))
+        await self._measure(groups)
         for group in groups:
             with self._guard(group):
                 self._record(group, second)
 
     def _guard(self, group: LiveGroup) -> Guard:
-        """How far one group is behind may not be known; the group itself goes on."""
-        return self._broker.failures.guard(Kind.GROUP, group.name, "a look at its lag")
+        """Guards a step: an unknown lag does not stop the group."""
+        return self._broker.failures.guard(Kind.GROUP, group.name, "measuring its lag")
 
-    async def look(self, group: LiveGroup) -> dict[Place, Behind]:
-        """As it is now, of all partitions that are committed or owned."""
-        await self._look([group])
+    async def measure(self, group: LiveGroup) -> dict[Place, Behind]:
+        """Measures now, for all partitions that have a committed offset or an owner."""
+        await self._measure([group])
         return self._behind.get(group.name, {})
 
-    async def _look(self, groups: list[LiveGroup]) -> None:
+    async def _measure(self, groups: list[LiveGroup]) -> None:
         if any(group.machine.kind != CONSUMER and not group.machine.members for group in groups):
-            await self._read_floors()  # whose partitions nobody else names
+            await self._read_floors()  # partitions that no member names
         wanted: list[tuple[LiveGroup, Place]] = []
         for group in groups:
             with self._guard(group):
@@ -133,52 +133,51 @@ class LagWatch:
                 for gone in known.keys() - places:
                     del known[gone]
                 wanted += [(group, place) for place in sorted(places)]
-        for first in range(0, len(wanted), LOOK_PLACES):
-            await self._look_at(wanted[first : first + LOOK_PLACES])
+        for first in range(0, len(wanted), MEASURED_AT_ONCE):
+            await self._measure_partitions(wanted[first : first + MEASURED_AT_ONCE])
 
-    async def _look_at(self, wanted: list[tuple[LiveGroup, Place]]) -> None:
-        """So few at once that members do not wait for it."""
-        questions: list[coordination.AskedEnd] = []
+    async def _measure_partitions(self, wanted: list[tuple[LiveGroup, Place]]) -> None:
+        """Measures a few partitions, so that members do not wait."""
+        queries: list[coordination.AskedEnd] = []
         offsets: list[int] = []
         for group, place in wanted:
             before = self._behind.get(group.name, {}).get(place)
-            asked = coordination.AskedEnd(topic_id=bytes.fromhex(place[0]), partition=place[1])
+            query = coordination.AskedEnd(topic_id=bytes.fromhex(place[0]), partition=place[1])
             if group.machine.kind == CONSUMER:
                 entry = group.offsets.get(place)
                 offset = 0 if entry is None else entry.offset
             else:
-                asked.group = group.name
+                query.group = group.name
                 offset = 0 if before is None else before.committed
             if before is None or before.oldest_at != offset or not before.oldest_us:
-                asked.offset = offset
-            questions.append(asked)
+                query.offset = offset
+            queries.append(query)
             offsets.append(offset)
-        ends = await self._groups.logs.ask(questions)
+        ends = await self._groups.logs.fetch(queries)
         now = self._broker.clock.monotonic()
         if any(
-            asked.group and not end.code and not end.HasField("floor")
-            for asked, end in zip(questions, ends, strict=True)
+            query.group and not end.code and not end.HasField("floor") for query, end in zip(queries, ends, strict=True)
         ):
             await self._read_floors()
-        for (group, place), offset, asked, end in zip(wanted, offsets, questions, ends, strict=True):
+        for (group, place), offset, query, end in zip(wanted, offsets, queries, ends, strict=True):
             known_group = self._behind.get(group.name)
             if known_group is None:
-                continue  # it was forgotten meanwhile
+                continue  # the group was forgotten meanwhile
             behind = known_group.setdefault(place, Behind())
-            committed = self._floor(group, place, end) if asked.group else offset
+            committed = self._floor(group, place, end) if query.group else offset
             if end.code or committed is None:
                 continue
             behind.seen = True
             behind.committed, behind.log_start, behind.end = committed, end.log_start, end.high_watermark
             behind.acknowledged = end.acknowledged
-            if asked.HasField("offset"):
+            if query.HasField("offset"):
                 behind.oldest_at, behind.oldest_us = offset, end.append_time_us
             elif end.log_start > offset:
-                behind.oldest_at = -1  # the oldest record is another one by now
+                behind.oldest_at = -1  # the oldest record has changed
             behind.pace.note(now, behind.lag)
 
     def _floor(self, group: LiveGroup, place: Place, end: coordination.PartitionEnd) -> int | None:
-        """How far a share group has come; None if neither the leader nor the store has anything of it."""
+        """The floor of a share group; None if neither the leader nor the store has one."""
         return end.floor if end.HasField("floor") else self._floors.get(group.name, {}).get(place)
 
     async def _read_floors(self) -> None:
@@ -187,35 +186,35 @@ class LagWatch:
             return
         self._floors_at = now
         try:
-            self._floors = await kept_floors(self._broker)
+            self._floors = await stored_floors(self._broker)
         except CometError:
-            return  # it is looked at again
+            return  # retried at the next measurement
 
     # ---- the history
 
     def _record(self, group: LiveGroup, second: int) -> None:
         if group.name not in self._behind:
-            return  # it was forgotten meanwhile
+            return  # the group was forgotten meanwhile
         topics: dict[str, list[Behind]] = {}
         for (topic_id, _), behind in self._behind[group.name].items():
             if behind.seen:
                 topics.setdefault(topic_id, []).append(behind)
         now_us = self._broker.clock.wall_us()
-        standing = self._standing.setdefault(group.name, GroupLagSnapshot())
-        standing.lags, standing.age_s = {}, 0.0
+        snapshot = self._snapshots.setdefault(group.name, GroupLagSnapshot())
+        snapshot.lags, snapshot.age_s = {}, 0.0
         for topic_id, found in topics.items():
-            lag = standing.lags[topic_id] = sum(behind.lag for behind in found)
+            lag = snapshot.lags[topic_id] = sum(behind.lag for behind in found)
             age_s = max(behind.age_s(now_us) for behind in found)
-            standing.age_s = max(standing.age_s, age_s)
+            snapshot.age_s = max(snapshot.age_s, age_s)
             series = self._series_of(group.name, topic_id)
             if series is not None:
                 committed, end = sum(behind.committed for behind in found), sum(behind.end for behind in found)
                 series.add(second, lag, age_s, committed, end)
-        if standing.lag is not None:
-            standing.pace.note(self._broker.clock.monotonic(), standing.lag)
+        if snapshot.lag is not None:
+            snapshot.pace.note(self._broker.clock.monotonic(), snapshot.lag)
 
     def _series_of(self, group: str, topic_id: str) -> Series | None:
-        """None if there are too many."""
+        """None at the limit."""
         series = self._series.get((group, topic_id))
         if series is None and len(self._series) < limits.SLOT_LAG_SERIES_MAX:
             everywhere = sum(len(slot.groups.lag._series) for slot in self._broker.coordinator.ready_slots())
@@ -225,14 +224,14 @@ class LagWatch:
 
     @property
     def total(self) -> int:
-        """Of all groups."""
-        return sum(standing.lag or 0 for standing in self._standing.values())
+        """The total of all groups."""
+        return sum(snapshot.lag or 0 for snapshot in self._snapshots.values())
 
-    def standing(self, group: LiveGroup) -> GroupLagSnapshot | None:
-        return self._standing.get(group.name)
+    def snapshot(self, group: LiveGroup) -> GroupLagSnapshot | None:
+        return self._snapshots.get(group.name)
 
     def tracks(self, group: LiveGroup, step_s: int, since_us: int) -> list[tuple[str, str, int, Values]]:
-        """Topic id, figure, when the last step ended and the values of each; without a topic, all of them together."""
+        """Topic id, figure, end of the last step and values of each; without a topic, the sum of all."""
         found = [(topic_id, series) for (name, topic_id), series in self._series.items() if name == group.name]
         end = max((series.end for _, series in found), default=0)
         if not end:
@@ -246,8 +245,8 @@ class LagWatch:
         ]
 
     def trend(self, group: LiveGroup) -> list[float | None]:
-        """The lag over the last quarter of an hour, every TREND_STEP_S; None where it is not known."""
-        last = self._looked // TREND_STEP_S
+        """The lag over the last quarter of an hour, every TREND_STEP_S; None if unknown."""
+        last = self._measured_at // TREND_STEP_S
         cached = self._trends.get(group.name)
         if cached is not None and cached[0] == last:
             return cached[1]
@@ -261,7 +260,7 @@ class LagWatch:
         return trend
 
     def statistics(self) -> list[dict[str, Any]]:
-        """As it was seen last, by group and topic."""
+        """The last measurement, by group and topic."""
         now_us = self._broker.clock.wall_us()
         found: dict[tuple[str, str], list[Behind]] = {}
         for group, places in self._behind.items():
@@ -280,10 +279,10 @@ class LagWatch:
         ]
 
     def history(self, group: LiveGroup) -> list[tuple[str, list[Point]]]:
-        """By topic id."""
+        """The points by topic id."""
         return [(topic_id, series.points()) for (name, topic_id), series in self._series.items() if name == group.name]
 
 
-def _stands(group: LiveGroup) -> bool:
-    """There is something to be behind."""
+def _can_lag(group: LiveGroup) -> bool:
+    """Whether the group has something to lag behind."""
     return bool(group.offsets.written) or group.machine.kind != CONSUMER

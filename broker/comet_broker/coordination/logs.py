@@ -1,11 +1,11 @@
-"""What a coordinator knows of logs, wherever they are: which topics there are, and how far the partitions reach.
+"""A coordinator's knowledge of logs on all brokers: the topics, and the ends of their partitions.
 
     catalog        all topics with their ids and partitions, from the view
-    learn(needed)  asks for ends that are not known to be far enough: replicas that are here first, then the leaders,
-                   many questions to one leader at a time gathered into one call
-    ask(asked)     asks the leaders, whatever is known
+        learn(needed)  asks for ends that are not known to be far enough: local replicas first, then the leaders,
+                                      with all requests to one leader gathered into one call at a time
+        ask(asked)     asks the leaders in any case
 
-An end, once known, stands: committed records do not go away at that end. Owned by the broker's Coordinator.
+A known end stays valid: committed records do not vanish at that end. Owned by the broker's Coordinator.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from comet_broker.partitions.partition import Partition
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
-ASK_S_MAX: Final = 2.0
-ASKED_MAX: Final = 1_000  # in one call
+REQUEST_S_MAX: Final = 2.0
+QUERIES_MAX: Final = 1_000  # in one call
 ENDS_MAX: Final = 100_000
 PARTITION_ENDS: Final = "comet.v1.Coordination/PartitionEnds"
 
@@ -40,7 +40,7 @@ class Logs:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._ends: dict[Place, int] = {}
-        self._unknown: dict[Place, CometError] = {}  # what was last in the way of learning an end
+        self._unknown: dict[Place, CometError] = {}  # the last error in learning an end
         self._catalog: Mapping[str, Shape] = {}
         self._catalog_revision = -1
         self._queues: dict[int, _Queue] = {}  # by leader
@@ -48,7 +48,7 @@ class Logs:
     # ---- topics
 
     def catalog(self) -> Mapping[str, Shape]:
-        """All topics as this broker sees the cluster now. One object for one state of the cluster."""
+        """All topics in the current view. The same object until the view changes."""
         state = self._broker.view.state
         if self._catalog_revision != state.revision:
             found = {name: Shape(topic.value.id, topic.value.partitions) for name, topic in state.topics.items()}
@@ -60,7 +60,7 @@ class Logs:
     # ---- ends
 
     def refusal(self, place: Place, offset: int) -> CometError | None:
-        """Why an offset cannot be committed; None if it can. `learn` comes first."""
+        """Why an offset cannot be committed; None if it can. Call `learn` first."""
         end = self._ends.get(place, -1)
         if offset <= end:
             return None
@@ -68,13 +68,13 @@ class Logs:
         if error is not None:
             return error
         if end < 0:
-            return Unavailable("how far the partition reaches is not known yet", retry_after_ms=50)
+            return Unavailable("the end of the partition is not known yet; retry", retry_after_ms=50)
         return OffsetOutOfRange(
             f"offset {offset} lies beyond the end of the partition, {end}", details={"log_end": str(end)}
         )
 
     def note(self, place: Place, end: int) -> None:
-        """The partition is known to reach there."""
+        """Notes an end that the partition has reached."""
         self._unknown.pop(place, None)
         if end > self._ends.get(place, -1):
             if len(self._ends) >= ENDS_MAX and place not in self._ends:
@@ -82,7 +82,7 @@ class Logs:
             self._ends[place] = end
 
     def known(self, needed: Iterable[tuple[str, Place, int]]) -> bool:
-        """Whether nobody else has to be asked."""
+        """Whether no leader has to be asked."""
         for topic, place, offset in needed:
             if offset > self._ends.get(place, -1):
                 partition = self._here(topic, place)
@@ -92,7 +92,7 @@ class Logs:
         return True
 
     async def learn(self, needed: Iterable[tuple[str, Place, int]]) -> None:
-        """Topic, partition and the offset up to which it is to be known to reach. Never raises: see `refusal`."""
+        """Learns the ends of partitions, up to the given offsets. Never raises: see `refusal`."""
         missing: dict[int, list[Place]] = {}
         for topic, place, offset in needed:
             if offset <= self._ends.get(place, -1):
@@ -122,42 +122,44 @@ class Logs:
         def report(error: Exception) -> None:
             self._broker.tasks.report(f"asking broker {leader} for ends", error)
 
-        await queue.ask(places, lambda gathered: self._learn_now(leader, gathered), self._spawn, report)
+        await queue.fetch(places, lambda gathered: self._learn_now(leader, gathered), self._spawn, report)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._broker.tasks.spawn(work, "ask leaders for ends")
 
     async def _learn_now(self, leader: int, places: Sequence[Place]) -> None:
-        await self._ask_leader(leader, [pb.AskedEnd(topic_id=bytes.fromhex(p[0]), partition=p[1]) for p in places])
+        await self._fetch_from(leader, [pb.AskedEnd(topic_id=bytes.fromhex(p[0]), partition=p[1]) for p in places])
 
-    async def ask(self, asked: Sequence[pb.AskedEnd]) -> list[pb.PartitionEnd]:
-        """What the leaders say, in order; with a code where nothing can be known now."""
+    async def fetch(self, queries: Sequence[pb.AskedEnd]) -> list[pb.PartitionEnd]:
+        """The leaders' answers, in order; with a code where there is none now."""
         by_leader: dict[int, list[int]] = {}
-        for number, one in enumerate(asked):
+        for number, one in enumerate(queries):
             by_leader.setdefault(self._leader((one.topic_id.hex(), one.partition)), []).append(number)
         groups = list(by_leader.items())
-        answers = await asyncio.gather(*(self._ask_leader(who, [asked[n] for n in numbers]) for who, numbers in groups))
-        ends = [pb.PartitionEnd() for _ in asked]
+        answers = await asyncio.gather(
+            *(self._fetch_from(leader, [queries[n] for n in numbers]) for leader, numbers in groups)
+        )
+        ends = [pb.PartitionEnd() for _ in queries]
         for (_, numbers), answer in zip(groups, answers, strict=True):
             for number, end in zip(numbers, answer, strict=True):
                 ends[number] = end
         return ends
 
-    async def _ask_leader(self, leader: int, asked: Sequence[pb.AskedEnd]) -> list[pb.PartitionEnd]:
-        """Notes what it hears."""
+    async def _fetch_from(self, leader: int, queries: Sequence[pb.AskedEnd]) -> list[pb.PartitionEnd]:
+        """Asks one leader, and notes the ends in its answer."""
         ends: list[pb.PartitionEnd] = []
-        for start in range(0, len(asked), ASKED_MAX):
-            chunk = asked[start : start + ASKED_MAX]
+        for start in range(0, len(queries), QUERIES_MAX):
+            chunk = queries[start : start + QUERIES_MAX]
             try:
                 answer = await self._call(leader, pb.PartitionEndsRequest(asked=chunk))
             except CometError as error:
                 ends += [pb.PartitionEnd(code=error_to_pb(error).code)] * len(chunk)
-            except Exception as error:  # noqa: BLE001 - whoever asks is answered, and goes on with the other leaders
+            except Exception as error:  # noqa: BLE001 - the error is the answer; other leaders are still asked
                 self._broker.tasks.report(f"asking broker {leader} for ends", error)
                 ends += [pb.PartitionEnd(code=error_to_pb(Internal(repr(error))).code)] * len(chunk)
             else:
                 ends += answer.ends
-        for one, end in zip(asked, ends, strict=True):
+        for one, end in zip(queries, ends, strict=True):
             place = (one.topic_id.hex(), one.partition)
             if end.code:
                 self._unknown[place] = unknown(end)
@@ -173,21 +175,23 @@ class Logs:
         address = self._broker.address_of(leader)
         if address is None:
             raise Unavailable("a partition has no leader now", retry_after_ms=100)
-        answer = await self._broker.peers.call(address, PARTITION_ENDS, request, pb.PartitionEndsResponse, ASK_S_MAX)
+        answer = await self._broker.peers.call(
+            address, PARTITION_ENDS, request, pb.PartitionEndsResponse, REQUEST_S_MAX
+        )
         if len(answer.ends) != len(request.asked):
-            raise Unavailable(f"broker {leader} has answered something else than was asked")
+            raise Unavailable(f"broker {leader} answered {len(answer.ends)} of {len(request.asked)} partitions")
         return answer
 
 
 class _Queue:
-    """Questions to one leader: one call under way, the next one takes all that has come meanwhile."""
+    """The requests to one leader: one call under way; the next one takes all that arrive meanwhile."""
 
     def __init__(self) -> None:
         self._waiting: dict[Place, None] = {}
         self._next: asyncio.Future[None] | None = None
         self._busy = False
 
-    async def ask(self, places: Iterable[Place], call: Call, spawn: Spawn, report: Report) -> None:
+    async def fetch(self, places: Iterable[Place], call: Call, spawn: Spawn, report: Report) -> None:
         self._waiting.update(dict.fromkeys(places))
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
@@ -205,7 +209,7 @@ class _Queue:
                 answered, self._next = self._next, None
                 try:
                     await call(places)
-                except Exception as error:  # noqa: BLE001 - those who wait learn that it is not known
+                except Exception as error:  # noqa: BLE001 - the waiting requests learn that the end is unknown
                     report(error)
                 answered.set_result(None)
         finally:
@@ -217,6 +221,6 @@ class _Queue:
 
 
 def unknown(end: pb.PartitionEnd) -> CometError:
-    """Why a leader has not said how far a partition reaches. Whatever it was, it may be otherwise soon."""
-    code = error_from_pb(types.Error(code=cast("types.ErrorCode", end.code))).code  # one of a later version, it may be
-    return Unavailable(f"the partition's leader could not say how far it reaches: {code}", retry_after_ms=50)
+    """The error of a leader that did not answer for a partition, as a retriable one."""
+    code = error_from_pb(types.Error(code=cast("types.ErrorCode", end.code))).code  # may be of a later version
+    return Unavailable(f"the partition's leader did not report its end: {code}", retry_after_ms=50)

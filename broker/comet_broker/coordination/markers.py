@@ -1,8 +1,8 @@
-"""Telling the leaders of partitions how a transaction has ended, until each of them has it in its log.
+"""Sends the markers of an ended transaction to the leaders of its partitions, until each has them in its log.
 
-    coordinator ── WriteMarkers{producer, epoch, commit, places} ──► each leader, this broker among them
-                ◄── a code per place ──
-                those without a marker again, wherever their leader is by then; a topic that is gone needs none
+    coordinator ── WriteMarkers{producer, epoch, commit, partitions} ──► each leader, this broker among them
+                ◄── a code per partition ──
+                repeated for those without a marker, at their current leaders; a deleted topic needs none
 
 A marker may be written more than once, by this coordinator or the next: the leader knows which epochs are over.
 """
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 METHOD: Final = "comet.v1.Coordination/WriteMarkers"
-CALL_S_MAX: Final = 2.0  # a leader that stands still is replaced in about that time; another call costs little
+CALL_S_MAX: Final = 2.0  # a stopped leader is replaced in about that time; another call costs little
 CALLS_MAX: Final = 32  # under way to one leader
 RETRY_S: Final = 0.02
 RETRY_S_MAX: Final = 1.0
-LOUD_AFTER: Final = 8  # attempts, after which it is worth a line in the log
+LOUD_AFTER: Final = 8  # attempts, after which it is logged as a warning
 
 
 class Markers:
@@ -45,7 +45,7 @@ class Markers:
         self.attempts_failed = 0
 
     async def write(self, producer_id: int, epoch: int, commit: bool, places: Iterable[Place]) -> None:
-        """Returns when no partition is without the marker. May be cancelled at any time."""
+        """Returns when every partition has the marker. May be cancelled at any time."""
         missing = set(places)
         pause_s, attempts = RETRY_S, 0
         while missing:
@@ -64,7 +64,7 @@ class Markers:
             pause_s = min(2 * pause_s, RETRY_S_MAX)
 
     async def _attempt(self, request: pb.WriteMarkersRequest, places: Iterable[Place]) -> dict[Place, str]:
-        """The places that are still without a marker, with the reason."""
+        """The partitions that are still without a marker, with the reason."""
         failed: dict[Place, str] = {}
         by_leader: dict[int, list[Place]] = {}
         for place in sorted(places):
@@ -75,12 +75,14 @@ class Markers:
                 by_leader.setdefault(state.leader, []).append(place)
         if len(by_leader) == 1:
             ((leader, there),) = by_leader.items()
-            return {**failed, **await self._ask(leader, request, there)}
-        for found in await asyncio.gather(*(self._ask(leader, request, there) for leader, there in by_leader.items())):
+            return {**failed, **await self._request(leader, request, there)}
+        for found in await asyncio.gather(
+            *(self._request(leader, request, there) for leader, there in by_leader.items())
+        ):
             failed.update(found)
         return failed
 
-    async def _ask(self, leader: int, request: pb.WriteMarkersRequest, places: list[Place]) -> dict[Place, str]:
+    async def _request(self, leader: int, request: pb.WriteMarkersRequest, places: list[Place]) -> dict[Place, str]:
         part = pb.WriteMarkersRequest(
             producer_id=request.producer_id,
             epoch=request.epoch,
@@ -92,13 +94,13 @@ class Markers:
                 response = await self._call(leader, part)
         except CometError as error:
             return dict.fromkeys(places, f"broker {leader}: {error}")
-        except Exception as error:  # a decided transaction is not given up, whatever goes wrong
+        except Exception as error:  # a decided transaction is never given up
             log.exception("markers for broker %d", leader)
             return dict.fromkeys(places, f"broker {leader}: {error!r}")
         if len(response.codes) != len(places):
-            return dict.fromkeys(places, f"broker {leader} has answered {len(response.codes)} of {len(places)} places")
+            return dict.fromkeys(places, f"broker {leader} answered {len(response.codes)} of {len(places)} partitions")
         return {
-            place: f"broker {leader} has answered with error {code}"
+            place: f"broker {leader} answered with error {code}"
             for place, code in zip(places, response.codes, strict=True)
             if code != 0
         }
@@ -106,18 +108,18 @@ class Markers:
     async def _call(self, leader: int, request: pb.WriteMarkersRequest) -> pb.WriteMarkersResponse:
         if leader == self._broker.config.broker_id:
             try:
-                async with asyncio.timeout(CALL_S_MAX):  # one partition may stand still, and others wait for their turn
+                async with asyncio.timeout(CALL_S_MAX):  # one partition may be stopped, and others wait for their turn
                     return await write_here(self._broker, request)
             except TimeoutError:
                 raise Timeout(f"a marker has not reached all in-sync replicas in {CALL_S_MAX} s") from None
         address = self._broker.address_of(leader)
         if address is None:
-            raise Unavailable(f"broker {leader} is not there")
+            raise Unavailable(f"broker {leader} is not registered")
         return await self._broker.peers.call(address, METHOD, request, pb.WriteMarkersResponse, CALL_S_MAX)
 
     async def _gone(self, places: Iterable[Place]) -> set[Place]:
-        """Those of a topic that was deleted. That this broker has not heard of a topic says nothing: its leader has,
-        and there is a key of the partition as long as the topic is not buried."""
+        """The partitions of deleted topics. A topic that is unknown here may still exist: its leader knows it, and the
+        partition has a key until the deletion is complete."""
         state = self._broker.view.state
         gone = set()
         for place in places:
@@ -129,17 +131,17 @@ class Markers:
                         gone.add(place)
                 except (StoreUnavailable, Closed):
                     continue
-                except Exception:  # as above: it is asked again
+                except Exception:  # as above: retried
                     log.exception("whether %s is gone", place)
         return gone
 
     def view_moved(self) -> None:
-        """Another may lead by now."""
+        """Wakes the writers: another broker may lead by now."""
         self._moved.set()
         self._moved.clear()
 
     async def _pause(self, pause_s: float) -> None:
-        """Until there is a reason to try again: some time has gone by, or the picture of the cluster has moved."""
+        """Waits for a reason to retry: the time is up, or the cluster view has moved."""
         await asyncio.sleep(RETRY_S)
         try:
             async with asyncio.timeout(pause_s):
@@ -149,7 +151,7 @@ class Markers:
 
 
 async def write_here(broker: Broker, request: pb.WriteMarkersRequest) -> pb.WriteMarkersResponse:
-    """The leader's side: the markers of the partitions that this broker leads, all at once."""
+    """The leader's side: writes the markers of all partitions that this broker leads at once."""
     if len(request.places) > limits.TRANSACTION_PARTITIONS_MAX:
         raise InvalidArgument(f"a transaction writes to at most {limits.TRANSACTION_PARTITIONS_MAX} partitions")
 
@@ -158,7 +160,7 @@ async def write_here(broker: Broker, request: pb.WriteMarkersRequest) -> pb.Writ
             await _write_one(broker, place, request)
         except CometError as error:
             return error_to_pb(error).code
-        except Exception as error:  # one partition must not keep the others from their markers
+        except Exception as error:  # an error of one partition must not cost the others their markers
             log.exception("the marker of transaction %d for %s failed", request.epoch, place)
             return error_to_pb(Internal(repr(error))).code
         return 0
@@ -172,11 +174,11 @@ async def _write_one(broker: Broker, place: Place, request: pb.WriteMarkersReque
         return
     state = broker.topics.state_of(*place)
     if state is None:
-        raise Unavailable("this broker has not heard of the partition yet", retry_after_ms=50)
+        raise Unavailable("this broker does not know the partition yet", retry_after_ms=50)
     partition = broker.topics.leading(place, state.epoch)
     if partition.leadership is not None and not partition.leadership.replicas.enough:
         ended = partition.isolation.ended(request.producer_id, request.epoch)
         if ended is not None and ended.offset >= partition.committed:
-            # It is appended. Who asks for it once in a while is not to wait for it many times over.
+            # It is appended. A repeated request should not wait for it many times over.
             raise NotEnoughReplicas(f"{partition} has too few in-sync replicas for its marker", retry_after_ms=100)
     await partition.write_marker(request.producer_id, request.epoch, request.commit)

@@ -1,6 +1,6 @@
-"""Sets offsets of a group that has no members: to an end, an offset, a time, or so many events further or back.
+"""Sets offsets of a group that has no members: to an end, an offset, a time, or a number of records further or back.
 
-places ─► the leaders say how far the partitions reach ─► where each is to be, and what that skips ─► one write
+partitions ─► their ends, from the leaders ─► the new offset of each, and the records it skips ─► one write
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from comet_broker.core.group_record import Shape
 class Target(NamedTuple):
     topic: str
     place: Place
-    offset: int | None = None  # its own; else what the request says of all
+    offset: int | None = None  # its own; else the request's for all partitions
 
 
 async def reset(groups: Groups, request: pb.ResetGroupRequest) -> pb.ResetGroupResponse:
-    """All offsets or none. Raises GroupNotEmpty, GroupNotFound, TopicNotFound, InvalidArgument, Unavailable."""
+    """Sets all offsets or none. Raises GroupNotEmpty, GroupNotFound, TopicNotFound, InvalidArgument, Unavailable."""
     _check_request(request)
     group = groups.find(request.name)
     _check(group, request)
@@ -37,7 +37,7 @@ async def reset(groups: Groups, request: pb.ResetGroupRequest) -> pb.ResetGroupR
         await group.caught_up()
     targets = _targets(groups, group, request)
     timestamp_us = request.position.timestamp_us if request.position.WhichOneof("at") == "timestamp_us" else None
-    ends = await groups.logs.ask(
+    ends = await groups.logs.fetch(
         [
             coordination.AskedEnd(
                 topic_id=bytes.fromhex(target.place[0]), partition=target.place[1], timestamp_us=timestamp_us
@@ -46,7 +46,7 @@ async def reset(groups: Groups, request: pb.ResetGroupRequest) -> pb.ResetGroupR
         ]
     )
     group = groups.find(request.name)
-    _check(group, request)  # again: time has passed
+    _check(group, request)  # again, after an await
     answer = pb.ResetGroupResponse()
     entries: OffsetsByTopic = {}
     for target, end in zip(targets, ends, strict=True):
@@ -66,15 +66,15 @@ def _check_request(request: pb.ResetGroupRequest) -> None:
     to = request.WhichOneof("to")
     if request.offsets:
         if to is not None or request.topics:
-            raise InvalidArgument("give each partition an offset, or say where all are to be, not both")
+            raise InvalidArgument("set either an offset for each partition, or one position or shift for all")
         if any(entry.offset < 0 for topic in request.offsets for entry in topic.offsets):
-            raise InvalidArgument("an offset is not negative")
+            raise InvalidArgument("an offset must not be negative")
     elif to is None or (to == "position" and request.position.WhichOneof("at") is None):
-        raise InvalidArgument("say where to: a position, a shift, or an offset for each partition")
+        raise InvalidArgument("a reset needs a position, a shift, or an offset for each partition")
 
 
 def _wanted(target: Target, request: pb.ResetGroupRequest) -> types.Position | int:
-    """Where the partition is to be: a position, or so many events from where it is."""
+    """The partition's target: a position, or a number of records to move by."""
     if target.offset is not None:
         return types.Position(offset=target.offset)
     return request.position if request.WhichOneof("to") == "position" else request.shift
@@ -83,12 +83,14 @@ def _wanted(target: Target, request: pb.ResetGroupRequest) -> types.Position | i
 def _check(group: LiveGroup | None, request: pb.ResetGroupRequest) -> None:
     if group is None:
         if not request.topics and not request.offsets:
-            raise GroupNotFound(f"there is no group {request.name!r}; name the topics to give a new one its offsets")
+            raise GroupNotFound(
+                f"group {request.name!r} does not exist; name the topics to create it with these offsets"
+            )
         return
     if group.machine.members:
         raise GroupNotEmpty(f"group {group.name!r} has members ({len(group.machine.members)}); stop them first")
     if group.machine.kind != CONSUMER:
-        raise InvalidArgument(f"group {group.name!r} is shared: it has no offsets; delete it to begin anew")
+        raise InvalidArgument(f"group {group.name!r} is a share group without offsets; delete it to start over")
 
 
 def _targets(groups: Groups, group: LiveGroup | None, request: pb.ResetGroupRequest) -> list[Target]:
@@ -114,7 +116,7 @@ def _targets(groups: Groups, group: LiveGroup | None, request: pb.ResetGroupRequ
 def _shape(groups: Groups, topic: str) -> Shape:
     shape = groups.logs.catalog().get(topic)
     if shape is None:
-        raise TopicNotFound(f"there is no topic {topic!r}")
+        raise TopicNotFound(f"topic {topic!r} does not exist")
     return shape
 
 
@@ -125,11 +127,11 @@ def _place(topic: str, shape: Shape, index: int) -> Place:
 
 
 def effect(before: int | None, to: types.Position | int, end: coordination.PartitionEnd) -> pb.ResetPartition:
-    """Where one partition is to be, and what comes of it."""
+    """The new offset of one partition, and its effect."""
     start, stop = end.log_start, end.high_watermark
     notes: list[str] = []
     if before is not None and before < start:
-        notes.append(f"the log begins at {start}: {start - before} events from {before} on are gone")
+        notes.append(f"the log starts at {start}: {start - before} records from {before} on are deleted")
     if isinstance(to, int):
         wanted = (start if before is None else before) + to
     else:
@@ -144,9 +146,9 @@ def effect(before: int | None, to: types.Position | int, end: coordination.Parti
                 wanted = to.offset
     after = min(max(wanted, start), stop)
     if wanted < start:
-        notes.append(f"{wanted} lies before the log's start, {start}")
+        notes.append(f"{wanted} lies before the log start offset, {start}")
     elif wanted > stop:
-        notes.append(f"{wanted} lies beyond the log's end, {stop}")
+        notes.append(f"{wanted} lies beyond the log end offset, {stop}")
     skipped = 0 if before is None else after - min(max(before, start), stop)
     one = pb.ResetPartition(after=after, skipped=skipped, note="; ".join(notes))
     if before is not None:

@@ -1,4 +1,4 @@
-"""What brokers ask of each other for groups and transactions, and FindCoordinator, which anybody may ask."""
+"""The Coordination service between brokers, for groups and transactions, and FindCoordinator for all clients."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Coordination:
     # ---- transactions
 
     async def add_partition(self, request: coordination.AddPartitionRequest) -> coordination.AddPartitionResponse:
-        """For the leader of a partition that has the first batch of a transaction."""
+        """Called by the leader of a partition that has the first batch of a transaction."""
         number = slots.slot_of_producer(request.producer_id)
         if number is None:
-            raise TransactionNotOpen(f"no coordinator has given out producer id {request.producer_id}")
+            raise TransactionNotOpen(f"producer id {request.producer_id} was not assigned by a coordinator")
         return await self._broker.coordinator.slot(number).transactions.add_partition(request)
 
     async def outcome(self, request: coordination.OutcomeRequest) -> coordination.OutcomeResponse:
-        """For the leader of a partition that finds a transaction open in its log."""
+        """Called by the leader of a partition that finds a transaction open in its log."""
         number = slots.slot_of_producer(request.producer_id)
         if number is None:
-            raise TransactionNotOpen(f"no coordinator has given out producer id {request.producer_id}")
+            raise TransactionNotOpen(f"producer id {request.producer_id} was not assigned by a coordinator")
         return await self._broker.coordinator.slot(number).transactions.outcome(request)
 
     async def write_markers(self, request: coordination.WriteMarkersRequest) -> coordination.WriteMarkersResponse:
@@ -50,7 +50,7 @@ class Coordination:
     # ---- groups
 
     async def found_group(self, request: coordination.FoundGroupRequest) -> coordination.FoundGroupResponse:
-        """For a leader that acquires records without sessions."""
+        """Called by a leader that acquires records without sessions."""
         check_name(request.group)
         await found_here(self._broker, request)
         return coordination.FoundGroupResponse()

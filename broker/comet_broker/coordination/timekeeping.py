@@ -1,11 +1,10 @@
-"""What time does to the transactions of one slot: one timer for all of them, set to whatever comes first.
+"""Timeouts of the transactions of one slot: one timer for all of them, set to the next deadline.
 
-    open for too long                            aborted, for the readers who wait
-    over for a second, and no other has begun    stored as over, so that the next coordinator need not entry it again
-    every minute                                 a look at ids that nobody uses any more
+        open for too long                            aborted, for the readers that wait
+        over for a second, and no other has begun    stored as over, so that the next coordinator need not end it again
+        every minute                                 ids that are not used any more are forgotten
 
-A timer that finds itself late says that this process was stopped: what was sent to it meanwhile is yet to be read, so
-nobody is judged by that time.
+A late timer means that this process was stopped: requests of that time are still unread, so no deadline counts it.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from comet_broker.ports import Clock
 log = logging.getLogger(__name__)
 
 TIDY_S: Final = 1.0
-LOOK_S: Final = 60.0
+FORGET_S: Final = 60.0
 LATE_S: Final = 1.0
 
 
 class DeadlineJudge(Protocol):
-    """Who acts on what has come to its time."""
+    """Acts on expired deadlines."""
 
-    def out_of_time(self, name: str) -> None: ...
+    def timed_out(self, name: str) -> None: ...
     def tidy(self, name: str) -> bool:
         """False when it cannot be stored now."""
 
@@ -35,21 +34,21 @@ class DeadlineJudge(Protocol):
 
 
 class Timekeeper:
-    """Owned by the slot's transactions, which it judges."""
+    """Owned by the slot's transactions, which are its `judge`."""
 
     def __init__(self, clock: Clock, judge: DeadlineJudge) -> None:
         self._clock = clock
         self._judge = judge
         self._limits: dict[str, float] = {}  # of those that are open, in seconds
         self._deadlines = Deadlines()
-        self._untidy: dict[str, float] = {}  # until when that may wait, in order
-        self._look_at = 0.0
+        self._untidy: dict[str, float] = {}  # the time at which each is stored, in order
+        self._forget_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # when the timer is to ring
+        self._due = 0.0  # when the timer rings
         self._closed = False
 
     def start(self) -> None:
-        self._look_at = self._clock.monotonic() + LOOK_S
+        self._forget_at = self._clock.monotonic() + FORGET_S
         self._arm()
 
     def close(self) -> None:
@@ -57,7 +56,7 @@ class Timekeeper:
         if self._timer is not None:
             self._timer.cancel()
 
-    # ---- what there is to judge
+    # ---- what is timed
 
     def opened(self, name: str, limit_s: float) -> None:
         self._limits[name] = limit_s
@@ -68,12 +67,12 @@ class Timekeeper:
         self._limits.pop(name, None)
         self._deadlines.drop(name)
 
-    def not_yet(self, name: str) -> None:
-        """What was out of time could not be ended now."""
+    def retry_timeout(self, name: str) -> None:
+        """Sets a new deadline for a transaction that could not be ended now."""
         self._deadlines.set(name, self._clock.monotonic() + TIDY_S)
 
     def over(self, name: str) -> None:
-        """It need not be stored at once."""
+        """Schedules the storing of an ended transaction."""
         self._untidy[name] = self._clock.monotonic() + TIDY_S
         self._arm()
 
@@ -83,9 +82,9 @@ class Timekeeper:
     # ---- the timer
 
     def _arm(self) -> None:
-        if self._closed or not self._look_at:
+        if self._closed or not self._forget_at:
             return
-        due = min(self._look_at, self._deadlines.next or self._look_at)
+        due = min(self._forget_at, self._deadlines.next or self._forget_at)
         if self._untidy:
             due = min(due, next(iter(self._untidy.values())))
         if self._timer is not None:
@@ -106,18 +105,18 @@ class Timekeeper:
             for name in self._deadlines.pop(now):
                 self._end(name)
             self._tidy(now)
-            if now >= self._look_at:
-                self._look_at = now + LOOK_S
+            if now >= self._forget_at:
+                self._forget_at = now + FORGET_S
                 self._judge.forget_idle(now)
         finally:
             self._arm()
 
     def _end(self, name: str) -> None:
         try:
-            self._judge.out_of_time(name)
+            self._judge.timed_out(name)
         except Exception:  # unexpected: the deadlines of other transactions still count
-            log.exception("transactional id %s is out of time", name)
-            self.not_yet(name)
+            log.exception("transactional id %s: the timeout failed", name)
+            self.retry_timeout(name)
 
     def _tidy(self, now: float) -> None:
         while self._untidy:

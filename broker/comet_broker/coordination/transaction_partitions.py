@@ -1,10 +1,10 @@
-"""What a leader of a partition asks the coordinator of a transaction, wherever that is.
+"""Requests of a partition's leader to the coordinator of a transaction, wherever it is.
 
-    add_partition     may the partition take part?                    Coordination.AddPartition
-    outcome    is it over, and was it committed?               Coordination.Outcome
+    add_partition     adds the partition                    Coordination.AddPartition
+    outcome    committed, aborted or open               Coordination.Outcome
 
-The producer's id tells the slot, and the cluster the slot's coordinator: this broker, or another. What is refused is
-refused for good. That the coordinator is moving, loading or out of reach is waited for, for a while.
+The producer's id tells the slot, and the cluster the slot's coordinator: this broker, or another. A refusal is final. A
+coordinator that is moving, loading or out of reach is waited for, for a while.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Message)
 
 SERVICE: Final = "comet.v1.Coordination"
-ADD_PARTITION_S_MAX: Final = 3.0  # after which the producer is asked to try again
+ADD_PARTITION_S_MAX: Final = 3.0  # after which the producer is asked to retry
 CALL_S_MAX: Final = 2.0
 RETRY_S: Final = 0.01
 RETRY_S_MAX: Final = 0.2
@@ -39,26 +39,25 @@ class TransactionPartitions:
         self._broker = broker
 
     async def add_partition(self, producer_id: int, epoch: int, topic_id: bytes, index: int) -> None:
-        """Returns when the partition belongs to the transaction; raises what the coordinator says against it, or
-        Unavailable."""
+        """Returns when the partition belongs to the transaction; raises the coordinator's refusal, or Unavailable."""
         request = pb.AddPartitionRequest(producer_id=producer_id, epoch=epoch, topic_id=topic_id, partition=index)
 
         async def here(transactions: Transactions) -> pb.AddPartitionResponse:
             return await transactions.add_partition(request)
 
-        await self._ask(producer_id, here, "AddPartition", request, pb.AddPartitionResponse)
+        await self._request(producer_id, here, "AddPartition", request, pb.AddPartitionResponse)
 
     async def outcome(self, producer_id: int, epoch: int) -> bool | None:
-        """Whether the transaction was committed, None as long as it is not over. Raises as `add_partition` does."""
+        """Whether the transaction was committed; None while it is open. Raises as `add_partition` does."""
         request = pb.OutcomeRequest(producer_id=producer_id, epoch=epoch)
 
         async def here(transactions: Transactions) -> pb.OutcomeResponse:
             return await transactions.outcome(request)
 
-        answer = await self._ask(producer_id, here, "Outcome", request, pb.OutcomeResponse)
+        answer = await self._request(producer_id, here, "Outcome", request, pb.OutcomeResponse)
         return answer.committed if answer.over else None
 
-    async def _ask(
+    async def _request(
         self,
         producer_id: int,
         here: Callable[[Transactions], Awaitable[M]],
@@ -68,7 +67,7 @@ class TransactionPartitions:
     ) -> M:
         number = slots.slot_of_producer(producer_id)
         if number is None:
-            raise TransactionNotOpen(f"no coordinator has given out producer id {producer_id}")
+            raise TransactionNotOpen(f"producer id {producer_id} was not assigned by a coordinator")
         pause_s = RETRY_S
         give_up = self._broker.clock.monotonic() + ADD_PARTITION_S_MAX
         while True:
@@ -81,7 +80,7 @@ class TransactionPartitions:
             except (NotCoordinator, Unavailable, Timeout) as error:
                 if self._broker.clock.monotonic() + pause_s >= give_up:
                     raise Unavailable(
-                        f"the coordinator of producer {producer_id} cannot be asked now: {error}", retry_after_ms=100
+                        f"cannot reach the coordinator of producer {producer_id}: {error}", retry_after_ms=100
                     ) from error
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_S_MAX)

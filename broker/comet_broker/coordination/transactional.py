@@ -1,6 +1,6 @@
-"""The transactional ids of one slot: found by name and by producer, bounded in number, forgotten when nobody uses them.
+"""The transactional ids of one slot: found by name and by producer, bounded in number, forgotten when unused.
 
-An id that is forgotten is as good as fenced: whoever comes with it later is refused, and opens it anew.
+A forgotten id counts as fenced: its producer is refused, and opens it again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from comet_broker.core.transactions import TransactionRecord, TransactionState
 if TYPE_CHECKING:
     from comet_broker.coordination.group_frames import MemberStream
 
-MADE_UP: Final = "-"  # begins the ids that the coordinator has made up; no name that is chosen can
+GENERATED_PREFIX: Final = "-"  # the first character of generated ids; chosen names cannot begin with it
 
 
 class Transactional:
@@ -29,12 +29,12 @@ class Transactional:
         self.written: asyncio.Future[CometError | None] | None = None  # the last write: answers wait for it
         self.finished: asyncio.Future[None] | None = None  # while its markers are being written
         self.touched = now
-        self.stream: MemberStream | None = None  # of one that was made up: the stream it is used on
-        self.failed = ""  # the unexpected error after which it stands still
+        self.stream: MemberStream | None = None  # of a generated id: the stream that uses it
+        self.failed = ""  # the unexpected error that stopped it
 
     @property
-    def made_up(self) -> bool:
-        return self.name.startswith(MADE_UP)
+    def generated(self) -> bool:
+        return self.name.startswith(GENERATED_PREFIX)
 
     @property
     def at_rest(self) -> bool:
@@ -71,7 +71,7 @@ class TransactionalIds:
         self._by_name.move_to_end(one.name)
 
     def renumber(self, one: Transactional, before: int) -> None:
-        """It has another producer id than before, or the same."""
+        """Updates the index after a possible change of the producer id."""
         self._by_producer.pop(before, None)
         self._by_producer[one.record.producer_id] = one
 
@@ -84,21 +84,21 @@ class TransactionalIds:
         return Counter(one.record.state for one in self._by_name.values())
 
     def idle(self, now: float) -> list[Transactional]:
-        """Those that nobody uses any more."""
+        """Ids that are not used any more."""
         found: list[Transactional] = []
         for one in self._by_name.values():
             idle_s = now - one.touched
             if idle_s < limits.TRANSACTIONAL_ID_ABANDONED_S:
                 break
-            if one.stream is not None and one.stream.line.closed:
+            if one.stream is not None and one.stream.session.closed:
                 one.stream = None
-            abandoned = one.made_up and one.stream is None
+            abandoned = one.generated and one.stream is None
             if one.at_rest and (abandoned or idle_s >= limits.TRANSACTIONAL_ID_IDLE_S_MAX):
                 found.append(one)
         return found
 
     def in_the_way(self, now: float) -> Transactional | None:
-        """The one that is to be forgotten before another can be added. Raises when all are in use."""
+        """The id to forget before another can be added, if any. Raises when all are in use."""
         if len(self._by_name) < limits.TRANSACTIONAL_IDS_MAX:
             return None
         for one in self._by_name.values():
@@ -107,6 +107,6 @@ class TransactionalIds:
             if one.at_rest:
                 return one
         raise LimitExceeded(
-            f"{limits.TRANSACTIONAL_IDS_MAX} transactional ids are in use on this coordinator, its limit",
+            f"limit of {limits.TRANSACTIONAL_IDS_MAX} transactional ids in use reached on this coordinator",
             retry_after_ms=1000,
         )

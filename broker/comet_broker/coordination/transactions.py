@@ -2,12 +2,12 @@
 
     transactions/<transactional id>     below the slot's prefix: a TransactionRecord
 
-    OpenTransactions, AddPartition, EndTransaction, time-out, eviction
+    OpenTransactions, AddPartition, EndTransaction, timeout, eviction
        └─► core.transactions.step ─► the journal (a commit's offsets in the same write) ─► the answer
                                         └─► decided: markers to the leaders, then the answer, and the next epoch
 
-What is decided counts at once for whoever asks next, and is told to nobody before it is written. Writes have one order,
-so an AddPartition that is not written yet when its transaction is decided is part of the decision.
+A decision counts at once for later requests, and is answered only when it is written. Writes have one order, so an
+AddPartition that is not written yet when its transaction is decided is part of the decision.
 
 Owned by the slot, on the loop's thread.
 """
@@ -38,7 +38,7 @@ from comet_broker.coordination.committed_offsets import Admitted
 from comet_broker.coordination.group_frames import check_name
 from comet_broker.coordination.markers import Markers
 from comet_broker.coordination.timekeeping import Timekeeper
-from comet_broker.coordination.transactional import MADE_UP, Transactional, TransactionalIds
+from comet_broker.coordination.transactional import GENERATED_PREFIX, Transactional, TransactionalIds
 from comet_broker.core.cluster import BROKERS, DELETED, PARTITIONS, Place
 from comet_broker.core.slots import PRODUCER_BITS, producer_in
 from comet_broker.core.transactions import (
@@ -69,8 +69,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "transactions/"
-FAILED_MS: Final = 1_000  # after which it is worth asking again for an id that has failed
-ENDING_S_MAX: Final = 30.0  # how long an answer waits for markers; then the caller asks again
+FAILED_MS: Final = 1_000  # after which a request for a failed id is worth a retry
+ENDING_S_MAX: Final = 30.0  # how long an answer waits for markers; then the client asks again
 
 
 class Transactions:
@@ -87,7 +87,7 @@ class Transactions:
         slot.groups.on_evicted.append(self._evicted)
 
     def load(self, items: Mapping[str, KeyValue]) -> None:
-        """Takes over what stands below the slot's prefix, by the rest of the key. Everybody's time begins anew."""
+        """Loads the ids from the keys below the slot's prefix; `items` is keyed by the rest. All timeouts restart."""
         now = self._broker.clock.monotonic()
         for key, item in items.items():
             if not key.startswith(PREFIX):
@@ -96,14 +96,14 @@ class Transactions:
             try:
                 record = TransactionRecord.decode(item.value)
             except (msgspec.DecodeError, ValueError) as error:
-                log.error("what the metadata store has under %s cannot be read: %s", item.key, error)
+                log.error("cannot read the value of %s in the metadata store: %s", item.key, error)
                 self._unreadable.add(name)
                 continue
             self._take_over(Transactional(name, record, now))
         self._time.start()
 
     def _take_over(self, one: Transactional) -> None:
-        """As the store has it."""
+        """Adds an id as loaded from the store."""
         with self._guard(one, "loading"):
             self._ids.add(one)
             self._take(one, TransactionLoaded())
@@ -111,7 +111,7 @@ class Transactions:
                 self._time.opened(one.name, one.record.timeout_ms / 1000)
 
     def close(self, error: CometError) -> None:
-        """The slot is another broker's; what is under way is ended by that one."""
+        """Closes the slot's transactions; the next coordinator ends those under way."""
         self._closed = error
         self._time.close()
         for task in self._tasks:
@@ -120,17 +120,15 @@ class Transactions:
             if one.finished is not None and not one.finished.done():
                 one.finished.set_result(None)
             if one.failed:
-                self._broker.failures.clear(Kind.TRANSACTION, one.name)  # whoever has the slot next loads it
+                self._broker.failures.clear(Kind.TRANSACTION, one.name)  # the slot's next coordinator loads it
 
     # ---- transactional ids that fail
 
     def _guard(self, one: Transactional, step: str) -> Guard:
-        return self._broker.failures.guard(
-            Kind.TRANSACTION, one.name, step, lambda error: self._broke(one, step, error)
-        )
+        return self._broker.failures.guard(Kind.TRANSACTION, one.name, step, lambda error: self._halt(one, step, error))
 
-    def _broke(self, one: Transactional, step: str, error: Exception) -> CometError:
-        """An unexpected error: the id answers nothing, and nothing more is done for it, until it is loaded again."""
+    def _halt(self, one: Transactional, step: str, error: Exception) -> CometError:
+        """Stops an id after an unexpected error: it is not served until it is loaded again."""
         reason = self._broker.failures.note(Kind.TRANSACTION, one.name, error, step)
         one.failed = one.failed or reason
         self._time.decided(one.name)
@@ -138,21 +136,21 @@ class Transactions:
         finished, one.finished = one.finished, None
         if finished is not None and not finished.done():
             finished.set_result(None)
-        return self._standing_still(one)
+        return self._stopped(one)
 
-    def _standing_still(self, one: Transactional) -> CometError:
+    def _stopped(self, one: Transactional) -> CometError:
         me = self._broker.config.broker_id
         return Unavailable(
-            f"transactional id {one.name!r} has failed on broker {me}, its coordinator, and stands still: {one.failed}."
-            f" It is taken up again by: comet cluster resume --broker {me}",
+            f"transactional id {one.name!r} has failed on broker {me}, its coordinator, and is stopped: {one.failed}."
+            f" To resume it: comet cluster resume --broker {me}",
             retry_after_ms=FAILED_MS,
         )
 
     async def resume(self) -> int:
-        """Loads ids that have failed from the store; returns how many. Raises StoreUnavailable."""
+        """Loads failed ids from the store again; returns how many. Raises StoreUnavailable."""
         count = 0
         for one in [one for one in self._ids if one.failed]:
-            await self._slot.journal.written()  # what it had queued is in the store
+            await self._slot.journal.written()  # the writes that it had queued are in the store
             item = await self._broker.store.get(self._key(one.name))
             if self._closed is not None or self._ids.get(one.name) is not one:
                 continue
@@ -164,7 +162,7 @@ class Transactions:
         return count
 
     def view_moved(self, keys: Sequence[str]) -> None:
-        """The cluster has changed in these keys."""
+        """Follows a change of the cluster in these keys."""
         if any(key.startswith((PARTITIONS, BROKERS, DELETED)) for key in keys):
             self._markers.view_moved()
 
@@ -180,28 +178,28 @@ class Transactions:
             "marker_attempts_failed": self._markers.attempts_failed,
         }
 
-    # ---- what is asked
+    # ---- requests
 
     async def open(self, opening: pb.OpenTransactions, stream: MemberStream | None = None) -> pb.OpenedTransactions:
-        """Fences whoever had the id before, ends what it has left open, and gives an epoch that nobody had."""
+        """Fences the id's previous producer, ends its open transaction, and returns a new epoch."""
         timeout_ms = opening.timeout_ms or limits.TRANSACTION_TIMEOUT_MS
         if timeout_ms > limits.TRANSACTION_TIMEOUT_MS_MAX:
             raise InvalidArgument(f"a transaction is open for at most {limits.TRANSACTION_TIMEOUT_MS_MAX} ms")
         fresh = producer_in(self._slot.number, self._broker.random.randrange(1, 1 << PRODUCER_BITS))
         event = Open(fresh, timeout_ms, opening.group, opening.member)
         name = opening.transactional_id
-        if name and not name.startswith(MADE_UP):
+        if name and not name.startswith(GENERATED_PREFIX):
             check_name(name)
         elif self._ids.get(name) is None:
-            name = f"{MADE_UP}{fresh:016x}"
+            name = f"{GENERATED_PREFIX}{fresh:016x}"
         if name in self._unreadable:
-            raise StoreDamaged(f"what the metadata store holds of transactional id {name!r} cannot be read")
+            raise StoreDamaged(f"transactional id {name!r} cannot be read from the metadata store")
         one = self._ids.get(name)
         if one is None:
             one = self._make(name, event)
         else:
             self._take(one, event)
-        one.stream = stream if one.made_up else None
+        one.stream = stream if one.generated else None
         record = one.record
         await self._stored(one)
         await self._when_finished(one, record.first_epoch - 1)
@@ -210,12 +208,12 @@ class Transactions:
         )
 
     async def add_partition(self, request: coordination.AddPartitionRequest) -> coordination.AddPartitionResponse:
-        """For the leader of a partition: the partition is part of the transaction from now on."""
+        """Adds a partition to the transaction. Called by the partition's leader."""
         if len(request.topic_id) != 16:
             raise InvalidArgument("a topic's id has 16 bytes")
         one = self._ids.of_producer(request.producer_id)
         if one is None:
-            raise _nobody(request.producer_id)
+            raise _no_transactions(request.producer_id)
         found = self._take(one, AddPartition(request.epoch, (request.topic_id.hex(), request.partition)))
         await self._stored(one)
         if found.error is not None:
@@ -223,9 +221,9 @@ class Transactions:
         return coordination.AddPartitionResponse()
 
     async def outcome(self, request: coordination.OutcomeRequest) -> coordination.OutcomeResponse:
-        """For the leader of a partition: how a transaction ended whose marker is not in its log. It has lost the end of
-        its log with its machine, or the marker is on its way."""
-        await self._slot.journal.written()  # nobody else has had the slot until now
+        """The outcome of a transaction without a marker in a partition's log. The marker was lost with the end of the
+        log, or is on its way. Called by the partition's leader."""
+        await self._slot.journal.written()  # no other coordinator has had the slot until now
         if self._closed is not None:
             raise self._closed
         one = self._ids.of_producer(request.producer_id)
@@ -248,8 +246,8 @@ class Transactions:
                 await self._slot.groups.learn_ends(offsets)
             except CometError as caught:
                 error = caught
-            one = self._find(ending)  # anything may have happened meanwhile
-        if one.made_up and stream is not None:
+            one = self._find(ending)  # again, after an await
+        if one.generated and stream is not None:
             one.stream = stream
         error = self._end(one, event, offsets, error)
         await self._stored(one)
@@ -267,7 +265,7 @@ class Transactions:
             raise self._closed
         one = self._ids.get(ending.transactional_id)
         if one is None:
-            raise _nobody(ending.producer_id)
+            raise _no_transactions(ending.producer_id)
         if one.record.producer_id != ending.producer_id:
             raise ProducerFenced(f"another producer has the transactional id {one.name!r} now")
         return one
@@ -275,7 +273,7 @@ class Transactions:
     def _end(
         self, one: Transactional, event: End, offsets: pb.Commit | None, error: CometError | None
     ) -> CometError | None:
-        """Decides, in one turn. A commit whose offsets are refused is an abort: its outputs must not be seen."""
+        """Decides, in one turn. A commit whose offsets are refused is an abort: its records must not be seen."""
         if offsets is None or not self._decides(one, event):
             return self._take(one, event).error
         try:
@@ -313,20 +311,20 @@ class Transactions:
         return one
 
     def _take(self, one: Transactional, event: Event, admitted: Admitted | None = None) -> Step:
-        """Decides and queues what is to be stored. Raises, and changes nothing, when that cannot be queued."""
+        """Decides and queues the record to store. Raises, and changes nothing, when it cannot be queued."""
         self._check(one)
         try:
             return self._take_now(one, event, admitted)
         except CometError:
             raise
         except Exception as error:
-            raise self._broke(one, type(event).__name__, error) from error
+            raise self._halt(one, type(event).__name__, error) from error
 
     def _check(self, one: Transactional) -> None:
         if self._closed is not None:
             raise self._closed
         if one.failed:
-            raise self._standing_still(one)
+            raise self._stopped(one)
 
     def _take_now(self, one: Transactional, event: Event, admitted: Admitted | None) -> Step:
         before = one.record
@@ -349,7 +347,7 @@ class Transactions:
         return found
 
     def _take_quietly(self, one: Transactional, event: Event) -> None:
-        """For what nobody has asked for: if it cannot be stored now, it is tried again when its time is up."""
+        """Takes a step without a request: if it cannot be stored now, it is retried when its time is up."""
         try:
             self._take(one, event)
         except CometError as error:
@@ -382,7 +380,7 @@ class Transactions:
         return f"{self._slot.prefix}{PREFIX}{name}"
 
     async def _stored(self, one: Transactional) -> None:
-        """Waits until all that was decided so far is written."""
+        """Waits until all decisions so far are written."""
         if one.written is not None and (error := await asyncio.shield(one.written)) is not None:
             raise error
         if self._closed is not None:
@@ -403,7 +401,7 @@ class Transactions:
             await self._finish(one)
 
     async def _finish(self, one: Transactional) -> None:
-        """Writes the markers of what is decided, once the decision is stored."""
+        """Writes the markers of a decided transaction, once the decision is stored."""
         record = one.record
         if one.written is not None and await asyncio.shield(one.written) is not None:
             return  # the slot is lost
@@ -419,7 +417,7 @@ class Transactions:
             finished.set_result(None)
 
     async def _when_finished(self, one: Transactional, epoch: int) -> None:
-        """Waits until nothing of `epoch` or before it is ending."""
+        """Waits until no transaction of `epoch` or before it is ending."""
         try:
             async with asyncio.timeout(ENDING_S_MAX):
                 while one.finished is not None and one.record.epoch <= epoch and self._closed is None:
@@ -431,25 +429,25 @@ class Transactions:
             ) from None
         self._check(one)
 
-    # ---- time, as the timekeeper says
+    # ---- called by the timekeeper
 
-    def out_of_time(self, name: str) -> None:
+    def timed_out(self, name: str) -> None:
         one = self._known(name)
-        log.info("transaction %d of %s has run out of time", one.record.epoch, name)
-        with self._guard(one, "running out of time"):
+        log.info("transaction %d of %s timed out", one.record.epoch, name)
+        with self._guard(one, "a timeout"):
             self._take_quietly(one, TimedOut(one.record.epoch))
         if one.record.state is TransactionState.OPEN and not one.failed:
-            self._time.not_yet(name)
+            self._time.retry_timeout(name)
 
     def tidy(self, name: str) -> bool:
         one = self._known(name)
         try:
             self._store(one, one.record)
         except CometError as error:
-            log.info("transactional id %s is tidied up later: %s", name, error)
+            log.info("transactional id %s is stored as over later: %s", name, error)
             return False
-        except Exception as error:  # noqa: BLE001 - reported; the others are to be tidied up
-            self._broke(one, "tidying up", error)
+        except Exception as error:  # noqa: BLE001 - reported; the others are still to be stored
+            self._halt(one, "tidying up", error)
         return True
 
     def forget_idle(self, now: float) -> None:
@@ -458,7 +456,7 @@ class Transactions:
                 self._forget(one)
 
     def _forget(self, one: Transactional) -> None:
-        """Whoever comes with it later is refused, as if it had been fenced."""
+        """Forgets an id; its producer is refused from now on, as if it had been fenced."""
         refused: list[CometError] = []
         self._slot.journal.write(
             [Delete(self._key(one.name))], lambda error: refused.append(error) if error is not None else None
@@ -471,7 +469,7 @@ class Transactions:
 
 
 def _offsets(ending: pb.EndTransaction, one: Transactional) -> pb.Commit | None:
-    """The offsets that go with a commit."""
+    """The offsets of a commit, checked."""
     group = one.record.group
     if ending.group != group:
         raise InvalidArgument(f"the transactions of {one.name!r} were opened for group {group!r}, not {ending.group!r}")
@@ -482,7 +480,5 @@ def _offsets(ending: pb.EndTransaction, one: Transactional) -> pb.Commit | None:
     return ending.offsets
 
 
-def _nobody(producer_id: int) -> TransactionNotOpen:
-    return TransactionNotOpen(
-        f"producer {producer_id} has no transactions here, or was idle for so long that it has none"
-    )
+def _no_transactions(producer_id: int) -> TransactionNotOpen:
+    return TransactionNotOpen(f"producer {producer_id} has no transactions here, or was idle for too long")

@@ -1,10 +1,10 @@
-"""How long something took, counted in buckets that double: cheap enough for every acknowledgement."""
+"""A histogram of durations with buckets that double: cheap enough for every acknowledgement."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-BUCKETS: Final = 26  # the last one from half a minute on
+BUCKETS: Final = 26  # the last one: half a minute and more
 
 
 class Durations:
@@ -17,7 +17,7 @@ class Durations:
         self.sum_us = 0
 
     def note(self, took_us: int) -> None:
-        """A wall clock that was set back makes a negative one, which counts as nothing."""
+        """Counts a duration; a negative one, after the wall clock was set back, counts as 0."""
         took_us = max(0, took_us)
         self.counts[min(took_us.bit_length(), BUCKETS - 1)] += 1
         self.sum_us += took_us

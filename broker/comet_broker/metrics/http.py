@@ -1,11 +1,11 @@
-"""The broker's port for those who watch it, over HTTP/1.1 and GET alone:
+"""The broker's HTTP port for monitoring, HTTP/1.1 and GET only:
 
-    /livez      200: the loop turns
-    /readyz     200, or 503 with the reasons why clients are better served elsewhere; `degraded` names what has failed
+        /livez      200: the event loop runs
+        /readyz     200, or 503 with the reasons why clients should use other brokers; `degraded` names what has failed
     /metrics    for Prometheus, see `figures`
 
-One request a connection, small, bounded in number and time; nothing here can hold up a client of the broker. It shows
-no record and changes nothing.
+One request a connection, small, bounded in number and time; nothing here delays a client of the broker. It shows no
+record and changes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ JSON: Final = "application/json"
 
 
 class Monitor:
-    """Owned by the server; what it is given is called on the loop."""
+    """Owned by the server; its callbacks run on the loop."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Monitor:
         self._degraded = degraded
         self._server: asyncio.Server | None = None
         self._answering: set[asyncio.Task[None]] = set()
-        self._page: asyncio.Task[bytes] | None = None  # one is made for all who ask meanwhile
+        self._page: asyncio.Task[bytes] | None = None  # one page serves all requests that arrive while it is made
         self.port = 0
 
     async def listen(self, host: str, port: int) -> None:
@@ -51,7 +51,7 @@ class Monitor:
         try:
             self._server = await asyncio.start_server(self._connected, host, port, limit=HEAD_BYTES_MAX)
         except OSError as error:
-            hint = {"hint": "is something else there? choose another --metrics-port, or 0 for none"}
+            hint = {"hint": "the port may be in use: choose another --metrics-port, or 0 for none"}
             reason = f"cannot listen on {host}:{port} for metrics: {error.strerror or error}"
             raise Unavailable(reason, details=hint) from None
         self.port = self._server.sockets[0].getsockname()[1]
@@ -72,7 +72,7 @@ class Monitor:
                 async with asyncio.timeout(REQUEST_S_MAX):
                     await self._serve(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # it went, or sent nonsense: nobody waits for an answer
+            pass  # disconnected, or sent garbage: no answer
         finally:
             self._answering.discard(task)
             writer.close()
@@ -94,9 +94,9 @@ class Monitor:
 
     async def _answer(self, method: str, path: str) -> tuple[HTTPStatus, str, bytes]:
         if path not in ("/livez", "/readyz", "/metrics"):
-            return HTTPStatus.NOT_FOUND, JSON, _json({"status": "there are /livez, /readyz and /metrics"})
+            return HTTPStatus.NOT_FOUND, JSON, _json({"status": "unknown path: use /livez, /readyz or /metrics"})
         if method not in ("GET", "HEAD"):
-            return HTTPStatus.METHOD_NOT_ALLOWED, JSON, _json({"status": "GET alone"})
+            return HTTPStatus.METHOD_NOT_ALLOWED, JSON, _json({"status": "use GET"})
         if path == "/livez":
             return HTTPStatus.OK, JSON, _json({"status": "alive"})
         if path == "/readyz":

@@ -1,7 +1,7 @@
-"""What a broker's /metrics shows: its `statistics()`, summed up, in Prometheus' form. Pure.
+"""A broker's /metrics: its `statistics()`, summed up, in Prometheus' format. Pure.
 
-Topics are summed over their partitions here, so that the number of series stays in proportion; the numbers of single
-partitions are in `statistics()` itself. Counters count what this broker did, whether it led a partition or followed.
+Topics are summed over their partitions here, to bound the number of series; the numbers of single partitions are in
+`statistics()` itself. Counters count the work of this broker, as a leader or a follower.
 """
 
 from __future__ import annotations
@@ -15,52 +15,52 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE: Final = "text/plain; version=1.0.0; charset=utf-8"
-TOPICS_MAX: Final = 1_000  # with series of their own; the largest
+TOPICS_MAX: Final = 1_000  # the largest, with series of their own
 GROUPS_MAX: Final = 2_000  # groups by topic
 OTHERS: Final = "_others"
 
 Statistics = Mapping[str, Any]
 Samples = Sequence[tuple[Mapping[str, str], float]]
 
-# Name in the statistics of a partition -> metric of its topic, what it means.
+# Name in the statistics of a partition -> metric of its topic, help text.
 _TOPIC_COUNTERS: Final = {
     "appended_records": ("comet_topic_appended_records", "Records written here, as a leader or a follower."),
     "appended_bytes": ("comet_topic_appended_bytes", "Bytes of batches written here."),
     "appended_batches": ("comet_topic_appended_batches", "Batches written here."),
     "delivered_records": ("comet_topic_delivered_records", "Records sent to clients from here."),
-    "delivered_bytes": ("comet_topic_delivered_bytes", "Bytes of those."),
+    "delivered_bytes": ("comet_topic_delivered_bytes", "Bytes of records sent to clients from here."),
 }
 _TOPIC_GAUGES: Final = {
-    "bytes": ("comet_topic_bytes", "Bytes of its logs on this broker's disk."),
-    "partitions": ("comet_topic_partitions", "Its partitions on this broker."),
-    "leading": ("comet_topic_partitions_led", "Those that this broker leads."),
+    "bytes": ("comet_topic_bytes", "Bytes of the topic's logs on this broker's disk."),
+    "partitions": ("comet_topic_partitions", "Partitions of the topic on this broker."),
+    "leading": ("comet_topic_partitions_led", "Partitions of the topic that this broker leads."),
     "behind_replicas": (
         "comet_topic_partitions_under_replicated",
-        "Those it leads whose replicas are not all in sync.",
+        "Partitions led here whose replicas are not all in sync.",
     ),
-    "failed_logs": ("comet_topic_partitions_failed", "Those whose log has failed here."),
+    "failed_logs": ("comet_topic_partitions_failed", "Partitions whose log has failed here."),
     "conflicts": (
         "comet_topic_partitions_in_conflict",
-        "Those that do not follow their leader, because they would lose committed records.",
+        "Replicas that do not follow their leader, because they would lose committed records.",
     ),
-    "readers": ("comet_topic_readers", "Subscriptions to its partitions here."),
-    "acks_waiting": ("comet_topic_acks_waiting", "Batches that wait to be acknowledged."),
+    "readers": ("comet_topic_readers", "Subscriptions to the topic's partitions here."),
+    "acks_waiting": ("comet_topic_acks_waiting", "Batches that wait for their acknowledgement."),
     "transactions_waiting": ("comet_topic_transactions_waiting", "Transactions that wait for their coordinator."),
 }
 _COORDINATED: Final = {
     "groups": ("comet_coordinated_groups", "Groups that this broker coordinates."),
-    "members": ("comet_coordinated_members", "Members of those."),
-    "transactions_open": ("comet_coordinated_transactions_open", "Transactions that are open."),
+    "members": ("comet_coordinated_members", "Members of the groups that this broker coordinates."),
+    "transactions_open": ("comet_coordinated_transactions_open", "Open transactions."),
 }
 _COORDINATED_COUNTERS: Final = {
-    "transactions_committed": ("comet_coordinated_transactions_committed", "Transactions that were committed."),
-    "transactions_aborted": ("comet_coordinated_transactions_aborted", "Transactions that were aborted."),
+    "transactions_committed": ("comet_coordinated_transactions_committed", "Transactions committed."),
+    "transactions_aborted": ("comet_coordinated_transactions_aborted", "Transactions aborted."),
     "store_writes": ("comet_coordinated_store_writes", "Writes of groups and transactions to the metadata store."),
 }
 
 
 def exposition(statistics: Statistics) -> bytes:
-    """The page. Takes a while with many topics; a thread may do it."""
+    """The page. Slow with many topics; may run in a thread."""
     registry = CollectorRegistry()
     registry.register(_Page(statistics))
     return generate_latest(registry)
@@ -79,23 +79,27 @@ class _Page(Collector):
 
 
 def _broker(now: Statistics) -> Iterator[Metric]:
-    who = {"cluster": now["cluster_id"], "broker": str(now["broker_id"]), "version": now["version"]}
-    yield _gauge("comet_broker_info", "Which broker this is.", [(who, 1)])
-    yield _gauge("comet_broker_started_seconds", "When it started, since 1970.", [({}, now["started_us"] / 1e6)])
-    yield _gauge("comet_broker_draining", "1 while it stops.", [({}, float(now["draining"]))])
-    yield _gauge("comet_broker_controller", "1 while it is the controller.", [({}, float(now["controller"]["acting"]))])
+    identity = {"cluster": now["cluster_id"], "broker": str(now["broker_id"]), "version": now["version"]}
+    yield _gauge("comet_broker_info", "Identity of this broker.", [(identity, 1)])
+    yield _gauge(
+        "comet_broker_started_seconds",
+        "Start time of the broker, in seconds since 1970.",
+        [({}, now["started_us"] / 1e6)],
+    )
+    yield _gauge("comet_broker_draining", "1 while the broker stops.", [({}, float(now["draining"]))])
+    yield _gauge(
+        "comet_broker_controller", "1 while the broker is the controller.", [({}, float(now["controller"]["acting"]))]
+    )
     yield _gauge(
         "comet_broker_metadata_trusted",
-        "0 while its metadata store went back in time, was emptied or exchanged: it then does nothing for the cluster.",
+        "0 while the broker does not trust its metadata store (it went back in time, was emptied or exchanged).",
         [({}, float(now["metadata"]["trusted"]))],
     )
-    yield _gauge("comet_broker_streams", "Streams of clients.", [({}, now["session_count"])])
-    yield _counter(
-        "comet_broker_received_bytes", "Bytes that streams of clients brought.", [({}, now["received_bytes"])]
-    )
+    yield _gauge("comet_broker_streams", "Client streams.", [({}, now["session_count"])])
+    yield _counter("comet_broker_received_bytes", "Bytes received on client streams.", [({}, now["received_bytes"])])
     yield _counter("comet_broker_sent_bytes", "Bytes of deliveries to clients.", [({}, now["sent_bytes"])])
     errors = [({"code": code}, number) for code, number in sorted(now["errors"].items())]
-    yield _counter("comet_broker_errors", "Requests that were refused, by code.", errors)
+    yield _counter("comet_broker_errors", "Refused requests, by error code.", errors)
     yield _counter(
         "comet_broker_refused_silently",
         "Batches with acks=0 that could not be written.",
@@ -104,29 +108,31 @@ def _broker(now: Statistics) -> Iterator[Metric]:
     kinds = sorted(now["failed_by_kind"].items())
     yield _gauge(
         "comet_broker_failed",
-        "Entities that stand still after an unexpected error, until they are resumed or the broker starts again.",
+        "Entities stopped by an unexpected error, until they are resumed or the broker restarts.",
         [({"kind": kind}, number) for kind, number in kinds],
     )
     yield _counter(
         "comet_broker_failures",
-        "Unexpected errors, by the kind of entity that they were about.",
+        "Unexpected errors, by kind of entity.",
         [({"kind": kind}, number) for kind, number in sorted(now["failures_by_kind"].items())],
     )
     yield _gauge(
         "comet_broker_failing_tasks",
-        "Tasks of the broker that have died of late, and were started again.",
+        "Tasks of the broker that failed recently and were restarted.",
         [({}, len(now["failing_tasks"]))],
     )
-    yield _gauge("comet_broker_disk_free_bytes", "Free on the disk of the data folder.", [({}, now["free_bytes"])])
+    yield _gauge(
+        "comet_broker_disk_free_bytes", "Free bytes on the disk of the data folder.", [({}, now["free_bytes"])]
+    )
     yield _gauge("comet_broker_tail_bytes", "Recent batches kept in memory.", [({}, now["tail_bytes"])])
     yield _histogram(
         "comet_broker_ack_seconds",
-        "From the append of a batch until it is acknowledged, replication included.",
+        "Time from the append of a batch to its acknowledgement, with replication.",
         now["acks"],
     )
     yield _histogram(
         "comet_broker_deliver_seconds",
-        "From the append of a batch until it is sent to a client that keeps up; of many, some are measured.",
+        "Time from the append of a batch until it is sent to a client that keeps up (sampled under load).",
         now["deliveries"],
     )
 
@@ -147,12 +153,12 @@ def _replication(now: Statistics) -> Iterator[Metric]:
     for partition in now["partitions"]:
         behind.update(partition["followers"])
     lags = [({"follower": follower}, records) for follower, records in sorted(behind.items())]
-    yield _gauge("comet_broker_follower_lag_records", "Records that a follower has not said it has.", lags)
-    yield _gauge("comet_broker_followers", "Streams of brokers that follow this one.", [({}, len(now["followers"]))])
+    yield _gauge("comet_broker_follower_lag_records", "Records that a follower has not reported yet.", lags)
+    yield _gauge("comet_broker_followers", "Streams from followers.", [({}, len(now["followers"]))])
     following = sum(link["following"] for link in now["links"])
     wanted = sum(link["wanted"] for link in now["links"])
-    yield _gauge("comet_broker_partitions_followed", "Partitions that it follows.", [({}, following)])
-    yield _gauge("comet_broker_partitions_to_follow", "Partitions that it should follow.", [({}, wanted)])
+    yield _gauge("comet_broker_partitions_followed", "Partitions that the broker follows.", [({}, following)])
+    yield _gauge("comet_broker_partitions_to_follow", "Partitions that the broker should follow.", [({}, wanted)])
 
 
 def _topics(partitions: Iterable[Statistics]) -> Iterator[Metric]:
@@ -186,7 +192,7 @@ def _coordination(slots: Sequence[Statistics]) -> Iterator[Metric]:
     records = [(label, lag["lag"]) for label, lag in zip(labels, lags, strict=True)]
     yield _gauge("comet_group_lag_records", "Records that a group has not committed.", records)
     ages = [(label, lag["age_s"]) for label, lag in zip(labels, lags, strict=True)]
-    yield _gauge("comet_group_lag_seconds", "Age of the oldest record that it has not committed.", ages)
+    yield _gauge("comet_group_lag_seconds", "Age of the oldest record that a group has not committed.", ages)
 
 
 def _counter(name: str, about: str, samples: Samples) -> Metric:

@@ -1,10 +1,10 @@
-"""What this broker does, looked at once a second, as the wall clock's second begins, and kept for those who ask later.
+"""Samples this broker once a second, at the start of each second of the wall clock, and keeps the history.
 
     counters of partitions, durations, the process ─► tick ─► MetricsStore (core.store), rates of partitions
     the view's changes ─► Chronicle (core.chronicle)
 
-A tick reads the partitions some at a time, so that nobody waits for it, and does something only for those that have
-moved. While the process stands still there are no ticks: what was counted meanwhile belongs to the first one after.
+A tick reads the partitions in slices, so that clients do not wait, and works only on those that have moved. While the
+process is stopped there are no ticks: counts of that time belong to the first tick afterwards.
 
 Owned by the broker; on its loop.
 """
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 PARTITIONS_AT_ONCE: Final = 1_000
 TOPICS_AT_ONCE: Final = 50
-SWEEP_TICKS: Final = 10  # what is gone is forgotten so often, and what many logs take on disk is added up
-EARLY_US: Final = 1_000  # a timer may ring so much before its time
-AGAIN_S_MAX: Final = 1.0  # and then once more, late or not; the same second after that says that the clock was set back
+SWEEP_TICKS: Final = 10  # ticks between two removals of vanished partitions, and measurements of many logs' sizes
+EARLY_US: Final = 1_000  # a timer may ring so early
+AGAIN_S_MAX: Final = 1.0  # a tick that is later than this and finds the same second: the clock was set back
 SHARES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 Counts = tuple[int, int, int, int]  # records and bytes in, records and bytes out
@@ -40,7 +40,7 @@ _NONE: Final[Counts] = (0, 0, 0, 0)
 
 
 class Moving:
-    """A partition that something is written to, or was within the window."""
+    """A partition that is written to, or was within the window."""
 
     __slots__ = ("bytes", "records")
 
@@ -50,7 +50,7 @@ class Moving:
 
 
 class Latency:
-    """What a `Durations` has counted since the last tick, and within the window."""
+    """The counts of a `Durations` since the last tick, and within the window."""
 
     def __init__(self, durations: Durations) -> None:
         self._durations = durations
@@ -88,7 +88,7 @@ class Recorder:
     # ---- the cluster
 
     def start(self) -> None:
-        """The view is loaded: what changes from now on is noted."""
+        """Starts to note changes of the view, which is loaded."""
         view = self._broker.view
         self.chronicle.begin(view.state)
         view.listen(lambda keys: self.chronicle.note(view.state, keys, self._broker.clock.wall_us()))
@@ -104,8 +104,8 @@ class Recorder:
             await asyncio.sleep(1 - clock.wall_us() % 1_000_000 / 1_000_000)
             try:
                 await self.tick()
-            except Exception as error:  # noqa: BLE001 - one second that is not known must not end all that follow
-                self._broker.tasks.report("a look at this broker's figures", error)
+            except Exception as error:  # noqa: BLE001 - one failed tick must not end the later ones
+                self._broker.tasks.report("sampling this broker", error)
 
     async def tick(self) -> None:
         clock = self._broker.clock
@@ -117,12 +117,12 @@ class Recorder:
         self._before = now
         self._elapsed.append(elapsed)
         self._ticks += 1
-        topics, leading = await self._look_at_partitions()
+        topics, leading = await self._sample_partitions()
         if self._ticks % SWEEP_TICKS == 1:
             self._sweep()
         if self._ticks % SWEEP_TICKS == 1 or len(self._broker.topics.by_handle) <= PARTITIONS_AT_ONCE:
             await self._measure_logs()
-        seconds = max(1, round(elapsed))  # whole ones, so that what is added up is what was counted
+        seconds = max(1, round(elapsed))  # whole ones, so that the history adds up to what was counted
         self.store.begin(second)
         for number, (topic, counts) in enumerate(topics.items(), 1):
             self.store.move(second, topic, [count / seconds for count in counts])
@@ -135,8 +135,8 @@ class Recorder:
         self.chronicle.settle(clock.wall_us())
         self.ticked.set()
 
-    async def _look_at_partitions(self) -> tuple[dict[str, Counts], int]:
-        """What has moved since the last tick, by topic, and how many this broker leads."""
+    async def _sample_partitions(self) -> tuple[dict[str, Counts], int]:
+        """Counts since the last tick, by topic, and the number of partitions that this broker leads."""
         topics: dict[str, Counts] = {}
         leading = 0
         for some in _slices(list(self._broker.topics.by_handle.values())):
@@ -144,14 +144,14 @@ class Recorder:
                 try:
                     if partition.leadership is not None:
                         leading += 1
-                    self._look_at(partition, topics)
-                except Exception as error:  # noqa: BLE001 - the figures of the others are known
+                    self._sample(partition, topics)
+                except Exception as error:  # noqa: BLE001 - the other partitions are still sampled
                     failures = self._broker.failures
-                    failures.fail(Kind.PARTITION, str(partition), "a look at its figures", error, None)
+                    failures.fail(Kind.PARTITION, str(partition), "sampling", error, None)
             await asyncio.sleep(0)
         return topics, leading
 
-    def _look_at(self, partition: Partition, topics: dict[str, Counts]) -> None:
+    def _sample(self, partition: Partition, topics: dict[str, Counts]) -> None:
         before = self._seen.get(partition.handle, _NONE)
         records = partition.appended_records - partition.followed_records
         if records == before[0] and partition.delivered_records == before[2]:
@@ -214,7 +214,7 @@ class Recorder:
         before, self._cpu_s = self._cpu_s, now
         return NAN if now is None or before is None else (now - before) / elapsed
 
-    # ---- what it knows now
+    # ---- current values
 
     def statistics(self) -> dict[str, Any]:
         """Over the last WINDOW_S; None where nothing is known."""
@@ -246,7 +246,7 @@ class Recorder:
         )
 
     async def topics(self) -> dict[str, dict[str, Any]]:
-        """What this broker leads, by topic."""
+        """The topics of partitions that this broker leads."""
         found: dict[str, dict[str, Any]] = {}
         for some in _slices(list(self._broker.topics.by_handle.values())):
             for partition in some:

@@ -1,4 +1,4 @@
-"""What a broker and its partitions are like at the moment, for clients, metrics and tests."""
+"""Snapshots of a broker and its partitions, for clients, metrics and tests."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from comet_broker.replication.leader import ReplicaSession
     from comet_broker.streams.session import Session
 
-SESSIONS_MAX: Final = 1000  # of which each is told
+SESSIONS_MAX: Final = 1000  # of which each is listed
 
 
 def statistics_of(
     broker: Broker, sessions: Collection[Session], followers: Collection[ReplicaSession]
 ) -> dict[str, Any]:
-    """One snapshot of everything that a broker counts."""
+    """One snapshot of all statistics of a broker."""
     return {
         **broker.summary(),
         "sessions": [session.statistics() for session in list(sessions)[:SESSIONS_MAX]],
@@ -38,7 +38,7 @@ def statistics_of(
 
 
 def summary_of(broker: Broker, sessions: Collection[Session], gone: Mapping[str, int]) -> dict[str, Any]:
-    """What of it does not grow with the number of partitions. `gone`: bytes on streams that are over."""
+    """The part of it that does not grow with the number of partitions. `gone`: bytes of streams that have ended."""
     total = totals(broker.topics.by_handle.values())
     return {
         "cluster_id": broker.cluster_id,
@@ -72,7 +72,7 @@ def summary_of(broker: Broker, sessions: Collection[Session], gone: Mapping[str,
 
 
 def status(partition: Partition, in_rate: float | None = None, in_bytes_rate: float | None = None) -> PartitionStatus:
-    """What clients are told of a replica."""
+    """The status of a replica, as clients see it."""
     numbers = partition.log.statistics()
     return PartitionStatus(
         index=partition.index,
@@ -94,9 +94,9 @@ def status(partition: Partition, in_rate: float | None = None, in_bytes_rate: fl
 
 
 def totals(partitions: Iterable[Partition]) -> dict[str, int]:
-    """Many of them in a few numbers."""
+    """The sums over many partitions."""
     held = leading = size = readers = records = written = conflicts = 0
-    for partition in partitions:  # once: there may be thousands, and it is asked for every second
+    for partition in partitions:  # in one pass: there may be thousands, and this runs every second
         held += 1
         leading += partition.leadership is not None
         size += partition.log.size_bytes
@@ -116,7 +116,7 @@ def totals(partitions: Iterable[Partition]) -> dict[str, int]:
 
 
 def every(partitions: Iterable[Partition], failures: Failures) -> list[dict[str, Any]]:
-    """Of all partitions but those whose numbers cannot be read."""
+    """The statistics of all partitions, without those whose numbers cannot be read."""
     found: list[dict[str, Any]] = []
     for partition in partitions:
         with failures.guard(Kind.PARTITION, str(partition), "statistics"):
@@ -125,7 +125,7 @@ def every(partitions: Iterable[Partition], failures: Failures) -> list[dict[str,
 
 
 def statistics(partition: Partition) -> dict[str, Any]:
-    """One snapshot in numbers."""
+    """One snapshot of the numbers of a partition."""
     return {
         **partition.log.statistics(),
         "topic": partition.topic,
@@ -154,7 +154,7 @@ def statistics(partition: Partition) -> dict[str, Any]:
 
 
 def _behind(partition: Partition) -> dict[str, int]:
-    """Of each replica that follows this leader, the records that it has not said it has."""
+    """By follower of this leader, the number of records that it has not reported yet."""
     if partition.leadership is None:
         return {}
     end = partition.log.log_end

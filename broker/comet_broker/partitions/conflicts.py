@@ -1,9 +1,9 @@
-"""Replicas of this broker that do not follow, because they would lose committed records: tells the cluster of them.
+"""Replicas of this broker that do not follow, because they would lose committed records: reports them to the cluster.
 
     found     ─► Partition.conflict, ERROR in the log, put cluster/conflicts/<broker>/<topic id>/<index>
     settled   ─► delete it: the replica follows again, or leads
 
-Owned by the broker. One task per partition goes on until the store says what the partition does.
+Owned by the broker. One task per partition runs until the store agrees.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RETRY_S: Final = 0.5
 
 
 def judged(partition: Partition, following: pb.Following) -> CutVerdict:
-    """Whether the log may be cut back as the leader says. An `available` topic would rather lose its end."""
+    """Whether the log may be truncated as the leader says. An `available` topic prefers to lose its end."""
     if partition.available:
         return CutVerdict.CUT
     storage, state = partition.log, partition.state
@@ -40,7 +40,7 @@ def judged(partition: Partition, following: pb.Following) -> CutVerdict:
 
 
 def given_up_from(partition: Partition) -> GivenUp | None:
-    """What of the log is cut before it is compared with the leader's; see PartitionState.given_up."""
+    """The records to truncate before the comparison with the leader's log; see PartitionState.given_up."""
     state, storage = partition.state, partition.log
     if state is None or partition.context.me in state.in_sync or storage.epochs.last_epoch >= state.loss_accepted:
         return None
@@ -51,7 +51,7 @@ def given_up_from(partition: Partition) -> GivenUp | None:
 
 
 async def is_given_up(partition: Partition, found: GivenUp) -> bool:
-    """Whether it is still in the log: an earlier process may have cut it off, and followed since."""
+    """Whether they are still in the log: an earlier process may have truncated it, and followed since."""
     there = await checksums_at(partition.log, [found.offset], partition.context.worker)
     return there.get(found.offset) != found.checksum
 
@@ -77,29 +77,29 @@ class Conflicts:
         self._telling: set[Place] = set()
 
     def found(self, partition: Partition, conflict: Conflict) -> None:
-        """The replica does not follow."""
+        """Records that the replica does not follow."""
         if partition.conflict != conflict:
             log.error(
-                "%s does not follow: %s. Nothing was cut, and it is not in sync. Choose the replica to keep:"
+                "%s does not follow: %s. Nothing was truncated, and it is not in sync. Choose the replica to keep:"
                 " comet topic elect %s %d %d for this one, comet topic elect %s %d %d for its leader's;"
-                " what the other one holds beyond it is set aside in its folder",
+                " the records that only the other replica has are set aside in its folder",
                 partition,
                 conflict,
                 *(partition.topic, partition.index, self._me),
                 *(partition.topic, partition.index, conflict.leader),
             )
         partition.conflict = conflict
-        self._tell(partition)
+        self._report(partition)
 
     def settled(self, partition: Partition) -> None:
-        """The replica follows, or is chosen to lead."""
+        """Records that the replica follows, or is chosen to lead."""
         if partition.conflict is not None:
             log.warning("%s is no longer in conflict with its leader", partition)
             partition.conflict = None
         if (self._me, *partition.place) in self._view.state.conflicts:
-            self._tell(partition)
+            self._report(partition)
 
-    def _tell(self, partition: Partition) -> None:
+    def _report(self, partition: Partition) -> None:
         if partition.place in self._telling:
             return
         self._telling.add(partition.place)

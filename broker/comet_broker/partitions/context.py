@@ -1,4 +1,4 @@
-"""What a partition needs from the broker it is on, and whom it tells what."""
+"""The broker's services for a partition, and the interfaces of its readers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Durable = Callable[[CometError | None], None]
 
 
 class Waiter(Protocol):
-    """Somebody who has read all there is."""
+    """A reader at the end of the partition, which waits for more."""
 
     def advanced(self) -> None: ...
     def partition_closed(self, error: CometError) -> None: ...
 
 
 class Reader(Protocol):
-    """Somebody who reads, wherever it is. `leader_only` ones leave when this broker does not lead any more."""
+    """A reader at any offset. A `leader_only` reader leaves when this broker stops leading."""
 
     @property
     def leader_only(self) -> bool: ...
@@ -38,7 +38,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PartitionContext:
-    """What a partition needs from the broker it is on."""
+    """The broker's services for a partition."""
 
     me: int
     clock: Clock
@@ -49,17 +49,17 @@ class PartitionContext:
     replica_lag_s: float
     alive: Callable[[], bool]  # this broker's lease holds, by its own clock
     broker_epoch: Callable[[], int]
-    registered: Callable[[], dict[int, int]]  # broker -> broker epoch of all that are alive
-    folders: Callable[[], dict[int, str]]  # broker -> data folder of all that are alive
-    fit: Callable[[int, Partition], bool]  # nobody has said that this broker's replica must not lead
-    whereabouts: Callable[[int], dict[str, str]]  # of a broker, as details of an error
-    unfit: Callable[[Partition], None]  # this replica must not lead: tell the cluster
-    broke: Callable[[Partition, Exception], None]  # the same, after an unexpected error
-    unopened: Callable[[Place, str], None]  # the same of one that cannot be opened, and why
-    mended: Callable[[Partition], None]  # it may lead again, if it could not
-    # Producer, epoch, topic id, index: the partition belongs to the transaction from now on, or that is refused.
+    registered: Callable[[], dict[int, int]]  # broker -> broker epoch of all live brokers
+    folders: Callable[[], dict[int, str]]  # broker -> data folder of all live brokers
+    may_lead: Callable[[int, Partition], bool]  # this broker's replica may lead, as far as is known
+    whereabouts: Callable[[int], dict[str, str]]  # address of a broker, as details of an error
+    disqualify: Callable[[Partition], None]  # report that this replica must not lead
+    halt: Callable[[Partition, Exception], None]  # the same, after an unexpected error
+    unopened: Callable[[Place, str], None]  # report a replica that cannot be opened, and why
+    requalify: Callable[[Partition], None]  # withdraw such a report
+    # Producer, epoch, topic id, index: adds the partition to the transaction, or raises.
     add_partition: Callable[[int, int, bytes, int], Awaitable[None]]
-    # Producer, epoch: whether the transaction was committed; None as long as it is not over.
+    # Producer, epoch: whether the transaction was committed; None while it is open.
     outcome: Callable[[int, int], Awaitable[bool | None]]
 
 
@@ -74,4 +74,4 @@ class Accepted:
 
 
 class Gap(Exception):
-    """A follower was sent something that does not continue its log."""
+    """A leader's batches do not continue the follower's log."""

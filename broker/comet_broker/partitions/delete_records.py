@@ -1,11 +1,11 @@
-"""Deleted records stay deleted when another leads.
+"""Deletes records for good: deleted records stay deleted under another leader.
 
-    DeleteRecords ─► the partition's state in the metadata store says what is deleted ─► the leader deletes, and answers
-                 follower ─► hears of it from its leader, a moment later
-               new leader ─► deletes what it has not heard of, and leads then
+    DeleteRecords ─► the partition's state in the metadata store records it ─► the leader deletes, and answers
+                 follower ─► learns it from its leader, a moment later
+               new leader ─► deletes what it has missed, then leads
 
-What is deleted is said by offset and epoch: all below the offset that was written up to that epoch. So where the end of
-a log was lost, and its offsets were given out again, nothing of the new records is taken for the old ones.
+A deletion is an offset and an epoch: all records below the offset that were written up to that epoch. So where the end
+of a log was lost and its offsets were given out again, new records are not taken for the old ones.
 
 Owned by its Partition.
 """
@@ -26,25 +26,26 @@ log = logging.getLogger(__name__)
 
 
 def deleted_end(storage: Log, state: PartitionState) -> int:
-    """Up to which offset the records of this log are deleted for good."""
+    """The offset below which the records of this log are deleted for good."""
     epoch, before = state.deleted
     return min(before, storage.epochs.end_of(epoch, storage.log_end))
 
 
-class Trim:
+class RecordDeletion:
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self._under_way = False
-        self._tried = 0  # up to here it was deleted, or could not be, which is no reason to lead nobody
+        self._tried = 0  # up to here a deletion was tried; a failure is no reason to have no leader
 
     def done(self, state: PartitionState) -> bool:
-        """Nothing is here that was deleted for good. Else it is being deleted, and the partition will look again."""
+        """True if no record is left that was deleted for good. Else starts the deletion; the partition checks again
+        then."""
         due = deleted_end(self._partition.log, state)
         if due <= max(self._partition.log.log_start, self._tried):
             return True
         if not self._under_way:
             self._under_way = True
-            self._partition.context.tasks.spawn(self._delete(due), f"trim {self._partition}")
+            self._partition.context.tasks.spawn(self._delete(due), f"delete records of {self._partition}")
         return False
 
     async def _delete(self, due: int) -> None:
@@ -52,7 +53,7 @@ class Trim:
         try:
             await partition.delete_before(due)
         except (CometError, OSError) as error:
-            log.error("%s still begins at %d, and not at %d: %s", partition, partition.log.log_start, due, error)
+            log.error("%s still starts at %d instead of %d: %s", partition, partition.log.log_start, due, error)
         finally:
             self._tried = due
             self._under_way = False

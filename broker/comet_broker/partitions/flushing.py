@@ -1,7 +1,7 @@
-"""The part of a partition that puts its log on disk, when its topic says so.
+"""The part of a partition that syncs its log to disk, as its topic configures.
 
-    flush=always      at once; one fsync serves all who came meanwhile
-    flush=interval    some time after the first write that is not on disk
+    flush=always      at once; one fsync serves all batches that arrived meanwhile
+    flush=interval    a set time after the first write that is not synced
     flush=os          when a segment is full
 
 One sync is under way at a time, on the worker. The lower half of a Partition, which owns it.
@@ -25,23 +25,23 @@ class Flushing(ABC):
         self.log = storage
         self.context = context
         self.closed: CometError | None = None
-        self.cutting = False  # a follower's log is being cut back on a worker: nothing else may touch it
-        self.synced: Callable[[], None] | None = None  # a follower wants to tell its leader
+        self.truncating = False  # a worker is truncating a follower's log: nothing else may touch it
+        self.synced: Callable[[], None] | None = None  # a follower reports to its leader
         self.idle_followers: dict[Any, Waiter] = {}  # by cursor: woken by the next append, then gone
         self._flush_task: asyncio.Task[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
 
     @abstractmethod
     def moved(self) -> None:
-        """The log or its durable part has grown."""
+        """Called when the log or its durable end has grown."""
 
     @abstractmethod
-    def broke(self, error: Exception) -> None:
-        """An unexpected error: it stands still."""
+    def halt(self, error: Exception) -> None:
+        """Stops the partition after an unexpected error."""
 
     @abstractmethod
     def failed(self, error: CometError) -> None:
-        """The log takes no more writes."""
+        """Called when the log takes no more writes."""
 
     def _durable_end(self) -> int:
         return self.log.flushed_end if self.log.config.flush is Flush.ALWAYS else self.log.log_end
@@ -62,15 +62,15 @@ class Flushing(ABC):
             self._wake(woken)
 
     def _wake(self, waiting: dict[Any, Waiter]) -> None:
-        """Tells each that there is more to read; one whose error ends its stream keeps no other from hearing of it."""
+        """Wakes each waiter; an error of one must not stop the others."""
         for waiter in waiting.values():
             try:
                 waiter.advanced()
-            except Exception as error:  # noqa: BLE001 - reported; it is about a reader, not about the partition
+            except Exception as error:  # noqa: BLE001 - reported; it concerns a reader, not the partition
                 self.context.tasks.report(f"waking a reader of {self}", error)
 
-    def tell(self, done: Callable[[Any], None], what: object) -> None:
-        """Answers a client, with the same care."""
+    def answer(self, done: Callable[[Any], None], what: object) -> None:
+        """Calls `done`; its error is reported, as in `_wake`."""
         try:
             done(what)
         except Exception as caught:  # noqa: BLE001 - as above
@@ -80,28 +80,28 @@ class Flushing(ABC):
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
-        if self._flush_task is None and self.closed is None and not self.cutting:
+        if self._flush_task is None and self.closed is None and not self.truncating:
             self._flush_task = self.context.tasks.spawn(self._flush(), f"flush {self}")
 
     async def _flush(self) -> None:
-        """Syncs until nothing is left that must be; with flush=always one fsync serves all who came meanwhile."""
+        """Syncs until all is synced; with flush=always one fsync serves all batches that arrived meanwhile."""
         try:
-            while not self.cutting:  # which waits for the end of this
+            while not self.truncating:  # truncation waits for the end of this
                 await self.sync()
                 if self.log.failed is not None or self.log.flushed_end >= self.log.log_end:
                     return
                 if self.log.config.flush is not Flush.ALWAYS:
                     break
-        except Exception as error:  # noqa: BLE001 - clients wait for this sync: they are answered as it steps down
-            self.broke(error)
+        except Exception as error:  # noqa: BLE001 - clients wait for this sync: stepping down answers them
+            self.halt(error)
             return
         finally:
             self._flush_task = None
-        if self.log.config.flush is Flush.INTERVAL and self.closed is None and not self.cutting:
+        if self.log.config.flush is Flush.INTERVAL and self.closed is None and not self.truncating:
             self._appended_one()
 
     async def sync(self) -> None:
-        if self.cutting:
+        if self.truncating:
             return
         ticket = self.log.start_sync()
         if ticket is None:
@@ -119,7 +119,7 @@ class Flushing(ABC):
             self.synced()
 
     async def _stop_flushing(self) -> None:
-        """Returns when nothing is being synced any more. An fsync that is under way on the worker comes to its end."""
+        """Returns when no sync is running any more. An fsync on the worker is awaited."""
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None

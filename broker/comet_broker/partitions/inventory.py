@@ -1,4 +1,4 @@
-"""What one log holds, for a recovery of the cluster: its bounds, its epochs, and how each of them begins."""
+"""The contents of one log, for a recovery of the cluster: its bounds, its epochs, and the first batch of each epoch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from comet_broker.core.recovery import CopyInventory
 from comet_broker.ports import Worker
 from comet_broker.storage.log import Extent, Log
 
-EPOCHS_MAX: Final = 64  # the last ones, of which the first batch is read
+EPOCHS_MAX: Final = 64  # the last epochs, whose first batch is read
 _ROOM_BYTES: Final = 1 << 20
 
 
 def epoch_starts(storage: Log) -> list[int]:
-    """Where the last epochs begin that the log still holds from their first batch on."""
+    """The offsets at which the last epochs begin whose first batch the log still holds."""
     starts = [start for _, start in storage.epochs.entries if storage.log_start <= start < storage.log_end]
     return starts[-EPOCHS_MAX:]
 
 
 async def checksums_at(storage: Log, starts: Iterable[int], worker: Worker) -> dict[int, int]:
-    """The checksum of the batch that begins at each of these offsets; none where none does, or it cannot be read."""
+    """Checksums of the batches that begin at these offsets; none where no batch begins or it cannot be read."""
     extents = extents_at(storage, starts)
     try:
         return await worker.run(lambda: read_checksums(extents))
@@ -35,13 +35,13 @@ async def checksums_at(storage: Log, starts: Iterable[int], worker: Worker) -> d
 
 
 def extents_at(storage: Log, starts: Iterable[int]) -> dict[int, Extent]:
-    """Each is to be released."""
+    """The extents of these batches; the caller releases them."""
     found = {}
     for start in starts:
         try:
             found[start] = storage.extent(start)
         except CometError:
-            continue  # damaged, or no longer there
+            continue  # damaged, or deleted
     return found
 
 
@@ -56,7 +56,7 @@ def read_checksums(extents: Mapping[int, Extent]) -> dict[int, int]:
                 buffer = memoryview(bytearray(result.needed))
                 result = extent.read(buffer, wait=True)
         except (CometError, OSError):
-            continue  # nothing can be compared there
+            continue  # unreadable: not compared
         if result is not None and result.size:
             header = records.read_header(buffer, 0)
             if header.base_offset == start:

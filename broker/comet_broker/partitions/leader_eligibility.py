@@ -1,9 +1,9 @@
-"""Which of this broker's replicas must not lead: tells the cluster so, and when they may again.
+"""Reports which of this broker's replicas must not lead, and when they may again.
 
-    damaged, failed, broken, not to be opened ─► put cluster/unfit/<broker>/<topic id>/<index> ─► another leads
-    mended ───────────────────────────────────► delete it
+    damaged, failed, faulty, unopenable ───────► put cluster/unfit/<broker>/<topic id>/<index> ─► another leads
+    repaired ─────────────────────────────────► delete it
 
-Owned by the broker. Each report is a task that goes on until the store has answered, or nothing is to be said any more.
+Owned by the broker. Each report is a task that runs until the store has answered, or there is nothing left to report.
 """
 
 from __future__ import annotations
@@ -22,48 +22,48 @@ from comet_broker.tasks import Tasks
 RETRY_S: Final = 0.5
 
 
-class Fitness:
+class LeaderEligibility:
     def __init__(self, me: int, *, store: MetadataStore, view: ClusterView, tasks: Tasks, failures: Failures) -> None:
         self._me = me
         self._store = store
         self._view = view
         self._tasks = tasks
         self._failures = failures
-        self._telling: set[Place] = set()  # replicas that are being reported as unfit
+        self._reporting: set[Place] = set()  # replicas that are being reported as unfit
 
-    def fit(self, broker: int, partition: Partition) -> bool:
-        """Nobody has said that this broker's replica must not lead."""
+    def may_lead(self, broker: int, partition: Partition) -> bool:
+        """Whether this broker's replica may lead, as far as is known."""
         return (broker, *partition.place) not in self._view.state.unfit
 
-    def unfit(self, partition: Partition) -> None:
-        """This replica must not lead."""
+    def disqualify(self, partition: Partition) -> None:
+        """Reports that this replica must not lead."""
         failed = partition.log.failed
         reason = partition.fault or (failed.message if failed is not None else "it has damaged ranges")
-        self._tell(partition.place, reason, lambda: partition.closed is None)
+        self._report(partition.place, reason, lambda: partition.closed is None)
 
-    def broke(self, partition: Partition, error: Exception) -> None:
-        """An unexpected error. The replica's state in memory is not to be relied on: it neither leads nor follows until
-        an operator resumes it or this broker starts again. Both open its log anew."""
+    def halt(self, partition: Partition, error: Exception) -> None:
+        """Takes a partition out of service after an unexpected error. Its state in memory is not reliable, so it
+        neither leads nor follows until an operator resumes it or this broker restarts. Both reopen its log."""
         reason = self._failures.note(Kind.PARTITION, str(partition), error)
         if partition.closed is not None:
-            return self._failures.clear(Kind.PARTITION, str(partition))  # moved away, deleted, or opened anew
+            return self._failures.clear(Kind.PARTITION, str(partition))  # reassigned, deleted, or reopened
         partition.fault = partition.fault or f"it failed: {reason}"
         try:
             partition.step_down(f"{partition} has failed on broker {self._me}: {reason}")
         finally:
-            self.unfit(partition)
+            self.disqualify(partition)
 
     def unopened(self, place: Place, reason: str, still: Callable[[], bool]) -> None:
-        """The same of one that is not open; `still` says that."""
-        self._tell(place, f"it cannot be opened: {reason}", still)
+        """Reports a replica that cannot be opened; `still` says whether that still holds."""
+        self._report(place, f"it cannot be opened: {reason}", still)
 
-    def _tell(self, place: Place, reason: str, still: Callable[[], bool]) -> None:
-        if place in self._telling:
-            return  # readers find the same damage again and again
-        self._telling.add(place)
+    def _report(self, place: Place, reason: str, still: Callable[[], bool]) -> None:
+        if place in self._reporting:
+            return  # readers find the same damage repeatedly
+        self._reporting.add(place)
         key = unfit_key(self._me, place)
 
-        async def tell() -> None:
+        async def report() -> None:
             try:
                 while (self._me, *place) not in self._view.state.unfit and still():
                     try:
@@ -73,16 +73,16 @@ class Fitness:
                     else:
                         return
             finally:
-                self._telling.discard(place)
+                self._reporting.discard(place)
 
-        self._tasks.keep(tell, f"report {place} unfit")
+        self._tasks.keep(report, f"report {place} unfit")
 
-    def mended(self, partition: Partition) -> None:
-        """A replica is whole, and may lead again if the cluster was told that it must not."""
+    def requalify(self, partition: Partition) -> None:
+        """Withdraws the report of a replica that is repaired, so that it may lead again."""
         mark = (self._me, *partition.place)
         key = unfit_key(self._me, partition.place)
 
-        async def tell() -> None:
+        async def report() -> None:
             while (found := self._view.state.unfit.get(mark)) is not None and not _broken(partition):
                 try:
                     await self._store.transact([Compare(key, found.mod_revision)], [Delete(key)])
@@ -92,14 +92,14 @@ class Fitness:
                     return
 
         if mark in self._view.state.unfit and not _broken(partition):
-            self._tasks.keep(tell, f"report {partition} mended")
+            self._tasks.keep(report, f"report {partition} repaired")
 
     def marked(self, keys: Sequence[str], partitions: Sequence[Partition]) -> None:
-        """A mark may come when what it is about is mended already."""
+        """Withdraws reports that arrive after their replica was repaired."""
         mine = f"{UNFIT}{self._me}/"
         if any(key.startswith(mine) for key in keys):
             for partition in partitions:
-                self.mended(partition)
+                self.requalify(partition)
 
 
 def _broken(partition: Partition) -> bool:

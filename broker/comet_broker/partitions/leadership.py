@@ -1,14 +1,14 @@
-"""One epoch in which this broker leads a partition: who follows, who is in sync, and how that is agreed on.
+"""One epoch in which this broker leads a partition: its followers, its in-sync replicas, and changes to both.
 
     follower's progress ─► Replicas ─┬─► committed moves ─► acks=all, consistent readers
     timer ──────────────────────────►├─► in_sync shrinks or grows ─┐
-    handover asked for ─────────────►└─► leadership passes ────────┴─► compare-and-swap in the metadata store
+    handover requested ─────────────►└─► leadership passes ────────┴─► compare-and-swap in the metadata store
 
-At most one change is under way. Until the store's answer is certain, both the old and the new state hold: a change
-that timed out is sent again with the same compare, so that at most one of the two can ever be made, and an answer of
-"no" proves that neither will be.
+At most one change is under way. Until the store's answer is certain, both the old and the new state hold: a change that
+timed out is sent again with the same compare, so at most one of the two is ever made, and an answer of "no" proves that
+neither will be.
 
-Owned by its Partition, made for one epoch, closed at its end.
+Owned by its Partition, created for one epoch, closed at its end.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HANDOVER_S_MAX: Final = 0.5  # how long appends are held back for a follower to get all there is
+HANDOVER_S_MAX: Final = 0.5  # the longest pause of appends while the follower catches up
 STORE_RETRY_S: Final = 0.1
 
 
 class Link(Protocol):
-    """The stream on which one follower is fed."""
+    """The stream to one follower."""
 
     def watermark_moved(self, partition: Partition) -> None: ...
     def log_start_moved(self, partition: Partition) -> None: ...
@@ -48,7 +48,7 @@ class Leadership:
         self.epoch = state.epoch
         self.replicas = Replicas(context.me, state, partition.min_insync, partition.log.log_end, now)
         self.links: dict[int, Link] = {}
-        self.handing_over = False  # appends are held back: leadership is about to pass
+        self.handing_over = False  # appends are paused: leadership is about to pass
         self.closed = False
         self._partition = partition
         self._context = context
@@ -69,7 +69,7 @@ class Leadership:
             del self.links[broker]
 
     def progress(self, broker: int, broker_epoch: int, log_end: int, flushed_end: int) -> None:
-        """A follower says what it has."""
+        """Takes a follower's progress."""
         partition = self._partition
         now = self._context.clock.monotonic()
         if not self.replicas.progress(broker, broker_epoch, log_end, flushed_end, partition.log.log_end, now):
@@ -85,30 +85,30 @@ class Leadership:
             link.watermark_moved(self._partition)
 
     def log_start_moved(self) -> None:
-        """What is deleted here must not come back when another leads."""
+        """Reports the log start offset to the followers: deleted records must not come back under another leader."""
         for link in self.links.values():
             link.log_start_moved(self._partition)
 
-    # ---- the store's word
+    # ---- state from the store
 
     def adopt(self, state: PartitionState) -> None:
-        """The state as the store has it now, of this same epoch."""
+        """Takes over the store's state of this epoch."""
         self.replicas.adopt(state)
         if state.handover == NOBODY:
             self.handing_over = False
         elif self.handing_over:
-            self._pass_on()  # to another, it may be, who has nothing more to say
+            self._pass_on()  # possibly to another follower, which reports nothing more by itself
         else:
             self._begin_handover()
         self._partition.moved()
         self._grow()
 
     def check(self) -> None:
-        """Called by a timer, several times in the time a follower may lag, for all partitions in turn."""
+        """Runs on a timer, several times within the replica lag, for each partition in turn."""
         try:
             self._check()
-        except Exception as error:  # noqa: BLE001 - what is wrong with one is not to keep it from the others
-            self._context.broke(self._partition, error)
+        except Exception as error:  # noqa: BLE001 - an error of one partition must not stop the others
+            self._context.halt(self._partition, error)
 
     def _check(self) -> None:
         now = self._context.clock.monotonic()
@@ -126,21 +126,22 @@ class Leadership:
             self._grow()
 
     def _disconnect(self, brokers: set[int]) -> None:
-        """Their streams may be dead without a word: followers that are there connect anew."""
+        """Ends the streams of followers that fell behind; they may be dead without an error. A live follower
+        reconnects."""
         for link in [self.links[broker] for broker in sorted(brokers & self.links.keys())]:
             link.fell_behind(self._partition, self._context.replica_lag_s)
 
     def _grow(self) -> None:
         if self._swapping:
             return
-        # Who does not follow any more may still be registered, with a log that has failed since. And who is behind for
-        # longer than it may be would be taken out again at once. Who is damaged is to cut its log back first.
+        # A replica that no longer follows may still be registered with a failed log. A replica that is too far behind
+        # would be removed again at once. A damaged replica has to truncate its log first.
         now, lag_s = self._context.clock.monotonic(), self._context.replica_lag_s
         following = {
             broker: start
             for broker, start in self._context.registered().items()
             if broker in self.links
-            and self._context.fit(broker, self._partition)
+            and self._context.may_lead(broker, self._partition)
             and self.replicas.keeps_up(broker, start, now, lag_s)
         }
         grown = self.replicas.grown(self._partition.committed, following)
@@ -148,17 +149,16 @@ class Leadership:
             self._swap(in_folders(self.replicas.state, grown, self._context.folders()), "in sync")
 
     def _begin_handover(self) -> None:
-        """Holds appends back, for a moment, so that the one to take over can get all there is."""
+        """Pauses appends for a moment, so that the next leader can catch up."""
         if self.replicas.state.handover not in self.links:
-            return  # it does not follow now: the timer tries again
+            return  # not following now: the timer retries
         self.handing_over = True
         self._handover_since = self._context.clock.monotonic()
         asyncio.get_running_loop().call_later(HANDOVER_S_MAX, self._resume)
         self._pass_on()
 
     def _resume(self) -> None:
-        """The one to take over is too slow: appends go on, and it is tried again later. Not while the store may be
-        about to make it leader."""
+        """Resumes appends if the next leader is too slow; the timer retries. Not while the store may be electing it."""
         if self.handing_over and not self._swapping:
             self.handing_over = False
 
@@ -181,32 +181,32 @@ class Leadership:
         )
 
     async def _settle(self, state: PartitionState, mod_revision: int) -> None:
-        """Has the store take the new state, or learns what it has instead."""
+        """Writes the new state to the store, or reads the state that the store has instead."""
         try:
             settled = await self._outcome(state, mod_revision)
         except msgspec.DecodeError as error:
-            # Somebody has written it, and it may say that another leads. What can be read will be heard of.
-            log.error("what the metadata store has of %s cannot be read: %s", self._partition, error)
+            # Another version wrote it, and it may name another leader. The view applies the next readable state.
+            log.error("cannot read the state of %s in the metadata store: %s", self._partition, error)
             if not self.closed:
-                self._partition.step_down("what the metadata store has of it cannot be read")
+                self._partition.step_down("its state in the metadata store cannot be read")
             return
         except Closed:
             return  # this process is stopping
-        except Exception as error:  # noqa: BLE001 - whether the change was made is not known: it leads no more
-            self._context.broke(self._partition, error)
+        except Exception as error:  # noqa: BLE001 - the outcome is unknown, so this broker stops leading
+            self._context.halt(self._partition, error)
             return
         finally:
-            self._swapping = False  # and from here on the next change may be under way
+            self._swapping = False  # from here on the next change may start
         try:
             if settled is not None and not self.closed and self.replicas.proposed is not None:
                 self._partition.apply(settled)
             elif self.handing_over and not self.closed:
                 self._pass_on()
-        except Exception as error:  # noqa: BLE001 - reported by broke
-            self._context.broke(self._partition, error)
+        except Exception as error:  # noqa: BLE001 - reported by halt
+            self._context.halt(self._partition, error)
 
     async def _outcome(self, state: PartitionState, mod_revision: int) -> Versioned[PartitionState] | None:
-        """What the store has now; None when that does not matter any more."""
+        """The state in the store; None when it no longer matters."""
         store = self._context.store
         key = partition_key((self._partition.topic_id.hex(), self._partition.index))
         while not self.closed:
@@ -223,7 +223,7 @@ class Leadership:
         return None
 
     def close(self, error: CometError) -> None:
-        """The epoch is over for this broker: followers are told."""
+        """Ends the epoch on this broker and notifies the followers."""
         if self.closed:
             return
         self.closed = True
@@ -231,5 +231,5 @@ class Leadership:
         for link in links.values():
             try:
                 link.leadership_over(self._partition, error)
-            except Exception as caught:  # noqa: BLE001 - the other followers are to be told, too
-                self._context.tasks.report(f"telling a follower of {self._partition}", caught)
+            except Exception as caught:  # noqa: BLE001 - the other followers are notified too
+                self._context.tasks.report(f"notifying a follower of {self._partition}", caught)

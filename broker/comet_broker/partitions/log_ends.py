@@ -1,10 +1,10 @@
-"""Says how far the logs of this broker go, where an election has to compare them (`core.controller`).
+"""Publishes the log ends of this broker where an election has to compare them (`core.controller`).
 
-    nobody leads, and this replica is not known to be whole ─► put cluster/ends/<broker>/<topic id>/<index>
-    somebody leads, or it is no longer needed               ─► delete it
+        no leader, and this replica is not known to be complete ─► put cluster/ends/<broker>/<topic id>/<index>
+        a leader, or no longer needed                           ─► delete it
 
-The keys stand under the broker's lease. What changed is written together, up to a hundred keys a transaction, by one
-task. Owned by the broker.
+The keys stand under the broker's lease. One task writes all changes, up to a hundred keys a transaction. Owned by the
+broker.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class LogEnds:
         self._store = store
         self._membership = membership
         self._tasks = tasks
-        self._told: dict[Place, LogEnd] = {}  # what the store has, or may have, of this broker
+        self._published: dict[Place, LogEnd] = {}  # the ends that the store has, or may have, of this broker
         self._due: dict[Place, Partition] = {}
         self._telling = False
 
     def update(self, partition: Partition) -> None:
-        """The state of the partition has changed, or its log, or this broker's registration."""
-        if self._wanted(partition) == self._told.get(partition.place):
+        """Checks again after the partition's state, its log or this broker's registration has changed."""
+        if self._wanted(partition) == self._published.get(partition.place):
             return
         self._due[partition.place] = partition
         if not self._telling:
             self._telling = True
-            self._tasks.spawn(self._tell(), "tell of log ends")
+            self._tasks.spawn(self._publish(), "publish log ends")
 
     def _wanted(self, partition: Partition) -> LogEnd | None:
         state, broker_epoch = partition.state, self._membership.broker_epoch
@@ -48,18 +48,18 @@ class LogEnds:
         me = self._membership.broker_id
         alone = state.holders == (me,)
         whole = broker_epoch in (state.in_sync.get(me), state.eligible.get(me))
-        if alone or whole or partition.available or partition.cutting or state.epoch != partition.leader_epoch:
+        if alone or whole or partition.available or partition.truncating or state.epoch != partition.leader_epoch:
             return None
         end = whole_end(partition)
         last_epoch = partition.log.epochs.epoch_at(end - 1) if end > partition.log.log_start else 0
         return LogEnd(broker_epoch, state.epoch, last_epoch, end, min(partition.committed, end))
 
-    async def _tell(self) -> None:
+    async def _publish(self) -> None:
         try:
             while self._due:
                 some = [self._due.pop(place) for place in list(self._due)[:KEYS_MAX]]
                 wanted = {partition.place: self._wanted(partition) for partition in some}
-                changed = {place: end for place, end in wanted.items() if end != self._told.get(place)}
+                changed = {place: end for place, end in wanted.items() if end != self._published.get(place)}
                 if not changed:
                     continue
                 lease, me = self._membership.lease, self._membership.broker_id
@@ -73,13 +73,13 @@ class LogEnds:
                     self._due = {**{partition.place: partition for partition in some}, **self._due}
                     await asyncio.sleep(RETRY_S)
                 except LeaseLost:
-                    continue  # the keys are gone with it; the next registration asks again
+                    continue  # the keys are gone with the lease; the next registration calls update
                 else:
                     for place, end in changed.items():
                         if end is None:
-                            self._told.pop(place, None)
+                            self._published.pop(place, None)
                         else:
-                            self._told[place] = end
+                            self._published[place] = end
         except Closed:
             return
         finally:
@@ -87,5 +87,5 @@ class LogEnds:
 
 
 def whole_end(partition: Partition) -> int:
-    """Up to where nothing is missing in it."""
+    """The offset below which the log is complete."""
     return min([partition.log.log_end, *(first for first, _ in partition.log.lost)])

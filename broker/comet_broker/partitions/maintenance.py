@@ -1,6 +1,6 @@
-"""What a broker looks after by the clock: retention of its partitions, and the replicas of those that it leads.
+"""Periodic work of a broker: retention of its partitions, and checks of the replicas that it leads.
 
-Every partition has its turn, whatever is wrong with another. Owned by the broker; each `run_…` is one task.
+Each partition has its turn: an error of one does not stop the others. Owned by the broker; each `run_…` is one task.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Upkeep:
+class Maintenance:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 

@@ -1,5 +1,5 @@
-"""Which offset a position of a client stands for, and whether what it has read is still there. Pure, but for the log
-that is looked at."""
+"""Resolves a client's position to an offset, and checks that the records it has read are still there. Pure: it only
+reads the log."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from comet_broker.partitions.partition import Partition
 
 
 def check_settled(partition: Partition) -> None:
-    """Raises unless it is known how far the partition goes."""
+    """Raises unless the end of the partition is known."""
     if not partition.settled:
-        raise Unavailable(
-            f"the new leader of {partition} does not know yet how far its replicas are", retry_after_ms=20
-        )
+        raise Unavailable(f"the new leader of {partition} does not know its high watermark yet", retry_after_ms=20)
 
 
 def resolve(partition: Partition, position: Position, *, uncommitted: bool = False) -> int:
-    """The offset a position stands for; times are looked up by `Broker.resolve`, which may read the disk."""
+    """The offset of a position; `Broker.resolve` looks up times, which may read the disk."""
     start = partition.log.log_start
     end = partition.high_watermark if uncommitted else partition.stable_end
     match position:
@@ -29,8 +27,8 @@ def resolve(partition: Partition, position: Position, *, uncommitted: bool = Fal
             return end
         case AtOffset(offset):
             if offset > partition.log.log_end and partition.named and not partition.leads:
-                # It may have come back with less than it had, and another that has all may follow it.
-                raise Unavailable(f"{partition} is led by nobody who knows how far it reaches", retry_after_ms=50)
+                # It may have restarted with fewer records, and a replica with all of them may become leader.
+                raise Unavailable(f"{partition} has no leader that knows its end", retry_after_ms=50)
             if not start <= offset <= partition.log.log_end:
                 raise OffsetOutOfRange(
                     f"offset {offset} of {partition.topic}/{partition.index} is out of range: "
@@ -43,13 +41,13 @@ def resolve(partition: Partition, position: Position, *, uncommitted: bool = Fal
 
 
 def check_not_truncated(partition: Partition, offset: int, epoch: int) -> None:
-    """Raises if a reader that has read up to `offset`, the last record of `epoch`, has read what is no longer there."""
+    """Raises if a reader that has read up to `offset`, the last record of `epoch`, has read truncated records."""
     storage = partition.log
     if offset > storage.log_end and not partition.leads:
-        return  # a follower that is behind its leader cannot tell
+        return  # a follower that is behind its leader cannot know
     cut_at = diverged(storage.epochs, storage.log_end, epoch, offset)
     if cut_at is not None:
         raise Truncated(
-            f"{partition} was cut back to offset {cut_at}, and {offset} had been read: other records follow now",
+            f"{partition} was truncated to offset {cut_at}, and {offset} had been read: other records follow now",
             details={"log_end": str(cut_at), "log_start": str(storage.log_start)},
         )

@@ -1,15 +1,15 @@
-"""One partition on this broker: admits batches, appends them, decides when they are durable, committed and visible.
+"""One partition on this broker: admits and appends batches; decides when they are durable, committed and visible.
 
     leader     produce(batch) ─► verify ─► producer check ─► Log.append ─┬─► [flush=always: the shared fsync]
                                                                          └─► followers
     follower   replicate(batches) ─► verify ─► Log.append_stamped ─► progress to the leader
 
     durable     on this broker: the log's end, or with flush=always the end of what is on disk    acks=1
-    committed   on every in-sync replica, as the leader reckons it                                acks=all
-    visible     `high_watermark`: committed, or on an `available` topic durable                   readers, unless they
-    stable      `stable_end`: below it every transaction is decided                               want this, as most do
+    committed   on every in-sync replica, as the leader computes it                               acks=all
+    visible     `high_watermark`: committed, or on an `available` topic durable                   read_uncommitted
+        stable      `stable_end`: below it every transaction is decided                               read_committed
 
-Nothing here awaits between the decision to append and the append itself. A leader of a consistent topic looks at its
+Nothing here awaits between the decision to append and the append itself. A leader of a consistent topic checks its
 lease before it appends and before it acknowledges. `committed` never moves back while the log is whole.
 
 Owned by the broker's table of topics; everything runs on the loop's thread, fsync on the worker's.
@@ -40,7 +40,7 @@ from comet_broker.core.cluster import NOBODY, Conflict, GivenUp, PartitionState,
 from comet_broker.core.isolation import Isolation
 from comet_broker.core.tail import Tail
 from comet_broker.partitions.context import Accepted, Durable, Gap, PartitionContext, Reader, Waiter
-from comet_broker.partitions.delete_records import Trim
+from comet_broker.partitions.delete_records import RecordDeletion
 from comet_broker.partitions.flushing import Flushing
 from comet_broker.partitions.leadership import Leadership
 from comet_broker.partitions.transaction_batches import TransactionBatches
@@ -63,32 +63,32 @@ class Partition(Flushing):
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
-        self.state: PartitionState | None = None  # nobody has said who leads
+        self.state: PartitionState | None = None  # no leader known yet
         self.mod_revision = 0
         self.leader_epoch = 0
         self.leadership: Leadership | None = None  # while this broker leads
         self.tail = Tail(handle, context.tail_budget)
-        self.readers: dict[Any, Reader] = {}  # by cursor, in any state: while there are none, the tail keeps nothing
+        self.readers: dict[Any, Reader] = {}  # by cursor, in any state; the tail keeps nothing while there are none
         self.idle: dict[Any, Waiter] = {}  # keyed by cursor or call; woken once by the stable end, then gone
         self.idle_uncommitted: dict[Any, Waiter] = {}  # the same, woken by the high watermark
-        self.isolation: Isolation = storage.producers.isolation  # which the log replaces when it is cut back
+        self.isolation: Isolation = storage.producers.isolation  # replaced by the log when it is truncated
         self.transaction_batches = TransactionBatches(self)
-        self.gave_up: GivenUp | None = None  # is cut off
+        self.gave_up: GivenUp | None = None  # to be truncated
         self.conflict: Conflict | None = None  # why it does not follow its leader
-        self.fault = ""  # an unexpected error: until it is resumed, or the next start, it neither leads nor follows
-        self._trim = Trim(self)
-        self._knife = asyncio.Lock()  # one at a time deletes from the log, at either end, or closes it
-        self.settled_in = 0  # the last epoch in which it led, and knew how far the partition goes
+        self.fault = ""  # an unexpected error: it neither leads nor follows until it is resumed or the broker restarts
+        self._deletion = RecordDeletion(self)
+        self._deleting = asyncio.Lock()  # held to delete from the log, at either end, or to close it
+        self.settled_in = 0  # the last epoch in which it led and knew the end of the partition
         self.committed = storage.high_watermark
         self.high_watermark = self.committed
         self.stable_end = 0
         self._stabilize()
-        self._waiting: deque[tuple[int, Durable]] = deque()  # acks=1, held back for the fsync
-        self._waiting_all: deque[tuple[int, Durable]] = deque()  # acks=all, held back for the followers
+        self._waiting: deque[tuple[int, Durable]] = deque()  # acks=1, waiting for the fsync
+        self._waiting_all: deque[tuple[int, Durable]] = deque()  # acks=all, waiting for the followers
         self.appended_batches = 0
         self.appended_records = 0
         self.appended_bytes = 0
-        self.followed_records = 0  # of those, the ones that a leader sent
+        self.followed_records = 0  # of those, received from a leader
         self.followed_bytes = 0
         self.delivered_records = 0  # to clients
         self.delivered_bytes = 0
@@ -104,10 +104,10 @@ class Partition(Flushing):
     def min_insync(self) -> int:
         return self.log.config.min_insync
 
-    # ---- who leads
+    # ---- leadership
 
     def apply(self, found: Versioned[PartitionState]) -> None:
-        """What the metadata store says of this partition; older news than is known are dropped."""
+        """Applies a state of this partition from the metadata store; ignores states older than the current one."""
         if found.mod_revision < self.mod_revision or self.closed is not None:
             return
         news = found.mod_revision > self.mod_revision
@@ -115,20 +115,20 @@ class Partition(Flushing):
         state = self.state = found.value
         me = self.context.me
         named = state.leader == me and state.in_sync.get(me) == self.context.broker_epoch()
-        leads = named and not (self.cutting or self.fault)
+        leads = named and not (self.truncating or self.fault)
         if leads and self.leadership is not None and self.leadership.epoch == state.epoch:
-            if news:  # what is known says nothing of a change that began after it
+            if news:  # an older state does not contain a change that began after it
                 self.leadership.adopt(state)
             return
         self.step_down(f"broker {state.leader} leads {self} now" if state.leader else f"{self} has no leader now")
         if state.epoch > self.leader_epoch:
             self.leader_epoch = state.epoch
             self.tail.clear()  # its frames carry the epoch
-        if leads and self._trim.done(state):
+        if leads and self._deletion.done(state):
             self._lead(state)
 
     def reconsider(self) -> None:
-        """This broker is not what it was when it last looked at the state."""
+        """Applies the current state again after this broker's registration or log has changed."""
         if self.state is not None:
             self.apply(Versioned(self.state, self.mod_revision, 0))
 
@@ -138,13 +138,13 @@ class Partition(Flushing):
         self.leadership = Leadership(self, state, self.context.clock.monotonic())
         log.info("leads %s in epoch %d from offset %d", self, state.epoch, self.log.log_end)
         if self.log.failed is not None:
-            self.context.unfit(self)
+            self.context.disqualify(self)
         self.moved()
         self.leadership.adopt(state)
-        self.transaction_batches.look_after(self.leadership)
+        self.transaction_batches.end_left_open(self.leadership)
 
     def step_down(self, why: str) -> None:
-        """This broker does not lead, or does not know whether it does, which is the same."""
+        """Stops leading: this broker is not the leader, or cannot be sure that it is."""
         leadership, self.leadership = self.leadership, None
         if leadership is None:
             return
@@ -153,7 +153,7 @@ class Partition(Flushing):
             self.settled_in = leadership.epoch
         error = self.not_leader(why)
         leadership.close(error)
-        self._release(LeadershipLost(f"{why}; the batch may or may not be kept", details=error.details))
+        self._release(LeadershipLost(f"{why}; the batch may or may not be written", details=error.details))
         if not self.named:
             for reader in [reader for reader in self.readers.values() if reader.leader_only]:
                 reader.partition_closed(error)
@@ -163,7 +163,7 @@ class Partition(Flushing):
         if not why:
             why = f"broker {leader} leads {self}" if leader else f"{self} has no leader now"
             if leader == self.context.me:
-                reason = self.fault or "the metadata store does not know it, or not yet"
+                reason = self.fault or "its registration does not match the metadata store's state yet"
                 why = f"this broker may not lead {self} now: {reason}"
         details = {} if leader in (NOBODY, self.context.me) else self.context.whereabouts(leader)
         return NotLeader(why, details=details, retry_after_ms=0 if details else 50)
@@ -173,35 +173,37 @@ class Partition(Flushing):
         return self.leadership is not None
 
     def explain(self, error: CometError) -> CometError:
-        """What a reader is told of an error in reading: damage that other replicas can mend is no loss."""
+        """The error that a reader gets; damage that other replicas can repair is retriable."""
         state = self.state
         if not isinstance(error, DataLoss) or state is None:
             return error
         if {*state.in_sync, *state.eligible} <= {self.context.me}:
             return error
-        self.context.unfit(self)
-        return Unavailable(f"{self} is damaged on this broker, and is mended from another", retry_after_ms=100)
+        self.context.disqualify(self)
+        return Unavailable(
+            f"{self} is damaged on this broker; it is being repaired from another replica", retry_after_ms=100
+        )
 
     @property
     def named(self) -> bool:
-        """The cluster names this broker as leader, as far as is known here. Without a lease it must not write; what
-        lies below the watermark stays where it is, so readers who want the leader need not leave."""
+        """The newest state that is known here names this broker as leader. Without a lease it must not write; the high
+        watermark does not move, so readers that need the leader need not leave."""
         return self.state is not None and self.state.leader == self.context.me
 
     @property
     def available(self) -> bool:
-        """The topic would rather lose the end of an epoch than stand still."""
+        """The topic prefers availability: it may lose the end of an epoch."""
         return self.log.config.consistency is Consistency.AVAILABLE
 
     @property
     def _sure(self) -> bool:
-        """No other broker can have been made leader without this one knowing, or it would be no harm."""
+        """No other broker can have become leader unnoticed, or that does no harm."""
         return self.context.alive() or self.available
 
     @property
     def settled(self) -> bool:
-        """The watermark is known: a new leader's was that of a follower until its epoch's start is committed, and that
-        of a broker that has just started was written down some time ago."""
+        """The high watermark is known. A new leader's is that of a follower until the start of its epoch is committed;
+        that of a broker that has just started is from its last checkpoint."""
         leadership = self.leadership
         if leadership is None:
             return self.state is not None and not self.named
@@ -210,13 +212,13 @@ class Partition(Flushing):
     # ---- writing
 
     def produce(self, batch: memoryview, acks: int) -> Accepted:
-        """Appends one batch as it came from a producer. Raises a CometError and changes nothing, or NotInTransaction
-        for one that the `transaction_batches` are to take."""
+        """Appends one batch of a producer. Raises a CometError and changes nothing, or NotInTransaction for a batch
+        that `transaction_batches` has to take."""
         leadership = self.leadership
         if leadership is None or self.closed is not None or leadership.handing_over:
             raise self._refusal()
         if not self._sure:
-            raise Unavailable("this broker has not reached the metadata store for too long to lead", retry_after_ms=100)
+            raise Unavailable("this broker's lease has expired: it cannot reach the metadata store", retry_after_ms=100)
         if acks == _ALL and not leadership.replicas.enough:
             in_sync = len(leadership.replicas.state.in_sync)
             raise NotEnoughReplicas(
@@ -241,13 +243,14 @@ class Partition(Flushing):
             self._appended_one()
         except CometError:
             raise
-        except Exception as error:  # what is raised before the append is about the batch, this is about the partition
-            self.broke(error)
-            raise LeadershipLost(f"{self} has failed: {error!r}; the batch may or may not be kept") from error
+        except Exception as error:  # an error before the append concerns the batch; this one concerns the partition
+            self.halt(error)
+            raise LeadershipLost(f"{self} has failed: {error!r}; the batch may or may not be written") from error
         return Accepted(appended.base_offset, end, appended.append_time_us)
 
     async def write_marker(self, producer_id: int, epoch: int, commit: bool) -> None:
-        """Ends a transaction in this partition, for good when it returns. For its coordinator; may be repeated."""
+        """Writes a transaction marker; returns when it is on all in-sync replicas. For the coordinator; may be
+        repeated."""
         await self.transaction_batches.write_marker(producer_id, epoch, commit)
 
     def _refusal(self) -> CometError:
@@ -265,9 +268,9 @@ class Partition(Flushing):
     # ---- following
 
     def replicate(self, batches: memoryview, epoch: int, high_watermark: int) -> None:
-        """Appends what the leader of `epoch` sent. Raises Gap when it does not continue the log, or a CometError."""
-        if epoch != self.leader_epoch or self.leads or self.closed is not None or self.cutting:
-            return  # what comes from another epoch has nothing to say here
+        """Appends batches from the leader of `epoch`. Raises Gap when they do not continue the log, or a CometError."""
+        if epoch != self.leader_epoch or self.leads or self.closed is not None or self.truncating:
+            return  # from another epoch
         at = 0
         while at < len(batches):
             header = records.verify(batches, at, stamped=True)
@@ -288,33 +291,35 @@ class Partition(Flushing):
         self._appended_one()
 
     def learn(self, epoch: int, high_watermark: int) -> None:
-        """The leader of `epoch` says how far all in-sync replicas are."""
+        """Takes the high watermark from the leader of `epoch`."""
         committed = min(high_watermark, self.log.log_end)
         if epoch == self.leader_epoch and not self.leads and committed > self.committed:
             self.committed = committed
             self.log.note_high_watermark(committed)
             self._show()
 
-    async def cut_back(self, offset: int, epoch: int, *, restart: bool, aside: bool = False) -> None:
-        """A follower's log ends at `offset`, where it and that of the leader of `epoch` agree, or begins anew there;
-        `aside`: what is cut off is kept in a file. Raises NotSetAside."""
-        async with self._knife:
-            # The leader of a later epoch may have been told of what is here, and count on it.
+    async def truncate(self, offset: int, epoch: int, *, restart: bool, aside: bool = False) -> None:
+        """Truncates a follower's log where it agrees with that of the leader of `epoch`, or restarts it there. `aside`:
+        the truncated records are set aside in a file. Raises NotSetAside."""
+        async with self._deleting:
+            # A later leader may have been told about these records, and count on them.
             if self.closed is None and not self.leads and epoch == self.leader_epoch:
-                await self._cut_back(offset, restart=restart, aside=epoch if aside else 0)
+                await self._truncate(offset, restart=restart, aside=epoch if aside else 0)
         if self.closed is None and self.log.failed is None and self.log.flushed_end < self.log.log_end:
-            self._appended_one()  # what stays is still to be synced
+            self._appended_one()  # what remains is still to be synced
         self.reconsider()
 
-    async def _cut_back(self, offset: int, *, restart: bool, aside: int) -> None:
-        self.cutting, storage = True, self.log
+    async def _truncate(self, offset: int, *, restart: bool, aside: int) -> None:
+        self.truncating, storage = True, self.log
         try:
             await self._stop_flushing()
             if aside:
                 await self.context.worker.run(lambda: storage.set_aside(offset, restart=restart, epoch=aside))
             self._end_readers_beyond(offset, restart=restart)
             self.tail.clear()
-            log.info("cuts %s back from %d to %d%s", self, storage.log_end, offset, ", anew" if restart else "")
+            log.info(
+                "truncates %s from %d to %d%s", self, storage.log_end, offset, ", restarting the log" if restart else ""
+            )
             if restart:
                 await self.context.worker.run(lambda: storage.reset(offset))
             else:
@@ -322,28 +327,29 @@ class Partition(Flushing):
             self.committed = offset if restart else min(self.committed, self.log.log_end)
             self.high_watermark = min(self.high_watermark, self.log.log_end)
         finally:
-            self.isolation = self.log.producers.isolation  # another one: it was cut back, too
+            self.isolation = self.log.producers.isolation  # a new object: it was truncated too
             self._show()
             self._stabilize()
-            self.cutting = False
+            self.truncating = False
 
     def _end_readers_beyond(self, offset: int, *, restart: bool) -> None:
-        """Readers start again from what is there: they look at their epoch then, and hear of what is gone."""
-        error = Unavailable(f"{self} is cut back on this broker, to follow its leader", retry_after_ms=50)
+        """Ends the readers behind `offset`. They resume with an epoch check, which tells them about truncated
+        records."""
+        error = Unavailable(f"{self} was truncated on this broker, to follow its leader", retry_after_ms=50)
         for reader in [reader for reader in self.readers.values() if restart or reader.next_offset > offset]:
             reader.partition_closed(error)
 
     # ---- durability and visibility
 
     def when_acked(self, end_offset: int, acks: int, done: Durable) -> bool:
-        """True if an acknowledgement may go out now; else `done` is called once, when it may or never will."""
+        """True if an acknowledgement may go out now; else `done` is called once: when it may, or when it never will."""
         waiting = self._waiting_all if acks == _ALL else self._waiting
         if not waiting and self.leadership is not None and self._sure:
             reached = self.committed if acks == _ALL else self._durable_end()
             if reached >= end_offset:
                 return True
         if self.leadership is None:
-            done(LeadershipLost(f"this broker stopped leading {self}; the batch may or may not be kept"))
+            done(LeadershipLost(f"this broker stopped leading {self}; the batch may or may not be written"))
         elif self.log.failed is not None:
             done(self.log.failed)
         else:
@@ -355,7 +361,7 @@ class Partition(Flushing):
         await answered(lambda done: self.when_acked(end_offset, acks, done))
 
     def moved(self) -> None:
-        """The log, its durable part, or what followers have moved: see who may hear of it."""
+        """Advances offsets and wakes waiters after the log, its durable end or the followers have moved."""
         durable = self._durable_end()
         leadership = self.leadership
         if leadership is None:
@@ -372,19 +378,19 @@ class Partition(Flushing):
                 self.committed = committed
                 storage.note_high_watermark(committed)
                 leadership.watermark_moved()
-        self._show(durable)  # first: who has an acknowledgement is to find the record, and readers wait longer
+        self._show(durable)  # first: a producer with an acknowledgement must find its record
         if self._waiting or self._waiting_all:
             self._acknowledge(durable)
 
     def _acknowledge(self, durable: int) -> None:
         if not self._sure:
-            return  # nobody is told anything by a leader that may have been replaced
+            return  # a leader that may have been replaced must not acknowledge
         for waiting, reached in ((self._waiting, durable), (self._waiting_all, self.committed)):
             while waiting and waiting[0][0] <= reached:
-                self.tell(waiting.popleft()[1], None)
+                self.answer(waiting.popleft()[1], None)
 
     def _show(self, durable: int = -1) -> None:
-        """Lets readers see what they may."""
+        """Moves the high watermark and wakes readers."""
         visible = self.committed
         if self.available:
             visible = max(visible, self._durable_end() if durable < 0 else durable)
@@ -403,7 +409,7 @@ class Partition(Flushing):
             self._wake(woken)
 
     def _stabilize(self) -> None:
-        """Lets readers of what is committed see what is decided."""
+        """Moves the last stable offset and wakes `read_committed` readers."""
         stable = max(self.isolation.stable_end(self.high_watermark), self.log.log_start)
         before, self.stable_end = self.stable_end, stable
         if stable > before and self.idle:
@@ -411,13 +417,13 @@ class Partition(Flushing):
             self._wake(woken)
 
     def failed(self, error: CometError) -> None:
-        """The log takes no more writes: who waits for one hears of it, and so does the cluster."""
+        """Reports that the log takes no more writes to the callers that wait, and to the cluster."""
         log.error("log of %s failed and takes no more writes: %s", self, error)
         self._release(error)
-        self.context.unfit(self)
+        self.context.disqualify(self)
 
-    def broke(self, error: Exception) -> None:
-        self.context.broke(self, error)
+    def halt(self, error: Exception) -> None:
+        self.context.halt(self, error)
 
     @property
     def acks_waiting(self) -> int:
@@ -426,7 +432,7 @@ class Partition(Flushing):
     def _release(self, error: CometError) -> None:
         for waiting in (self._waiting, self._waiting_all):
             while waiting:
-                self.tell(waiting.popleft()[1], error)
+                self.answer(waiting.popleft()[1], error)
 
     # ---- life
 
@@ -440,17 +446,17 @@ class Partition(Flushing):
 
     async def housekeeping(self) -> None:
         """Called by a timer: rolls by age, deletes by retention. A full disk must not stop the timer."""
-        if self.closed is not None or self.log.failed is not None or self.cutting:
+        if self.closed is not None or self.log.failed is not None or self.truncating:
             return
         self.log.maybe_roll()
         if self.log.unfinished:
-            self._start_flush()  # with flush=os nothing else would ever finish a sealed segment
-        async with self._knife:
+            self._start_flush()  # with flush=os nothing else would finish a sealed segment
+        async with self._deleting:
             await self._delete(self.log.start_retention(self.context.clock.wall_us(), self.high_watermark))
 
     async def delete_before(self, offset: int) -> int:
-        """Deletes all records below `offset`; the log's start is durable when it returns."""
-        async with self._knife:
+        """Deletes all records below `offset`; the log start offset is durable when it returns."""
+        async with self._deleting:
             if self.closed is not None:
                 raise self.closed
             await self._delete(self.log.start_delete(offset))
@@ -465,20 +471,20 @@ class Partition(Flushing):
         except OSError as caught:
             error = caught
         before = self.log.log_start
-        assert self.log.finish_delete(ticket, error) >= before, "the log's start never goes back"
+        assert self.log.finish_delete(ticket, error) >= before, "the log start offset never goes back"
         if self.leadership is not None and self.log.log_start > before:
             self.leadership.log_start_moved()
-        self._stabilize()  # of an open transaction there may be nothing left
+        self._stabilize()  # an open transaction may have no records left
         await self.context.worker.run(ticket.remove)
 
     async def close(self, error: CometError) -> None:
-        """Stops the partition: who waits for it gets `error`, and whose batch is written already that it may or may not
-        be kept. Its files are closed, not deleted."""
+        """Stops the partition: callers get `error`, and producers of batches that are already appended LeadershipLost.
+        Closes the files and does not delete them."""
         if self.closed is not None:
             return
         self.closed = error
         gone = isinstance(error, TopicNotFound)
-        self._release(error if gone else LeadershipLost(f"{error}; the batch may or may not be kept"))
+        self._release(error if gone else LeadershipLost(f"{error}; the batch may or may not be written"))
         if self.leadership is not None:
             self.leadership.close(error)
             self.leadership = None
@@ -490,10 +496,10 @@ class Partition(Flushing):
         }
         self.idle, self.idle_uncommitted, self.idle_followers = {}, {}, {}
         for waiter in woken.values():
-            self.tell(waiter.partition_closed, error)
+            self.answer(waiter.partition_closed, error)
         self.tail.clear()
         await self._stop_flushing()
-        async with self._knife:
+        async with self._deleting:
             try:
                 await self.context.worker.run(self.log.close)
             except (OSError, LogFailed) as caught:

@@ -1,11 +1,11 @@
-"""A part of a partition, read by one call: whole batches as they are stored, for who holds no stream.
+"""Reads a range of a partition in one call: whole batches as they are stored, for clients without a stream.
 
-    Fetch{whole_batches} ─► led here? ─► the position as an offset ─► [nothing there: wait] ─► batches, what is aborted
+    Fetch{whole_batches} ─► led here? ─► the position as an offset ─► [nothing there: wait] ─► batches, aborts
 
-Nothing is decoded: who asked drops and cuts what it does not want. The epoch of what it has read before is compared
-whenever something was awaited, so that records of another epoch are never taken for the continuation.
+Nothing is decoded: the client drops the records that it does not want. The epoch is compared again after every await,
+so that records of another epoch are never taken for the continuation.
 
-Owned by Thin; lives as long as the broker; holds nothing between calls.
+Owned by UnaryRecords; lives as long as the broker; stateless.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Ranges:
         if next_offset == offset >= end and not request.wait_ms:
             check_known(partition, offset)
         if offset < storage.log_start:
-            # Deleted meanwhile, and what is known of aborted transactions with it: the position is to be found again.
+            # Deleted meanwhile, together with its aborted transactions: resolve the position again.
             return await self.fetch(partition, request)
         aborted = [] if uncommitted else partition.isolation.aborted(offset, next_offset)
         partition.delivered_records += next_offset - offset
@@ -74,7 +74,7 @@ class Ranges:
         )
 
     def _check(self, partition: Partition, at: Position, seen: int | None) -> None:
-        """This broker leads, and has what the reader says that it has read."""
+        """Raises unless this broker leads and has the records that the reader has read."""
         if partition.closed is not None:
             raise partition.closed
         if not partition.named:
@@ -83,7 +83,7 @@ class Ranges:
             check_not_truncated(partition, at.offset, seen)
 
     async def _read(self, partition: Partition, offset: int, end: int, bytes_max: int) -> tuple[bytes, int]:
-        """Whole batches from the one that holds `offset`; from memory where they are there."""
+        """Whole batches from the one that holds `offset`; from memory if possible."""
         try:
             extent = partition.log.extent(offset, end)
         except CometError as error:
@@ -97,7 +97,7 @@ class Ranges:
             epoch = partition.leader_epoch
             data, size, next_offset = await self._broker.worker.run(lambda: read_waiting(extent, room))
             if partition.leader_epoch != epoch:
-                raise Unavailable(f"{partition} got another leader while it was read", retry_after_ms=50)
+                raise Unavailable(f"{partition} changed its leader during the read", retry_after_ms=50)
         except CometError as error:
             raise partition.explain(error) from error
         except OSError as error:
@@ -108,7 +108,7 @@ class Ranges:
 
 
 def leading(data: bytes, end: int, offset: int, records_max: int) -> tuple[bytes, int]:
-    """The batches at the beginning that hold that many records from `offset` on, and what follows them."""
+    """The leading batches that hold that many records from `offset` on, and the next offset."""
     at = found = 0
     while at < len(data):
         header = records.read_header(data, at)
@@ -122,15 +122,16 @@ def leading(data: bytes, end: int, offset: int, records_max: int) -> tuple[bytes
 
 
 def end_of(partition: Partition, *, uncommitted: bool) -> int:
-    """Where readers of everything, or of what is committed, end."""
+    """The end for readers: the high watermark, or the last stable offset."""
     return partition.high_watermark if uncommitted else partition.stable_end
 
 
 def check_known(partition: Partition, offset: int) -> None:
-    """Raises where records behind `offset` may be readable that this broker does not know of yet. Who was told by the
-    last leader that they are there would take it for a loss that there is nothing; who waits for records does not mind.
+    """Raises if there may be readable records at `offset` that this broker does not know yet. A reader that saw them at
+    the last leader would take an empty answer for a loss; a reader that waits for records does not mind.
 
-    A leader has all that any other has told of. One whose lease is over still knows what it knew as a leader.
+    A leader has all records that any other has reported. A leader whose lease has expired still knows what it knew
+    before.
     """
     if partition.leads:
         known = partition.settled or offset >= partition.log.log_end
@@ -141,7 +142,7 @@ def check_known(partition: Partition, offset: int) -> None:
 
 
 async def wait_for_more(partition: Partition, wait_ms: int, *, uncommitted: bool) -> None:
-    """Until there is something new, or the time is up."""
+    """Waits until there are new records, or until the time is up."""
     waiting: dict[Any, Waiter] = partition.idle_uncommitted if uncommitted else partition.idle
     waiter = FetchWaiter(asyncio.get_running_loop().create_future())
     waiting[waiter] = waiter

@@ -1,7 +1,7 @@
 """The file `topic` in topics/<id>/: the topic's name and settings, as the metadata store had them last.
 
-It holds one line, `<CRC-32C of the rest, 8 hex digits> <JSON: name, spec>`. Nothing reads it but a recovery of the
-cluster, for a metadata store that was emptied; so one that is damaged or missing is no error.
+It holds one line, `<CRC-32C of the rest, 8 hex digits> <JSON: name, spec>`. Only a recovery of the cluster reads it,
+for a metadata store that was emptied; so a damaged or missing file is not an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read_spec(files: Files, folder: str) -> NamedSpec | None:
         return None
     crc, _, rest = files.read_all(path).partition(b" ")
     if len(crc) != _CRC_DIGITS or crc != f"{crc32c(rest):08x}".encode():
-        log.warning("%s is damaged and not used", path)
+        log.warning("%s is damaged, and ignored", path)
         return None
     try:
         return NamedSpec.decode(rest)
@@ -44,6 +44,6 @@ def write_spec(files: Files, folder: str, named: NamedSpec) -> None:
 
 
 def forget_spec(files: Files, folder: str) -> None:
-    """No partition of the topic is here any more. Blocks; raises OSError."""
+    """Removes the file, when no partition of the topic is here any more. Blocks; raises OSError."""
     if files.exists(f"{folder}/{FILE}"):
         files.remove(f"{folder}/{FILE}")

@@ -1,10 +1,10 @@
-"""The topics this broker knows and the partitions it holds, kept in step with the cluster's picture.
+"""The topics that this broker knows and the partitions that it holds, kept in step with the cluster view.
 
-The metadata store says what shall be; this table follows the broker's view of it. Who leads an open partition is
-applied the moment the view moves; opening, closing and deleting logs, which wait for the disk, follow in order behind
-it. A topic is deleted from disk only when the store holds a tombstone with its id, and a partition only when the store
-says that others hold it: a store that has lost its memory costs no data, the folders it does not know are kept and
-reported.
+The metadata store holds the target state; this table follows the broker's view of it. A new leader of an open partition
+is applied as soon as the view moves; opening, closing and deleting logs, which wait for the disk, follow in order. A
+topic is deleted from disk only when the store holds a tombstone with its id, and a partition only when the store says
+that other brokers hold it: a store that has lost its data costs no records, since folders that it does not know are
+kept and reported.
 """
 
 from __future__ import annotations
@@ -61,45 +61,45 @@ FOLDER: Final = "topics"
 
 @dataclass(slots=True)
 class Topic:
-    """A topic, and those of its partitions that are on this broker."""
+    """A topic, and its partitions on this broker."""
 
     name: str
     spec: TopicSpec
     partitions: dict[int, Partition] = field(default_factory=dict)
-    remembered: NamedSpec | None = None  # as it was written beside the logs
+    remembered: NamedSpec | None = None  # as written beside the logs
 
 
 class TopicTable:
-    """Owned by the broker. `by_name` and what is in it are changed only by `_bring`, one change at a time."""
+    """Owned by the broker. Only `_apply_topic` changes `by_name` and its topics, one change at a time."""
 
     def __init__(
         self, *, files: Files, view: ClusterView, context: PartitionContext, changed: Callable[[Partition], None]
     ) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_handle: dict[int, Partition] = {}
-        self.moves = 0  # of the view, so far
-        self.applied = Progress()  # the revision up to which all that the view says is done here
-        self.problems: dict[str, CometError] = {}  # topics that could not be opened or changed as the store says
-        self.short = False  # a log held less than was written to it, or its disk failed when it was opened
+        self.moves = 0  # of the view, since the start
+        self.applied = Progress()  # the revision up to which the view is applied here
+        self.problems: dict[str, CometError] = {}  # topics that could not be opened or changed
+        self.short = False  # a log had fewer records than were written, or its disk failed when it was opened
         self.unknown_folders: list[str] = []
         self._by_place: dict[Place, Partition] = {}
         self._files = files
         self._view = view
         self._context = context
-        self._changed = changed  # who leads a partition, or whether it is here
-        self._ends: dict[Place, int] = {}  # of logs that are being opened anew, when they were closed
+        self._changed = changed  # called when a partition's leader changes, or whether it is here
+        self._ends: dict[Place, int] = {}  # of logs that are being reopened, when they were closed
         self._next_handle = 1
-        self._due: dict[str, None] = {}  # topics to look at
-        self._graves: dict[str, None] = {}
+        self._due: dict[str, None] = {}  # topics to bring to the view's state
+        self._deleted_ids: dict[str, None] = {}
         self._wake = asyncio.Event()
-        self._busy = False  # with what was due
+        self._busy = False  # with those
         self._changing = asyncio.Lock()
         self._closing = False
 
     # ---- looking up
 
     def topic(self, name: str) -> Topic:
-        """The topic as it is here; raises TopicNotFound, or Unavailable for one that is not ready yet."""
+        """The topic on this broker; raises TopicNotFound, or Unavailable for one that is not ready yet."""
         topic = self.by_name.get(name)
         if topic is not None and self._view.state.topics.get(name) is not None:
             return topic
@@ -107,18 +107,18 @@ class TopicTable:
         raise Unavailable(f"topic {name!r} is being opened here", retry_after_ms=20)
 
     def spec(self, name: str) -> TopicSpec:
-        """What the cluster says of a topic, wherever it is."""
+        """The cluster's spec of a topic, wherever its partitions are."""
         found = self._view.state.topics.get(name)
         if found is None:
-            raise TopicNotFound(f"there is no topic {name!r}; create it first (comet topic create {name})")
+            raise TopicNotFound(f"topic {name!r} does not exist; create it first (comet topic create {name})")
         problem = self.problems.get(name)
         if problem is not None and name not in self.by_name:
-            # That is no reason for a client to give it up.
+            # Temporary: clients must not give the topic up.
             raise Unavailable(f"topic {name!r} cannot be opened now: {problem.message}", retry_after_ms=1000)
         return found.value
 
     def partition(self, name: str, index: int) -> Partition:
-        """A partition on this broker, for reading or writing."""
+        """A partition on this broker, to read or write."""
         spec = self.spec(name)
         if index >= spec.partitions:
             raise PartitionNotFound(
@@ -157,7 +157,7 @@ class TopicTable:
         return None if found is None else found.value
 
     def info(self, name: str, spec: TopicSpec) -> TopicInfo:
-        """The topic as clients see it: what the view says, and nothing else."""
+        """The topic as clients see it, from the view alone."""
         partitions = []
         for index in range(spec.partitions):
             state = self.state_of(spec.id, index)
@@ -192,29 +192,29 @@ class TopicTable:
     # ---- following the view
 
     async def load(self) -> None:
-        """Opens everything that the view says is here."""
+        """Opens all logs that the view places here."""
         state = self._view.state
         for topic_id in list(state.deleted):
-            await self._bury(topic_id)
+            await self._delete_files(topic_id)
         for name in list(state.topics):
             await self._try(name)
         known = {found.value.id for found in state.topics.values()} | set(state.deleted)
         self.unknown_folders = [name for name in self._files.list(FOLDER) if name not in known]
         for name in self.unknown_folders:
-            log.warning("folder %s/%s belongs to no topic in the metadata store; it is kept", FOLDER, name)
+            log.warning("folder %s/%s belongs to no topic in the metadata store and is kept", FOLDER, name)
         self.applied.reach(state.revision)
 
     def view_moved(self, keys: Sequence[str]) -> None:
-        """The view changed in these keys. Called in the order of its revisions."""
+        """Follows a change of these keys in the view. Called in the order of its revisions."""
         self.moves += 1
         state = self._view.state
-        names: dict[str, str] = {}  # made when it is needed
+        names: dict[str, str] = {}  # filled when needed
         for key in keys:
             try:
                 self._key_moved(key, names)
-            except Exception as error:  # noqa: BLE001 - the other keys are to be looked at
+            except Exception as error:  # noqa: BLE001 - an error at one key must not stop the others
                 self._context.tasks.report(f"a change of {key}", error)
-        if self._due or self._graves or self._busy:
+        if self._due or self._deleted_ids or self._busy:
             self._wake.set()
         else:
             self.applied.reach(state.revision)
@@ -236,7 +236,7 @@ class TopicTable:
         elif key.startswith(TOPICS):
             self._due[key.removeprefix(TOPICS)] = None
         elif key.startswith(DELETED):
-            self._graves[key.removeprefix(DELETED)] = None
+            self._deleted_ids[key.removeprefix(DELETED)] = None
         elif key.startswith(BROKERS):
             for partition in list(self._by_place.values()):
                 self._follow(partition)  # its leader may have another address now
@@ -244,19 +244,19 @@ class TopicTable:
     def _apply(self, partition: Partition, found: Versioned[PartitionState]) -> None:
         try:
             partition.apply(found)
-        except Exception as error:  # noqa: BLE001 - the view moves for all
-            self._context.broke(partition, error)
+        except Exception as error:  # noqa: BLE001 - the view moves for all partitions
+            self._context.halt(partition, error)
         self._follow(partition)
 
     def _follow(self, partition: Partition) -> None:
-        """Tells the replicator, which follows the partition's leader, or no longer does."""
+        """Makes the replicator follow the partition's leader, or stop."""
         try:
             self._changed(partition)
         except Exception as error:  # noqa: BLE001 - as above
-            self._context.broke(partition, error)
+            self._context.halt(partition, error)
 
     async def follow(self) -> None:
-        """Does what the view asks for, for ever."""
+        """Applies the view, until the broker stops."""
         try:
             await self._context.tasks.persist(self._follow_view, "follow topics")
         finally:
@@ -264,58 +264,58 @@ class TopicTable:
 
     async def _follow_view(self) -> None:
         while True:
-            if not self._busy:  # else it was stopped by an error in the middle of what was due
+            if not self._busy:  # else an error interrupted the last change
                 await self._wake.wait()
             self._wake.clear()
             revision = self._view.state.revision
             self._busy = True
-            while self._due or self._graves:
+            while self._due or self._deleted_ids:
                 if self._due:
                     await self._try(_pop(self._due))
                 else:
-                    await self._bury(_pop(self._graves))
+                    await self._delete_files(_pop(self._deleted_ids))
             self._busy = False
             self.applied.reach(revision)
 
     async def retry(self) -> None:
-        """Tries again what could not be done, for example because the disk was full."""
+        """Retries what failed, for example because the disk was full."""
         for name in list(self.problems):
             await self._try(name)
         for topic_id in list(self._view.state.deleted):
-            await self._bury(topic_id)
+            await self._delete_files(topic_id)
 
     async def _try(self, name: str) -> None:
-        """Brings one topic to what the view says. One that cannot be opened must not stop the others."""
+        """Brings one topic to the view's state. A topic that cannot be opened must not stop the others."""
         async with self._changing:
             if self._closing:
                 return
             self.problems.pop(name, None)
             try:
-                await self._bring(name)
+                await self._apply_topic(name)
             except CometError as error:
                 self.problems[name] = error
             except OSError as error:
                 self.problems[name] = storage_error(error)
                 self.short = self.short or isinstance(self.problems[name], LogFailed)
-            except Exception as error:  # noqa: BLE001 - the other topics are to be followed
+            except Exception as error:  # noqa: BLE001 - the other topics are still followed
                 self._context.tasks.report(f"topic {name}", error)
-                self.problems[name] = Internal(f"topic {name!r} broke on this broker: {error!r}")
+                self.problems[name] = Internal(f"topic {name!r} failed on this broker: {error!r}")
             if name in self.problems:
-                log.error("topic %s cannot be brought to what the cluster says: %s", name, self.problems[name])
+                log.error("topic %s cannot be brought to the cluster's state: %s", name, self.problems[name])
 
-    async def _bring(self, name: str) -> None:
+    async def _apply_topic(self, name: str) -> None:
         found = self._view.state.topics.get(name)
         topic = self.by_name.get(name)
         if topic is not None and (found is None or found.value.id != topic.spec.id):
-            await self._close_topic(topic)  # deleted, or deleted and made again between two looks
+            await self._close_topic(topic)  # deleted, or deleted and recreated since the last look
             topic = None
         if found is None:
             return
         spec = found.value
         if topic is None:
-            # Known from here on: if one of its logs cannot be opened, the others are not opened a second time.
+            # Known from here on: if one log cannot be opened, the others are not opened a second time.
             topic = self.by_name[name] = Topic(name, spec)
-        if spec.config != topic.spec.config:  # first: one that cannot be opened must not keep it from the others
+        if spec.config != topic.spec.config:  # first: an unopenable log must not delay the other logs
             for partition in topic.partitions.values():
                 partition.configure(spec.config)
         topic.spec = spec
@@ -323,7 +323,7 @@ class TopicTable:
         await self._remember(topic)
 
     async def _remember(self, topic: Topic) -> None:
-        """Keeps a copy of what the topic is beside its logs, for the day on which the metadata store has lost it."""
+        """Writes a copy of the topic's spec beside its logs, in case the metadata store loses it."""
         named = NamedSpec(topic.name, topic.spec)
         if topic.remembered == named or not topic.partitions:
             return
@@ -337,7 +337,7 @@ class TopicTable:
             topic.remembered = named
 
     async def inventory(self) -> tuple[list[CopyInventory], list[NamedSpec]]:
-        """What the folder holds: the logs that are open, and all others, which are opened to look."""
+        """The contents of the folder: open logs as they are, others are opened to be read."""
         async with self._changing:
             copies = [await self._copy_of(partition) for partition in list(self.by_handle.values())]
             specs = []
@@ -349,7 +349,7 @@ class TopicTable:
                     place = (topic_id, int(name)) if name.isdecimal() else None
                     if place is not None and place not in self._by_place:
                         config = TopicConfig() if named is None else named.spec.config
-                        copies.append(await self._context.worker.run(lambda: self._look_into(place, config)))  # noqa: B023
+                        copies.append(await self._context.worker.run(lambda: self._inventory_of(place, config)))  # noqa: B023
             return copies, specs
 
     async def _copy_of(self, partition: Partition) -> CopyInventory:
@@ -357,7 +357,7 @@ class TopicTable:
         found = await checksums_at(storage, epoch_starts(storage), self._context.worker)
         return copy_of(partition.place, storage, found)
 
-    def _look_into(self, place: Place, config: TopicConfig) -> CopyInventory:
+    def _inventory_of(self, place: Place, config: TopicConfig) -> CopyInventory:
         """Opens a log and closes it again. Blocks."""
         identity = LogIdentity(bytes.fromhex(place[0]), place[1])
         storage = Log.open(self._files, f"{FOLDER}/{place[0]}/{place[1]}", identity, config, self._context.clock)
@@ -372,25 +372,25 @@ class TopicTable:
             storage.close()
 
     async def _open_all(self, topic: Topic, spec: TopicSpec) -> None:
-        """Opens what is to be here and is not, closes and deletes what others hold now."""
+        """Opens the logs that are missing here; closes and deletes those that moved to other brokers."""
         failed: Exception | None = None
         for index in range(spec.partitions):
             state = self.state_of(spec.id, index)
             partition = topic.partitions.get(index)
             if state is None:
-                continue  # nobody has said who holds it
+                continue  # not placed yet
             if self._context.me in state.holders:
                 if partition is None:
                     try:
                         partition = topic.partitions[index] = await self._open(topic, spec, index)
-                    except Exception as error:  # noqa: BLE001 - is raised, once the others have had their turn
+                    except Exception as error:  # noqa: BLE001 - raised below, after the others
                         log.error("%s/%d cannot be opened: %s", topic.name, index, error)
                         self._context.unopened((spec.id, index), str(error))
                         failed = failed or error
                         continue
                     now = self.state_of(spec.id, index)
                     if now is not None and self._context.me not in now.holders:
-                        await self._leave(topic, partition)  # it was moved on while its log was being opened
+                        await self._leave(topic, partition)  # it was moved on while its log was opened
             elif partition is not None:
                 await self._leave(topic, partition)
         if failed is not None:
@@ -411,44 +411,44 @@ class TopicTable:
         self._by_place[place] = partition
         self.short = self.short or storage.recovered.short
         end = self._ends.pop(place, 0)
-        if storage.log_end < end:  # this broker counts as one that has all
-            # The epoch may have given out the offsets that are gone: only a new registration makes a new epoch.
+        if storage.log_end < end:  # this broker counts as one with all records
+            # The epoch may have given out the offsets that are missing: only a new registration makes a new epoch.
             storage.failed = LogFailed(
                 f"its log ended at {end} when it was closed, and at {storage.log_end} when it was opened: records are "
                 "missing on this broker's disk; restart the broker"
             )
-            self._context.broke(partition, storage.failed)
+            self._context.halt(partition, storage.failed)
         elif storage.lost:
-            self._context.unfit(partition)
+            self._context.disqualify(partition)
         else:
-            self._context.mended(partition)
+            self._context.requalify(partition)
         found = self._view.state.partitions.get(place)
         if found is not None:
             self._apply(partition, found)
         return partition
 
     async def _leave(self, topic: Topic, partition: Partition) -> None:
-        """Others hold the partition now: its files go."""
-        await self._close(partition, partition.not_leader(f"{partition} was moved to other brokers"))
+        """Deletes the files of a partition that other brokers hold now."""
+        await self._close(partition, partition.not_leader(f"{partition} was reassigned to other brokers"))
         del topic.partitions[partition.index]
         folder = f"{FOLDER}/{topic.spec.id}/{partition.index}"
         await self._context.worker.run(lambda: self._files.remove_folder(folder))
         if not topic.partitions:
             topic.remembered = None
             await self._context.worker.run(lambda: forget_spec(self._files, f"{FOLDER}/{topic.spec.id}"))
-        log.info("%s was moved away and its files deleted", partition)
+        log.info("%s was reassigned, and its files are deleted", partition)
 
     async def _close(self, partition: Partition, error: CometError) -> None:
         self.by_handle.pop(partition.handle, None)
         self._by_place.pop((partition.topic_id.hex(), partition.index), None)
         try:
             await partition.close(error)
-        except Exception as caught:  # noqa: BLE001 - it is gone from the tables, and the others are to be closed
+        except Exception as caught:  # noqa: BLE001 - it is gone from the tables, and the others are still to be closed
             self._context.tasks.report(f"closing {partition}", caught)
         self._follow(partition)
 
     async def reopen(self, partition: Partition) -> bool:
-        """Opens the log of a failed partition anew, as a restart would; False if it is not here any more. Raises a
+        """Reopens the log of a failed partition, as a restart would; False if it is not here any more. Raises a
         CometError where only a restart helps."""
         async with self._changing:
             topic = self.by_name.get(partition.topic)
@@ -456,9 +456,9 @@ class TopicTable:
                 return False
             if partition.log.failed is not None:
                 raise partition.log.failed
-            partition.log.note_high_watermark(partition.committed)  # what readers were told stays told
+            partition.log.note_high_watermark(partition.committed)  # readers have seen records up to there
             self._ends[partition.place] = partition.log.log_end
-            await self._close(partition, Unavailable(f"{partition} is opened anew", retry_after_ms=100))
+            await self._close(partition, Unavailable(f"{partition} is being reopened", retry_after_ms=100))
             del topic.partitions[partition.index]
         await self._try(partition.topic)
         return True
@@ -468,18 +468,18 @@ class TopicTable:
         gone = TopicNotFound(f"topic {topic.name!r} was deleted")
         for partition in topic.partitions.values():
             await self._close(partition, gone)
-        await self._bury_locked(topic.spec.id)
+        await self._delete_files_locked(topic.spec.id)
 
-    # ---- what is deleted
+    # ---- deleted topics
 
-    async def _bury(self, topic_id: str) -> None:
+    async def _delete_files(self, topic_id: str) -> None:
         async with self._changing:
             if all(topic.spec.id != topic_id for topic in self.by_name.values()):
-                await self._bury_locked(topic_id)
+                await self._delete_files_locked(topic_id)
 
-    async def _bury_locked(self, topic_id: str) -> None:
-        """Removes the files of a deleted topic, then this broker's name from its tombstone; in this order, so that a
-        crash repeats it."""
+    async def _delete_files_locked(self, topic_id: str) -> None:
+        """Removes a deleted topic's files, then this broker from its tombstone. In this order, a crash repeats the
+        deletion."""
         key = DELETED + topic_id
         folder = f"{FOLDER}/{topic_id}"
         try:
@@ -488,7 +488,7 @@ class TopicTable:
                 if item is None:
                     if self._files.exists(folder):
                         log.warning(
-                            "topic %s is gone from the metadata store without a tombstone; it is kept", topic_id
+                            "topic %s is missing in the metadata store, without a tombstone; it is kept", topic_id
                         )
                     return
                 tombstone = Tombstone.decode(item.value)
@@ -497,38 +497,39 @@ class TopicTable:
                 left = tuple(broker for broker in tombstone.brokers if broker != self._context.me)
                 if left == tombstone.brokers:
                     return
-                # The controller removes the tombstone when all have acted on it and nothing else is left of the topic.
-                told = Put(key, msgspec.structs.replace(tombstone, brokers=left).encode())
-                result = await self._context.store.transact([Compare(key, item.mod_revision)], [told])
+                # The controller removes the tombstone when all brokers have acted on it and nothing else of the topic
+                # is left.
+                update = Put(key, msgspec.structs.replace(tombstone, brokers=left).encode())
+                result = await self._context.store.transact([Compare(key, item.mod_revision)], [update])
                 if result.applied:
                     return
         except StoreUnavailable as error:
-            log.info("topic %s is not buried yet: %s", topic_id, error)
+            log.info("deletion of topic %s is not complete yet: %s", topic_id, error)
         except OSError as error:
-            log.error("the files of deleted topic %s cannot be removed now: %s", topic_id, error)
-        except Exception as error:  # noqa: BLE001 - the others are to be buried
-            self._context.tasks.report(f"burial of topic {topic_id}", error)
+            log.error("cannot remove the files of deleted topic %s now: %s", topic_id, error)
+        except Exception as error:  # noqa: BLE001 - the others are still to be deleted
+            self._context.tasks.report(f"deletion of topic {topic_id}", error)
 
     async def note_watermarks(self) -> None:
-        """What is committed is known after a kill as well, though nothing is synced; see core.conflicts."""
+        """Writes the high watermarks, so that they survive a kill though nothing is synced; see core.conflicts."""
         due = [partition.log for partition in self.by_handle.values() if partition.log.mark_due]
         if due:
             await self._context.worker.run(lambda: write_marks(due))
 
     async def close(self, error: CometError) -> None:
         self._closing = True
-        async with self._changing:  # a log that is being opened is to be closed, too
+        async with self._changing:  # a log that is being opened has to be closed too
             open_ = iter(list(self.by_handle.values()))
 
             async def some() -> None:
                 for partition in open_:
                     try:
                         await partition.close(error)
-                    except Exception as caught:  # noqa: BLE001 - the others are to be closed
+                    except Exception as caught:  # noqa: BLE001 - the others are still to be closed
                         self._context.tasks.report(f"closing {partition}", caught)
 
             async with asyncio.TaskGroup() as closing:
-                for _ in range(limits.BLOCKING_THREADS):  # disks take many syncs in the time of one
+                for _ in range(limits.BLOCKING_THREADS):  # disks do many syncs in the time of one
                     closing.create_task(some())
 
 
@@ -540,7 +541,9 @@ def _pop(table: dict[str, None]) -> str:
 
 def storage_error(error: OSError) -> CometError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull("the broker's disk is full; free some space, it then goes on by itself", retry_after_ms=1000)
+        return DiskFull(
+            "the broker's disk is full; free some space, and writes resume by themselves", retry_after_ms=1000
+        )
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return LimitExceeded("the broker has no file descriptors left: raise its limit", retry_after_ms=1000)
+        return LimitExceeded("the broker has no file descriptors left; raise its limit", retry_after_ms=1000)
     return LogFailed(f"the broker's disk failed: {error.strerror or error}")

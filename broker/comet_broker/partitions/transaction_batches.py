@@ -1,16 +1,17 @@
-"""Transactions on their way into a partition: what waits for the coordinator, and the markers that end them.
+"""Transactional batches on their way into a partition: those that wait for the coordinator, and the markers.
 
-    first batch of a transaction ─► take ─► the coordinator adds the partition ─► produce, it and those behind it
+        first batch of a transaction ─► take ─► the coordinator adds the partition ─► produce, this batch and those
+    behind
     further ones                 ─► produce: the log says that the transaction is open
     end                          ─► write_marker ─► produce ─► on all in-sync replicas
-    open when this broker begins to lead ─► after a while: the coordinator is asked whether it is over
+    open when this broker begins to lead ─► after LEFT_OPEN_S: ask the coordinator for its outcome
 
-The coordinator must know of the partition before anything of the transaction is in its log, or nobody would end it
-there. Batches that come meanwhile wait behind the first one, in their order, bounded in bytes. The end may overtake the
-coordinator's answer; what is over is looked at again before anything is appended.
+The coordinator must know the partition before any record of the transaction is in its log, or the transaction would
+never end there. Batches that arrive meanwhile wait behind the first one, in order, bounded in bytes. The end may
+overtake the coordinator's answer, so a transaction is checked again before anything is appended.
 
-A marker that was written can be lost with the power of all machines that had it, as the end of any log can. The
-coordinator will not come with it again, so the leader asks.
+A written marker can be lost with the power of all machines that have it, as the end of any log can. The coordinator
+does not send it again, so the leader asks for the outcome.
 
 Owned by its Partition; on the loop's thread.
 """
@@ -36,18 +37,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Taken = Callable[[Accepted | CometError], None]  # told once how the batch did
+Taken = Callable[[Accepted | CometError], None]  # called once, with the batch's result
 Transaction = tuple[int, int]  # producer and epoch
 
 _ALL: Final = int(Acks.ALL)
 
 
-LEFT_OPEN_S: Final = 5.0  # in which what is open, for all that is known, ends by itself
+LEFT_OPEN_S: Final = 5.0  # in which transactions that are open in the log normally end by themselves
 LEFT_OPEN_S_MAX: Final = 60.0
 
 
 class NotInTransaction(Exception):
-    """Nothing of the batch's transaction is in the partition yet: it is to be taken in by `TransactionBatches.take`."""
+    """The batch's transaction has nothing in the partition yet: pass the batch to `TransactionBatches.take`."""
 
 
 class TransactionBatches:
@@ -55,11 +56,11 @@ class TransactionBatches:
         self._partition = partition
         self._waiting: dict[Transaction, list[tuple[memoryview, Taken]]] = {}
         self._held_bytes = 0
-        self._added: Transaction | None = None  # whose batches are being appended after they have waited
+        self._added: Transaction | None = None  # whose waiting batches are being appended
         self._marking = False
 
     def __len__(self) -> int:
-        """How many transactions wait for their coordinator."""
+        """The number of transactions that wait for their coordinator."""
         return len(self._waiting)
 
     # ---- batches
@@ -68,9 +69,7 @@ class TransactionBatches:
         """Raises unless a batch with the flag TRANSACTIONAL may be appended now."""
         if header.control:
             if not self._marking:
-                raise CorruptBatch(
-                    "a producer does not end transactions with a batch: CONTROL is not allowed in produce"
-                )
+                raise CorruptBatch("CONTROL batches are not allowed in produce: end the transaction at its coordinator")
             return
         partition, transaction = self._partition, (header.producer_id, header.producer_epoch)
         if acks != _ALL:
@@ -80,21 +79,21 @@ class TransactionBatches:
                 f"topic {partition.topic!r} is available rather than consistent, and takes no transactions"
             )
         if slot_of_producer(header.producer_id) is None:
-            raise InvalidArgument(f"no coordinator has given out producer id {header.producer_id}")
+            raise InvalidArgument(f"producer id {header.producer_id} was not assigned by a coordinator")
         is_open = partition.isolation.check(*transaction)
         if transaction in self._waiting or not (is_open or transaction == self._added):
             raise NotInTransaction
 
     def take(self, batch: memoryview, done: Taken) -> None:
-        """Takes a batch for which `produce` raised NotInTransaction, to be written when its coordinator has added the
-        partition. Raises LimitExceeded when too much waits."""
+        """Queues a batch for which `produce` raised NotInTransaction. It is written when the coordinator has added the
+        partition. Raises LimitExceeded when too many bytes wait."""
         header = records.read_header(batch)
         transaction = (header.producer_id, header.producer_epoch)
         if self._held_bytes + len(batch) > limits.TRANSACTION_WAITING_BYTES_MAX or (
             transaction not in self._waiting and len(self._waiting) >= limits.TRANSACTION_WAITING_MAX
         ):
             raise LimitExceeded(
-                f"too much waits for the coordinators of transactions in {self._partition}", retry_after_ms=20
+                f"too many bytes wait for transaction coordinators in {self._partition}", retry_after_ms=20
             )
         self._held_bytes += len(batch)
         waiting = self._waiting.get(transaction)
@@ -114,7 +113,7 @@ class TransactionBatches:
         except CometError as caught:
             error = caught
         except Exception as caught:
-            error = Internal(f"the coordinator could not be asked: {caught!r}")
+            error = Internal(f"the request to the coordinator failed: {caught!r}")
             raise
         finally:
             waiting = self._waiting.pop(transaction)
@@ -124,7 +123,7 @@ class TransactionBatches:
     def _enter(
         self, transaction: Transaction, waiting: list[tuple[memoryview, Taken]], error: CometError | None
     ) -> None:
-        """One that is refused takes those behind it along: they would leave a gap."""
+        """Appends the waiting batches. One that is refused refuses those behind it: they would leave a gap."""
         self._added = transaction
         try:
             for batch, done in waiting:
@@ -134,16 +133,16 @@ class TransactionBatches:
                         accepted = self._partition.produce(batch, _ALL)
                     except CometError as caught:
                         error = caught
-                    except Exception as caught:  # noqa: BLE001 - those behind it are to be answered, too
+                    except Exception as caught:  # noqa: BLE001 - those behind it are answered too
                         self._partition.context.tasks.report(f"a batch of {self._partition}", caught)
                         error = Internal(f"the batch could not be written: {caught!r}")
-                self._partition.tell(done, accepted if accepted is not None else _of(error))
+                self._partition.answer(done, accepted if accepted is not None else _of(error))
         finally:
             self._added = None
 
-    # ---- what is open when this broker begins to lead
+    # ---- transactions that are open when this broker begins to lead
 
-    def look_after(self, leadership: Leadership) -> None:
+    def end_left_open(self, leadership: Leadership) -> None:
         left = self._partition.isolation.open_transactions()
         if left:
             name = f"end what is open in {self._partition}"
@@ -156,17 +155,17 @@ class TransactionBatches:
             pause_s = min(2 * pause_s, LEFT_OPEN_S_MAX)
             if leadership.closed:
                 return
-            left = [transaction for transaction in left if not await self._tried(transaction)]
+            left = [transaction for transaction in left if not await self._try_to_end(transaction)]
 
-    async def _tried(self, transaction: Transaction) -> bool:
+    async def _try_to_end(self, transaction: Transaction) -> bool:
         try:
             return await self._is_over(transaction)
-        except Exception as error:  # noqa: BLE001 - it is looked at again; the others are to be ended, too
+        except Exception as error:  # noqa: BLE001 - retried later; the others are still to be ended
             self._partition.context.tasks.report(f"ending what is open in {self._partition}", error)
             return False
 
     async def _is_over(self, transaction: Transaction) -> bool:
-        """Ends a transaction here that is over for its coordinator."""
+        """True if the coordinator has ended the transaction, which then ends here."""
         partition = self._partition
         if partition.isolation.first_offset(*transaction) < 0:
             return True
@@ -174,7 +173,7 @@ class TransactionBatches:
             committed = await partition.context.outcome(*transaction)
             if committed is None:
                 return False
-            log.warning("%s has lost the marker of transaction %d of producer %d", partition, *reversed(transaction))
+            log.warning("%s lost the marker of transaction %d of producer %d", partition, *reversed(transaction))
             await self.write_marker(*transaction, committed)
         except CometError as error:
             log.info("transaction %d of producer %d stays open in %s: %s", *reversed(transaction), partition, error)
@@ -184,8 +183,8 @@ class TransactionBatches:
     # ---- markers
 
     async def write_marker(self, producer_id: int, epoch: int, commit: bool) -> None:
-        """Ends a transaction here; returns when the marker is on all in-sync replicas. May be repeated: what has ended
-        is not ended twice. Where it wrote nothing, the marker keeps out what may still be on its way."""
+        """Ends a transaction here; returns when the marker is on all in-sync replicas. May be repeated: an ended
+        transaction is not ended twice. The marker fences later batches of a transaction that wrote nothing here."""
         partition = self._partition
         isolation = partition.isolation
         ended = isolation.ended(producer_id, epoch)
@@ -194,7 +193,9 @@ class TransactionBatches:
             if not partition.leads:
                 raise partition.not_leader()
             if ended.epoch == epoch and ended.commit != commit:
-                raise Internal(f"epoch {epoch} of producer {producer_id} has ended in {partition} in the other way")
+                raise Internal(
+                    f"epoch {epoch} of producer {producer_id} has ended in {partition} with the other outcome"
+                )
             end_offset = ended.offset + 1
         else:
             batch = records.encode_marker(producer_id, epoch, commit, first_offset, partition.context.clock.wall_us())

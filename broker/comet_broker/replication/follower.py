@@ -1,15 +1,14 @@
-"""The follower's side of replication: from this broker to each broker that leads a partition it has a copy of.
+"""The follower's side of replication: from this broker to each broker that leads a partition it has a replica of.
 
-    Replicator.update(partition)      who leads it is known, or has changed
+    Replicator.update(partition)      its leader is known, or has changed
        └─► LeaderLink (one per leading broker)
               connect ─► Hello ─► Follow for each partition
-              Following{from} ─► cut the log back to `from` on a worker ─► Progress     (core.conflicts: or stay away)
-              Delivery ─► Partition.replicate ─► Progress (what has gathered, in as few frames as there is time for)
-              nothing received for SILENCE_S ─► the connection is closed, and made again
+              Following{from} ─► truncate to `from` on a worker ─► Progress     (core.conflicts: or do not follow)
+              Delivery ─► Partition.replicate ─► Progress (gathered into few frames)
+              nothing received for SILENCE_S ─► the connection is closed, and opened again
 
-A link that breaks is made again after a short wait. When it breaks, or cannot be made, the broker behind it may be
-gone: the network is asked, and if it is certain that no process is there any more, the cluster is told at once instead
-of waiting for a lease to run out.
+A broken link reconnects after a short wait. The broker behind it may be gone: if the network is certain that no process
+listens there, the cluster is notified at once instead of waiting for a lease to expire.
 
 Owned by the broker.
 """
@@ -50,18 +49,18 @@ log = logging.getLogger(__name__)
 RETRY_S: Final = 0.1
 RETRY_S_MAX: Final = 1.0
 REFOLLOW_S: Final = 0.05
-ASIDE_RETRY_S: Final = 10.0  # until records that could not be set aside are tried again
+ASIDE_RETRY_S: Final = 10.0  # until setting records aside is retried
 
 
 class Replicator:
-    """The links of one broker to the leaders of what it follows."""
+    """The links of one broker to the leaders that it follows."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._links: dict[int, LeaderLink] = {}  # by the leading broker
 
     def update(self, partition: Partition) -> None:
-        """Follows whoever leads the partition now, or nobody."""
+        """Follows the partition's current leader, or stops following."""
         leader = self._leader_of(partition)
         for broker, link in list(self._links.items()):
             if broker != leader:
@@ -73,27 +72,27 @@ class Replicator:
             return
         link = self._links.get(leader) or LeaderLink(self._broker, leader)
         self._links[leader] = link
-        link.look_around()
+        link.check_address()
         link.follow(partition)
 
     def _leader_of(self, partition: Partition) -> int:
-        """Whom to follow; nobody, if this broker leads, or must not touch its log."""
+        """The leader to follow; NOBODY if this broker leads, or must not touch its log."""
         me, state = self._broker.config.broker_id, partition.state
         if state is None or state.leader == me or partition.closed is not None or partition.log.failed is not None:
             return NOBODY
         if partition.fault:
-            return NOBODY  # it stands still until it is opened anew
+            return NOBODY  # stopped until it is reopened
         if partition.log.lost and (me in state.in_sync or me in state.eligible):
-            return NOBODY  # to be mended it is cut back, and nobody may count on it by then
+            return NOBODY  # it has to be truncated for the repair, and must not be counted on by then
         return state.leader
 
     def mend(self, partition: Partition) -> None:
-        """It has damaged ranges, and the cluster knows: nobody may tell of a change of its state any more."""
+        """Updates a damaged replica once the cluster knows the damage; no state change may come to trigger it."""
         if self._leader_of(partition) != NOBODY:
             self.update(partition)
 
     def renew(self) -> None:
-        """This broker was registered, again or for the first time: leaders are to know it by its new broker_epoch."""
+        """Reconnects to the leaders, so that they get this broker's new epoch after a registration."""
         for link in self._links.values():
             link.renew()
 
@@ -107,7 +106,7 @@ class Replicator:
 
 
 class LeaderLink:
-    """The stream to one leading broker. Lives as long as there is something to follow there."""
+    """The stream to one leading broker. Lives as long as there is a partition to follow there."""
 
     def __init__(self, broker: Broker, leader: int) -> None:
         self.leader = leader
@@ -115,25 +114,25 @@ class LeaderLink:
         self._places: dict[tuple[bytes, int], Partition] = {}
         self._broker = broker
         self._stream: Stream | None = None
-        self._asked: dict[int, int] = {}  # own handle -> the epoch in which Follow was sent on this stream
+        self._requested: dict[int, int] = {}  # own handle -> the epoch in which Follow was sent on this stream
         self._refusing: dict[int, int] = {}  # own handle -> the loss accepted when it refused to follow in this epoch
-        self._told: dict[int, int] = {}  # own handle -> up to where it was said to be whole when Follow was sent
+        self._reported_end: dict[int, int] = {}  # own handle -> the complete end that Follow reported
         self._missing: dict[int, str] = {}  # own handle -> the leader's damage that was logged last
         self._by_handle: dict[int, tuple[Partition, int]] = {}  # the leader's handle -> partition, epoch
         self._theirs: dict[int, int] = {}  # own handle -> the leader's
         self._moved: dict[int, Partition] = {}  # Progress is due
-        self._cutting: set[int] = set()  # own handles of those to be cut back: until then they begin nowhere
-        self._trimming: set[int] = set()  # own handles of those whose records are being deleted as at the leader
-        self._address: str | None = None  # where the leader was last looked for
+        self._truncating: set[int] = set()  # own handles of logs to be truncated: they do not begin until then
+        self._deleting_records: set[int] = set()  # own handles of logs whose records are being deleted as at the leader
+        self._address: str | None = None  # the leader's last known address
         self._frames: deque[bytes] = deque()
         self._reports: ProgressWriter | None = None
         self._heartbeats: Heartbeats | None = None  # of the stream that is open
         self._beating = False  # a heartbeat is due
-        self._reading = False  # a frame of the leader is being dealt with: what it sets off is written after that
-        self._again = asyncio.Event()  # there is a reason to try at once
+        self._reading = False  # a frame of the leader is being handled: its answers are written after that
+        self._again = asyncio.Event()  # set to retry at once
         self._task = broker.tasks.keep(self._run, f"follow broker {leader}")
 
-    # ---- what is followed
+    # ---- followed partitions
 
     def follow(self, partition: Partition) -> None:
         self.wanted[partition.handle] = partition
@@ -141,11 +140,11 @@ class LeaderLink:
         partition.synced = lambda: self._progress_due(partition)
         state = partition.state
         if state is not None and self._refusing.get(partition.handle, state.loss_accepted) != state.loss_accepted:
-            self._asked.pop(partition.handle, None)
-        if partition.log.lost and whole_end(partition) < self._told.get(partition.handle, 0):
-            self.renew()  # damage was found since: on a new stream, no answer to what was said before is on its way
+            self._requested.pop(partition.handle, None)
+        if partition.log.lost and whole_end(partition) < self._reported_end.get(partition.handle, 0):
+            self.renew()  # damage was found since: a new stream carries no answers to the old report
         else:
-            self._ask(partition)
+            self._request(partition)
 
     def leave(self, partition: Partition) -> None:
         if self.wanted.pop(partition.handle, None) is None:
@@ -154,62 +153,62 @@ class LeaderLink:
         partition.synced = None
         self._moved.pop(partition.handle, None)
         self._refusing.pop(partition.handle, None)
-        self._told.pop(partition.handle, None)
+        self._reported_end.pop(partition.handle, None)
         self._missing.pop(partition.handle, None)
         theirs = self._theirs.pop(partition.handle, None)
-        epoch = self._asked.pop(partition.handle, 0)
+        epoch = self._requested.pop(partition.handle, 0)
         if theirs is not None:
             self._by_handle.pop(theirs, None)
             self._send(pb.FollowerFrame(unfollow=pb.Unfollow(handle=theirs, leader_epoch=epoch)))
 
-    def _ask(self, partition: Partition) -> None:
-        """Says what this broker has of the partition, once per epoch and stream."""
-        if self._stream is None or self._asked.get(partition.handle) == partition.leader_epoch:
+    def _request(self, partition: Partition) -> None:
+        """Requests to follow the partition, once per epoch and stream, with the state of this log."""
+        if self._stream is None or self._requested.get(partition.handle) == partition.leader_epoch:
             return
-        if partition.cutting:
-            self._ask_again(partition, REFOLLOW_S)
+        if partition.truncating:
+            self._request_again(partition, REFOLLOW_S)
             return
         storage = partition.log
         if (found := given_up_from(partition)) is not None:
-            if partition.handle not in self._cutting:
-                self._cutting.add(partition.handle)
+            if partition.handle not in self._truncating:
+                self._truncating.add(partition.handle)
                 self._broker.tasks.spawn(self._give_up(partition, found), f"give up the end of {partition}")
             return
-        self._asked[partition.handle] = partition.leader_epoch
+        self._requested[partition.handle] = partition.leader_epoch
         theirs = self._theirs.pop(partition.handle, None)
         if theirs is not None:
             self._by_handle.pop(theirs, None)
-        self._told[partition.handle] = whole_end(partition)
+        self._reported_end[partition.handle] = whole_end(partition)
         follow = pb.Follow(
             topic_id=partition.topic_id,
             partition=partition.index,
             leader_epoch=partition.leader_epoch,
             log_start=storage.log_start,
-            log_end=self._told[partition.handle],
+            log_end=self._reported_end[partition.handle],
             epochs=[pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in storage.epochs.entries],
         )
         self._send(pb.FollowerFrame(follow=follow))
 
-    def _ask_again(self, partition: Partition, after_s: float) -> None:
-        """Starts over with a partition that the leader did not take, or that got out of step."""
+    def _request_again(self, partition: Partition, after_s: float) -> None:
+        """Requests again for a partition that the leader refused, or that got out of step."""
         handle = partition.handle
         self._moved.pop(handle, None)
         theirs = self._theirs.pop(handle, None)
         if theirs is not None:
             self._by_handle.pop(theirs, None)
 
-        def ask() -> None:
+        def request() -> None:
             if self.wanted.get(handle) is partition and partition.closed is None:
-                self._asked.pop(handle, None)
+                self._requested.pop(handle, None)
                 with self._guard(partition):
-                    self._ask(partition)
+                    self._request(partition)
 
-        asyncio.get_running_loop().call_later(after_s, ask)
+        asyncio.get_running_loop().call_later(after_s, request)
 
     # ---- the stream
 
     async def _run(self) -> None:
-        """Keeps the link up, for ever; cancelled by `stop`."""
+        """Keeps the link up; cancelled by `stop`."""
         wait_s = RETRY_S
         channel: PeerChannel | None = None
         try:
@@ -225,7 +224,7 @@ class LeaderLink:
                     except CometError as error:
                         log.info("the stream to broker %d ended: %s", self.leader, error)
                     except Exception:
-                        log.exception("following broker %d broke off", self.leader)
+                        log.exception("following broker %d failed", self.leader)
                     finally:
                         self._reset()
                         await channel.close()
@@ -255,7 +254,7 @@ class LeaderLink:
         try:
             for partition in list(self.wanted.values()):
                 with self._guard(partition):
-                    self._ask(partition)
+                    self._request(partition)
             reports.advance()
             while (frame := await stream.read()) is not None:
                 liveness.received += 1
@@ -277,9 +276,9 @@ class LeaderLink:
 
     def _reset(self) -> None:
         self._stream = None
-        self._asked.clear()
+        self._requested.clear()
         self._refusing.clear()
-        self._told.clear()
+        self._reported_end.clear()
         self._by_handle.clear()
         self._theirs.clear()
         self._moved.clear()
@@ -287,7 +286,7 @@ class LeaderLink:
         self._beating = False
 
     def next_report(self) -> bytes | None:
-        """What to tell the leader next: of a partition, only how far it is by now."""
+        """The next frame to the leader: of each partition, only its latest progress."""
         report = self._next()
         if report is not None and self._heartbeats is not None:
             self._heartbeats.liveness.sent += 1
@@ -333,7 +332,7 @@ class LeaderLink:
         if reports is not None and not self._reading:
             reports.soon()
 
-    # ---- what the leader says
+    # ---- frames from the leader
 
     def _receive(self, data: bytes) -> None:
         delivery = parse_delivery(data)
@@ -344,7 +343,9 @@ class LeaderLink:
         try:
             frame = pb.LeaderFrame.FromString(data)
         except DecodeError:
-            raise Unavailable(f"broker {self.leader} sent {len(data)} bytes that are no LeaderFrame") from None
+            raise Unavailable(
+                f"broker {self.leader} sent {len(data)} bytes that do not parse as a LeaderFrame"
+            ) from None
         match frame.WhichOneof("frame"):
             case "watermark":
                 mark = frame.watermark
@@ -352,7 +353,7 @@ class LeaderLink:
                 if found is not None and found[1] == mark.leader_epoch:
                     with self._guard(found[0]):
                         found[0].learn(mark.leader_epoch, mark.high_watermark)
-                        self._trim(found[0], mark.log_start)
+                        self._delete_records(found[0], mark.log_start)
             case "following":
                 self._following(frame.following)
             case "refused":
@@ -361,7 +362,7 @@ class LeaderLink:
                 if self._heartbeats is not None:
                     self._heartbeats.liveness.expect(frame.heartbeat.next_frame_bytes)
             case _:
-                log.warning("broker %d sent a frame that this broker does not know", self.leader)
+                log.warning("broker %d sent a frame of an unknown kind", self.leader)
 
     def _deliver(self, handle: int, epoch: int, high_watermark: int, batches: memoryview) -> None:
         found = self._by_handle.get(handle)
@@ -371,26 +372,26 @@ class LeaderLink:
         try:
             partition.replicate(batches, epoch, high_watermark)
         except (Gap, CometError) as error:
-            log.warning("following %s: %s", partition, error)
+            log.warning("cannot follow %s: %s", partition, error)
             if isinstance(error, LogFailed):
                 partition.failed(error)
                 self.leave(partition)
                 return
-            self._ask_again(partition, RETRY_S_MAX if isinstance(error, CometError) else 0)
-        except Exception as error:  # noqa: BLE001 - what is wrong with one is not to keep the others from following
-            self._broke(partition, error)
+            self._request_again(partition, RETRY_S_MAX if isinstance(error, CometError) else 0)
+        except Exception as error:  # noqa: BLE001 - an error of one partition must not stop the others
+            self._halt(partition, error)
         else:
             self._progress_due(partition)
 
     def _guard(self, partition: Partition) -> Guard:
-        """What is wrong with one partition ends neither the stream nor the following of the others."""
+        """Guards a step: an error of one partition ends neither the stream nor the following of others."""
         return self._broker.failures.guard(
-            Kind.PARTITION, str(partition), "following", lambda error: self._broke(partition, error)
+            Kind.PARTITION, str(partition), "following", lambda error: self._halt(partition, error)
         )
 
-    def _broke(self, partition: Partition, error: Exception) -> None:
+    def _halt(self, partition: Partition, error: Exception) -> None:
         try:
-            self._broker.fitness.broke(partition, error)
+            self._broker.eligibility.halt(partition, error)
         finally:
             self.leave(partition)
 
@@ -400,8 +401,8 @@ class LeaderLink:
 
     def _following(self, following: pb.Following) -> None:
         partition = self._find(following.topic_id, following.partition, following.leader_epoch)
-        if partition is None or partition.leads or partition.handle in self._cutting:
-            return  # an answer to what was asked twice may come when the leader has been told of more
+        if partition is None or partition.leads or partition.handle in self._truncating:
+            return  # an outdated answer to a repeated request
         start: int = getattr(following, "from")
         with self._guard(partition):
             verdict = judged(partition, following)
@@ -410,64 +411,64 @@ class LeaderLink:
             elif start == partition.log.log_end and not following.restart:
                 self._begin(partition, following)
             else:
-                self._cutting.add(partition.handle)
-                cut = self._cut_back(partition, following, start, aside=verdict is CutVerdict.ACCEPTED)
-                self._broker.tasks.spawn(cut, f"cut back {partition}")
+                self._truncating.add(partition.handle)
+                cut = self._truncate(partition, following, start, aside=verdict is CutVerdict.ACCEPTED)
+                self._broker.tasks.spawn(cut, f"truncate {partition}")
 
     def _refuse(self, partition: Partition, following: pb.Following, problem: str = "") -> None:
-        """Committed records would go: the leader is not followed in this epoch, until that loss is accepted."""
+        """Does not follow the leader in this epoch, unless that loss of committed records is accepted."""
         self._refusing[partition.handle] = 0 if partition.state is None else partition.state.loss_accepted
         self._broker.conflicts.found(partition, conflict_with(self.leader, partition, following, problem))
         self._send(pb.FollowerFrame(unfollow=pb.Unfollow(handle=following.handle, leader_epoch=following.leader_epoch)))
 
     async def _give_up(self, partition: Partition, found: GivenUp) -> None:
-        """Cuts off what an operator has given up, before this broker says what it has."""
+        """Truncates records that an operator has given up, before this broker reports its log."""
         again_s, at, storage = REFOLLOW_S, found.offset, partition.log
         try:
             if await is_given_up(partition, found):
-                log.warning("gives up %s from %d to %d, as an operator has decided", partition, at, storage.log_end)
-                await partition.cut_back(at, partition.leader_epoch, restart=at <= storage.log_start, aside=True)
+                log.warning("truncating %s from %d to %d, given up by an operator", partition, at, storage.log_end)
+                await partition.truncate(at, partition.leader_epoch, restart=at <= storage.log_start, aside=True)
             if storage.log_end <= at or not await is_given_up(partition, found):
                 partition.gave_up = found
         except (NotSetAside, CometError, OSError) as error:
-            log.error("cutting %s back: %s", partition, error)
+            log.error("cannot truncate %s: %s", partition, error)
             again_s = ASIDE_RETRY_S
-        except Exception as error:  # noqa: BLE001 - that one stands still
-            self._broke(partition, error)
+        except Exception as error:  # noqa: BLE001 - that partition stops
+            self._halt(partition, error)
             return
         finally:
-            self._cutting.discard(partition.handle)
-        self._ask_again(partition, again_s)
+            self._truncating.discard(partition.handle)
+        self._request_again(partition, again_s)
 
-    async def _cut_back(self, partition: Partition, following: pb.Following, start: int, *, aside: bool) -> None:
+    async def _truncate(self, partition: Partition, following: pb.Following, start: int, *, aside: bool) -> None:
         stream = self._stream
         try:
-            await partition.cut_back(start, following.leader_epoch, restart=following.restart, aside=aside)
+            await partition.truncate(start, following.leader_epoch, restart=following.restart, aside=aside)
         except NotSetAside as error:
             self._refuse(partition, following, str(error))
-            self._ask_again(partition, ASIDE_RETRY_S)
+            self._request_again(partition, ASIDE_RETRY_S)
             partition.reconsider()
             return
         except (CometError, OSError) as error:
-            log.error("cutting %s back: %s", partition, error)
+            log.error("cannot truncate %s: %s", partition, error)
             if partition.log.failed is not None:
                 partition.failed(partition.log.failed)
                 self.leave(partition)
             else:
-                self._ask_again(partition, RETRY_S_MAX)
+                self._request_again(partition, RETRY_S_MAX)
             return
-        except Exception as error:  # noqa: BLE001 - it is to be tried again
-            self._broke(partition, error)
+        except Exception as error:  # noqa: BLE001 - it stops this partition and ends no link
+            self._halt(partition, error)
             return
         finally:
-            self._cutting.discard(partition.handle)
+            self._truncating.discard(partition.handle)
             self._broker.log_ends.update(partition)
         if partition.leads or self.wanted.get(partition.handle) is not partition:
             return
         if self._stream is not stream or partition.leader_epoch != following.leader_epoch:
-            self._ask_again(partition, 0)
+            self._request_again(partition, 0)
         elif partition.log.log_end != start:
-            self._ask_again(partition, REFOLLOW_S)  # the agreed place lies within a batch: a shorter agreement
+            self._request_again(partition, REFOLLOW_S)  # the agreed offset lies within a batch: agree on an earlier one
         else:
             with self._guard(partition):
                 self._begin(partition, following)
@@ -479,43 +480,43 @@ class LeaderLink:
         self._progress_due(partition)
         self._refusing.pop(partition.handle, None)
         self._broker.conflicts.settled(partition)
-        self._broker.fitness.mended(partition)
-        self._trim(partition, following.log_start)
+        self._broker.eligibility.requalify(partition)
+        self._delete_records(partition, following.log_start)
 
-    def _trim(self, partition: Partition, log_start: int) -> None:
-        """What the leader has deleted goes here too: it must not come back, and nobody compares it."""
-        if log_start > partition.log.log_start and partition.handle not in self._trimming:
-            self._trimming.add(partition.handle)
-            self._broker.tasks.spawn(self._forget_before(partition, log_start), f"trim {partition}")
+    def _delete_records(self, partition: Partition, log_start: int) -> None:
+        """Deletes the records that the leader has deleted: they must not come back, and no comparison shows them."""
+        if log_start > partition.log.log_start and partition.handle not in self._deleting_records:
+            self._deleting_records.add(partition.handle)
+            self._broker.tasks.spawn(self._forget_before(partition, log_start), f"delete records of {partition}")
 
     async def _forget_before(self, partition: Partition, log_start: int) -> None:
         try:
             await partition.delete_before(min(log_start, partition.log.log_end))
         except (CometError, OSError) as error:
-            log.warning("%s still begins at %d: %s", partition, partition.log.log_start, error)
+            log.warning("%s still starts at %d: %s", partition, partition.log.log_start, error)
         finally:
-            self._trimming.discard(partition.handle)
+            self._deleting_records.discard(partition.handle)
 
     def _refused(self, refused: pb.Refused) -> None:
         partition = self._find(refused.topic_id, refused.partition, refused.leader_epoch)
         if partition is None:
             return
         error = error_from_pb(refused.error)
-        log.debug("broker %d does not let %s be followed: %s", self.leader, partition, error)
+        log.debug("broker %d refuses to be followed in %s: %s", self.leader, partition, error)
         if isinstance(error, DataLoss) and self._missing.get(partition.handle) != error.message:
             self._missing[partition.handle] = error.message
             log.error(
-                "%s cannot follow broker %d, which alone is in sync: %s. This replica stays out of sync until the "
+                "%s cannot follow broker %d, its only in-sync replica: %s. This replica stays out of sync until the "
                 "records before offset %s are deleted (comet topic delete-records)",
                 partition, self.leader, error, error.details.get("end", "the end of the damage"),
             )  # fmt: skip
         after_s = max(error.retry_after_ms / 1000, REFOLLOW_S)
-        self._ask_again(partition, after_s if error.retriable else RETRY_S_MAX)
+        self._request_again(partition, after_s if error.retriable else RETRY_S_MAX)
 
     # ---- life
 
-    def look_around(self) -> None:
-        """The leader may be elsewhere by now, and where it was nobody may be left to say so."""
+    def check_address(self) -> None:
+        """Reconnects if the leader's address has changed: at the old one no process may be left to answer."""
         address = self._broker.address_of(self.leader)
         if self._stream is not None and address not in (None, self._address):
             self.renew()

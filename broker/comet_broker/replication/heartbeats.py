@@ -16,12 +16,12 @@ FROM_LEADER: Final = pb.LeaderFrame(heartbeat=pb.ReplicaHeartbeat()).SerializeTo
 
 
 def announce(frame_bytes: int) -> bytes:
-    """What a leader sends ahead of a large frame."""
+    """The frame that a leader sends ahead of a large frame."""
     return pb.LeaderFrame(heartbeat=pb.ReplicaHeartbeat(next_frame_bytes=frame_bytes)).SerializeToString()
 
 
 class Heartbeats:
-    """Looks at one stream every LIVENESS_CHECK_S. Owned by the side that made it, which counts frames in `liveness`."""
+    """Checks one stream every LIVENESS_CHECK_S. Owned by one side of it, which counts frames in `liveness`."""
 
     def __init__(self, clock: Clock, *, beat: Callable[[], None], silent: Callable[[], None]) -> None:
         self.liveness = Liveness(clock.monotonic())

@@ -1,12 +1,12 @@
-"""The leader's side of one Replicate call: what one other broker follows here.
+"""The leader's side of one Replicate call: the partitions that another broker follows here.
 
     Follow    ─► where do the two logs agree? ─► Following{from}
     Progress  ─► the partition's Leadership     the first one starts the deliveries
     Watermark ◄─ when the watermark has moved and no delivery has carried it for a moment
-    Heartbeat ◄─► when nothing else was sent for a while; a follower that is silent has its call ended
+    Heartbeat ◄─► when nothing else was sent for a while; the call of a silent follower is ended
 
-Deliveries need no credit: the next one is made when the transport has taken the last, so that a slow follower holds
-one frame of memory and the log holds the rest.
+Deliveries need no credit: the next one is built when the transport has taken the last, so a slow follower holds one
+frame of memory, and the rest stays in the log.
 
 Owned by the transport's handler, with the surface of a Session.
 """
@@ -31,7 +31,7 @@ from comet_broker.core.push import Cursor
 from comet_broker.partitions.leadership import Leadership
 from comet_broker.partitions.partition import Partition
 from comet_broker.replication.heartbeats import FROM_LEADER, Heartbeats, announce
-from comet_broker.streams.sender import Speaker
+from comet_broker.streams.sender import FrameSender
 from comet_broker.streams.subscriptions import Feed
 
 if TYPE_CHECKING:
@@ -44,16 +44,16 @@ WATERMARK_BUSY_S: Final = 0.010  # the same where deliveries have been carrying 
 _SUBSCRIPTION: Final = 0
 
 
-class ReplicaSession(Speaker):
+class ReplicaSession(FrameSender):
     def __init__(self, broker: Broker, number: int, peer: str) -> None:
         super().__init__(number, peer)
-        self.follower = 0  # the broker that follows, once it has said so
+        self.follower = 0  # the broker that follows, after its Hello
         self.broker_epoch = 0
         self._broker = broker
         self._feed = Feed(broker, self._ended, self.rouse, follower=True)
         self._answers: deque[bytes] = deque()
-        self._following: dict[int, Partition] = {}  # by handle: it was told where to begin
-        self._stale: dict[int, int] = {}  # its watermark has moved: by handle, where its deliveries were then
+        self._following: dict[int, Partition] = {}  # by handle: those with a Following sent
+        self._stale: dict[int, int] = {}  # by handle, its watermark has moved: the deliveries' offset at that time
         self._marks: dict[int, Partition] = {}  # by handle: a Watermark is due
         self._relief: asyncio.Future[None] | None = None
         self._watermark_timer: asyncio.TimerHandle | None = None
@@ -76,11 +76,11 @@ class ReplicaSession(Speaker):
         try:
             frame = pb.FollowerFrame.FromString(data)
         except DecodeError:
-            raise MalformedFrame(f"{len(data)} bytes that are no FollowerFrame of comet.v1") from None
+            raise MalformedFrame(f"{len(data)} bytes do not parse as a FollowerFrame of comet.v1") from None
         match frame.WhichOneof("frame"):
             case "progress":
-                said = frame.progress
-                self._progress(said.handle, said.leader_epoch, said.log_end, said.flushed_end)
+                report = frame.progress
+                self._progress(report.handle, report.leader_epoch, report.log_end, report.flushed_end)
             case "follow":
                 self._follow(frame.follow)
             case "unfollow":
@@ -90,7 +90,7 @@ class ReplicaSession(Speaker):
             case "heartbeat":
                 pass
             case _:
-                raise MalformedFrame("a frame with nothing in it, or with something this broker does not know")
+                raise MalformedFrame("a frame that is empty or of an unknown kind")
 
     def poll(self) -> bytes | None:
         """The next frame to send, if there is one now."""
@@ -115,7 +115,7 @@ class ReplicaSession(Speaker):
                 return frame
             self._large = frame
             return announce(len(frame))
-        # Looking for a delivery may have ended one, and queued the reason.
+        # The attempt to build a delivery may have ended a cursor, and queued the reason.
         if self._answers:
             return self._take_answer()
         beating, self._beating = self._beating, False
@@ -136,7 +136,7 @@ class ReplicaSession(Speaker):
 
     @property
     def backlogged(self) -> bool:
-        """It has asked for much, and takes no answers."""
+        """It has sent many requests, and takes no answers."""
         return len(self._answers) >= limits.SESSION_ANSWERS_MAX
 
     async def relieved(self) -> None:
@@ -152,7 +152,7 @@ class ReplicaSession(Speaker):
             self._relief.set_result(None)
 
     def close(self) -> None:
-        """The call is over; what the follower has said it has, it still has."""
+        """Ends the session when the call is over; the progress that the follower reported still counts."""
         if self.closed:
             return
         self.closed = True
@@ -171,7 +171,7 @@ class ReplicaSession(Speaker):
         self._relieve()
         self._broker.replica_session_closed(self)
 
-    # ---- whether the follower is there
+    # ---- liveness of the follower
 
     def _beat(self) -> None:
         self._beating = True
@@ -179,26 +179,26 @@ class ReplicaSession(Speaker):
 
     def _silent(self) -> None:
         if self.failure is None:
-            log.info("nothing was received from broker %d (%s): its stream is ended", self.follower, self.peer)
+            log.info("stream of broker %d (%s) ended: nothing was received", self.follower, self.peer)
         self.end_call(Unavailable(f"the leader received nothing for {limits.SILENCE_S:.0f} s; connect again"))
 
     def fell_behind(self, partition: Partition, lag_s: float) -> None:
-        """The follower leaves in_sync: if there is something wrong with this stream, a new one mends it. A stream that
-        is younger than the time it has to catch up is left alone."""
+        """Ends the stream of a follower that leaves the in-sync replicas, since a new stream may mend it. A stream that
+        is younger than the time to catch up is left alone."""
         if self.failure is None and self._broker.clock.monotonic() - self._opened_at >= lag_s:
-            log.info("broker %d fell behind with %s: its stream is ended", self.follower, partition)
+            log.info("stream of broker %d ended: it fell behind with %s", self.follower, partition)
             self.end_call(Unavailable(f"the follower fell behind with {partition} and left in_sync; connect again"))
 
-    # ---- what a follower says
+    # ---- frames from the follower
 
     def _hello(self, hello: pb.ReplicaHello) -> None:
         if hello.cluster_id != self._broker.cluster_id:
             raise Unavailable(f"this is cluster {self._broker.cluster_id}, not {hello.cluster_id}")
         if self.follower:
-            raise MalformedFrame("a follower says hello once")
+            raise MalformedFrame("a follower sends Hello once")
         if not hello.broker_epoch or hello.broker in (NOBODY, self._broker.config.broker_id):
             raise MalformedFrame(
-                f"broker {hello.broker}, broker epoch {hello.broker_epoch}, is no follower of this one"
+                f"broker {hello.broker}, broker epoch {hello.broker_epoch}, is not a registered follower"
             )
         self.follower, self.broker_epoch = hello.broker, hello.broker_epoch
 
@@ -218,15 +218,15 @@ class ReplicaSession(Speaker):
         except Exception as error:
             if partition is None:
                 raise
-            self._broker.fitness.broke(partition, error)  # the stream goes on for the others
+            self._broker.eligibility.halt(partition, error)  # the stream goes on for the others
 
     def _begin(self, partition: Partition, follow: pb.Follow) -> None:
         if not self.follower:
-            raise MalformedFrame("a follower says hello first")
+            raise MalformedFrame("a follower sends Hello first")
         state = partition.state
         assert partition.leadership is not None and state is not None
         if self.follower not in state.holders:
-            raise NotLeader(f"broker {self.follower} is no replica of {partition}")
+            raise NotLeader(f"broker {self.follower} is not a replica of {partition}")
         start, restart = self._where_to_begin(partition, follow)
         self._drop(partition)
         self._following[partition.handle] = partition
@@ -246,12 +246,12 @@ class ReplicaSession(Speaker):
 
     @staticmethod
     def _where_to_begin(partition: Partition, follow: pb.Follow) -> tuple[int, bool]:
-        """The offset up to which the follower's log is the leader's; and whether it is to begin anew there, because
-        the two have nothing in common that the leader still has."""
+        """The offset up to which the follower's log agrees with the leader's, and whether it restarts there. It
+        restarts if the leader has nothing left of what they have in common."""
         storage = partition.log
         theirs = [(entry.epoch, entry.start_offset) for entry in follow.epochs]
         if any(start < before for (_, before), (_, start) in pairwise(theirs)):
-            raise MalformedFrame("the epochs of a follower's log rise")
+            raise MalformedFrame("the epochs of a follower's log must rise")
         agreed = storage.epochs.divergence(storage.log_start, storage.log_end, theirs, follow.log_start, follow.log_end)
         if agreed < storage.log_start or agreed < follow.log_start:
             return storage.log_start, True
@@ -268,8 +268,8 @@ class ReplicaSession(Speaker):
             partition.leadership.unfollow(self.follower, self)
             self._refuse(partition, error)
             self._drop(partition)
-        except Exception as error:  # noqa: BLE001 - it ends the leadership of one, and not the stream
-            self._broker.fitness.broke(partition, error)
+        except Exception as error:  # noqa: BLE001 - it ends one leadership, not the stream
+            self._broker.eligibility.halt(partition, error)
 
     def _take_progress(
         self, handle: int, partition: Partition, leadership: Leadership, log_end: int, flushed_end: int
@@ -281,10 +281,10 @@ class ReplicaSession(Speaker):
         if handle not in self._feed.push.cursors:
             self._feed.add(_SUBSCRIPTION, partition, log_end)
             self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)
-            self._marks[handle] = partition  # what was said while it cut back it has not heard
+            self._marks[handle] = partition  # it missed the watermarks that were sent during its truncation
             self.rouse()
         else:
-            self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)  # up to what it may be at most
+            self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)  # the largest credit
         leadership.progress(self.follower, self.broker_epoch, log_end, flushed_end)
 
     def _unfollow(self, unfollow: pb.Unfollow) -> None:
@@ -298,10 +298,10 @@ class ReplicaSession(Speaker):
         self._following.pop(partition.handle, None)
         if partition.handle in self._feed.push.cursors:
             self._feed.remove(_SUBSCRIPTION, [partition.handle])
-            # What was on its way is dropped unreported, and the others are not to starve of that.
+            # Its pending deliveries are dropped unreported, and must not block the others.
             self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)
 
-    # ---- what the partition says (leadership.Link)
+    # ---- notifications from the partition (leadership.Link)
 
     def watermark_moved(self, partition: Partition) -> None:
         handle = partition.handle
@@ -312,7 +312,7 @@ class ReplicaSession(Speaker):
             self._watermark_timer = asyncio.get_running_loop().call_later(WATERMARK_DELAY_S, self._watermarks)
 
     def _watermarks(self) -> None:
-        """Sends the watermarks that no delivery has carried; where deliveries go out, the next one carries them."""
+        """Sends the watermarks that no delivery has carried; the next delivery carries those of busy partitions."""
         self._watermark_timer = None
         stale, self._stale = self._stale, {}
         for handle, sent_to in stale.items():
@@ -334,7 +334,7 @@ class ReplicaSession(Speaker):
             self.rouse()
 
     def _sent_to(self, handle: int) -> int:
-        """Up to which offset the follower has been sent the partition."""
+        """The offset up to which the partition was sent to the follower."""
         cursor = self._feed.push.cursors.get(handle)
         return -1 if cursor is None else cursor.next_offset
 
@@ -344,7 +344,7 @@ class ReplicaSession(Speaker):
             self._drop(partition)
 
     def _ended(self, cursor: Cursor[Partition], error: CometError) -> None:
-        """What the follower needs could not be read, or is not there any more: it is to start over."""
+        """Refuses the follower, which starts over: the next records could not be read, or are not there any more."""
         partition = cursor.partition
         self._following.pop(partition.handle, None)
         if partition.leadership is not None:

@@ -1,4 +1,4 @@
-"""The frames that a follower writes to one leader: progress, requests and heartbeats, as the stream takes them."""
+"""The frames that a follower writes to one leader: progress, requests and heartbeats."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ProgressWriter(Pump):
     def rested(self) -> None:
         return
 
-    def broke(self, error: Exception) -> None:
+    def write_failed(self, error: Exception) -> None:
         if not isinstance(error, CometError):
-            log.error("reports to broker %d broke off", self._link.leader, exc_info=error)
+            log.error("writing to broker %d failed", self._link.leader, exc_info=error)
         self._stream.cancel()  # the reader learns why

@@ -1,1 +1,1 @@
-"""The gRPC face of the broker: thin."""
+"""The gRPC service of the broker."""

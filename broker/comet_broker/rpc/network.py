@@ -1,4 +1,4 @@
-"""How a broker reaches others over gRPC: the SDK's channel, with replication added, and a plain look at a port."""
+"""The connections of a broker to others over gRPC: the SDK's channel, with replication added, and a probe of a port."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from comet_broker.ports import PeerChannel
 
 REPLICATE: Final = "/comet.v1.Replication/Replicate"
 PROBE_S_MAX: Final = 1.0
-# As a client's, and a connection that is dead in one direction fails: gRPC sets TCP_USER_TIMEOUT to the time that a
-# keepalive ping may stay unanswered.
+# As a client's options. gRPC sets TCP_USER_TIMEOUT to the keepalive timeout, so a connection that is dead in one
+# direction fails.
 PEER_OPTIONS: Final = tuple(
     {
         **dict(OPTIONS),

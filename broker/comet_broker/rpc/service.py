@@ -1,7 +1,6 @@
-"""The gRPC face of a broker: thin handlers around sessions and methods.
+"""The gRPC service of a broker: thin handlers around sessions and methods.
 
-Stream is registered without serialisers, so frames arrive and leave as the bytes they are and the hot ones
-never meet a protobuf parser.
+Stream is registered without serialisers, so frames pass as raw bytes, and the hot ones never meet a protobuf parser.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from comet_broker.api import COMET, REPLICATION, Method, methods
 from comet_broker.broker import Broker
 from comet_broker.rpc.status import abort
 from comet_broker.rpc.writer import Outbox, Writer
-from comet_broker.streams.sender import Speaker
+from comet_broker.streams.sender import FrameSender
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def handlers(broker: Broker) -> list[grpc.GenericRpcHandler]:
-    """What a gRPC server serves for this broker."""
+    """The handlers of this broker for a gRPC server."""
     services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = defaultdict(dict)
     for method in methods(broker):
         services[method.service][method.name] = grpc.unary_unary_rpc_method_handler(
@@ -49,7 +48,7 @@ def _parse(method: Method, data: bytes) -> Message:
         return method.request.FromString(data)
     except DecodeError:
         name = method.request.DESCRIPTOR.full_name
-        raise MalformedFrame(f"{len(data)} bytes that are no {name}") from None
+        raise MalformedFrame(f"{len(data)} bytes do not parse as a {name}") from None
 
 
 def _serialize(message: Message) -> bytes:
@@ -59,7 +58,7 @@ def _serialize(message: Message) -> bytes:
 def _unary(method: Method) -> Callable[[bytes, Context], Awaitable[Message | None]]:
     async def answer(data: bytes, context: Context) -> Message | None:
         try:
-            # Parsed here: gRPC would answer UNKNOWN to bytes that are no request, and log a traceback for each.
+            # Parsed here: for bytes that do not parse, gRPC would answer UNKNOWN and log a traceback each time.
             return await method(_parse(method, data))
         except CometError as error:
             await abort(context, error)
@@ -69,7 +68,7 @@ def _unary(method: Method) -> Callable[[bytes, Context], Awaitable[Message | Non
 
 
 def _stream(
-    open_session: Callable[[str], Speaker], outbox: Outbox
+    open_session: Callable[[str], FrameSender], outbox: Outbox
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def stream(_: AsyncIterator[bytes], context: Context) -> None:
         try:
@@ -100,8 +99,8 @@ def _stream(
     return stream
 
 
-async def _read(session: Speaker, context: Context, outbox: Outbox) -> None:
-    """Feeds the session until the client is done; reads nothing while the client is owed too much."""
+async def _read(session: FrameSender, context: Context, outbox: Outbox) -> None:
+    """Feeds the session until the client is done; pauses while the session is backlogged."""
     read = context.read
     receive = session.receive
     while not session.closed:

@@ -10,7 +10,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from comet.errors import BY_CODE, CometError
 
-# Each stable code has one status. The reason is what a client in another language would do with the status alone.
+# One status per stable code: it says what a client in another language should do if it only sees the status.
 STATUS: Final[dict[str, grpc.StatusCode]] = {
     "INVALID_ARGUMENT": grpc.StatusCode.INVALID_ARGUMENT,
     "MALFORMED_FRAME": grpc.StatusCode.INVALID_ARGUMENT,
@@ -21,7 +21,7 @@ STATUS: Final[dict[str, grpc.StatusCode]] = {
     "TOPIC_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
     "TOPIC_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
     "PARTITION_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
-    "NOT_LEADER": grpc.StatusCode.FAILED_PRECONDITION,  # not UNAVAILABLE: retrying here does not help
+    "NOT_LEADER": grpc.StatusCode.FAILED_PRECONDITION,  # not UNAVAILABLE: a retry at this broker does not help
     "OFFSET_OUT_OF_RANGE": grpc.StatusCode.OUT_OF_RANGE,
     "DATA_LOSS": grpc.StatusCode.DATA_LOSS,
     "SEQUENCE_GAP": grpc.StatusCode.FAILED_PRECONDITION,

@@ -1,9 +1,9 @@
-"""Sending what sessions have to say, in the turn of the loop in which they have it.
+"""Writes the frames of sessions to gRPC, in the turn of the loop in which they arise.
 
     Session ─rouse─► Outbox ─flush─► Writer ─poll─► Session
                                             └─────► gRPC's write
 
-What a frame of one client sets off for others is held until the broker is done with it, so that nobody is written to in
+Frames that one client's frame causes for others are held until the broker has handled it, so that nothing is written in
 the middle of a decision.
 
 Everything runs on the loop's thread. One Outbox per server; a Writer lives as long as its call.
@@ -20,7 +20,7 @@ import grpc
 import grpc.aio
 
 from comet_broker.streams.pump import Pump
-from comet_broker.streams.sender import Speaker
+from comet_broker.streams.sender import FrameSender
 
 log = logging.getLogger(__name__)
 
@@ -29,20 +29,20 @@ _GONE: Final = (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError, g
 
 
 class Outbox:
-    """The writers that have something to do."""
+    """The writers with frames to write."""
 
     def __init__(self) -> None:
         self._roused: list[Writer] = []
         self._held = False
 
     def add(self, writer: Writer) -> None:
-        """To be advanced by the next flush, which comes in the next turn of the loop at the latest."""
+        """Queues a writer for the next flush, in the next turn of the loop at the latest."""
         if not self._roused and not self._held:
             asyncio.get_running_loop().call_soon(self.flush)
         self._roused.append(writer)
 
     def hold(self) -> None:
-        """The caller is going to flush by itself."""
+        """Holds back until the caller flushes."""
         self._held = True
 
     def flush(self) -> None:
@@ -52,14 +52,16 @@ class Outbox:
             for writer in roused:
                 try:
                     writer.advance()
-                except Exception:  # one stream's error is not to hold up the others'
+                except Exception:  # an error of one stream must not delay the others
                     log.exception("a stream broke off")
 
 
 class Writer(Pump):
-    """Writes the frames of one session; `done` when there will be no more."""
+    """Writes the frames of one session; sets `done` after the last."""
 
-    def __init__(self, session: Speaker, write: Callable[[bytes], Coroutine[Any, Any, None]], outbox: Outbox) -> None:
+    def __init__(
+        self, session: FrameSender, write: Callable[[bytes], Coroutine[Any, Any, None]], outbox: Outbox
+    ) -> None:
         super().__init__(write)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._session = session
@@ -83,7 +85,7 @@ class Writer(Pump):
         if self._session.over:
             self.stop()
 
-    def broke(self, error: Exception) -> None:
+    def write_failed(self, error: Exception) -> None:
         if isinstance(error, _GONE):
             log.debug("stream %d ended while writing: %r", self._session.number, error)
         elif not self.done.done():

@@ -1,9 +1,9 @@
-"""One call that acquires records of a share group: it stands in line at its states here, and takes what they have.
+"""One call that acquires records of a share group: it queues at its partitions here, and takes their records.
 
-    stand ─► in line at a partition ─► called ─► acquired under the call's number ─► answer
+    queue_at ─► queued at a partition ─► called ─► acquired under the call's number ─► answer
 
-What there is at partitions that it stands at does not wait for the others. Between the first record that is acquired
-and the answer nothing is waited for: a call that is given up has acquired nothing, or is being answered.
+Records at one partition do not wait for the others. There is no await between the first acquired record and the answer:
+a call that is given up has acquired nothing, or is being answered.
 
 Owned by the coroutine of the call; on the loop's thread.
 """
@@ -22,11 +22,11 @@ from comet_broker.sharing.chunk import Chunk, acquired_ranges
 from comet_broker.sharing.state import Agreed, SharePartition
 
 RECORDS: Final = 100  # where the call does not say how many
-PATIENCE_S: Final = 1.0  # with what is being opened or read, beyond the time that the call is to wait
+PATIENCE_S: Final = 1.0  # for partitions that are being opened or read, beyond the call's own time
 
 
 class Caller:
-    """One call at one partition. Implements sharing.state.ShareSubscriber."""
+    """One call at one partition. Implements sharing.state.Acquirer."""
 
     def __init__(self, call: AcquireCall, state: SharePartition) -> None:
         self.state = state
@@ -43,22 +43,22 @@ class Caller:
         self._call.rouse()
 
     def freed(self) -> None:
-        """It waits for nothing but its turn."""
+        """Nothing to do: a call waits for its turn only."""
 
     def ended(self, error: CometError) -> None:
         self._call.ended(self, error)
 
 
 class AcquireCall:
-    """Takes what its partitions have for it: at once, or what comes first while it waits."""
+    """Takes the records of its partitions: at once, or the first that arrive while it waits."""
 
     def __init__(self, number: int, request: pb.AcquireRequest, indexes: Sequence[int]) -> None:
         self.records_left = request.records_max or RECORDS
         self.bytes_left = min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX)
         self._number = number
         self._peek = request.peek
-        self._ahead = dict.fromkeys(indexes)  # not looked at yet
-        self._failed: dict[int, None] = {}  # not to be looked at here
+        self._ahead = dict.fromkeys(indexes)  # not opened yet
+        self._failed: dict[int, None] = {}  # failed here
         self._callers: dict[Caller, None] = {}
         self._error: CometError | None = None
         self._refusal: CometError | None = None
@@ -68,19 +68,19 @@ class AcquireCall:
         if self._roused is not None and not self._roused.done():
             self._roused.set_result(None)
 
-    def turn_away(self, error: CometError) -> None:
-        """It is not to wait any longer; what there is now it gets."""
+    def end_waiting(self, error: CometError) -> None:
+        """Ends the waiting; the call still gets the records that are available now."""
         self._refusal = error
         self.rouse()
 
     def ended(self, caller: Caller, error: CometError) -> None:
-        """There is nothing to come from that partition."""
+        """Drops a partition that has no more records for the call."""
         self._callers.pop(caller, None)
         self._error = error
         self.rouse()
 
-    def stand(self, index: int, state: SharePartition | CometError, agreed: Agreed) -> None:
-        """Gets in line at a partition, or learns why that cannot be. Raises what the whole call is refused for."""
+    def queue_at(self, index: int, state: SharePartition | CometError, agreed: Agreed) -> None:
+        """Queues at a partition, or notes the error that prevents it. Raises an error that refuses the whole call."""
         self._ahead.pop(index)
         if isinstance(state, InvalidArgument):
             raise state
@@ -88,23 +88,23 @@ class AcquireCall:
         if isinstance(state, SharePartition) and error is None:
             state.agree(agreed)
             if state.tickets.find(self._number) is None:
-                self._stand(state)
+                self._queue(state)
                 return
             error = Unavailable(f"a lock of the same number is open at {state}", retry_after_ms=1)
         self._error = error
         self._failed[index] = None
 
-    def _stand(self, state: SharePartition) -> None:
+    def _queue(self, state: SharePartition) -> None:
         caller = Caller(self, state)
         self._callers[caller] = None
         try:
-            state.stand(caller)
+            state.add_caller(caller)
         except CometError as error:
             self.ended(caller, error)
 
     async def run(self, opening: Coroutine[Any, Any, None], wait_s: float) -> pb.AcquireResponse:
-        """`opening` has it stand in line, and is over with it. Waits so long for a first record, and a little for what
-        is not open or read yet."""
+        """Waits for a first record, for `wait_s` and a little longer for partitions that are not open or read yet.
+        `opening` queues the call at its partitions."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + wait_s
         opener = loop.create_task(opening)
@@ -122,7 +122,9 @@ class AcquireCall:
                 else:
                     opener.result()
                     if not self._callers:
-                        raise self._error or Unavailable("nothing is shared out here any more", retry_after_ms=50)
+                        raise self._error or Unavailable(
+                            "this broker no longer leads these partitions of the share group", retry_after_ms=50
+                        )
                 waiting += [one for caller in self._callers if (one := caller.state.loading) is not None]
                 left_s = give_up + (PATIENCE_S if waiting else 0) - loop.time()
                 if left_s <= 0:
@@ -130,12 +132,12 @@ class AcquireCall:
                 await asyncio.wait([self._roused, *waiting], timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             opener.cancel()
-            opener.add_done_callback(look_at)
+            opener.add_done_callback(ignore_error)
             for caller in self._callers:
-                caller.state.step_out(caller)
+                caller.state.remove_caller(caller)
 
     def _take(self) -> list[pb.AcquiredRange]:
-        """All that there is now, up to what was asked for; one state after the other."""
+        """Takes all available records, up to the request's limits; one partition after the other."""
         found: list[pb.AcquiredRange] = []
         refused: CometError | None = None
         for caller in list(self._callers):
@@ -143,8 +145,8 @@ class AcquireCall:
                 self._take_from(caller, found)
             except CometError as error:
                 refused = error
-            except Exception as error:  # noqa: BLE001 - it ends this group at this partition, and not the call
-                caller.state.broke(error)
+            except Exception as error:  # noqa: BLE001 - it stops this group in this partition, not the call
+                caller.state.halt(error)
         if refused is not None and not found:
             raise refused
         return found
@@ -153,7 +155,7 @@ class AcquireCall:
         caller.called = False
         state = caller.state
         if self._peek:
-            if state.has_some():
+            if state.has_records():
                 found.append(_range(state, 0))
             return
         while self.records_left > 0 and self.bytes_left > 0:
@@ -176,8 +178,8 @@ class AcquireCall:
         return acquired
 
 
-def look_at(task: asyncio.Task[None]) -> None:
-    """What it died of was raised, or is of no interest to who has an answer."""
+def ignore_error(task: asyncio.Task[None]) -> None:
+    """Ignores the task's error: it was raised, or the call has an answer."""
     if not task.cancelled():
         task.exception()
 

@@ -1,11 +1,11 @@
-"""Lock and Acknowledge: records of share groups for those who have no stream, one call at a time.
+"""Acquire and Acknowledge: records of share groups for clients without a stream, one call at a time.
 
-    Lock          ─► the group is founded ─► its states here ─► a AcquireCall in line at each ─► answer
-    Acknowledge   ─► per acknowledgement: its state here ─► the ticket of that number ─► kept ─► answer
+    Acquire       ─► the group is created ─► its states here ─► an AcquireCall queued at each ─► answer
+    Acknowledge   ─► per acknowledgement: its state here ─► the ticket of that number ─► stored ─► answer
 
-Any broker takes these calls; what another broker leads is passed on to it, once. States are opened some at a time, and
-looked at as they come, so that a call takes no longer for a topic of many partitions: what was not open in time goes on
-being opened, and is there for the next call.
+Any broker takes these calls; requests for another broker's partitions are forwarded to it, once. States are opened some
+at a time and used as soon as they are open, so that a call takes no longer for a topic of many partitions: the rest is
+opened for the next call.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 FORWARD_S_MAX: Final = 30.0
 ACQUIRE_FORWARD_S_MAX: Final = 5.0  # beyond what it waits for
 TOGETHER_MAX: Final = 128  # partitions that one call opens at once
-TOGETHER_S: Final = 0.5  # after which those that are open are looked at without the others
-FOUNDED_S: Final = 30.0  # after which the coordinator is told again
+TOGETHER_S: Final = 0.5  # after which the open ones are used without the others
+FOUNDED_S: Final = 30.0  # after which the coordinator is asked again
 
-Places = dict[str | None, list[int]]  # by the broker that leads them, None: this one
+Places = dict[str | None, list[int]]  # by leader; None: this broker
 
 
 class AcquireCalls:
@@ -65,7 +65,7 @@ class AcquireCalls:
             raise InvalidArgument(f"records_max is at most {limits.ACQUIRE_RECORDS_MAX}, not {request.records_max}")
         agreed, start = agreed_of(request.options), start_of(request.options)
         check_dead_letter(agreed, request.topic)
-        await self._hear_of(request.topic)
+        await self._wait_for_topic(request.topic)
         spec = self._broker.topics.spec(request.topic)
         wait_s = min(request.wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000
         address, indexes = self._where(spec, request)
@@ -92,12 +92,12 @@ class AcquireCalls:
         finally:
             table.calls.discard(call)
 
-    async def _hear_of(self, topic: str) -> None:
+    async def _wait_for_topic(self, topic: str) -> None:
         if topic not in self._broker.view.state.topics:
-            await self._broker.look_for_topic(topic)  # it may have been made on another broker just now
+            await self._broker.wait_for_topic(topic)  # it may just have been created through another broker
 
     def _where(self, spec: TopicSpec, request: pb.AcquireRequest) -> tuple[str | None, list[int]]:
-        """One broker, None for this one, and the partitions that are meant: those named, or those that it leads."""
+        """One broker, None for this one, and the requested partitions there: the named ones, or all that it leads."""
         for index in request.partitions:
             if index >= spec.partitions:
                 raise PartitionNotFound(
@@ -137,8 +137,8 @@ class AcquireCalls:
         agreed: Agreed,
         start: Position,
     ) -> None:
-        """Has the call stand in line at each of the partitions, some at a time. What takes longer than the call is
-        done all the same, and the next one finds it so."""
+        """Queues the call at each of the partitions, some at a time. Openings that take longer than the call finish for
+        the next one."""
         topic_id, left = bytes.fromhex(spec.id), deque(indexes)
         opening: dict[asyncio.Task[SharePartition | CometError], int] = {}
         while left or opening:
@@ -152,9 +152,9 @@ class AcquireCalls:
                 await asyncio.wait(chosen, timeout=TOGETHER_S)
             else:
                 await asyncio.wait(opening, return_when=asyncio.FIRST_COMPLETED)
-            await self._found(request.group, topic_id)  # it may have been deleted: then it has just begun anew
+            await self._found(request.group, topic_id)  # the group may have been deleted and begun again
             for task in [task for task in opening if task.done()]:
-                call.stand(opening.pop(task), task.result(), agreed)
+                call.queue_at(opening.pop(task), task.result(), agreed)
             call.rouse()
 
     async def _open_one(
@@ -167,7 +167,7 @@ class AcquireCalls:
             return error
 
     async def _found(self, group: str, topic_id: bytes) -> None:
-        """Has the group's coordinator know of it, and of the topic."""
+        """Has the group's coordinator create the group, with the topic."""
         table, now = self._broker.shares, self._broker.clock.monotonic()
         if table.founded.get((group, topic_id), now) > now:
             return
@@ -184,17 +184,17 @@ class AcquireCalls:
             raise InvalidArgument(
                 f"{limits.ACKNOWLEDGEMENTS_MAX} acknowledgements at most, not {len(request.acknowledgements)}"
             )
-        for said in request.acknowledgements:
-            check_acknowledgement(said)
+        for acknowledgement in request.acknowledgements:
+            check_acknowledgement(acknowledgement)
         if (
-            sum(sum(said.ends) - sum(said.firsts) for said in request.acknowledgements)
+            sum(sum(acknowledgement.ends) - sum(acknowledgement.firsts) for acknowledgement in request.acknowledgements)
             > limits.SHARE_WINDOW_RECORDS_MAX
         ):
             raise InvalidArgument(f"{limits.SHARE_WINDOW_RECORDS_MAX} records at most are acknowledged in one call")
-        await self._hear_of(request.topic)
+        await self._wait_for_topic(request.topic)
         places: dict[str | None, list[int]] = defaultdict(list)
-        for number, said in enumerate(request.acknowledgements):
-            places[self._whereabouts(request, said)].append(number)
+        for number, acknowledgement in enumerate(request.acknowledgements):
+            places[self._whereabouts(request, acknowledgement)].append(number)
         answers: list[pb.AcknowledgeResult] = [pb.AcknowledgeResult()] * len(request.acknowledgements)
         found = await asyncio.gather(*(self._acknowledge_at(address, request, one) for address, one in places.items()))
         for numbers, acknowledged in zip(places.values(), found, strict=True):
@@ -202,8 +202,8 @@ class AcquireCalls:
                 answers[number] = one
         return pb.AcknowledgeResponse(acknowledged=answers)
 
-    def _whereabouts(self, request: pb.AcknowledgeRequest, said: pb.Acknowledgement) -> str | None:
-        state = self._broker.topics.state_of(said.topic_id.hex(), said.partition)
+    def _whereabouts(self, request: pb.AcknowledgeRequest, acknowledgement: pb.Acknowledgement) -> str | None:
+        state = self._broker.topics.state_of(acknowledgement.topic_id.hex(), acknowledgement.partition)
         if request.forwarded or state is None or state.leader in (NOBODY, self._broker.config.broker_id):
             return None
         return self._broker.address_of(state.leader)
@@ -213,7 +213,9 @@ class AcquireCalls:
     ) -> Sequence[pb.AcknowledgeResult]:
         chosen = [request.acknowledgements[number] for number in numbers]
         if address is None:
-            return await asyncio.gather(*[self._acknowledge_here(request, said) for said in chosen])
+            return await asyncio.gather(
+                *[self._acknowledge_here(request, acknowledgement) for acknowledgement in chosen]
+            )
         passed_on = pb.AcknowledgeRequest(
             group=request.group, topic=request.topic, acknowledgements=chosen, forwarded=True
         )
@@ -225,48 +227,53 @@ class AcquireCalls:
             return [pb.AcknowledgeResult(error=error_to_pb(error)) for _ in chosen]
         return answer.acknowledged
 
-    async def _acknowledge_here(self, request: pb.AcknowledgeRequest, said: pb.Acknowledgement) -> pb.AcknowledgeResult:
-        """Returns once it is kept."""
+    async def _acknowledge_here(
+        self, request: pb.AcknowledgeRequest, acknowledgement: pb.Acknowledgement
+    ) -> pb.AcknowledgeResult:
+        """Returns once it is stored."""
         try:
-            lost = await self._acknowledge(request, said)
+            lost = await self._acknowledge(request, acknowledgement)
         except CometError as error:
             return pb.AcknowledgeResult(error=error_to_pb(error))
         return pb.AcknowledgeResult(lost_firsts=[first for first, _ in lost], lost_ends=[end for _, end in lost])
 
-    async def _acknowledge(self, request: pb.AcknowledgeRequest, said: pb.Acknowledgement) -> list[Range]:
-        everything = list(zip(said.firsts, said.ends, strict=True))
+    async def _acknowledge(self, request: pb.AcknowledgeRequest, acknowledgement: pb.Acknowledgement) -> list[Range]:
+        everything = list(zip(acknowledgement.firsts, acknowledgement.ends, strict=True))
         spec = self._broker.topics.spec(request.topic)
-        if bytes.fromhex(spec.id) != said.topic_id or said.partition >= spec.partitions:
-            return everything  # it was of a topic that is gone
-        _led(self._broker, request.topic, said.partition)
-        state = self._broker.shares.state(request.group, said.topic_id, said.partition)
-        ticket = None if state is None else state.tickets.find(said.lock_id)
+        if bytes.fromhex(spec.id) != acknowledgement.topic_id or acknowledgement.partition >= spec.partitions:
+            return everything  # of a topic that is gone
+        _led(self._broker, request.topic, acknowledgement.partition)
+        state = self._broker.shares.state(request.group, acknowledgement.topic_id, acknowledgement.partition)
+        ticket = None if state is None else state.tickets.find(acknowledgement.lock_id)
         if state is None or ticket is None:
             return everything
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(error: CometError | None) -> None:
             if future.done():
-                return  # nobody waits for it
+                return  # there is no waiter
             if error is None:
                 future.set_result(None)
             else:
                 future.set_exception(error)
 
         lost: list[Range] = []
-        acknowledge_here(state, ticket.holder, said, lost, done)
-        if said.kind != pb.ACKNOWLEDGE_TYPE_EXTEND:
-            lost = state.tickets.acknowledged(ticket, said.kind, said.firsts, said.ends, lost)
+        acknowledge_here(state, ticket.holder, acknowledgement, lost, done)
+        if acknowledgement.kind != pb.ACKNOWLEDGE_TYPE_EXTEND:
+            lost = state.tickets.acknowledged(
+                ticket, acknowledgement.kind, acknowledgement.firsts, acknowledgement.ends, lost
+            )
         try:
             await future
         except NotLeader as error:
-            why = f"the leader of {request.topic}/{said.partition} changed; it may or may not be kept: {error.message}"
+            partition = f"{request.topic}/{acknowledgement.partition}"
+            why = f"the leader of {partition} changed; the outcome is unknown: {error.message}"
             raise LeadershipLost(why, details=error.details) from error
         return lost
 
 
 def _led(broker: Broker, topic: str, index: int) -> Partition:
-    """A partition that this broker leads. Raises NotLeader and what else is in the way."""
+    """A partition that this broker leads; raises NotLeader or why it is not available."""
     try:
         partition = broker.topics.partition(topic, index)
     except PartitionNotFound as error:

@@ -1,7 +1,7 @@
-"""A stretch of a partition's log at hand, from which records are acquired: whole batches, and where each one lies.
+"""A range of a partition's log in memory, from which records are acquired: whole batches, and their positions.
 
-The bytes come from the tail or the log, as those of feeds do, and have been verified. Batches are looked at by the few
-bytes of their headers that say where they begin, end and whether they count; only a group by key has their keys read.
+The bytes come from the tail or the log, as those of feeds do, and are verified. Only a few header bytes of each batch
+are read: where it begins, where it ends, and whether it counts; only a group by key has its keys read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from comet_broker.core.isolation import AbortedTransaction
 from comet_broker.core.shares import Granted, Readable
 
 # base_offset, length, flags, producer_id, last_offset_delta, producer_epoch: see proto/BATCH.md.
-_LOOK: Final = Struct("<q12xI10xH4xq24xII")
+_HEADER: Final = Struct("<q12xI10xH4xq24xII")
 _CONTROL: Final = int(records.Flag.CONTROL)
 _TRANSACTIONAL: Final = int(records.Flag.TRANSACTIONAL)
 _OFFSET_DELTAS: Final = int(records.Flag.OFFSET_DELTAS)
@@ -27,7 +27,7 @@ _KEYS: Final = int(records.Flag.KEYS)
 
 Range = tuple[int, int]
 
-assert _LOOK.size == 80
+assert _HEADER.size == 80
 
 
 class Place(NamedTuple):
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 
 class Chunk:
-    """Whole batches, and what of them there is to give. Immutable."""
+    """Whole batches, and the ranges of their records that can be given. Immutable."""
 
     def __init__(self, data: memoryview, aborted: Sequence[AbortedTransaction], *, by_key: bool) -> None:
         gone = {(one.producer_id, one.epoch): (one.first, one.end) for one in aborted}
@@ -50,7 +50,7 @@ class Chunk:
         keys: list[int | None] = []
         at, size = 0, len(data)
         while at < size:
-            base, length, flags, producer, last_delta, epoch = _LOOK.unpack_from(data, at)
+            base, length, flags, producer, last_delta, epoch = _HEADER.unpack_from(data, at)
             end = base + last_delta + 1
             self.places.append(Place(base, end, at, at + length))
             counts = not flags & _CONTROL
@@ -69,7 +69,7 @@ class Chunk:
         return len(self.data)
 
     def records_in(self, size: int) -> int:
-        """About how many records come to that many bytes, at least one."""
+        """The approximate number of records in that many bytes, at least one."""
         return max(1, size * (self.end - self.first) // len(self.data))
 
     def frame(self, subscription: int, handle: int, leader_epoch: int, granted: Sequence[Granted]) -> bytes:
@@ -84,7 +84,7 @@ class Chunk:
         return pb.ServerFrame(share_delivery=delivery).SerializeToString()
 
     def batches(self, granted: Sequence[Granted]) -> bytes:
-        """The batches with the granted records, which come in order."""
+        """The batches with the granted records, in order."""
         places = self.places
         stretches: list[list[int]] = []
         at = 0
@@ -127,8 +127,8 @@ def _add_runs(runs: list[Range], batch: memoryview, base: int, end: int, *, dens
 
 
 def _keys(batch: memoryview, base: int, end: int) -> list[int | None]:
-    """One entry for each offset. Two keys that hash alike wait for each other, which does no harm. Keys that cannot be
-    read are none: its members see what is wrong with the batch, and nobody is kept from what is behind it."""
+    """One entry for each offset. Keys with the same hash wait for each other, which does no harm. Unreadable keys are
+    None: the members see the error of the batch, and the records behind it are still given."""
     places: list[int | None] = [None] * (end - base)
     try:
         decoded = records.decode(batch, check=False)

@@ -1,16 +1,16 @@
-"""Writing dead records where the group wants them: to its dead-letter topic, as they were, with headers that say why.
+"""Writes dead letters: dead records go to their group's dead-letter topic, unchanged, with headers about the reason.
 
-    comet-dead-letter-topic, -partition, -offset    where the record was
-    comet-dead-letter-group, -attempts, -reason     who gave up on it, after how many deliveries, and why
+    comet-dead-letter-topic, -partition, -offset    the origin of the record
+    comet-dead-letter-group, -attempts, -reason     the group, the number of deliveries, and the reason
 
-Of a record in a batch that cannot be read there is a note: these headers, without key and value, and
+For a record in an unreadable batch, a note is written: these headers, without key and value, and
 
     comet-dead-letter-end                           the offset behind it
 
-The leader of the record writes it the way any producer does, acks=all, through the leader of the other topic. Only when
-that is acknowledged the record is forgotten. Whatever goes wrong is tried again, and said in the statistics; meanwhile
-the record stays where it is, and holds up no other. A crash between the acknowledgement and the keeping of it writes
-the record twice.
+The leader of the record writes it as any producer does, acks=all, through the leader of the dead-letter topic. Only
+after the acknowledgement the record is removed from the group's state. Errors are retried, and shown in the statistics;
+meanwhile the record stays, and delays no other. A crash between the acknowledgement and the storing of that removal
+writes the record twice.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ PREFIX: Final = "comet-dead-letter-"
 
 
 class DeadLetters:
-    """Owned by one SharePartition. Works while there are dead records and somewhere to write them to."""
+    """Owned by one SharePartition. Runs while there are dead records and a dead-letter topic."""
 
     def __init__(self, state: SharePartition) -> None:
-        self.problem = ""  # why what is dead was not written yet
+        self.problem = ""  # why dead records are not written yet
         self._state = state
         self._task: asyncio.Task[None] | None = None
 
@@ -71,14 +71,14 @@ class DeadLetters:
             self._task = None
 
     def _later(self, offsets: list[int]) -> None:
-        """One that cannot be written is no reason to leave the others."""
+        """Postpones these records: the others are still written."""
         dead = self._state.shares.dead
         for offset in offsets:
             if offset in dead:
                 dead[offset] = dead.pop(offset)
 
     async def _write(self, offset: int, dead: Dead) -> bool:
-        """True if the record need not be written any more."""
+        """Writes one dead letter. True if it need not be written any more."""
         state = self._state
         try:
             record = await self._record(offset)
@@ -89,19 +89,19 @@ class DeadLetters:
                 log.warning("%s: dead record %d is not written yet: %s", state, offset, error)
             self.problem = error.message
             return False
-        except Exception as error:  # noqa: BLE001 - those that are being written with it must not be written again
+        except Exception as error:  # noqa: BLE001 - records that are being written with it must not be written again
             state.table.broker.tasks.report(f"writing dead record {offset} of {state}", error)
-            self.problem = f"it broke: {error!r}"
+            self.problem = f"unexpected error: {error!r}"
             return False
         state.shares.buried(offset)
         state.changed()
         return True
 
     async def _record(self, offset: int) -> pb.Record | None:
-        """The record as it is in the log; None if it is gone."""
+        """The record from the log; None if it is gone."""
         broker, partition = self._state.table.broker, self._state.partition
-        if offset >= partition.high_watermark:  # it was below that of an earlier leader
-            raise Unavailable(f"the new leader of {partition} does not know yet how far its replicas are")
+        if offset >= partition.high_watermark:  # it was below the high watermark of an earlier leader
+            raise Unavailable(f"the new leader of {partition} does not know its high watermark yet")
         try:
             extent = partition.log.extent(offset, partition.high_watermark)
             try:
@@ -115,17 +115,23 @@ class DeadLetters:
         except CometError as error:
             shown = partition.explain(error)
             if isinstance(shown, DataLoss):
-                log.error("%s: dead record %d is damaged and cannot be written elsewhere", self._state, offset)
+                log.error(
+                    "%s: dead record %d is damaged and cannot be written to the dead-letter topic", self._state, offset
+                )
                 return None
             raise shown from error
         try:
             return _find(data[:size], offset)
-        except CorruptBatch as error:  # of a log that was written before leaders checked columns
-            log.error("%s: dead record %d cannot be read; a note of it is written: %s", self._state, offset, error)
+        except CorruptBatch as error:  # in a log that was written before leaders checked columns
+            log.error(
+                "%s: dead record %d cannot be read, and a note is written instead: %s", self._state, offset, error
+            )
             return pb.Record(headers=[pb.Header(name=PREFIX + "end", value=str(offset + 1).encode())])
 
     async def _publish(self, record: pb.Record, offset: int, dead: Dead) -> None:
-        from comet_broker.streams.unary_records import Thin  # which needs the broker, which has this
+        from comet_broker.streams.unary_records import (
+            UnaryRecords,  # imported here: it needs the broker, which has this
+        )
 
         state = self._state
         for name, value in (
@@ -138,7 +144,7 @@ class DeadLetters:
         ):
             record.headers.add(name=PREFIX + name, value=value.encode())
         request = pb.PublishRequest(topic=state.agreed.dead_letter, records=[record], acks=ACKS_ALL)
-        await Thin(state.table.broker).publish(request)
+        await UnaryRecords(state.table.broker).publish(request)
 
 
 def _find(data: memoryview, offset: int) -> pb.Record | None:

@@ -1,10 +1,10 @@
-"""Keeping the state of share groups: many states to a transaction of the metadata store, one transaction under way.
+"""Stores the state of share groups: many states to a transaction of the metadata store, one transaction under way.
 
-    mark(state) ─► dirty ─► one transaction: for each state compare its key, put what it is by then ─► kept
+    mark(state) ─► dirty ─► one transaction: for each state compare its key, put its current value ─► stored
 
-Each state is a key of its own, compared by its own revision, so that a leader that was replaced fails for what it
-leads no more, and for nothing else. A transaction whose outcome is not known is looked up, key by key: the record says
-who wrote it, and how often it had written before.
+Each state is a key of its own, compared by its own revision, so a leader that was replaced fails only for partitions
+that it no longer leads. A transaction with an unknown outcome is looked up, key by key: the record names its writer,
+and the number of its write.
 
 Owned by the table of shares.
 """
@@ -30,14 +30,14 @@ from comet_broker.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-GATHER_S: Final = 0.002  # between two transactions, so that what is acknowledged meanwhile shares the next one
+GATHER_S: Final = 0.002  # between two transactions, to gather acknowledgements
 RETRY_S: Final = 0.05
 RETRY_S_MAX: Final = 1.0
 _OVERHEAD_BYTES: Final = 256
 
 
-class Keeping(Protocol):
-    """One value to be kept. What it says is taken when the transaction is made."""
+class StoredValue(Protocol):
+    """One value to store. It is read when the transaction is built."""
 
     @property
     def key(self) -> str: ...
@@ -45,41 +45,41 @@ class Keeping(Protocol):
     def mod_revision(self) -> int: ...
     @property
     def over(self) -> bool:
-        """It is not to be kept any more."""
+        """Whether it is not to be stored any more."""
 
     def take(self) -> bytes:
-        """The value as it is now; what changes from here on is for the next transaction."""
+        """The current value; later changes are for the next transaction."""
 
-    def kept(self, revision: int) -> None:
-        """What was taken is in the store."""
+    def stored(self, revision: int) -> None:
+        """Called when the taken value is in the store."""
 
     def judge(self, item: KeyValue | None) -> bool | None:
-        """What the store holds after an attempt: True if it is what was taken, False if that may be tried again, None
-        if somebody else has written. Learns the revision."""
+        """Checks the stored value after an attempt. True if it is the taken one, False if that may be retried, None if
+        another writer was first. Learns the revision."""
 
     def replaced(self) -> None:
-        """Another leader keeps this now."""
+        """Called when another leader stores this state now."""
 
-    def broke(self, error: Exception) -> None:
-        """Stops the journal after an unexpected error."""
+    def halt(self, error: Exception) -> None:
+        """Stops the state after an unexpected error."""
 
 
 class ShareJournal:
     def __init__(self, store: MetadataStore, tasks: Tasks) -> None:
         self._store = store
         self._tasks = tasks
-        self._dirty: dict[Keeping, None] = {}
+        self._dirty: dict[StoredValue, None] = {}
         self._writer: asyncio.Task[None] | None = None
         self.transactions = 0  # that took effect
         self.writes = 0
 
-    def mark(self, state: Keeping) -> None:
-        """It has changed, and is to be kept as soon as may be."""
+    def mark(self, state: StoredValue) -> None:
+        """Queues a changed state to be stored."""
         self._dirty[state] = None
         if self._writer is None:
-            self._writer = self._tasks.spawn(self._run(), "keep share groups")
+            self._writer = self._tasks.spawn(self._run(), "store share groups")
 
-    def forget(self, state: Keeping) -> None:
+    def forget(self, state: StoredValue) -> None:
         self._dirty.pop(state, None)
 
     async def _run(self) -> None:
@@ -92,17 +92,17 @@ class ShareJournal:
                     raise
                 except Exception as error:  # noqa: BLE001 - as above, for those of one transaction
                     for state, _ in taken:
-                        state.broke(error)
+                        state.halt(error)
                 await asyncio.sleep(GATHER_S)
         except Closed:
-            log.info("the metadata store is closed; share groups are no longer kept")
+            log.info("the metadata store is closed; share groups are no longer stored")
             self._dirty.clear()
         finally:
             self._writer = None
 
-    def _take(self) -> list[tuple[Keeping, bytes]]:
-        """As many as fit into one transaction, at least one."""
-        taken: list[tuple[Keeping, bytes]] = []
+    def _take(self) -> list[tuple[StoredValue, bytes]]:
+        """As many states as fit into one transaction, at least one."""
+        taken: list[tuple[StoredValue, bytes]] = []
         size = 0
         while self._dirty and len(taken) < OPERATIONS_MAX:
             state = next(iter(self._dirty))
@@ -111,8 +111,8 @@ class ShareJournal:
                 continue
             try:
                 value = state.take()
-            except Exception as error:  # noqa: BLE001 - it ends this state, and not the keeping of all others
-                state.broke(error)
+            except Exception as error:  # noqa: BLE001 - it stops this state, not the storing of the others
+                state.halt(error)
                 continue
             taken.append((state, value))
             size += len(value) + len(state.key) + _OVERHEAD_BYTES
@@ -120,7 +120,7 @@ class ShareJournal:
                 break
         return taken
 
-    async def _write(self, taken: list[tuple[Keeping, bytes]]) -> None:
+    async def _write(self, taken: list[tuple[StoredValue, bytes]]) -> None:
         pause_s = RETRY_S
         while taken := [one for one in taken if not one[0].over]:
             try:
@@ -133,19 +133,19 @@ class ShareJournal:
                     self.writes += len(taken)
                     for state, _ in taken:
                         try:
-                            state.kept(result.revision)
-                        except Exception as error:  # noqa: BLE001 - it ends this state, and not the others
-                            state.broke(error)
+                            state.stored(result.revision)
+                        except Exception as error:  # noqa: BLE001 - it stops this state, not the others
+                            state.halt(error)
                     return
-                taken = await self._look(taken)
+                taken = await self._unwritten(taken)
             except StoreUnavailable as error:
                 log.warning("share groups wait for the metadata store: %s", error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
 
-    async def _look(self, taken: Sequence[tuple[Keeping, bytes]]) -> list[tuple[Keeping, bytes]]:
-        """After a transaction that did not apply: which of its values are still to be written."""
-        again: list[tuple[Keeping, bytes]] = []
+    async def _unwritten(self, taken: Sequence[tuple[StoredValue, bytes]]) -> list[tuple[StoredValue, bytes]]:
+        """After a transaction that did not apply: the states that are still to be written."""
+        again: list[tuple[StoredValue, bytes]] = []
         for state, value in taken:
             item = await self._store.get(state.key)
             if state.over:
@@ -153,11 +153,11 @@ class ShareJournal:
             try:
                 match state.judge(item):
                     case True:
-                        state.kept(state.mod_revision)
+                        state.stored(state.mod_revision)
                     case False:
                         again.append((state, value))
                     case None:
                         state.replaced()
             except Exception as error:  # noqa: BLE001 - as above
-                state.broke(error)
+                state.halt(error)
         return again

@@ -1,7 +1,7 @@
-"""Where the records of a share group come from: memory, page cache, or disk, as those of a feed do.
+"""Reads the records of a share group: from memory, page cache, or disk, as feeds do.
 
-What was read and is not acquired yet is kept, so that members in turn, and small locks of large batches, do not read
-the same again and again. All groups together keep a bounded number of chunks.
+Records that are read and not acquired yet are kept, so that members in turn, and small locks of large batches, do not
+read the same again and again. All groups together keep a bounded number of chunks.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from comet_broker.streams.subscriptions import read_waiting
 if TYPE_CHECKING:
     from comet_broker.sharing.state import SharePartition
 
-AGAIN_BYTES: Final = 64 << 10  # read for what comes again, which is seldom many in a row
-KEPT_MAX: Final = 2  # chunks of one group at one partition: of what is new, and of what comes again
+AGAIN_BYTES: Final = 64 << 10  # read for redeliveries, which are seldom many in a row
+CHUNKS_MAX: Final = 2  # chunks of one group in one partition: of new records, and of redeliveries
 
 
 class Chunks:
-    """Which readers keep what, over all groups. Owned by the table."""
+    """The chunks of all readers of all groups. Owned by the table."""
 
     def __init__(self, chunks_max: int) -> None:
         self._recent: OrderedDict[tuple[ShareReader, Chunk], None] = OrderedDict()
@@ -36,7 +36,7 @@ class Chunks:
         self._recent.move_to_end((reader, chunk))
         while len(self._recent) > self._chunks_max:
             (other, oldest), _ = self._recent.popitem(last=False)
-            other.kept.remove(oldest)
+            other.chunks.remove(oldest)
 
     def __len__(self) -> int:
         return len(self._recent)
@@ -49,15 +49,15 @@ class ShareReader:
     """Owned by one SharePartition."""
 
     def __init__(self, state: SharePartition) -> None:
-        self.kept: list[Chunk] = []
+        self.chunks: list[Chunk] = []
         self._state = state
-        self.loading: asyncio.Future[None] | None = None  # while something is read; done when that is over
-        self._generation = 0  # what was being read before a `clear` is of no use
+        self.loading: asyncio.Future[None] | None = None  # while a read runs; done at its end
+        self._generation = 0  # a read from before a `clear` is dropped
 
     def at(self, offset: int, end: int) -> Chunk | None:
-        """A chunk with that record; None while it is being read, or cannot be."""
+        """A chunk with that record; None while it is being read, or if it cannot be."""
         chunks = self._state.table.chunks
-        for chunk in self.kept:
+        for chunk in self.chunks:
             if chunk.first <= offset < chunk.end:
                 chunks.use(self, chunk)
                 return chunk
@@ -122,14 +122,14 @@ class ShareReader:
         isolation = state.partition.isolation
         aborted = isolation.aborted(offset, end) if isolation.any_aborted else []
         chunk = Chunk(data, aborted, by_key=state.agreed.options.by_key)
-        if len(self.kept) >= KEPT_MAX:
-            state.table.chunks.forget(self, self.kept.pop(0))
-        self.kept.append(chunk)
+        if len(self.chunks) >= CHUNKS_MAX:
+            state.table.chunks.forget(self, self.chunks.pop(0))
+        self.chunks.append(chunk)
         state.table.chunks.use(self, chunk)
         return chunk
 
     def clear(self) -> None:
         self._generation += 1
-        for chunk in self.kept:
+        for chunk in self.chunks:
             self._state.table.chunks.forget(self, chunk)
-        self.kept.clear()
+        self.chunks.clear()

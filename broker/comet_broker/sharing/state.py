@@ -1,14 +1,14 @@
-"""One share group at one partition that this broker leads: who takes what, and what is kept of it.
+"""One share group in one partition that this broker leads: who acquires its records, and what is stored of it.
 
-    members in line ─► serve ─► what is wanted next ─► a chunk from the tail or the log ─► locks ─► Shared
-    Acknowledge ─► the machine ─► kept in the metadata store ─► Acknowledged
+    members in the queue ─► serve ─► the next record to give ─► a chunk from the tail or the log ─► locks ─► Shared
+    Acknowledge ─► the machine ─► stored in the metadata store ─► Acknowledged
 
-Members stand in line; who was served goes to its end, and waits for the others' turn. How much one gets at a time is
-its share of what there is. Callers, who have no stream, stand in the same line for as long as a call takes; what is
-acquired by one outlives the call, under a ticket.
+Members queue; one that was served goes to the end, and waits for the others' turn. A member gets its share of the
+available records at a time. Callers, which have no stream, are in the same queue for the time of a call; records that a
+call acquires outlive it, under a ticket.
 
-Made by the table, for one epoch of the leader. It ends with that, or when nobody needs it any more; members are told
-and go to the new leader, which takes the state over from the store. Everything runs on the loop's thread.
+Created by the table, for one epoch of the leader. It ends with that epoch, or when it is no longer needed; members are
+notified and go to the new leader, which loads the state from the store. Everything runs on the loop's thread.
 """
 
 from __future__ import annotations
@@ -28,67 +28,73 @@ from comet_broker.failures import Kind
 from comet_broker.partitions.partition import Partition
 from comet_broker.sharing.chunk import Chunk
 from comet_broker.sharing.dead_letters import DeadLetters
-from comet_broker.sharing.kept import Acknowledged, Kept
 from comet_broker.sharing.reading import ShareReader
+from comet_broker.sharing.stored_state import Acknowledged, StoredState
 
 if TYPE_CHECKING:
     from comet_broker.sharing.table import ShareTable
 
 log = logging.getLogger(__name__)
 
-CALL_AGAIN_S: Final = 0.002  # after which the next in line is called if those called before have not come
+CALL_AGAIN_S: Final = 0.002  # after which the next in the queue is called if those called before did not come
 IDLE_TICKS_MAX: Final = 10
-LOOKS_MAX: Final = 32  # at records that turn out to be for nobody, before others have their turn
+READS_MAX: Final = 32  # at records that turn out to be unreadable, before others have their turn
 Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """What the members of a group say of it, and must say alike."""
+    """The options of a group, which all members must agree on."""
 
     options: Options
     dead_letter: str = ""
 
 
 class Acquirer(Protocol):
-    """A member's place at one partition, or a caller's."""
+    """A member at one partition, or a call."""
 
     holder: Holder
     called: bool
     bytes_max: int  # of records at a time, as they are stored; 0: as many as come
 
     def credit(self) -> int:
-        """How many records it would take now; 0 while it has enough to do."""
+        """The number of records it would take now; 0 while it has enough."""
 
     def call(self) -> None:
-        """It is its turn: it is to ask to be served."""
+        """Called when it is its turn: it asks to be served."""
 
     def freed(self) -> None:
-        """Locks of its holder may have ended."""
+        """Called when locks of its holder may have ended."""
 
     def ended(self, error: CometError) -> None:
-        """Nothing will come any more."""
+        """Called at the end: no more records come."""
 
 
-class SharePartition(Kept):
+class SharePartition(StoredState):
     """Implements partition.Reader and Waiter."""
 
     leader_only = True
 
     def __init__(
-        self, table: ShareTable, partition: Partition, group: str, agreed: Agreed, kept: WindowSnapshot, revision: int
+        self,
+        table: ShareTable,
+        partition: Partition,
+        group: str,
+        agreed: Agreed,
+        snapshot: WindowSnapshot,
+        revision: int,
     ) -> None:
         super().__init__(table, partition, group, revision)
         self.agreed = agreed
-        self.shares = self._machine(kept)
+        self.shares = self._machine(snapshot)
         self.subscribers: dict[Acquirer, None] = {}
         self.callers: dict[Acquirer, None] = {}
         self.tickets = Tickets(
-            tickets_max=limits.SHARE_TICKETS_MAX, told_max=limits.SHARE_TOLD_MAX, remembered_s=limits.SHARE_TOLD_S
+            tickets_max=limits.SHARE_TICKETS_MAX, told_max=limits.SHARE_ANSWERS_MAX, remembered_s=limits.SHARE_ANSWERS_S
         )
-        self.lost = 0  # records that could not be read any more
+        self.lost = 0  # unreadable records
         self.dead_letters = DeadLetters(self)
-        self._line: dict[Acquirer, None] = {}  # those with credit
+        self._queue: dict[Acquirer, None] = {}  # those with credit, in the order of their turns
         self._reader = ShareReader(self)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -97,9 +103,9 @@ class SharePartition(Kept):
         self._idle_ticks = 0
         partition.readers[self] = self
 
-    def _machine(self, kept: WindowSnapshot) -> Shares:
+    def _machine(self, snapshot: WindowSnapshot) -> Shares:
         return Shares(
-            kept,
+            snapshot,
             self.agreed.options,
             window_max=limits.SHARE_WINDOW_RECORDS_MAX,
             dead_max=limits.SHARE_DEAD_MAX,
@@ -112,19 +118,19 @@ class SharePartition(Kept):
     # ---- members
 
     def agree(self, agreed: Agreed) -> None:
-        """Raises where a member wants it otherwise than those who are here. The first one decides."""
+        """Raises if a member's options differ from the group's. The first member sets them."""
         if agreed == self.agreed:
             return
         if self.subscribers or self.callers or self.shares.in_flight:
             raise InvalidArgument(
-                f"the members of group {self.group!r} share by {self.agreed}, and this one asks for {agreed}"
+                f"the members of group {self.group!r} use {self.agreed}, and this one asks for {agreed}"
             )
         self.agreed = agreed
         self.shares = self._machine(self.shares.snapshot())
         self._reader.clear()
         self.changed()
 
-    def sit(self, subscriber: Acquirer) -> None:
+    def add_member(self, subscriber: Acquirer) -> None:
         self._check_room()
         self.subscribers[subscriber] = None
         self.queue(subscriber)
@@ -132,44 +138,44 @@ class SharePartition(Kept):
 
     def _check_room(self) -> None:
         if len(self.subscribers) + len(self.callers) >= limits.SHARE_MEMBERS_MAX:
-            raise LimitExceeded(f"{self} has {limits.SHARE_MEMBERS_MAX} members, its limit", retry_after_ms=1000)
+            raise LimitExceeded(f"{self} has {limits.SHARE_MEMBERS_MAX} members, the limit", retry_after_ms=1000)
 
     def leave(self, subscriber: Acquirer) -> None:
-        """The member is gone: what was acquired by it is free at once."""
+        """Removes a member; its acquired records are released at once."""
         self.subscribers.pop(subscriber, None)
-        self._line.pop(subscriber, None)
+        self._queue.pop(subscriber, None)
         if self.shares.drop(subscriber.holder):
             self.changed()
             self.wake()
 
     def queue(self, subscriber: Acquirer) -> None:
-        """The member has credit again."""
-        if (subscriber in self.subscribers or subscriber in self.callers) and subscriber not in self._line:
-            self._line[subscriber] = None
+        """Queues a member that has credit again."""
+        if (subscriber in self.subscribers or subscriber in self.callers) and subscriber not in self._queue:
+            self._queue[subscriber] = None
             self.wake()
 
     # ---- callers
 
-    def stand(self, caller: Acquirer) -> None:
-        """A caller gets in line; nothing is acquired by it yet."""
+    def add_caller(self, caller: Acquirer) -> None:
+        """Queues a caller; nothing is acquired by it yet."""
         self._check_room()
         self.callers[caller] = None
         self.queue(caller)
         self.dead_letters.start()
 
-    def step_out(self, caller: Acquirer) -> None:
-        """The call is over. What was acquired by it stays so; whoever is behind it gets the turn that it did not
-        take."""
+    def remove_caller(self, caller: Acquirer) -> None:
+        """Removes a caller after its call. Its acquired records stay locked; the next in the queue gets the turn that
+        it did not take."""
         self.callers.pop(caller, None)
-        if caller in self._line:
-            del self._line[caller]
+        if caller in self._queue:
+            del self._queue[caller]
             self._wake_soon()
 
     def acquire(self, caller: Acquirer, number: int) -> tuple[Chunk, Sequence[Granted]] | None:
-        """As `serve`; what it acquires is acknowledged under that number. Raises LimitExceeded."""
+        """As `serve`; the acquired records are acknowledged under that number. Raises LimitExceeded."""
         if not self.tickets.has_room():
             raise LimitExceeded(
-                f"{self} has {limits.SHARE_TICKETS_MAX} locks open that no stream holds, its limit; acknowledge some",
+                f"{self} has {limits.SHARE_TICKETS_MAX} open locks without a stream, the limit; acknowledge some",
                 retry_after_ms=1000,
             )
         served = self.serve(caller)
@@ -177,30 +183,30 @@ class SharePartition(Kept):
             self.tickets.add(number, caller.holder)
         return served
 
-    def has_some(self) -> bool:
-        """There is something to give, as far as can be said without looking at it."""
+    def has_records(self) -> bool:
+        """Whether there are records to give, as far as is known without reading."""
         return self._leads() and self._wanted(self.now, self.partition.stable_end) is not None
 
     def is_waited_for_beside(self, caller: Acquirer) -> bool:
-        """Others are in line, too: what there is is not for one alone."""
-        return len(self._line) > (caller in self._line)
+        """Whether others are queued, too: the records are not for one alone."""
+        return len(self._queue) > (caller in self._queue)
 
     @property
     def loading(self) -> asyncio.Future[None] | None:
-        """What is wanted next is being read; done when that is over."""
+        """The read of the next record, if one runs; done at its end."""
         return self._reader.loading
 
-    # ---- giving
+    # ---- acquiring
 
     def serve(self, subscriber: Acquirer) -> tuple[Chunk, Sequence[Granted]] | None:
-        """Acquires to the member what is its turn to get; None if there is nothing now."""
+        """Acquires the next records for the member; None if there are none now."""
         if not self._leads():
             return None
         now, end = self.now, self.partition.stable_end
-        for _ in range(LOOKS_MAX):
+        for _ in range(READS_MAX):
             credit = subscriber.credit()
             if not credit:
-                self._line.pop(subscriber, None)
+                self._queue.pop(subscriber, None)
                 return None
             wanted = self._wanted(now, end)
             if wanted is None:
@@ -208,18 +214,18 @@ class SharePartition(Kept):
                 return None
             chunk = self._reader.at(wanted, end)
             if chunk is None:
-                return None  # it is being read; the line is woken then
-            fair = -(-self.shares.backlog(end) // max(1, len(self._line)))
+                return None  # being read; the queue is woken afterwards
+            fair = -(-self.shares.backlog(end) // max(1, len(self._queue)))
             count = min(credit, limits.SHARE_FRAME_RECORDS_MAX, max(1, fair))
             if subscriber.bytes_max:
                 count = min(count, chunk.records_in(subscriber.bytes_max))
             granted = self.shares.acquire(now, subscriber.holder, count, chunk.readable)
-            self._look_after()
+            self._refresh()
             if granted:
                 self.touched = True
                 self.partition.delivered_records += sum(end - first for first, end, _ in granted)
-                self._line.pop(subscriber, None)
-                self._line[subscriber] = None
+                self._queue.pop(subscriber, None)
+                self._queue[subscriber] = None
                 self._wake_soon()
                 return chunk, granted
         self._wake_soon()
@@ -235,31 +241,31 @@ class SharePartition(Kept):
     def _leads(self) -> bool:
         if self.closed is None and self.partition.leader_epoch != self.epoch:
             self.close(self.partition.not_leader(f"the leader of {self.partition} has changed"))
-        # Who may have been replaced must not acquire what its successor has had acknowledged.
+        # A replaced leader must not acquire records that were acknowledged at its successor.
         return self.closed is None and self.partition.leads and self.partition.context.alive()
 
-    def _look_after(self) -> None:
-        """Something was acquired or taken back: timers, dead letters."""
+    def _refresh(self) -> None:
+        """Updates timers and dead letters after records were acquired or released."""
         if self.shares.dead:
             self.dead_letters.start()
         self._set_timer()
 
     def wake(self) -> None:
-        """There may be something to give. Called from where records are written, too, which nothing here may break."""
+        """Wakes the queue. Called from where records are written, too, so it must not raise."""
         try:
             self._wake()
-        except Exception as error:  # noqa: BLE001 - reported by broke
-            self.broke(error)
+        except Exception as error:  # noqa: BLE001 - reported by halt
+            self.halt(error)
 
     def _wake(self) -> None:
-        """Calls as many of the line as there are records for. Who was called and has not come keeps nobody waiting."""
-        if self.closed is not None or not self._line or not self.partition.leads:
+        """Calls as many of the queue as there are records for. One that was called and did not come delays no other."""
+        if self.closed is not None or not self._queue or not self.partition.leads:
             return
         end = self.partition.stable_end
         if self._wanted(self.now, end) is None:
             self.partition.idle[self] = self
             return
-        uncalled = (subscriber for subscriber in self._line if not subscriber.called)
+        uncalled = (subscriber for subscriber in self._queue if not subscriber.called)
         for subscriber in list(islice(uncalled, max(1, self.shares.backlog(end)))):
             subscriber.call()
         if not self._calling_again and next(uncalled, None) is not None:
@@ -271,7 +277,7 @@ class SharePartition(Kept):
         self.wake()
 
     def _wake_soon(self) -> None:
-        """In the next turn of the loop, so that nobody takes all before others had a look."""
+        """Wakes in the next turn of the loop, so that one member does not take everything."""
         if not self._waking:
             self._waking = True
             asyncio.get_running_loop().call_soon(self._wake_now)
@@ -281,11 +287,11 @@ class SharePartition(Kept):
         self.wake()
 
     def unreadable(self, error: CometError) -> None:
-        """What is wanted next cannot be read. What is lost for good is passed over; else the members come again."""
+        """Skips records that are lost for good; for other errors the members come again."""
         shown = self.partition.explain(error)
         if isinstance(shown, DataLoss) and self.closed is None:
             first, end = int(shown.details["first"]), int(shown.details["end"])
-            log.error("%s: offsets %d up to %d are damaged and are given to nobody", self, first, end)
+            log.error("%s: offsets %d up to %d are damaged and are skipped", self, first, end)
             self.lost += end - first
             self.shares.pass_over(first, end)
             self.changed()
@@ -296,7 +302,7 @@ class SharePartition(Kept):
     # ---- acknowledging
 
     def accept(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], done: Acknowledged) -> list[Range]:
-        """Each of these answers what was not acquired by the member, and calls `done` once the rest is kept."""
+        """Each returns the ranges that the member does not hold, and calls `done` once the rest is stored."""
         return self._acknowledged(self.shares.accept(holder, firsts, ends), done)
 
     def release(
@@ -313,7 +319,7 @@ class SharePartition(Kept):
         return self._acknowledged(self.shares.give_back(holder, firsts, ends), done)
 
     def extend(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int]) -> list[Range]:
-        """Locks are not kept, so there is nothing to wait for."""
+        """Extends locks. They are not stored, so there is nothing to wait for."""
         lost = self.shares.extend(self.now, holder, firsts, ends)
         self._set_timer()
         return lost
@@ -321,7 +327,7 @@ class SharePartition(Kept):
     def _acknowledged(self, lost: list[Range], done: Acknowledged) -> list[Range]:
         self._waiting.append(done)
         self.changed()
-        self._look_after()
+        self._refresh()
         self._wake_soon()
         return lost
 
@@ -340,23 +346,23 @@ class SharePartition(Kept):
         self._timer = None
         if self.closed is not None:
             return
-        self.table.look_at_the_clock()
+        self.table.check_clock()
         try:
-            self._take_time()
-        except Exception as error:  # noqa: BLE001 - reported by broke
-            self.broke(error)
+            self._check_time()
+        except Exception as error:  # noqa: BLE001 - reported by halt
+            self.halt(error)
 
-    def _take_time(self) -> None:
+    def _check_time(self) -> None:
         if self.shares.expire(self.now):
             self.changed()
             for subscriber in list(self.subscribers):
                 subscriber.freed()
         self.tickets.tick(self.now)
-        self._look_after()
+        self._refresh()
         self.wake()
 
     def forgive(self) -> None:
-        """This broker stood still, so that nobody could acknowledge anything."""
+        """Restarts the locks after this broker was stopped: no acknowledgement could arrive."""
         self.shares.forgive(self.now)
 
     def tick(self) -> None:
@@ -365,8 +371,8 @@ class SharePartition(Kept):
             return
         if self.touched:
             self.changed()
-        self._take_time()
-        busy = self.unkept or self.shares.dead
+        self._check_time()
+        busy = self.unstored or self.shares.dead
         needed = self.subscribers or self.callers or self.shares.in_flight or len(self.tickets) or busy
         self._idle_ticks = 0 if needed else self._idle_ticks + 1
         if self._idle_ticks > IDLE_TICKS_MAX:
@@ -386,14 +392,14 @@ class SharePartition(Kept):
 
     # ---- the end
 
-    def broke(self, error: Exception) -> None:
-        """An unexpected error ends this group at this partition, here, and nothing else. Members come again, and find
-        what was kept in the store."""
+    def halt(self, error: Exception) -> None:
+        """An unexpected error stops the group in this partition, here. Members come again, and find the state in the
+        store."""
         if self.closed is None:
             failures = self.table.broker.failures
             reason = failures.note(Kind.SHARE, str(self), error, passing=True)
             with failures.guard(Kind.SHARE, str(self), "close"):
-                self.close(Internal(f"{self} has failed: {reason}; the broker's log has more"))
+                self.close(Internal(f"{self} has failed: {reason}; see the broker's log"))
 
     def close(self, error: CometError) -> None:
         if self.closed is not None:
@@ -407,9 +413,9 @@ class SharePartition(Kept):
         self.partition.idle.pop(self, None)
         if self.partition.readers.pop(self, None) is not None and not self.partition.readers:
             self.partition.tail.clear()
-        self._keep_no_more(error)
+        self._fail_waiters(error)
         subscribers, self.subscribers, self.callers = [*self.subscribers, *self.callers], {}, {}
-        self._line.clear()
+        self._queue.clear()
         for subscriber in subscribers:
             self.shares.drop(subscriber.holder)
             subscriber.ended(error)

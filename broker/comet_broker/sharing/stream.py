@@ -1,11 +1,11 @@
-"""Share groups on the leader's side: one stream's part in them.
+"""Share groups on the leader's side: the subscriptions of one stream.
 
-    Share   ─► a Subscription with a ShareSubscriber at each partition    ─► Sharing
+    Share   ─► a ShareSubscription with a MemberAcquirer at each partition ─► Sharing
     poll    ─► the subscribers that were called, in turn              ─► Shared
-    Acknowledge  ─► the state of the partition ─► kept               ─► Acknowledged
+    Acknowledge  ─► the state of the partition ─► stored             ─► Acknowledged
 
-A partition that cannot be shared out here, or no longer, ends with a StreamError that names it and the subscription;
-the others go on.
+A partition that cannot be shared here, or no longer, ends with a StreamError that names it and the subscription; the
+others go on.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from comet_broker.sharing.terms import (
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
-    from comet_broker.coordination.group_frames import Line
+    from comet_broker.coordination.group_frames import StreamSession
     from comet_broker.streams.subscriptions import Feed
 
-REFILL: Final = 4  # a member gets more once it could take a fourth of what it can have
+REFILL: Final = 4  # a member gets more records once it could take a fourth of its limit
 
 
 class ShareSubscription:
-    """What one member takes on one stream: so many records at once, from all its partitions together."""
+    """The acquiring of one member on one stream: a limit of records for all its partitions together."""
 
     def __init__(self, number: int, group: str, member: str) -> None:
         self.number = number
@@ -53,12 +53,12 @@ class ShareSubscription:
         self.parked: list[MemberAcquirer] = []  # out of credit
 
     def credit(self) -> int:
-        """Batches are sent whole, so that a record at a time would cost too much."""
+        """The number of records it can take; 0 below a fourth of the limit, since batches are sent whole."""
         free = self.in_flight_max - self.holder.open
         return free if free * REFILL >= self.in_flight_max else 0
 
     def freed(self) -> None:
-        """Locks have ended."""
+        """Called when locks have ended."""
         if self.parked and self.credit():
             parked, self.parked = self.parked, []
             for subscriber in parked:
@@ -67,7 +67,7 @@ class ShareSubscription:
 
 
 class MemberAcquirer:
-    """One member at one partition. Implements sharing.state.ShareSubscriber."""
+    """One member at one partition. Implements sharing.state.Acquirer."""
 
     bytes_max = 0
 
@@ -101,42 +101,44 @@ class MemberAcquirer:
 class Sharing:
     """Owned by the MemberStream."""
 
-    def __init__(self, broker: Broker, line: Line, feed: Feed) -> None:
+    def __init__(self, broker: Broker, session: StreamSession, feed: Feed) -> None:
         self._broker = broker
-        self._line = line
+        self._session = session
         self._feed = feed
         self._subscriptions: dict[int, ShareSubscription] = {}
         self._called: deque[MemberAcquirer] = deque()
-        self._acknowledging = 0  # acknowledges that wait to be kept
+        self._acknowledging = 0  # acknowledges that wait to be stored
 
     # ---- joining
 
     def share(self, request: int, share: pb.ShareSubscribe) -> None:
-        """Opens a subscription, or adds partitions to one, or changes how much it may hold."""
+        """Opens a subscription, adds partitions to one, or changes its limit."""
         agreed, start = agreed_of(share.options), start_of(share.options)
         check_topic_name(share.group)
         if not 1 <= share.in_flight_max <= limits.SHARE_IN_FLIGHT_MAX:
-            raise InvalidArgument(f"in_flight_max is 1 to {limits.SHARE_IN_FLIGHT_MAX}, not {share.in_flight_max}")
+            raise InvalidArgument(f"in_flight_max must be 1 to {limits.SHARE_IN_FLIGHT_MAX}, not {share.in_flight_max}")
         partitions = [self._partition(handle) for handle in dict.fromkeys(share.partitions)]
         for partition in partitions:
             check_dead_letter(agreed, partition.topic)
         self._check_subscription(share)
-        self._line.spawn(request, self._share(request, share, partitions, agreed, start))
+        self._session.spawn(request, self._share(request, share, partitions, agreed, start))
 
     def _partition(self, handle: int) -> Partition:
         partition = self._broker.topics.by_handle.get(handle)
         if partition is None:
-            raise PartitionNotFound(f"partition handle {handle} is not, or no longer, valid here: attach again")
+            raise PartitionNotFound(f"partition handle {handle} is not valid here, or no longer: attach again")
         return partition
 
     def _check_subscription(self, share: pb.ShareSubscribe) -> None:
         known = self._subscriptions.get(share.subscription)
         if known is not None and (known.group, known.member) != (share.group, share.member):
-            raise InvalidArgument(f"subscription {share.subscription} is that of group {known.group!r}")
+            raise InvalidArgument(f"subscription {share.subscription} is in use for group {known.group!r}")
         if share.subscription in self._feed.push.subscriptions:
-            raise InvalidArgument(f"subscription {share.subscription} of this stream reads partitions of its own")
+            raise InvalidArgument(f"subscription {share.subscription} of this stream is in use as a plain subscription")
         if known is None and len(self._subscriptions) >= limits.SHARE_SUBSCRIPTIONS_MAX:
-            raise LimitExceeded(f"a stream shares {limits.SHARE_SUBSCRIPTIONS_MAX} times at most; open another one")
+            raise LimitExceeded(
+                f"a stream has at most {limits.SHARE_SUBSCRIPTIONS_MAX} share subscriptions; open another stream"
+            )
         subscribers = sum(len(one.subscribers) for one in self._subscriptions.values())
         if subscribers + len(share.partitions) > limits.SESSION_CURSORS_MAX:
             raise LimitExceeded(f"a stream shares at most {limits.SESSION_CURSORS_MAX} partitions; open another stream")
@@ -145,27 +147,27 @@ class Sharing:
         self, request: int, share: pb.ShareSubscribe, partitions: Sequence[Partition], agreed: Agreed, start: Position
     ) -> None:
         found = await asyncio.gather(*(self._open(one, share.group, agreed, start) for one in partitions))
-        if self._line.closed:
+        if self._session.closed:
             return
         for state in found:
             if isinstance(state, InvalidArgument):
                 raise state
-        self._check_subscription(share)  # what came meanwhile
+        self._check_subscription(share)  # again, after an await
         subscription = self._subscriptions.get(share.subscription)
         if subscription is None:
             subscription = self._subscriptions[share.subscription] = ShareSubscription(
                 share.subscription, share.group, share.member
             )
         subscription.in_flight_max = share.in_flight_max
-        self._line.answer(
+        self._session.answer(
             records_pb2.ServerFrame(
                 request=request, share_subscribed=pb.ShareSubscribed(subscription=share.subscription)
             )
         )
         for partition, state in zip(partitions, found, strict=True):
-            error = state if isinstance(state, CometError) else self._sit(subscription, partition, state, agreed)
+            error = state if isinstance(state, CometError) else self._add_member(subscription, partition, state, agreed)
             if error is not None:
-                self._tell(subscription, partition.handle, error)
+                self._fail(subscription, partition.handle, error)
         subscription.freed()
 
     async def _open(
@@ -176,10 +178,10 @@ class Sharing:
         except CometError as error:
             return error
 
-    def _sit(
+    def _add_member(
         self, subscription: ShareSubscription, partition: Partition, state: SharePartition, agreed: Agreed
     ) -> CometError | None:
-        """Takes a subscriber; the error if that cannot be."""
+        """Adds a subscriber; returns the error if that fails."""
         known = subscription.subscribers.get(partition.handle)
         if known is not None and known.state is state:
             return None
@@ -189,27 +191,27 @@ class Sharing:
         try:
             state.agree(agreed)
             subscription.subscribers[partition.handle] = subscriber
-            state.sit(subscriber)
+            state.add_member(subscriber)
         except CometError as error:
             subscription.subscribers.pop(partition.handle, None)
             return error
         return None
 
-    # ---- giving
+    # ---- acquiring
 
     def called(self, subscriber: MemberAcquirer) -> None:
         self._called.append(subscriber)
-        self._line.rouse()
+        self._session.rouse()
 
     def next_frame(self) -> bytes | None:
-        """A delivery to this stream, if there is one now."""
+        """The next delivery to this stream, if there is one."""
         while self._called:
             subscriber = self._called.popleft()
             subscriber.called = False
             try:
                 served = subscriber.state.serve(subscriber)
-            except Exception as error:  # noqa: BLE001 - it ends this group at this partition, and not the stream
-                subscriber.state.broke(error)
+            except Exception as error:  # noqa: BLE001 - it stops this group in this partition, not the stream
+                subscriber.state.halt(error)
                 continue
             if served is not None:
                 chunk, granted = served
@@ -222,16 +224,16 @@ class Sharing:
     # ---- acknowledging
 
     def acknowledge(self, request: int, acknowledge: pb.Acknowledge) -> None:
-        """Answers at once where nothing has to be kept."""
+        """Answers at once if nothing has to be stored."""
         check_acknowledgement(acknowledge)
         firsts, ends = acknowledge.firsts, acknowledge.ends
         if self._acknowledging >= limits.SHARE_ACKNOWLEDGES_MAX:
             raise LimitExceeded(
-                f"{self._acknowledging} acknowledges of this stream wait to be kept; wait for one", retry_after_ms=50
+                f"{self._acknowledging} acknowledges of this stream wait to be stored; wait for one", retry_after_ms=50
             )
         subscription = self._subscriptions.get(acknowledge.subscription)
         subscriber = None if subscription is None else subscription.subscribers.get(acknowledge.partition)
-        if subscriber is None or subscription is None:  # it has ended meanwhile, and what was acquired is free
+        if subscriber is None or subscription is None:  # ended meanwhile: its records are released
             self._acknowledged(request, zip(firsts, ends, strict=True))
             return
         self._acknowledge(request, acknowledge, subscriber)
@@ -247,7 +249,7 @@ class Sharing:
             if error is None:
                 self._acknowledged(request, lost)
             else:
-                self._line.fail(request, error)
+                self._session.fail(request, error)
 
         self._acknowledging += 1
         acknowledge_here(subscriber.state, subscriber.holder, acknowledge, lost, done)
@@ -258,45 +260,45 @@ class Sharing:
             acknowledged = pb.Acknowledged(
                 lost_firsts=[first for first, _ in ranges], lost_ends=[end for _, end in ranges]
             )
-            self._line.answer(records_pb2.ServerFrame(request=request, acknowledged=acknowledged))
+            self._session.answer(records_pb2.ServerFrame(request=request, acknowledged=acknowledged))
 
     # ---- leaving
 
     def remove(self, number: int, handles: Sequence[int] = ()) -> None:
-        """Ends a subscription, or the partitions named, as the client asked."""
+        """Ends a subscription, or the named partitions, at the client's request."""
         subscription = self._subscriptions.get(number)
         if subscription is None:
             return
         for handle in handles or list(subscription.subscribers):
             subscriber = subscription.subscribers.pop(handle, None)
             if subscriber is not None:
-                self._get_up(subscriber)
+                self._remove_member(subscriber)
         if not handles:
             del self._subscriptions[number]
         else:
             subscription.freed()
 
     def ended(self, subscriber: MemberAcquirer, error: CometError) -> None:
-        """The partition is not shared out here any more."""
+        """Ends a partition that is no longer shared here."""
         handle = subscriber.state.partition.handle
         if subscriber.subscription.subscribers.get(handle) is subscriber:
             del subscriber.subscription.subscribers[handle]
-            self._get_up(subscriber)
-            self._tell(subscriber.subscription, handle, error)
+            self._remove_member(subscriber)
+            self._fail(subscriber.subscription, handle, error)
             subscriber.subscription.freed()
 
-    def _get_up(self, subscriber: MemberAcquirer) -> None:
+    def _remove_member(self, subscriber: MemberAcquirer) -> None:
         if subscriber.called:
             self._called.remove(subscriber)
         if subscriber.parked:
             subscriber.subscription.parked.remove(subscriber)
         subscriber.state.leave(subscriber)
 
-    def _tell(self, subscription: ShareSubscription, handle: int, error: CometError) -> None:
+    def _fail(self, subscription: ShareSubscription, handle: int, error: CometError) -> None:
         ended = records_pb2.StreamError(error=error_to_pb(error), subscription=subscription.number, partition=handle)
-        self._line.answer(records_pb2.ServerFrame(error=ended))
+        self._session.answer(records_pb2.ServerFrame(error=ended))
 
     def close(self) -> None:
-        """The stream is over: what was acquired by it is free again."""
+        """Releases all records of the stream when it is over."""
         for number in list(self._subscriptions):
             self.remove(number)

@@ -1,8 +1,8 @@
-"""All that this broker shares out: the state of each group at each partition that it leads.
+"""All share groups on this broker: the state of each group in each partition that it leads.
 
-A state is made when the first member asks for it: what an earlier leader kept is read, or a new group begins where its
-first member says, and the state is written under this leader's epoch before anything is given, so that the leader
-before can keep nothing any more. It ends with the leader's epoch, or when it has no members and nothing to do.
+A state is created for the first member: an earlier leader's state is loaded, or a new group begins where its first
+member says, and the state is written under this leader's epoch before any record is given, so that the earlier leader
+can store nothing any more. It ends with the leader's epoch, or when it has no members and nothing to do.
 
 Owned by the broker.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
-LATE_S: Final = 1.0  # a clock that is as late as this has stood still, with all members' acknowledging
+LATE_S: Final = 1.0  # a clock that is as late as this has been stopped, and with it all acknowledgements
 RETRY_S: Final = 0.5
 
 Key = tuple[bytes, int, str]
@@ -43,7 +43,7 @@ Key = tuple[bytes, int, str]
 
 @dataclass(frozen=True, slots=True)
 class ShareStatus:
-    """What one group has of one partition."""
+    """The status of one group in one partition."""
 
     topic: str
     topic_id: bytes
@@ -65,9 +65,9 @@ class ShareTable:
         self.broker = broker
         self.journal = ShareJournal(broker.store, broker.tasks)
         self.chunks = Chunks(limits.SHARE_CHUNKS_MAX)
-        self.founded: dict[tuple[str, bytes], float] = {}  # group and topic that its coordinator knows of, until when
+        self.founded: dict[tuple[str, bytes], float] = {}  # group and topic that its coordinator knows, and until when
         self.calls: set[AcquireCall] = set()  # that wait for records, or are about to be answered
-        self.turn = 0  # which partition a call begins with
+        self.turn = 0  # the first partition of the next call
         self._states: dict[Key, SharePartition] = {}
         self._opening: dict[Key, asyncio.Future[SharePartition]] = {}
         self._ticking: asyncio.Task[None] | None = None
@@ -78,7 +78,7 @@ class ShareTable:
     # ---- opening
 
     async def open(self, partition: Partition, group: str, agreed: Agreed, start: Position) -> SharePartition:
-        """The group's state at the partition, which this broker leads. `start` is where a new group begins."""
+        """The group's state in a partition that this broker leads. A new group begins at `start`."""
         key = (partition.topic_id, partition.index, group)
         while True:
             opening, state = self._opening.get(key), self._states.get(key)
@@ -86,29 +86,29 @@ class ShareTable:
                 await asyncio.wait([opening])
             elif state is None:
                 break
-            elif state.subscribers or await self._still_stands(state):
+            elif state.subscribers or await self._still_exists(state):
                 state.agree(agreed)
                 return state
         if len(self._states) + len(self._opening) >= limits.SHARES_MAX:
-            raise LimitExceeded(f"this broker shares out {limits.SHARES_MAX} partitions, its limit")
+            raise LimitExceeded(f"limit of {limits.SHARES_MAX} share partitions reached on this broker")
         opening = self._opening[key] = asyncio.get_running_loop().create_future()
-        opening.add_done_callback(asyncio.Future.exception)  # nobody may be waiting
+        opening.add_done_callback(asyncio.Future.exception)  # there may be no waiter
         self.broker.tasks.spawn(
-            self._open_for(opening, key, partition, agreed, start), f"share {partition} out to {group}"
+            self._open_for(opening, key, partition, agreed, start), f"open {partition} for group {group}"
         ).add_done_callback(lambda _: self._opened(opening, key))
         return await asyncio.shield(opening)
 
     async def _open_for(
         self, opening: asyncio.Future[SharePartition], key: Key, partition: Partition, agreed: Agreed, start: Position
     ) -> None:
-        """Goes on where whoever asked has gone away: nobody finds a state that this leader has not claimed."""
+        """Opens a state, even after the caller has gone: no caller gets a state that this leader has not claimed."""
         error: CometError | None = None
         try:
             state = await self._open(key, partition, agreed, start)
         except CometError as caught:
             error = caught
         except Exception as caught:
-            error = Internal(f"{partition} cannot be shared out: {caught!r}")
+            error = Internal(f"{partition} cannot be opened for the group: {caught!r}")
             raise
         else:
             opening.set_result(state)
@@ -116,20 +116,20 @@ class ShareTable:
             self._opened(opening, key, error)
 
     def _opened(self, opening: asyncio.Future[SharePartition], key: Key, error: CometError | None = None) -> None:
-        """It is open, or it failed, or the broker stops."""
+        """Ends an opening: it succeeded, it failed, or the broker stops."""
         if self._opening.get(key) is opening:
             del self._opening[key]
         if not opening.done():
             opening.set_exception(error or Draining("this broker is about to stop", retry_after_ms=200))
 
-    async def _still_stands(self, state: SharePartition) -> bool:
-        """While a group has no members, it may have been deleted: then the state ends, and what is acquired with it."""
+    async def _still_exists(self, state: SharePartition) -> bool:
+        """Whether the state of a group without members still exists in the store; if not, ends it with its locks."""
         now = self.broker.clock.monotonic()
-        if now < state.stands_until:
+        if now < state.exists_until:
             return True
         item = await self._stored(state.key)
-        state.stands_until = now + limits.SHARE_STANDS_S
-        if state.closed is None and not state.stands(item):
+        state.exists_until = now + limits.SHARE_CHECK_S
+        if state.closed is None and not state.is_current(item):
             self.founded.pop((state.group, state.partition.topic_id), None)
             state.replaced()
         return state.closed is None
@@ -146,11 +146,11 @@ class ShareTable:
         item = await self._stored(share_key(partition.topic_id, partition.index, key[2]))
         if item is None:
             self.founded.pop((key[2], partition.topic_id), None)
-            kept = WindowSnapshot(await self.broker.resolve(partition, start), b"", {})
+            snapshot = WindowSnapshot(await self.broker.resolve(partition, start), b"", {})
         else:
-            kept = self._kept(partition, item)
+            snapshot = self._stored_snapshot(partition, item)
         self._check(partition, epoch)
-        state = SharePartition(self, partition, key[2], agreed, kept, 0 if item is None else item.mod_revision)
+        state = SharePartition(self, partition, key[2], agreed, snapshot, 0 if item is None else item.mod_revision)
         self._states[key] = state
         await state.claim()
         log.info("%s goes on from offset %d", state, state.shares.floor)
@@ -168,17 +168,17 @@ class ShareTable:
             raise partition.not_leader()
 
     @staticmethod
-    def _kept(partition: Partition, item: KeyValue) -> WindowSnapshot:
-        """What an earlier leader kept, as far as the log still holds what it is about."""
+    def _stored_snapshot(partition: Partition, item: KeyValue) -> WindowSnapshot:
+        """An earlier leader's state, as far as the log still holds its records."""
         record = ShareRecord.decode(item.value)
         if record.epoch > partition.leader_epoch:
-            raise partition.not_leader(f"{partition} is shared out in epoch {record.epoch} already")
-        kept = record.snapshot(limits.SHARE_WINDOW_RECORDS_MAX)
+            raise partition.not_leader(f"{partition} is shared in epoch {record.epoch} already")
+        snapshot = record.snapshot(limits.SHARE_WINDOW_RECORDS_MAX)
         cut_at = partition.log.epochs.end_of(record.epoch, partition.log.log_end)
-        return kept if kept.floor + len(kept.marks) <= cut_at else cut_to(kept, cut_at)
+        return snapshot if snapshot.floor + len(snapshot.marks) <= cut_at else cut_to(snapshot, cut_at)
 
     def drop(self, state: SharePartition) -> None:
-        """The state has ended."""
+        """Removes a state that has ended."""
         self.journal.forget(state)
         key = (state.partition.topic_id, state.partition.index, state.group)
         if self._states.get(key) is state:
@@ -192,30 +192,30 @@ class ShareTable:
             while self._states:
                 self._tick_at = clock.monotonic() + TICK_S
                 await asyncio.sleep(TICK_S)
-                self.look_at_the_clock()
+                self.check_clock()
                 if self.broker.draining:
                     for call in list(self.calls):
-                        call.turn_away(Draining("this broker is about to stop", retry_after_ms=200))
+                        call.end_waiting(Draining("this broker is about to stop", retry_after_ms=200))
                 for state in list(self._states.values()):
                     try:
                         state.tick()
-                    except Exception as error:  # noqa: BLE001 - it ends this state, and not the looking after all others
-                        state.broke(error)
+                    except Exception as error:  # noqa: BLE001 - it ends this state, not the loop over all others
+                        state.halt(error)
         finally:
             self._ticking = None
 
-    def look_at_the_clock(self) -> None:
-        """If this broker stood still, members could not acknowledge: their locks begin anew. Asked by all timers."""
+    def check_clock(self) -> None:
+        """Restarts the locks if this broker was stopped, since members could not acknowledge. Called by all timers."""
         now = self.broker.clock.monotonic()
         if self._ticking is None or now - self._tick_at < LATE_S:
             return
-        log.warning("this broker stood still for %.1f s: the locks of share groups begin anew", now - self._tick_at)
+        log.warning("this broker was stopped for %.1f s: the locks of share groups restart", now - self._tick_at)
         self._tick_at = now + TICK_S
         for state in list(self._states.values()):
             try:
                 state.forgive()
             except Exception as error:  # noqa: BLE001 - as for a tick
-                state.broke(error)
+                state.halt(error)
 
     # ---- deleting
 
@@ -226,7 +226,7 @@ class ShareTable:
                 self.broker.tasks.spawn(self._delete_later(prefix), f"delete {prefix}")
 
     async def _delete_later(self, prefix: str) -> None:
-        """Nobody asks for what was kept of a deleted topic any more."""
+        """Deletes the states of a deleted topic."""
         while self._closed is None:
             try:
                 await self._delete(lambda key: key.startswith(prefix), prefix)
@@ -238,8 +238,8 @@ class ShareTable:
                 return
 
     async def delete(self, group: str) -> int:
-        """Deletes all that is kept of a group, on every broker: their leaders find out. Returns how many partitions.
-        Raises StoreUnavailable; then some may be left."""
+        """Deletes all states of a group, of every broker; the leaders notice. Returns how many partitions. Raises
+        StoreUnavailable; then some may be left."""
         return await self._delete(lambda key: key.rpartition("/")[2] == group, SHARES)
 
     async def _delete(self, chosen: Callable[[str], bool], prefix: str) -> int:
@@ -248,26 +248,26 @@ class ShareTable:
             await self.broker.store.transact([], [Delete(key) for key in keys[at : at + OPERATIONS_MAX]])
         return len(keys)
 
-    # ---- the end, and what there is
+    # ---- the end, and status
 
     def close(self, error: CometError) -> None:
-        """The broker stops: whoever waits gets the error."""
+        """Closes all states when the broker stops; waiters get the error."""
         self._closed = error
         for state in list(self._states.values()):
             with self.broker.failures.guard(Kind.SHARE, str(state), "close"):
                 state.close(error)
 
     def state(self, group: str, topic_id: bytes, index: int) -> SharePartition | None:
-        """The group's state at a partition, if it is there."""
+        """The group's state in a partition, if there is one."""
         return self._states.get((topic_id, index, group))
 
     def find(self, group: str, topic_id: bytes, index: int) -> ShareStatus | None:
-        """What the group has of one partition; None if that is not known here."""
+        """The group's status in one partition; None if unknown here."""
         state = self.state(group, topic_id, index)
         return None if state is None else _status(state)
 
     def describe(self, group: str) -> list[ShareStatus]:
-        """What the group has of the partitions that this broker leads, as far as it has members there."""
+        """The group's status in the partitions that this broker leads, as far as it has members there."""
         return [_status(state) for state in self._states.values() if state.group == group]
 
     def _state_statistics(self) -> list[dict[str, Any]]:

@@ -1,5 +1,5 @@
-"""What may be asked for in the name of a share group, and by which acknowledgement what is done: the same for members,
-who have a stream, and for callers, who have none."""
+"""Checks of requests in the name of a share group, and the handling of acknowledgements. They are the same for members,
+which have a stream, and for callers, which have none."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from comet_broker.sharing.state import Agreed, Range, SharePartition
 ACKNOWLEDGE_TYPES: Final = frozenset(pb.AcknowledgeType.values()) - {pb.ACKNOWLEDGE_TYPE_UNSPECIFIED}
 
 
-class Said(Protocol):
-    """A Acknowledge or a Acknowledgement."""
+class Acknowledgement(Protocol):
+    """An Acknowledge or an Acknowledgement."""
 
     @property
     def kind(self) -> pb.AcknowledgeType: ...
@@ -36,7 +36,9 @@ class Said(Protocol):
 def agreed_of(options: pb.ShareOptions) -> Agreed:
     lock_ms = options.lock_ms or limits.SHARE_LOCK_MS
     if not limits.SHARE_LOCK_MS_MIN <= lock_ms <= limits.SHARE_LOCK_MS_MAX:
-        raise InvalidArgument(f"lock_ms is {limits.SHARE_LOCK_MS_MIN} to {limits.SHARE_LOCK_MS_MAX}, not {lock_ms}")
+        raise InvalidArgument(
+            f"lock_ms must be {limits.SHARE_LOCK_MS_MIN} to {limits.SHARE_LOCK_MS_MAX}, not {lock_ms}"
+        )
     deliveries_max = options.deliveries_max or limits.SHARE_DELIVERIES
     if deliveries_max > limits.SHARE_DELIVERIES_MAX:
         raise InvalidArgument(f"deliveries_max is at most {limits.SHARE_DELIVERIES_MAX}, not {deliveries_max}")
@@ -54,7 +56,7 @@ def agreed_of(options: pb.ShareOptions) -> Agreed:
 
 
 def one_line(text: str) -> str:
-    """On one line, and so that many of them fit into what is kept."""
+    """The text on one line, limited so that many of them fit into the stored state."""
     return "".join(one if one.isprintable() else " " for one in text[: limits.SHARE_REASON_CHARS_MAX])
 
 
@@ -67,36 +69,42 @@ def check_dead_letter(agreed: Agreed, topic: str) -> None:
         raise InvalidArgument(f"{topic!r} cannot be its own dead-letter topic")
 
 
-def check_acknowledgement(said: Said) -> None:
-    firsts, ends = said.firsts, said.ends
+def check_acknowledgement(acknowledgement: Acknowledgement) -> None:
+    firsts, ends = acknowledgement.firsts, acknowledgement.ends
     if len(firsts) != len(ends) or len(firsts) > limits.SHARE_RANGES_MAX:
         raise InvalidArgument(
-            f"an acknowledge names up to {limits.SHARE_RANGES_MAX} ranges, a first and an end of each; "
+            f"an acknowledge takes up to {limits.SHARE_RANGES_MAX} ranges, with a first and an end of each; "
             f"not {len(firsts)} firsts and {len(ends)} ends"
         )
     if not all(map(lt, firsts, ends)) or sum(ends) - sum(firsts) > limits.SHARE_WINDOW_RECORDS_MAX:
         raise InvalidArgument(
-            f"an acknowledge names ranges that are not empty, of {limits.SHARE_WINDOW_RECORDS_MAX} records at most"
+            f"an acknowledge takes ranges that are not empty, of at most {limits.SHARE_WINDOW_RECORDS_MAX} records"
         )
-    if said.delay_ms > limits.SHARE_DELAY_MS_MAX:
-        raise InvalidArgument(f"delay_ms is at most {limits.SHARE_DELAY_MS_MAX}, not {said.delay_ms}")
-    if said.kind not in ACKNOWLEDGE_TYPES:
-        raise InvalidArgument(f"an acknowledge is accept, release, reject, extend or return, not {said.kind}")
+    if acknowledgement.delay_ms > limits.SHARE_DELAY_MS_MAX:
+        raise InvalidArgument(f"delay_ms is at most {limits.SHARE_DELAY_MS_MAX}, not {acknowledgement.delay_ms}")
+    if acknowledgement.kind not in ACKNOWLEDGE_TYPES:
+        raise InvalidArgument(
+            f"unknown kind of acknowledge {acknowledgement.kind}: use accept, release, reject, extend or return"
+        )
 
 
 def acknowledge_here(
-    state: SharePartition, holder: Holder, said: Said, lost: list[Range], done: Callable[[CometError | None], None]
+    state: SharePartition,
+    holder: Holder,
+    acknowledgement: Acknowledgement,
+    lost: list[Range],
+    done: Callable[[CometError | None], None],
 ) -> None:
-    """Has the state do what was said, which was checked. What of it was not acquired by the holder goes into `lost`;
-    `done` is called when the rest is kept."""
-    firsts, ends = list(said.firsts), list(said.ends)
-    match said.kind:
+    """Applies a checked acknowledgement to the state. Ranges that the holder does not hold go into `lost`; `done` is
+    called when the rest is stored."""
+    firsts, ends = list(acknowledgement.firsts), list(acknowledgement.ends)
+    match acknowledgement.kind:
         case pb.ACKNOWLEDGE_TYPE_ACCEPT:
             lost += state.accept(holder, firsts, ends, done)
         case pb.ACKNOWLEDGE_TYPE_RELEASE:
-            lost += state.release(holder, firsts, ends, said.delay_ms / 1000, done)
+            lost += state.release(holder, firsts, ends, acknowledgement.delay_ms / 1000, done)
         case pb.ACKNOWLEDGE_TYPE_REJECT:
-            lost += state.reject(holder, firsts, ends, one_line(said.reason), done)
+            lost += state.reject(holder, firsts, ends, one_line(acknowledgement.reason), done)
         case pb.ACKNOWLEDGE_TYPE_RETURN:
             lost += state.give_back(holder, firsts, ends, done)
         case kind:

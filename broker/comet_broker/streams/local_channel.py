@@ -1,6 +1,6 @@
-"""A broker reached without a network: the SDK's transport straight onto sessions and methods.
+"""A broker reached without a network: the SDK's transport directly on sessions and methods.
 
-What simulations and in-process tests use; the frames and messages are those of the real transport.
+For simulations and in-process tests; the frames and messages are those of the real transport.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from comet.errors import CometError, Timeout, Unavailable
 from comet_broker.api import methods
 from comet_broker.broker import Broker
 from comet_broker.ports import PeerChannel
-from comet_broker.streams.sender import Speaker
+from comet_broker.streams.sender import FrameSender
 
 
 class LocalStream:
     """comet.wire.transport.Stream."""
 
-    def __init__(self, session: Speaker) -> None:
+    def __init__(self, session: FrameSender) -> None:
         self._session = session
 
     async def write(self, frame: bytes) -> None:
@@ -42,7 +42,7 @@ class LocalStream:
 
 
 class RefusedStream:
-    """A stream that the broker did not take: every use says why."""
+    """A stream that the broker refused: every use raises the reason."""
 
     def __init__(self, error: CometError) -> None:
         self._error = error
@@ -64,7 +64,7 @@ class LocalChannel:
         self._broker = broker
         self._peer = peer
         self._methods = {method.path: method for method in methods(broker)}
-        self._sessions: list[Speaker] = []
+        self._sessions: list[FrameSender] = []
 
     def stream(self) -> LocalStream | RefusedStream:
         return self._open(self._broker.open_session)
@@ -72,7 +72,7 @@ class LocalChannel:
     def replicate(self) -> LocalStream | RefusedStream:
         return self._open(self._broker.open_replica_session)
 
-    def _open(self, open_session: Callable[[str], Speaker]) -> LocalStream | RefusedStream:
+    def _open(self, open_session: Callable[[str], FrameSender]) -> LocalStream | RefusedStream:
         try:
             session = open_session(self._peer)
         except CometError as error:
@@ -95,7 +95,7 @@ class LocalChannel:
 
 
 class LocalNetwork:
-    """ports.Network between brokers of one process: an address is a name under which a broker was put here."""
+    """ports.Network between brokers of one process: an address is a name under which a broker is registered here."""
 
     def __init__(self) -> None:
         self.brokers: dict[str, Broker] = {}
@@ -109,10 +109,10 @@ class LocalNetwork:
 
 
 class UnreachableChannel:
-    """Nobody is there."""
+    """The channel of an address without a broker."""
 
     def __init__(self, address: str) -> None:
-        self._error = Unavailable(f"nobody is at {address}")
+        self._error = Unavailable(f"no broker answers at {address}")
 
     def stream(self) -> RefusedStream:
         return RefusedStream(self._error)

@@ -1,8 +1,8 @@
-"""Writing frames to a stream one at a time, in the turn of the loop in which there is one to write.
+"""Writes frames to a stream one at a time, in the same turn of the loop in which they arise.
 
-A task that waited for something to write would write one turn of the loop after it was woken. A Pump does what such a
-task would do, driven by calls: it takes the coroutine of a write as far as it gets, and goes on when what that waits
-for has come. The coroutine may wait for futures only, and must not ask for its task.
+A task that waits for frames would write one turn of the loop after it was woken. A Pump does the same without a task:
+it runs the coroutine of a write as far as it gets, and continues when the future that it awaits is done. The coroutine
+may wait for futures only, and must not ask for its task.
 
 Owned by one side of one stream; everything runs on the loop's thread.
 """
@@ -27,15 +27,15 @@ class Pump(ABC):
 
     @abstractmethod
     def rested(self) -> None:
-        """All there was has been written."""
+        """Called when all frames are written."""
 
     @abstractmethod
-    def broke(self, error: Exception) -> None:
-        """A write raised this; nothing more will be written."""
+    def write_failed(self, error: Exception) -> None:
+        """Called when a write raised this; nothing more will be written."""
 
     @property
     def busy(self) -> bool:
-        """A frame is on its way to the transport; the next ones follow by themselves."""
+        """A frame is being written; the next ones follow by themselves."""
         return self._writing is not None
 
     def advance(self) -> None:
@@ -44,7 +44,7 @@ class Pump(ABC):
             self._run()
 
     def stop(self) -> None:
-        """The stream is over, whatever was being written."""
+        """Stops with the stream, even in the middle of a write."""
         self.stopped = True
         if self._writing is not None:
             writing, self._writing = self._writing, None
@@ -54,7 +54,7 @@ class Pump(ABC):
         if self._writing is not None:
             self._run()
         elif not awaited.cancelled():
-            awaited.exception()  # the stream is over, and nobody wants to know how its last write did
+            awaited.exception()  # the stream is over; its last error is ignored
 
     def _run(self) -> None:
         try:
@@ -67,18 +67,18 @@ class Pump(ABC):
                 if not self._step(self._writing):
                     return
             self.rested()
-        except Exception as error:  # noqa: BLE001 - it ends this stream, and not whoever caused the frame
+        except Exception as error:  # noqa: BLE001 - it ends this stream, not the caller that caused the frame
             self._writing = None
             self.stopped = True
-            self.broke(error)
+            self.write_failed(error)
 
     def _step(self, writing: Coroutine[Any, Any, None]) -> bool:
-        """Takes the write as far as it gets; True if it is through."""
+        """Runs the write as far as it gets; True if it is complete."""
         try:
             awaited: asyncio.Future[Any] = writing.send(None)
         except StopIteration:
             self._writing = None
             return True
-        awaited._asyncio_future_blocking = False  # as a task says that it has taken note
+        awaited._asyncio_future_blocking = False  # marks it as awaited, as a task does
         awaited.add_done_callback(self._go_on)
         return False

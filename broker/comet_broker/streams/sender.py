@@ -1,4 +1,4 @@
-"""The sending side of a stream without its transport: what a Session and a ReplicaSession have in common."""
+"""The sending side of a stream without its transport: the common part of Session and ReplicaSession."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable
 from comet.errors import CometError
 
 
-class Speaker(ABC):
-    """Has frames to send. A transport takes them with `poll` and is called back, or waits for them in `next_frame`."""
+class FrameSender(ABC):
+    """A source of frames. A transport takes them with `poll` and is called back, or waits for them in `next_frame`."""
 
     def __init__(self, number: int, peer: str) -> None:
         self.number = number
         self.peer = peer
         self.closed = False
         self.failure: CometError | None = None  # why this side ended the call
-        self.on_failure: Callable[[], object] = self.close  # the transport's, if it has something to end
+        self.on_failure: Callable[[], object] = self.close  # set by a transport that has something to end
         self._writer: asyncio.Future[None] | None = None
         self._listener: Callable[[], None] | None = None
 
@@ -28,10 +28,10 @@ class Speaker(ABC):
     @property
     @abstractmethod
     def over(self) -> bool:
-        """Nothing more will be sent but what `poll` gives now."""
+        """Whether `poll` returns the last frames now."""
 
     async def next_frame(self) -> bytes | None:
-        """The next frame to send; None when the session is over and everything was said."""
+        """The next frame to send; None after the last."""
         while True:
             frame = self.poll()
             if frame is not None:
@@ -45,24 +45,24 @@ class Speaker(ABC):
                 self._writer = None
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Calls back whenever there may be a frame to `poll`, or nothing more to come; instead of `next_frame`."""
+        """Calls back whenever there may be a frame to `poll`, or no more to come; instead of `next_frame`."""
         assert self._listener is None and self._writer is None
         self._listener = listener
 
     def end_call(self, error: CometError) -> None:
-        """Ends the call from this side; the transport tells the other side why, if it can."""
+        """Ends the call from this side; the transport sends the error to the other side, if it can."""
         if self.failure is None and not self.closed:
             self.failure = error
             self.on_failure()
 
     def rouse(self) -> None:
-        """There may be a frame to poll."""
+        """Called when there may be a frame to poll."""
         if self._listener is not None:
             self._listener()
         elif self._writer is not None and not self._writer.done():
             self._writer.set_result(None)
 
-    # ---- what the transport needs to know of the other direction
+    # ---- the transport's view of the other direction
 
     @abstractmethod
     def receive(self, frame: bytes) -> None:
@@ -71,16 +71,16 @@ class Speaker(ABC):
     @property
     @abstractmethod
     def backlogged(self) -> bool:
-        """The other side is owed so much that nothing more should be read from it."""
+        """Whether so many answers are queued that no more frames should be read."""
 
     @abstractmethod
     async def relieved(self) -> None:
-        """Waits until the backlog is half gone."""
+        """Waits until half of the backlog is sent."""
 
     @abstractmethod
     def input_over(self) -> None:
-        """The other side will send nothing more."""
+        """Called after the other side's last frame."""
 
     @abstractmethod
     def close(self) -> None:
-        """The call is over: nothing of it stays behind."""
+        """Removes everything of the session when the call is over."""

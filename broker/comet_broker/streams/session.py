@@ -1,12 +1,12 @@
 """One Stream call, without the transport: frames in, frames out.
 
-    receive(frame)  never waits: it decides, appends, and queues what is to be answered
-    poll()          what to send next: answers first, then acknowledgements (as many as have gathered, in one
+        receive(frame)  never waits: it decides, appends, and queues the answers
+    poll()          the next frame: answers first, then acknowledgements (as many as have gathered, in one
                     frame), then deliveries in turn; `next_frame` waits for it, `listen` calls back
 
-What a session holds is bounded: answers by SESSION_ANSWERS_MAX (the transport stops reading while `backlogged`),
-deliveries by the client's credit and one frame at a time, the rest by the limits on subscriptions. A client that
-sends nonsense gets a typed error for that request and disturbs nobody.
+A session is bounded: answers by SESSION_ANSWERS_MAX (the transport stops reading while `backlogged`), deliveries by the
+client's credit and one frame at a time, the rest by the limits on subscriptions. A malformed frame gets a typed error
+for that request and affects no other.
 
 Owned by the transport's handler, lives as long as its call, runs on the loop's thread.
 """
@@ -40,14 +40,14 @@ from comet_broker.partitions.context import Accepted
 from comet_broker.partitions.offset_lookup import check_not_truncated, resolve
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.transaction_batches import NotInTransaction
-from comet_broker.streams.sender import Speaker
+from comet_broker.streams.sender import FrameSender
 from comet_broker.streams.subscriptions import Feed
 
 if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
 
-class Session(Speaker):
+class Session(FrameSender):
     def __init__(self, broker: Broker, number: int, peer: str) -> None:
         super().__init__(number, peer)
         self.client = ""
@@ -58,7 +58,7 @@ class Session(Speaker):
         self._ack_requests: list[int] = []
         self._ack_offsets: list[int] = []
         self._ack_times: list[int] = []
-        self._owed = 0  # answers and acknowledgements accepted but not yet handed to the transport
+        self._owed = 0  # answers and acknowledgements accepted but not yet passed to the transport
         self._tasks = 0
         self._input_over = False
         self._relief: asyncio.Future[None] | None = None
@@ -78,15 +78,15 @@ class Session(Speaker):
 
     @property
     def over(self) -> bool:
-        """Nothing more will be sent but what `poll` gives now."""
-        return self.closed or self._said_all()
+        """Whether `poll` returns the last frames now."""
+        return self.closed or self._all_sent()
 
     def input_over(self) -> None:
-        """The client will send nothing more; it still gets its answers, and what it has subscribed to."""
+        """Called after the client's last frame; it still gets its answers and subscriptions."""
         self._input_over = True
         self.rouse()
 
-    def _said_all(self) -> bool:
+    def _all_sent(self) -> bool:
         return self._input_over and not (self._owed or self._tasks or self._feed.push.cursors)
 
     def poll(self) -> bytes | None:
@@ -99,7 +99,7 @@ class Session(Speaker):
         if frame is not None:
             self.sent_bytes += len(frame)
             return frame
-        # Looking for a delivery may have ended a subscription, and queued the reason.
+        # The attempt to build a delivery may have ended a subscription, and queued the reason.
         return self._take_answer() if self._answers else None
 
     def _take_answer(self) -> bytes:
@@ -108,11 +108,11 @@ class Session(Speaker):
 
     @property
     def backlogged(self) -> bool:
-        """The client is owed so much that nothing more should be read from it."""
+        """Whether so many answers are queued that no more frames should be read."""
         return self._owed >= limits.SESSION_ANSWERS_MAX
 
     async def relieved(self) -> None:
-        """Waits until the backlog is half gone."""
+        """Waits until half of the backlog is sent."""
         while self.backlogged and not self.closed:
             self._relief = asyncio.get_running_loop().create_future()
             try:
@@ -121,14 +121,14 @@ class Session(Speaker):
                 self._relief = None
 
     def close(self) -> None:
-        """The call is over: nothing of it stays behind."""
+        """Removes everything of the session when the call is over."""
         if self.closed:
             return
         self.closed = True
         for end in (self._member_stream.close, self._feed.close):
             try:
                 end()
-            except Exception as error:  # noqa: BLE001 - nothing else of the stream is to stay behind
+            except Exception as error:  # noqa: BLE001 - the rest of the stream is still to be removed
                 self._broker.tasks.report(f"the end of stream {self.number}", error)
         self._answers.clear()
         self._ack_requests.clear()
@@ -145,26 +145,26 @@ class Session(Speaker):
     def _produce(self, request: int, handle: int, acks: int, batch: memoryview) -> None:
         try:
             if acks > Acks.ALL:
-                raise InvalidArgument(f"acks is 0, 1 or 2, not {acks}")
+                raise InvalidArgument(f"acks must be 0, 1 or 2, not {acks}")
             partition = self._partition(handle)
             accepted = partition.produce(batch, acks)
         except NotInTransaction:
             self._produce_later(request, partition, batch)
         except CometError as error:
             self._refused(request, error)
-        except Exception as error:  # noqa: BLE001 - it is about this batch, and the stream goes on
+        except Exception as error:  # noqa: BLE001 - it concerns this batch; the stream goes on
             self._refused(request, self._unexpected(error))
         else:
             if request and acks != Acks.NONE:
                 self._accepted(request, partition, acks, accepted)
 
     def _unexpected(self, error: Exception) -> CometError:
-        """An error that no code expects ends one request, not the stream."""
+        """Reports an unexpected error, which ends one request and not the stream."""
         self._broker.tasks.report(f"a request of stream {self.number}", error)
-        return Internal(f"the request broke: {error!r}; the broker's log has more")
+        return Internal(f"the request failed: {error!r}; see the broker's log")
 
     def _produce_later(self, request: int, partition: Partition, batch: memoryview) -> None:
-        """It begins a transaction in the partition: its coordinator is asked first."""
+        """Produces a batch that begins a transaction in the partition: its coordinator is asked first."""
 
         def taken(result: Accepted | CometError) -> None:
             self._settle(1)
@@ -172,9 +172,9 @@ class Session(Speaker):
                 self._refused(request, result)
             elif request:
                 self._accepted(request, partition, Acks.ALL, result)
-            self.rouse()  # it may have been all that was owed
+            self.rouse()  # it may have been the last answer
 
-        self._owed += 1  # so that a stream is not read on for ever meanwhile
+        self._owed += 1  # counts for the backlog meanwhile
         try:
             partition.transaction_batches.take(batch, taken)
         except CometError as error:
@@ -221,13 +221,13 @@ class Session(Speaker):
         self._ack_times.clear()
         return pb.ServerFrame(acks=acks).SerializeToString()
 
-    # ---- everything but the hot produce frame
+    # ---- all frames but the hot produce frame
 
     def _receive_any(self, data: bytes) -> None:
         try:
             frame = pb.ClientFrame.FromString(data)
         except DecodeError:
-            self.fail(0, MalformedFrame(f"{len(data)} bytes that are no ClientFrame of comet.v1"))
+            self.fail(0, MalformedFrame(f"{len(data)} bytes do not parse as a ClientFrame of comet.v1"))
             return
         request = frame.request
         try:
@@ -259,7 +259,7 @@ class Session(Speaker):
             case kind:
                 if kind is not None and self._member_stream.take(request, kind, getattr(frame, kind)):
                     return
-                raise MalformedFrame("a frame with nothing in it, or with something this broker does not know")
+                raise MalformedFrame("a frame that is empty or of an unknown kind")
 
     def _hello(self, request: int, hello: pb.Hello) -> None:
         self.client = hello.client[:200]
@@ -268,7 +268,7 @@ class Session(Speaker):
     def _partition(self, handle: int) -> Partition:
         partition = self._broker.topics.by_handle.get(handle)
         if partition is None:
-            raise PartitionNotFound(f"partition handle {handle} is not, or no longer, valid here: attach again")
+            raise PartitionNotFound(f"partition handle {handle} is not valid here, or no longer: attach again")
         return partition
 
     def _attach(self, request: int, attach: pb.Attach) -> None:
@@ -280,8 +280,8 @@ class Session(Speaker):
         self._attached(request, self._broker.topics.partition(attach.topic, attach.partition))
 
     async def _attach_later(self, request: int, attach: pb.Attach) -> None:
-        """The topic may have been made on another broker just now."""
-        await self._broker.look_for_topic(attach.topic)
+        """Attaches to a topic that may just have been created through another broker."""
+        await self._broker.wait_for_topic(attach.topic)
         self._attached(request, self._broker.topics.partition(attach.topic, attach.partition))
 
     def _attached(self, request: int, partition: Partition) -> None:
@@ -330,10 +330,10 @@ class Session(Speaker):
                 check_not_truncated(partition, position.offset, start.leader_epoch)
         handles = {partition.handle for partition, _ in starts}
         if len(handles) < len(starts):
-            raise InvalidArgument("one partition was named twice in a subscribe")
+            raise InvalidArgument("a subscribe names a partition twice")
         self._check_free(handles)
         if any(isinstance(position, AtTime) for _, position in starts):
-            self._feed.push.open(subscribe.subscription)  # so that credit that comes meanwhile counts
+            self._feed.push.open(subscribe.subscription)  # credit that arrives meanwhile counts
             self.spawn(request, self._subscribe_later(request, subscribe, starts))
         else:
             offsets = [
@@ -355,10 +355,10 @@ class Session(Speaker):
     def _subscribed(
         self, request: int, subscribe: pb.Subscribe, partitions: list[Partition], offsets: list[int]
     ) -> None:
-        if self.closed:  # while times were looked up: nobody would ever take its readers out of the partitions
+        if self.closed:  # closed while times were looked up: its readers would never be removed
             return
         number = subscribe.subscription
-        for partition in partitions:  # all or none: some may have gone while their times were looked up
+        for partition in partitions:  # all or none: partitions may have been removed while times were looked up
             if partition.closed is not None:
                 raise partition.closed
             if subscribe.leader_only and not partition.named:
@@ -410,11 +410,11 @@ class Session(Speaker):
         self.answer(pb.ServerFrame(request=request, error=pb.StreamError(error=error_to_pb(error))))
 
     def spawn(self, request: int, work: Coroutine[Any, Any, None]) -> None:
-        """Runs what cannot be answered at once; its errors answer the request."""
+        """Runs a slow request; its errors answer it."""
         if self._tasks >= limits.SESSION_TASKS_MAX:
             work.close()
             raise LimitExceeded(
-                f"{self._tasks} slow requests are under way on this stream; wait for one", retry_after_ms=50
+                f"{self._tasks} slow requests are under way on this stream, its limit; wait for one", retry_after_ms=50
             )
         self._tasks += 1
 

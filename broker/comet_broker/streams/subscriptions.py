@@ -1,13 +1,13 @@
-"""What one stream's subscribers get, and from where: memory, page cache, or disk.
+"""The deliveries of one stream's subscriptions: from memory, page cache, or disk.
 
 A cursor at the end of its partition is served from the partition's tail: one encoding for all subscribers. One that
 is behind is served from the log: from the page cache between two awaits, or, where that would block, by a worker
 thread, while the other cursors of the stream go on. Every batch from the log is verified before it leaves.
 
-A follower's feed goes to the end of the log, a reader's as far as every transaction is decided, or, if it wants what is
-not, up to the high watermark. Readers are told of aborted transactions before the deliveries that hold some of them.
+A follower's feed goes to the log end offset, a reader's to the last stable offset or, with `read_uncommitted`, to the
+high watermark. Readers get the aborted transactions before the deliveries that hold some of them.
 
-Owned by one session; `ended` says that a cursor ended and why, `rouse` tells the transport that there is work.
+Owned by one session; `ended` reports that a cursor ended and why, `rouse` tells the transport that there is work.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from comet_broker.broker import Broker
 
 
-MEASURED_ALL: Final = 256  # deliveries that are measured in a second before others are left out
-MEASURED_EVERY: Final = 16  # from then on, of each stream's
+MEASURED_ALL: Final = 256  # deliveries measured in a second before sampling
+MEASURED_EVERY: Final = 16  # the sample from then on, of each stream
 _APPEND_TIME: Final = slice(DELIVERY_PREFIX_BYTES + 8, DELIVERY_PREFIX_BYTES + 16)  # of a frame; see comet.records
 
 
 class Reading:
-    """One cursor as its partition knows it. Implements partition.Reader."""
+    """One cursor, for its partition. Implements partition.Reader."""
 
     __slots__ = ("cursor", "feed", "leader_only")
 
@@ -46,16 +46,16 @@ class Reading:
 
     @property
     def next_offset(self) -> int:
-        """Up to where it has read, or is reading just now."""
+        """The offset up to which it has read, or is reading."""
         cursor = self.cursor
         return cursor.partition.log.log_end if cursor.state is DeliveryState.LOADING else cursor.next_offset
 
     def advanced(self) -> None:
-        """There may be more to read."""
+        """Wakes the cursor: there may be more to read."""
         self.feed.wake(self.cursor)
 
     def partition_closed(self, error: CometError) -> None:
-        """Nothing will come any more."""
+        """Ends the cursor with the partition."""
         self.feed.end(self.cursor, error)
 
 
@@ -75,9 +75,9 @@ class Feed:
         self._ended = ended
         self._rouse = rouse
         self._follower = follower
-        self._unmeasured = 0  # deliveries to come
+        self._unmeasured = 0  # until the next measured delivery
         self._readings: dict[Cursor[Partition], Reading] = {}
-        # Read by a worker, or, with a size of 0, served already: what was aborted in it goes out before it.
+        # Read by a worker or, with a size of 0, complete: its aborted transactions go out before it.
         self._loaded: deque[tuple[Cursor[Partition], bytes, int, int]] = deque()
 
     # ---- subscriptions
@@ -93,17 +93,17 @@ class Feed:
         partition.readers[cursor] = reading
 
     def grant(self, number: int, credit: int) -> None:
-        """More bytes may go out."""
+        """Adds credit: more bytes may go out."""
         if self.push.grant(number, credit):
             self._rouse()
 
     def wake(self, cursor: Cursor[Partition]) -> None:
-        """The partition moved on: an idle cursor may have something to read."""
+        """Wakes an idle cursor after the partition moved."""
         if self.push.wake(cursor):
             self._rouse()
 
     def end(self, cursor: Cursor[Partition], error: CometError) -> None:
-        """Ends one partition of a subscription and says why."""
+        """Ends one partition of a subscription with an error."""
         if cursor.state is DeliveryState.ENDED:
             return
         self._forget(cursor)
@@ -111,12 +111,12 @@ class Feed:
         self._ended(cursor, error)
 
     def remove(self, number: int, handles: list[int]) -> None:
-        """Ends a subscription, or the partitions named, as the client asked."""
+        """Ends a subscription, or the named partitions, at the client's request."""
         for cursor in self.push.close(number, handles):
             self._forget(cursor)
 
     def close(self) -> None:
-        """The stream is over."""
+        """Ends all subscriptions with the stream."""
         for cursor in list(self.push.cursors.values()):
             self._forget(cursor)
             self.push.remove(cursor)
@@ -131,7 +131,7 @@ class Feed:
             partition.tail.clear()
 
     def _idlers(self, cursor: Cursor[Partition]) -> dict[Any, Waiter]:
-        """Who waits for more of the partition, in this cursor's sense of more."""
+        """The partition's waiters for the offset that bounds this cursor."""
         partition = cursor.partition
         if self._follower:
             return partition.idle_followers
@@ -145,7 +145,7 @@ class Feed:
     # ---- deliveries
 
     def next_delivery(self) -> bytes | None:
-        """The frame of the cursor whose turn it is, if any has something."""
+        """The next frame of the cursor whose turn it is, if there is one."""
         while self._loaded:
             cursor, frame, size, next_offset = self._loaded.popleft()
             if cursor.state is DeliveryState.LOADING:
@@ -154,13 +154,13 @@ class Feed:
                 first = cursor.next_offset
                 self.push.loaded(cursor, size, next_offset)
                 self._count(cursor.partition, next_offset - first, size)
-                return self._first_told(cursor, first, frame)
+                return self._after_aborted(cursor, first, frame)
             if not size and cursor.state is not DeliveryState.ENDED:
                 return frame
         while (ready := self.push.take()) is not None:
             try:
                 served = self._serve(ready)
-            except Exception as error:  # noqa: BLE001 - it ends this one, and neither the stream nor its other partitions
+            except Exception as error:  # noqa: BLE001 - it ends this cursor, not the stream or its other partitions
                 self._broker.tasks.report(f"a delivery of {ready.partition}", error)
                 self.end(ready, Internal(f"reading {ready.partition} failed: {error!r}"))
                 continue
@@ -169,8 +169,8 @@ class Feed:
         return None
 
     def _is_deleted(self, cursor: Cursor[Partition]) -> bool:
-        """Ends a cursor whose next record is deleted. Memory and buffers may hold it yet, but which of what is deleted
-        was aborted is forgotten. Followers take all there is."""
+        """Ends a cursor whose next record is deleted. Memory and buffers may still hold the record, but its aborted
+        transactions are forgotten. Followers take everything."""
         storage = cursor.partition.log
         if cursor.next_offset >= storage.log_start or self._follower:
             return False
@@ -190,7 +190,7 @@ class Feed:
     def _serve(self, cursor: Cursor[Partition]) -> bytes | None:
         partition = cursor.partition
         end = self._end_of(cursor)
-        if cursor.next_offset >= end or partition.cutting:
+        if cursor.next_offset >= end or partition.truncating:
             self.push.idle(cursor)
             self._idlers(cursor)[cursor] = self._readings[cursor]
             return None
@@ -216,7 +216,7 @@ class Feed:
                 elif tail.next_offset >= end:  # others have yet to catch up
                     self._measure(tail.frame)
             if partition.isolation.any_aborted:
-                return self._first_told(cursor, first, tail.frame)
+                return self._after_aborted(cursor, first, tail.frame)
             return tail.frame
         return self._serve_from_log(cursor, end, bytes_max)
 
@@ -226,7 +226,7 @@ class Feed:
             partition.delivered_bytes += size
 
     def _measure(self, frame: bytes) -> None:
-        """How long the first batch of a delivery took from the append until here."""
+        """Measures the time of a delivery's first batch since its append."""
         broker = self._broker
         append_time_us = int.from_bytes(frame[_APPEND_TIME], "little")
         broker.deliver_durations.note(broker.clock.wall_us() - append_time_us)
@@ -253,7 +253,7 @@ class Feed:
             first = cursor.next_offset
             self.push.served(cursor, result.size, result.next_offset)
             self._count(partition, result.next_offset - first, result.size)
-            return self._first_told(cursor, first, self._frame(buffer, partition, result.size))
+            return self._after_aborted(cursor, first, self._frame(buffer, partition, result.size))
         self.push.loading(cursor)
         room = bytes_max if result is None else max(result.needed, bytes_max)
         self._broker.tasks.spawn(self._load(cursor, extent, room), f"read {partition}")
@@ -278,19 +278,19 @@ class Feed:
             if cursor.state is not DeliveryState.LOADING:
                 return
             if partition.leader_epoch != epoch and next_offset > partition.log.log_end:
-                self.end(cursor, Unavailable(f"{partition} was cut back while it was read", retry_after_ms=50))
+                self.end(cursor, Unavailable(f"{partition} was truncated during the read", retry_after_ms=50))
                 return
             self._loaded.append((cursor, self._frame(data, partition, size), size, next_offset))
             self._rouse()
         finally:
             extent.release()
 
-    def _first_told(self, cursor: Cursor[Partition], first: int, frame: bytes) -> bytes:
-        """What goes out before a delivery that begins at `first`, if anything must: then it is the next to go."""
+    def _after_aborted(self, cursor: Cursor[Partition], first: int, frame: bytes) -> bytes:
+        """Puts the aborted transactions of a delivery that begins at `first` before it, if there are new ones."""
         isolation = cursor.partition.isolation
         if cursor.uncommitted or self._follower or not isolation.any_aborted:
             return frame
-        # Whatever begins before what was told of is a part of it.
+        # A transaction that began before `told_end` was sent already.
         news = [one for one in isolation.aborted(first, cursor.next_offset) if one.first >= cursor.told_end]
         cursor.told_end = cursor.next_offset
         if not news:
@@ -308,7 +308,7 @@ class Feed:
         return records_pb2.ServerFrame(aborted=aborted).SerializeToString()
 
     def _frame(self, buffer: memoryview, partition: Partition, size: int) -> bytes:
-        """The delivery whose batches already stand behind the room for its prefix."""
+        """The delivery whose batches are in the buffer already, behind the room for its prefix."""
         prefix = delivery_prefix(partition.handle, self._watermark_of(partition), partition.leader_epoch, size)
         buffer[:DELIVERY_PREFIX_BYTES] = prefix
         return bytes(buffer[: DELIVERY_PREFIX_BYTES + size])
@@ -317,7 +317,7 @@ class Feed:
 def read_waiting(extent: Extent, room: int, prefix_bytes: int = 0) -> tuple[memoryview, int, int]:
     """Whole batches, blocking: (a buffer with them after `prefix_bytes`, their size, the next offset).
 
-    A first batch that is larger than `room` is read all the same.
+    A first batch that is larger than `room` is read anyway.
     """
     while True:
         buffer = memoryview(bytearray(prefix_bytes + room))

@@ -1,7 +1,7 @@
 """Publish and Fetch: records one by one, for clients without the record batch (grpcurl, other languages).
 
-The only place where the broker builds and takes apart batches; the stream never does. Any broker takes these calls:
-what another broker leads is passed on to it, once.
+The broker builds and takes apart batches only here; streams never do. Any broker takes these calls: requests for
+another broker's partitions are forwarded to it, once.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ BATCH_OVERHEAD_BYTES = 64 << 10
 FORWARD_S_MAX = 30.0
 
 
-class Thin:
+class UnaryRecords:
     """The coroutines behind Publish and Fetch, protobuf in and out; raises CometErrors."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._ranges = Ranges(broker)
-        self._turn = 0  # where the next records without a key go
+        self._turn = 0  # the next partition for records without a key
 
     # ---- publish
 
@@ -79,7 +79,7 @@ class Thin:
     async def _publish_to(
         self, spec: TopicSpec, index: int, request: pb.PublishRequest, chosen: list[pb.Record], digest: int
     ) -> Accepted:
-        """Writes records to one partition, here or where it is led."""
+        """Writes records to one partition, here or at its leader."""
         address = None if request.forwarded else self._led_elsewhere(request.topic, spec, index)
         if address is None:
             partition = self._broker.topics.partition(request.topic, index)
@@ -105,26 +105,26 @@ class Thin:
             )
         except Unavailable as error:
             if isinstance(error, Draining) or error.retry_after_ms:
-                raise  # the leader has answered, and says when to ask again: it has not taken them
+                raise  # the leader has answered, and sets the time of a retry: it has not taken them
             # It may have been lost on the way there, or on the way back.
             raise Timeout(
-                f"passed on to the leader at {address}, the records may or may not be written: {error}"
+                f"forwarded to the leader at {address}, the records may or may not be written: {error}"
             ) from error
         first = answer.receipts[0] if answer.receipts else pb.Receipt()
         return Accepted(first.offset, first.offset + len(chosen), first.append_time_us, first.duplicate)
 
-    async def _spec(self, topic: str, meant: bytes = b"") -> TopicSpec:
-        """Raises TopicNotFound, also where it is another topic than the one that is meant."""
+    async def _spec(self, topic: str, topic_id: bytes = b"") -> TopicSpec:
+        """The topic's spec; raises TopicNotFound, also if its id differs from `topic_id`."""
         found = self._broker.view.state.topics.get(topic)
-        if found is None or (meant and found.value.id != meant.hex()):
-            await self._broker.look_for_topic(topic)  # it may have been made on another broker just now
+        if found is None or (topic_id and found.value.id != topic_id.hex()):
+            await self._broker.wait_for_topic(topic)  # it may just have been created through another broker
         spec = self._broker.topics.spec(topic)
-        if meant and spec.id != meant.hex():
-            raise TopicNotFound(f"the topic {topic!r} that is meant was deleted: another one has its name now")
+        if topic_id and spec.id != topic_id.hex():
+            raise TopicNotFound(f"topic {topic!r} was deleted and recreated (id changed); reopen it")
         return spec
 
     def _led_elsewhere(self, topic: str, spec: TopicSpec, index: int) -> str | None:
-        """The address of the broker that leads the partition; None if it is this one, or nobody and it may be here."""
+        """The address of the partition's leader; None if that is this broker, or there is none and it may be here."""
         me, state = self._broker.config.broker_id, self._broker.topics.state_of(spec.id, index)
         if state is None or state.leader == me:
             return None
@@ -139,19 +139,19 @@ class Thin:
                 f"publish takes 1 to {limits.PUBLISH_RECORDS_MAX} records, not {len(request.records)}"
             )
         if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
-            raise InvalidArgument(f"acks is 0, 1 or 2, not {request.acks}")
+            raise InvalidArgument(f"acks must be 0, 1 or 2, not {request.acks}")
         if request.producer_id and not request.HasField("partition"):
-            raise InvalidArgument("an idempotent publish names its partition: sequences are counted per partition")
+            raise InvalidArgument("an idempotent publish must name its partition: sequences are counted per partition")
         if request.producer_id < 0 or request.sequence < 0:
-            raise InvalidArgument("producer_id and sequence are not negative")
+            raise InvalidArgument("producer_id and sequence must not be negative")
         if len(request.idempotency_key) > KEY_CHARS_MAX:
             raise InvalidArgument(f"an idempotency key has at most {KEY_CHARS_MAX} characters")
         if request.idempotency_key and request.producer_id:
-            raise InvalidArgument("a publish has either an idempotency key, or a producer id with a sequence")
+            raise InvalidArgument("a publish takes either an idempotency key, or a producer id with a sequence")
 
     def _partitions(self, spec: TopicSpec, request: pb.PublishRequest) -> list[int]:
-        """The partition of each record: the one asked for, else by key, else that of the request's idempotency key, so
-        that it goes there again, else this call's turn."""
+        """The partition of each record. It is the requested one, else by key, else by the request's idempotency key, so
+        that a retry goes there again, else round robin."""
         if request.HasField("partition"):
             return [request.partition] * len(request.records)
         count = spec.partitions
@@ -222,7 +222,7 @@ class Thin:
                 break
             data, next_offset = await self._read(partition, offset, end, bytes_max)
             if offset < partition.log.log_start:
-                # Deleted meanwhile, and what is known of aborted transactions with it.
+                # Deleted meanwhile, together with its aborted transactions.
                 if found:
                     break
                 return await self.fetch(request)
@@ -262,8 +262,8 @@ class Thin:
 
 
 async def _done(parts: list[Coroutine[Any, Any, Accepted]], *, at_once: bool) -> list[Accepted]:
-    """What has become of the parts of a request. All at once where each can be sent again; else one after the other, so
-    that behind the first that fails nothing is written. Where only some failed, that is nothing one may rely on."""
+    """The results of the parts of a request. All at once if each part can be retried; else one after the other, so that
+    nothing is written behind the first that fails. If only some failed, the outcome is an error."""
     done: list[Accepted] = []
     if at_once and len(parts) > 1:
         results = await asyncio.gather(*parts, return_exceptions=True)
@@ -286,11 +286,11 @@ async def _done(parts: list[Coroutine[Any, Any, Accepted]], *, at_once: bool) ->
 def _of_parts(error: BaseException, done: int) -> BaseException:
     if not done or not isinstance(error, CometError) or error.outcome_unknown or isinstance(error, KeyReused):
         return error
-    return Timeout(f"the records for {done} of the partitions are written, others are not: {error}")
+    return Timeout(f"the records of {done} partitions are written, the others are not: {error}")
 
 
 def _digest(request: pb.PublishRequest) -> int:
-    """Of the whole request, also where this is the part of it that another broker passes on."""
+    """Of the whole request, also where this is a forwarded part of it."""
     if request.forwarded and request.content_digest:
         return request.content_digest
     whole = request.partition if request.HasField("partition") else -1
@@ -298,7 +298,7 @@ def _digest(request: pb.PublishRequest) -> int:
 
 
 def _content(record: pb.Record, whole: int) -> Content:
-    """A record as it was asked for, of a request for one whole partition or, if that is negative, any."""
+    """A record's content, with the partition of its request, or a negative number for any."""
     key, value, headers = record.key, record.value, record.headers
     return Content(
         record.partition if whole < 0 and record.HasField("partition") else whole,
@@ -310,7 +310,7 @@ def _content(record: pb.Record, whole: int) -> Content:
 
 
 def _most(request: pb.FetchRequest) -> tuple[int, int]:
-    """The records and bytes that one answer holds."""
+    """The limits of one answer: records and bytes."""
     return (
         min(request.records_max or 100, limits.FETCH_RECORDS_MAX),
         min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX),
@@ -329,7 +329,7 @@ def _fetched(partition: Partition, found: list[pb.Record], next_offset: int, siz
 
 
 def _counts(header: records.BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
-    """Whether the batch is data, and of no aborted transaction."""
+    """Whether the batch is data, and not of an aborted transaction."""
     if not header.transactional:
         return True
     if header.control:
@@ -344,8 +344,8 @@ def _counts(header: records.BatchHeader, aborted: Sequence[AbortedTransaction]) 
 def _records(
     partition: Partition, data: memoryview, offset: int, aborted: Sequence[AbortedTransaction]
 ) -> Iterator[pb.Record | CorruptRecords]:
-    """The records at or after `offset` as messages, without those of aborted transactions; in the place of a batch that
-    cannot be read its error."""
+    """The records at or after `offset` as messages, without those of aborted transactions. An unreadable batch is
+    replaced by its error."""
     for place, header in headers(data):
         if not _counts(header, aborted) or header.next_offset <= offset:
             continue

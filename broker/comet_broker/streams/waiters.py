@@ -1,4 +1,4 @@
-"""Waiting for a counter to reach a value, and for one answer."""
+"""Waiting for a counter to reach a value, and for one callback."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from itertools import count
 from comet.errors import CometError
 
 
-async def answered(ask: Callable[[Callable[[CometError | None], None]], bool]) -> None:
-    """Returns when `ask` says True, or what it was given is called with None; raises the error it is called with."""
+async def answered(register: Callable[[Callable[[CometError | None], None]], bool]) -> None:
+    """Returns when `register` returns True, or its callback is called with None; raises the error it is called with."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def settle(error: CometError | None) -> None:
@@ -22,12 +22,12 @@ async def answered(ask: Callable[[Callable[[CometError | None], None]], bool]) -
         else:
             done.set_exception(error)
 
-    if not ask(settle):
+    if not register(settle):
         await done
 
 
 class Progress:
-    """A number that only grows, and those who wait for it."""
+    """A number that only grows, and its waiters."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -45,7 +45,7 @@ class Progress:
                 future.set_result(None)
 
     def fail(self, error: BaseException) -> None:
-        """The number will not grow any more: whoever waits gets the error, now and later."""
+        """Raises the error in all waiters, now and later: the number will not grow any more."""
         self._failed = error
         for _, _, future in self._waiting:
             if not future.done():

@@ -189,7 +189,7 @@ class ResetPartition(Model):
     before: Int64 | None
     after: Int64
     skipped: Int64 = Field(description="Events that are not read; negative: that are read again.")
-    note: str = Field(examples=["the log begins at 40: 12 events from 28 on are gone"])
+    note: str = Field(examples=["the log starts at 40: 12 records from 28 on are deleted"])
 
 
 class ResetOutcome(Model):

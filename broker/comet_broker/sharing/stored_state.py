@@ -1,7 +1,7 @@
-"""What the metadata store is to have of a share group at a partition, and who waits for that.
+"""The stored state of a share group in a partition, and the callers that wait for it to be written.
 
-    changed ─► the journal takes a snapshot of the machine ─► kept: whoever waited for what is in it is told
-                                                           └► replaced: somebody else has written, or it was deleted
+    changed ─► the journal takes a snapshot of the machine ─► stored: the callers that waited for it are called
+                                                           └► replaced: another leader has written, or it was deleted
 
 The lower half of sharing.state, which says what a change is. On the loop's thread.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Acknowledged = Callable[[CometError | None], None]
 
 
-class Kept(ABC):
+class StoredState(ABC):
     """Implements journal.Keeping."""
 
     shares: Shares
@@ -37,20 +37,20 @@ class Kept(ABC):
         self.epoch = partition.leader_epoch
         self.key = share_key(partition.topic_id, partition.index, group)
         self.mod_revision = revision
-        self.stands_until = 0.0  # before that the store need not be asked whether the group was deleted
+        self.exists_until = 0.0  # until then the store need not be asked whether the group was deleted
         self.closed: CometError | None = None
-        self.touched = False  # it has changed in what may be kept a little later
+        self.touched = False  # changed in something that may be stored a little later
         self._sequence = 0
         self._taken = b""  # what is being written
-        self._waiting: list[Acknowledged] = []  # for what is to be taken next
-        self._writing: list[Acknowledged] = []  # for what was taken
+        self._waiting: list[Acknowledged] = []  # for the next snapshot
+        self._writing: list[Acknowledged] = []  # for the snapshot that is being written
 
     def __str__(self) -> str:
         return f"group {self.group} at {self.partition}"
 
     @abstractmethod
     def close(self, error: CometError) -> None:
-        """It ends, for everyone."""
+        """Ends the state and notifies all members."""
 
     def changed(self) -> None:
         self.touched = False
@@ -58,7 +58,7 @@ class Kept(ABC):
             self.table.journal.mark(self)
 
     async def claim(self) -> None:
-        """Returns once the store has this leader's word for the state. Raises if another's came before."""
+        """Returns once this leader's state is in the store. Raises if another leader's is."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(error: CometError | None) -> None:
@@ -74,8 +74,8 @@ class Kept(ABC):
         self.changed()
         await future
 
-    def stands(self, item: KeyValue | None) -> bool:
-        """Whether what the store holds is this leader's. If not, the group was deleted, or another leads."""
+    def is_current(self, item: KeyValue | None) -> bool:
+        """Whether the stored state is this leader's. If not, the group was deleted, or another leads."""
         if item is None:
             return self.mod_revision == 0
         broker = self.table.broker
@@ -85,12 +85,12 @@ class Kept(ABC):
 
     @property
     def over(self) -> bool:
-        """Nothing of it is kept any more."""
+        """Nothing of it is stored any more."""
         return self.closed is not None
 
     @property
-    def unkept(self) -> bool:
-        """There is something to write, or being written."""
+    def unstored(self) -> bool:
+        """Whether something is to be written, or being written."""
         return bool(self.touched or self._waiting or self._writing)
 
     def take(self) -> bytes:
@@ -109,7 +109,7 @@ class Kept(ABC):
         self._taken = record.encode()
         return self._taken
 
-    def kept(self, revision: int) -> None:
+    def stored(self, revision: int) -> None:
         self.mod_revision = revision
         self._taken = b""
         written, self._writing = self._writing, []
@@ -129,16 +129,14 @@ class Kept(ABC):
         return item.value == self._taken
 
     def replaced(self) -> None:
-        self.close(
-            self.partition.not_leader(f"another broker shares {self.partition} out now, or the group was deleted")
-        )
+        self.close(self.partition.not_leader(f"another broker leads {self.partition} now, or the group was deleted"))
 
     @abstractmethod
-    def broke(self, error: Exception) -> None:
-        """An unexpected error stops this group at this partition."""
+    def halt(self, error: Exception) -> None:
+        """An unexpected error stops the group in this partition."""
 
-    def _keep_no_more(self, error: CometError) -> None:
-        """Whoever waits gets the error; what is being written may still be kept."""
+    def _fail_waiters(self, error: CometError) -> None:
+        """Passes the error to all waiters; the write under way may still take effect."""
         waiting = [*self._writing, *self._waiting]
         self._writing, self._waiting = [], []
         for done in waiting:
