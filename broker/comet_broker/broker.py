@@ -254,7 +254,7 @@ class Broker:
             return
         me, mine, record = self.config.broker_id, (LOSSY, self.membership.broker_epoch), self._record()
         for found in self.view.state.partitions.values():
-            if found.value.anew(me, record):
+            if found.value.folder_replaced(me, record):
                 continue  # that nothing of it is here shows in the folder's id, at every start
             if found.value.in_sync.get(me, LOSSY) not in mine or found.value.eligible.get(me, LOSSY) not in mine:
                 return

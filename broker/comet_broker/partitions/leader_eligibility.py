@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from comet_broker.cluster.view import ClusterView
-from comet_broker.core.cluster import UNFIT, Place, unfit_key
+from comet_broker.core.cluster import DEFECTIVE, Place, defective_key
 from comet_broker.failures import Failures, Kind
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
 from comet_broker.partitions.partition import Partition
@@ -33,7 +33,7 @@ class Fitness:
 
     def fit(self, broker: int, partition: Partition) -> bool:
         """Nobody has said that this broker's replica must not lead."""
-        return (broker, *partition.place) not in self._view.state.unfit
+        return (broker, *partition.place) not in self._view.state.defective
 
     def unfit(self, partition: Partition) -> None:
         """This replica must not lead."""
@@ -61,11 +61,11 @@ class Fitness:
         if place in self._telling:
             return  # readers find the same damage again and again
         self._telling.add(place)
-        key = unfit_key(self._me, place)
+        key = defective_key(self._me, place)
 
         async def tell() -> None:
             try:
-                while (self._me, *place) not in self._view.state.unfit and still():
+                while (self._me, *place) not in self._view.state.defective and still():
                     try:
                         await self._store.transact([Compare(key, 0)], [Put(key, reason.encode())])
                     except StoreUnavailable:
@@ -80,10 +80,10 @@ class Fitness:
     def mended(self, partition: Partition) -> None:
         """A replica is whole, and may lead again if the cluster was told that it must not."""
         mark = (self._me, *partition.place)
-        key = unfit_key(self._me, partition.place)
+        key = defective_key(self._me, partition.place)
 
         async def tell() -> None:
-            while (found := self._view.state.unfit.get(mark)) is not None and not _broken(partition):
+            while (found := self._view.state.defective.get(mark)) is not None and not _broken(partition):
                 try:
                     await self._store.transact([Compare(key, found.mod_revision)], [Delete(key)])
                 except StoreUnavailable:
@@ -91,12 +91,12 @@ class Fitness:
                 else:
                     return
 
-        if mark in self._view.state.unfit and not _broken(partition):
+        if mark in self._view.state.defective and not _broken(partition):
             self._tasks.keep(tell, f"report {partition} mended")
 
     def marked(self, keys: Sequence[str], partitions: Sequence[Partition]) -> None:
         """A mark may come when what it is about is mended already."""
-        mine = f"{UNFIT}{self._me}/"
+        mine = f"{DEFECTIVE}{self._me}/"
         if any(key.startswith(mine) for key in keys):
             for partition in partitions:
                 self.mended(partition)

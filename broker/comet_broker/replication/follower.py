@@ -30,7 +30,7 @@ from comet.wire.frames import DELIVERY_PREFIX_BYTES, parse_delivery, progress_fr
 from comet.wire.protobuf import error_from_pb
 from comet.wire.transport import Stream
 from comet_broker import limits
-from comet_broker.core.cluster import NOBODY, GivenUp
+from comet_broker.core.cluster import NO_BROKER, GivenUp
 from comet_broker.core.conflicts import CutVerdict
 from comet_broker.failures import Guard, Kind
 from comet_broker.partitions.conflicts import conflict_with, given_up_from, is_given_up, judged
@@ -69,7 +69,7 @@ class Replicator:
                 if not link.wanted:
                     del self._links[broker]
                     link.stop()
-        if leader == NOBODY:
+        if leader == NO_BROKER:
             return
         link = self._links.get(leader) or LeaderLink(self._broker, leader)
         self._links[leader] = link
@@ -80,16 +80,16 @@ class Replicator:
         """Whom to follow; nobody, if this broker leads, or must not touch its log."""
         me, state = self._broker.config.broker_id, partition.state
         if state is None or state.leader == me or partition.closed is not None or partition.log.failed is not None:
-            return NOBODY
+            return NO_BROKER
         if partition.fault:
-            return NOBODY  # it stands still until it is opened anew
+            return NO_BROKER  # it stands still until it is opened anew
         if partition.log.lost and (me in state.in_sync or me in state.eligible):
-            return NOBODY  # to be mended it is cut back, and nobody may count on it by then
+            return NO_BROKER  # to be mended it is cut back, and nobody may count on it by then
         return state.leader
 
     def mend(self, partition: Partition) -> None:
         """It has damaged ranges, and the cluster knows: nobody may tell of a change of its state any more."""
-        if self._leader_of(partition) != NOBODY:
+        if self._leader_of(partition) != NO_BROKER:
             self.update(partition)
 
     def renew(self) -> None:

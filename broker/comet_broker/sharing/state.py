@@ -84,7 +84,7 @@ class SharePartition(Kept):
         self.subscribers: dict[Acquirer, None] = {}
         self.callers: dict[Acquirer, None] = {}
         self.tickets = Tickets(
-            tickets_max=limits.SHARE_TICKETS_MAX, told_max=limits.SHARE_TOLD_MAX, remembered_s=limits.SHARE_TOLD_S
+            tickets_max=limits.SHARE_TICKETS_MAX, remembered_max=limits.SHARE_TOLD_MAX, remembered_s=limits.SHARE_TOLD_S
         )
         self.lost = 0  # records that could not be read any more
         self.dead_letters = DeadLetters(self)

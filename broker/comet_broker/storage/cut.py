@@ -1,14 +1,14 @@
-"""Cutting a log back: a follower gives up what its leader does not have, or damage that it will fetch again.
+"""Truncation of a log: a follower removes records that its leader lacks, or damaged ones that it fetches again.
 
-    plan       reads: which batch boundary it is, which segment is cut there, which ones go
-    producers  reads: what the producers had written below it
-    carry_out  changes the disk, in an order in which a crash at any point leaves a log without holes:
+    plan       reads: finds the batch boundary, the segment that is cut there, and the segments that go
+    producers  reads: restores the producer table at the boundary
+    carry_out  changes the disk, in an order in which a crash at any point leaves a log without gaps:
 
-        the checkpoint, so that nothing behind the cut counts as promised      (the caller)
-        the index files of all that is cut or goes, for the same reason, and snapshots of the producers from behind it
+        the checkpoint, so that no record behind the cut counts as synced      (the caller)
+        the index files of all segments that are cut or go, for the same reason, and producer snapshots behind the cut
         the folder; then segments from the last one backwards, and the end of the one that is cut; the folder again
 
-Until the end of it recovery finds the old log, or a part of it that reaches at least to the cut. Blocks; runs on a
+Until it has finished, recovery finds the old log, or a part of it that reaches at least to the cut. Blocks; runs on a
 worker while nothing is appended, synced or deleted.
 """
 
@@ -31,19 +31,19 @@ from comet_broker.storage.sync import SyncState
 
 
 class Cut(NamedTuple):
-    end: int  # where the log ends afterwards
+    end: int  # the log end offset afterwards
     stay: tuple[Segment, ...]
     go: tuple[Segment, ...]
     position: int | None  # where the last one that stays is cut; None: it stays whole
     forget_producers: bool = False
 
     def outlived_by(self, snapshot_offset: int) -> bool:
-        """Whether what the producers had written up to that offset still holds."""
+        """Whether a producer snapshot of that offset stays valid."""
         return snapshot_offset <= self.end and not self.forget_producers
 
 
 def plan(segments: Sequence[Segment], offset: int, log_start: int) -> Cut:
-    """The cut at the last batch boundary that is not above `offset`, or at the log's start if that lies above it."""
+    """The cut at the last batch boundary up to `offset`, or at the log start offset if that lies above it."""
     stay = bisect_right(segments, offset, key=_base_offset)
     if not stay:
         return everything(segments, log_start)
@@ -82,7 +82,7 @@ def _boundary(segment: Segment, offset: int) -> tuple[int, int]:
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            return position, first  # a boundary, too: what cannot be read is to go
+            return position, first  # a boundary, too: the unreadable part is removed
         return segment.size, segment.next_offset
     finally:
         segment.unpin()
@@ -95,7 +95,7 @@ def producers(
     snapshots: Sequence[ProducerSnapshot],
     cut: Cut,
 ) -> ProducerTable:
-    """The table as it was at the end of the cut: the last snapshot before that, and the batches in between."""
+    """The producer table at the end of the cut: from the last snapshot before it, and the batches in between."""
     begin, table = -1, ProducerTable()
     for snapshot in snapshots:
         if begin < snapshot.offset <= cut.end:
@@ -128,7 +128,7 @@ def _record(segment: Segment, begin: int, cut: Cut, table: ProducerTable) -> Non
 
 
 def carry_out(files: Files, folder: str, state: SyncState, cut: Cut, epochs: EpochHistory) -> None:
-    """All but the checkpoint, which says so already. Raises OSError with the disk anywhere in between."""
+    """Carries out a cut, except for the checkpoint, which the caller writes before. Raises OSError halfway."""
     last = cut.stay[-1] if cut.position is not None else None
     for segment in (*cut.go, *((last,) if last is not None else ())):
         if files.exists(segment.index_path):

@@ -291,8 +291,8 @@ class Feed:
         if cursor.uncommitted or self._follower or not isolation.any_aborted:
             return frame
         # Whatever begins before what was told of is a part of it.
-        news = [one for one in isolation.aborted(first, cursor.next_offset) if one.first >= cursor.told_end]
-        cursor.told_end = cursor.next_offset
+        news = [one for one in isolation.aborted(first, cursor.next_offset) if one.first >= cursor.aborted_sent_end]
+        cursor.aborted_sent_end = cursor.next_offset
         if not news:
             return frame
         self._loaded.appendleft((cursor, frame, 0, 0))
