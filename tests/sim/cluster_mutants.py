@@ -20,7 +20,7 @@ from comet_broker.cluster.membership import Membership
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core import replicas
 from comet_broker.core.cluster import NO_BROKER, PartitionState
-from comet_broker.core.conflicts import CutVerdict
+from comet_broker.core.conflicts import TruncationVerdict
 from comet_broker.core.controller import _Case, _Rank
 from comet_broker.core.producers import ProducerTable
 from comet_broker.core.replicas import Replicas
@@ -34,8 +34,8 @@ from comet_broker.replication import follower as follower_module
 from comet_broker.replication.follower import LeaderLink
 from comet_broker.replication.leader import ReplicaSession
 from comet_broker.storage.appending import Appending
-from comet_broker.storage.cut import Cut
 from comet_broker.storage.log import Log
+from comet_broker.storage.truncation import Truncation
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.planting import Mutant, Patch
 
@@ -402,7 +402,7 @@ def move_before_arrival() -> list[Patch]:
     fault_every_s=3.0,
 )
 def cut_what_is_committed() -> list[Patch]:
-    return [(follower_module, "judged", lambda partition, following: CutVerdict.CUT)]
+    return [(follower_module, "judged", lambda partition, following: TruncationVerdict.TRUNCATE)]
 
 
 @mutant(
@@ -414,9 +414,9 @@ def cut_what_is_committed() -> list[Patch]:
     fault_every_s=3.0,
 )
 def accept_every_loss() -> list[Patch]:
-    def judged(partition: Partition, following: pb.Following) -> CutVerdict:
+    def judged(partition: Partition, following: pb.Following) -> TruncationVerdict:
         verdict = conflicts.judged(partition, following)
-        return CutVerdict.ACCEPTED if verdict is CutVerdict.REFUSED else verdict
+        return TruncationVerdict.ACCEPTED if verdict is TruncationVerdict.REFUSED else verdict
 
     return [(follower_module, "judged", judged)]
 
@@ -555,12 +555,12 @@ def never_truncate() -> list[Patch]:
     idempotent=True,
 )
 def keep_the_producers_of_what_was_cut() -> list[Patch]:
-    real = Log._cut
+    real = Log._truncate
 
-    def keep(self: Log, planned: Cut, producers: ProducerTable, start: int) -> None:
+    def keep(self: Log, planned: Truncation, producers: ProducerTable, start: int) -> None:
         real(self, planned, producers if planned.forget_producers else self.producers, start)
 
-    return [(Log, "_cut", keep)]
+    return [(Log, "_truncate", keep)]
 
 
 @mutant("a new leader writes on in the old epoch", "C5 C6 C31", "isolate", "pause", "kill", acks=1)

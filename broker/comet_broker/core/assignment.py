@@ -108,7 +108,7 @@ def _level(draft: _Draft, free: list[Partition]) -> None:
 
 def _distribute(draft: _Draft, free: list[Partition]) -> None:
     """Topics with few readers first: they have the least choice."""
-    for topic, index in sorted(free, key=lambda place: (len(draft.readers[place[0]]), place)):
+    for topic, index in sorted(free, key=lambda partition: (len(draft.readers[partition[0]]), partition)):
         member = min(draft.readers[topic], key=lambda member: (draft.loads[member], member))
         draft.give(member, topic, index)
 

@@ -1,6 +1,6 @@
 """The verdict on a follower's truncation: allowed, or refused because it would lose committed records.
 
-    cut       no committed record is truncated, or the leader has it and sends it again
+    truncate  no committed record is truncated, or the leader has it and sends it again
     accepted  committed records are truncated, and an operator has accepted that: they are set aside first
     refused   committed records would be lost: nothing is truncated, and the replica does not follow
 
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class CutVerdict(Enum):
-    CUT = "cut"
+class TruncationVerdict(Enum):
+    TRUNCATE = "truncate"
     ACCEPTED = "accepted"
     REFUSED = "refused"
 
@@ -42,12 +42,12 @@ class Offer:
     log_end: int
 
 
-def judge(own: Own, offer: Offer, loss_accepted: int) -> CutVerdict:
+def judge(own: Own, offer: Offer, loss_accepted: int) -> TruncationVerdict:
     """The verdict; `loss_accepted` is the one of the partition's state."""
     if own.high_watermark <= offer.start:
-        return CutVerdict.CUT  # with a restart: the records below were deleted at the leader
+        return TruncationVerdict.TRUNCATE  # with a restart: the records below were deleted at the leader
     if not offer.restart and own.whole_end <= offer.start and own.high_watermark <= offer.log_end:
-        return CutVerdict.CUT  # only damaged records are truncated, and the leader sends them again
+        return TruncationVerdict.TRUNCATE  # only damaged records are truncated, and the leader sends them again
     if own.last_epoch < loss_accepted <= offer.epoch:
-        return CutVerdict.ACCEPTED
-    return CutVerdict.REFUSED
+        return TruncationVerdict.ACCEPTED
+    return TruncationVerdict.REFUSED

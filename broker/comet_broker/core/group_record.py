@@ -127,4 +127,4 @@ def fill(group: Group, record: GroupRecord, now: float) -> None:
             if wanted != NO_MEMBER:
                 group.target[topic.id, index] = ids[wanted]
     if group.kind != CONSUMER:
-        group.target = dict.fromkeys(group.places(), "")
+        group.target = dict.fromkeys(group.partitions(), "")

@@ -109,12 +109,12 @@ class Group:
         self._replaced = True
         del self.members[before.id]
         member.fenced = (*before.fenced, before.id)[-FENCED_MAX:]
-        for place, owner in self.owners.items():
+        for partition, owner in self.owners.items():
             if owner.member == before.id:
-                self.owners[place] = Owner(member.id, self.generation + 1)
-        for place, owner_id in self.target.items():
+                self.owners[partition] = Owner(member.id, self.generation + 1)
+        for partition, owner_id in self.target.items():
             if owner_id == before.id:
-                self.target[place] = member.id
+                self.target[partition] = member.id
         member.releasing = dict.fromkeys(before.releasing, member.heard)
 
     def known(self, member_id: str) -> Member:
@@ -137,19 +137,19 @@ class Group:
 
     def _remove(self, member_id: str) -> None:
         del self.members[member_id]
-        for place in [place for place, owner in self.owners.items() if owner.member == member_id]:
-            del self.owners[place]
+        for partition in [partition for partition, owner in self.owners.items() if owner.member == member_id]:
+            del self.owners[partition]
         self.stale = self.dirty = True
         self._reshape()
 
-    def release(self, member_id: str, places: Iterable[Place], generation: int, now: float) -> None:
+    def release(self, member_id: str, partitions: Iterable[Place], generation: int, now: float) -> None:
         """Frees partitions that the member no longer reads. Ignores those that it does not own, or has got back since
         that generation, so a repeated release is harmless."""
         member = self.hear(member_id, now)
-        for place in places:
-            if self.owns(member_id, place, generation):
-                member.releasing.pop(place, None)
-                del self.owners[place]
+        for partition in partitions:
+            if self.owns(member_id, partition, generation):
+                member.releasing.pop(partition, None)
+                del self.owners[partition]
                 self.dirty = True
 
     def acquire(self, topic_id: str) -> bool:
@@ -217,8 +217,8 @@ class Group:
         left = {topic_id for topic_id, _ in self.owners} - subscribed
         if left and self._catalog is not None:
             gone = left - {shape.topic_id for shape in self._catalog.values()}
-            for place in [place for place in self.owners if place[0] in gone]:
-                del self.owners[place]
+            for partition in [partition for partition in self.owners if partition[0] in gone]:
+                del self.owners[partition]
                 self.dirty = True
 
     def _names(self, member: Member) -> frozenset[str]:
@@ -241,7 +241,7 @@ class Group:
         if self.stale:
             self.stale = False
             self._planned_at = now
-            target = self._assign() if self.kind == CONSUMER else dict.fromkeys(self.places(), "")
+            target = self._assign() if self.kind == CONSUMER else dict.fromkeys(self.partitions(), "")
             changed = changed or target != self.target
             self.target = target
         if changed:
@@ -249,10 +249,12 @@ class Group:
             self.dirty = True
         if self.kind != CONSUMER:
             return
-        self._give({place: member for place, member in self.target.items() if place not in self.owners}, before)
+        self._give(
+            {partition: member for partition, member in self.target.items() if partition not in self.owners}, before
+        )
         for member_id, view in self.views().items():
             member = self.members[member_id]
-            member.releasing = {place: member.releasing.get(place, now) for place in view.release}
+            member.releasing = {partition: member.releasing.get(partition, now) for partition in view.release}
 
     def _give(self, free: Mapping[Place, str], before: int) -> None:
         """Assigns free partitions, in a generation after `before`: an earlier owner may have got them in `before`, and
@@ -261,11 +263,11 @@ class Group:
             return
         if self.generation == before:
             self.generation += 1
-        for place, member_id in free.items():
-            self.owners[place] = Owner(member_id, self.generation)
+        for partition, member_id in free.items():
+            self.owners[partition] = Owner(member_id, self.generation)
         self.dirty = True
 
-    def places(self) -> list[Place]:
+    def partitions(self) -> list[Place]:
         return [(shape.topic_id, index) for shape in self.shapes.values() for index in range(shape.partitions)]
 
     def _assign(self) -> dict[Place, str]:
@@ -275,19 +277,19 @@ class Group:
         }
         partitions = {shape.topic_id: shape.partitions for shape in self.shapes.values()}
         # A member that is to release a partition may have begun to: the target keeps it released.
-        before = {place: owner.member for place, owner in self.owners.items()}
-        before.update((place, member) for place, member in self.target.items() if member in self.members)
+        before = {partition: owner.member for partition, owner in self.owners.items()}
+        before.update((partition, member) for partition, member in self.target.items() if member in self.members)
         return assign(wanted, partitions, before)
 
     # ---- queries
 
     @property
     def rebalancing(self) -> bool:
-        return self.stale or any(self.target.get(place) != owner.member for place, owner in self.owners.items())
+        return self.stale or any(self.target.get(partition) != owner.member for partition, owner in self.owners.items())
 
-    def owns(self, member_id: str, place: Place, generation: int) -> bool:
+    def owns(self, member_id: str, partition: Place, generation: int) -> bool:
         """The fence of a commit: whether the member owns the partition since that generation or earlier."""
-        owner = self.owners.get(place)
+        owner = self.owners.get(partition)
         return owner is not None and owner.member == member_id and generation >= owner.since
 
     def names(self, member_id: str) -> frozenset[str]:
@@ -300,10 +302,10 @@ class Group:
             return {member_id: self._shared_view(member_id) for member_id in self.members}
         owned: dict[str, dict[Place, int]] = {member_id: {} for member_id in self.members}
         release: dict[str, list[Place]] = {member_id: [] for member_id in self.members}
-        for place, owner in self.owners.items():
-            owned[owner.member][place] = owner.since
-            if self.target.get(place) != owner.member:
-                release[owner.member].append(place)
+        for partition, owner in self.owners.items():
+            owned[owner.member][partition] = owner.since
+            if self.target.get(partition) != owner.member:
+                release[owner.member].append(partition)
         return {member: View(has, frozenset(release[member])) for member, has in owned.items()}
 
     def _shared_view(self, member_id: str) -> View:

@@ -58,7 +58,7 @@ def record_of(snapshot: WindowSnapshot, *, broker: int, broker_epoch: int, epoch
     )
 
 
-def cut_to(snapshot: WindowSnapshot, end: int) -> WindowSnapshot:
+def truncated_to(snapshot: WindowSnapshot, end: int) -> WindowSnapshot:
     """The snapshot without records from `end` on: the log ends there, or holds other records from there on."""
     if snapshot.floor >= end:
         return WindowSnapshot(end, b"", {offset: dead for offset, dead in snapshot.dead.items() if offset < end})

@@ -95,7 +95,7 @@ class Open:
 @dataclass(frozen=True, slots=True)
 class AddPartition:
     epoch: int
-    place: Place
+    partition: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class TransactionLoaded:
 Event = Open | AddPartition | End | TimedOut | Evicted | Marked | TransactionLoaded
 
 
-class What(Enum):
+class EventKind(Enum):
     OPEN = "open"
     ADD_PARTITION = "add_partition"
     COMMIT = "commit"
@@ -194,108 +194,122 @@ class Row:
 
 
 # The record's own epoch, or none.
-PRESENT: Final[Mapping[tuple[TransactionState, What], Row]] = {
-    (TransactionState.EMPTY, What.OPEN): Row(Outcome.OPENED, "the epoch of the earlier producer is fenced"),
-    (TransactionState.EMPTY, What.ADD_PARTITION): Row(Outcome.ADDED, "its first partition begins a transaction"),
-    (TransactionState.EMPTY, What.COMMIT): Row(Outcome.DECIDED, "without partitions it ends as soon as it is decided"),
-    (TransactionState.EMPTY, What.ABORT): Row(
+PRESENT: Final[Mapping[tuple[TransactionState, EventKind], Row]] = {
+    (TransactionState.EMPTY, EventKind.OPEN): Row(Outcome.OPENED, "the epoch of the earlier producer is fenced"),
+    (TransactionState.EMPTY, EventKind.ADD_PARTITION): Row(Outcome.ADDED, "its first partition begins a transaction"),
+    (TransactionState.EMPTY, EventKind.COMMIT): Row(
+        Outcome.DECIDED, "without partitions it ends as soon as it is decided"
+    ),
+    (TransactionState.EMPTY, EventKind.ABORT): Row(
         Outcome.DECIDED, "the epoch is used up, so that this End cannot end another one"
     ),
-    (TransactionState.EMPTY, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
-    (TransactionState.EMPTY, What.EVICTED): Row(Outcome.NOTHING, "no reader waits for it"),
-    (TransactionState.EMPTY, What.MARKED): Row(Outcome.NOTHING, "there are no partitions to mark"),
-    (TransactionState.EMPTY, What.LOADED): Row(Outcome.NOTHING, "nothing is under way"),
-    (TransactionState.OPEN, What.OPEN): Row(Outcome.OPENED, "the earlier producer's open transaction is aborted"),
-    (TransactionState.OPEN, What.ADD_PARTITION): Row(Outcome.ADDED, "one more partition, or one that was added before"),
-    (TransactionState.OPEN, What.COMMIT): Row(
+    (TransactionState.EMPTY, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
+    (TransactionState.EMPTY, EventKind.EVICTED): Row(Outcome.NOTHING, "no reader waits for it"),
+    (TransactionState.EMPTY, EventKind.MARKED): Row(Outcome.NOTHING, "there are no partitions to mark"),
+    (TransactionState.EMPTY, EventKind.LOADED): Row(Outcome.NOTHING, "nothing is under way"),
+    (TransactionState.OPEN, EventKind.OPEN): Row(Outcome.OPENED, "the earlier producer's open transaction is aborted"),
+    (TransactionState.OPEN, EventKind.ADD_PARTITION): Row(
+        Outcome.ADDED, "one more partition, or one that was added before"
+    ),
+    (TransactionState.OPEN, EventKind.COMMIT): Row(
         Outcome.DECIDED, "all added partitions, acknowledged or not, will be committed"
     ),
-    (TransactionState.OPEN, What.ABORT): Row(Outcome.DECIDED, "its producer aborts it"),
-    (TransactionState.OPEN, What.TIMED_OUT): Row(Outcome.DECIDED, "readers wait for it"),
-    (TransactionState.OPEN, What.EVICTED): Row(Outcome.DECIDED, "its commit would be refused, and readers wait for it"),
-    (TransactionState.OPEN, What.MARKED): Row(
+    (TransactionState.OPEN, EventKind.ABORT): Row(Outcome.DECIDED, "its producer aborts it"),
+    (TransactionState.OPEN, EventKind.TIMED_OUT): Row(Outcome.DECIDED, "readers wait for it"),
+    (TransactionState.OPEN, EventKind.EVICTED): Row(
+        Outcome.DECIDED, "its commit would be refused, and readers wait for it"
+    ),
+    (TransactionState.OPEN, EventKind.MARKED): Row(
         Outcome.NOTHING, "it is not decided, so another coordinator wrote the markers"
     ),
-    (TransactionState.OPEN, What.LOADED): Row(Outcome.NOTHING, "it goes on; its timeout restarts"),
-    (TransactionState.COMMITTING, What.OPEN): Row(Outcome.OPENED, "the decision stays; the epoch after it is fenced"),
-    (TransactionState.COMMITTING, What.ADD_PARTITION): Row(
+    (TransactionState.OPEN, EventKind.LOADED): Row(Outcome.NOTHING, "it goes on; its timeout restarts"),
+    (TransactionState.COMMITTING, EventKind.OPEN): Row(
+        Outcome.OPENED, "the decision stays; the epoch after it is fenced"
+    ),
+    (TransactionState.COMMITTING, EventKind.ADD_PARTITION): Row(
         Outcome.NOT_OPEN, "it was decided before the partition was added"
     ),
-    (TransactionState.COMMITTING, What.COMMIT): Row(Outcome.UNDER_WAY, "a repeated request"),
-    (TransactionState.COMMITTING, What.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
-    (TransactionState.COMMITTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
-    (TransactionState.COMMITTING, What.EVICTED): Row(Outcome.NOTHING, "it is decided"),
-    (TransactionState.COMMITTING, What.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
-    (TransactionState.COMMITTING, What.LOADED): Row(Outcome.RESUMED, "markers may be missing"),
-    (TransactionState.ABORTING, What.OPEN): Row(Outcome.OPENED, "the decision stays; the epoch after it is fenced"),
-    (TransactionState.ABORTING, What.ADD_PARTITION): Row(Outcome.ABORTED, "it is decided"),
-    (TransactionState.ABORTING, What.COMMIT): Row(Outcome.ABORTED, "it is decided"),
-    (TransactionState.ABORTING, What.ABORT): Row(
+    (TransactionState.COMMITTING, EventKind.COMMIT): Row(Outcome.UNDER_WAY, "a repeated request"),
+    (TransactionState.COMMITTING, EventKind.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
+    (TransactionState.COMMITTING, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.COMMITTING, EventKind.EVICTED): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.COMMITTING, EventKind.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
+    (TransactionState.COMMITTING, EventKind.LOADED): Row(Outcome.RESUMED, "markers may be missing"),
+    (TransactionState.ABORTING, EventKind.OPEN): Row(
+        Outcome.OPENED, "the decision stays; the epoch after it is fenced"
+    ),
+    (TransactionState.ABORTING, EventKind.ADD_PARTITION): Row(Outcome.ABORTED, "it is decided"),
+    (TransactionState.ABORTING, EventKind.COMMIT): Row(Outcome.ABORTED, "it is decided"),
+    (TransactionState.ABORTING, EventKind.ABORT): Row(
         Outcome.UNDER_WAY, "a repeated request, or aborted for another reason"
     ),
-    (TransactionState.ABORTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
-    (TransactionState.ABORTING, What.EVICTED): Row(Outcome.NOTHING, "it is decided"),
-    (TransactionState.ABORTING, What.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
-    (TransactionState.ABORTING, What.LOADED): Row(Outcome.RESUMED, "markers may be missing"),
+    (TransactionState.ABORTING, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.ABORTING, EventKind.EVICTED): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.ABORTING, EventKind.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
+    (TransactionState.ABORTING, EventKind.LOADED): Row(Outcome.RESUMED, "markers may be missing"),
 }
 
 # Current and ending, while another producer has opened the id: only the outcome can still be answered, if committed.
-REPLACED: Final[Mapping[tuple[TransactionState, What], Row]] = {
-    (TransactionState.COMMITTING, What.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
-    (TransactionState.COMMITTING, What.COMMIT): Row(Outcome.UNDER_WAY, "it was committed before it was fenced"),
-    (TransactionState.COMMITTING, What.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
-    (TransactionState.COMMITTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
-    (TransactionState.COMMITTING, What.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
-    (TransactionState.ABORTING, What.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
-    (TransactionState.ABORTING, What.COMMIT): Row(Outcome.FENCED, "another producer has the id"),
-    (TransactionState.ABORTING, What.ABORT): Row(Outcome.FENCED, "another producer has the id"),
-    (TransactionState.ABORTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
-    (TransactionState.ABORTING, What.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
+REPLACED: Final[Mapping[tuple[TransactionState, EventKind], Row]] = {
+    (TransactionState.COMMITTING, EventKind.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
+    (TransactionState.COMMITTING, EventKind.COMMIT): Row(Outcome.UNDER_WAY, "it was committed before it was fenced"),
+    (TransactionState.COMMITTING, EventKind.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
+    (TransactionState.COMMITTING, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.COMMITTING, EventKind.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
+    (TransactionState.ABORTING, EventKind.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
+    (TransactionState.ABORTING, EventKind.COMMIT): Row(Outcome.FENCED, "another producer has the id"),
+    (TransactionState.ABORTING, EventKind.ABORT): Row(Outcome.FENCED, "another producer has the id"),
+    (TransactionState.ABORTING, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.ABORTING, EventKind.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
 }
 
 # Any other epoch, in any state.
-ELSEWHEN: Final[Mapping[tuple[Age, What], Row]] = {
-    (Age.COMMITTED, What.ADD_PARTITION): Row(Outcome.NOT_OPEN, "it is over"),
-    (Age.COMMITTED, What.COMMIT): Row(Outcome.REPEATED, "the answer was lost"),
-    (Age.COMMITTED, What.ABORT): Row(Outcome.NOT_OPEN, "it was committed"),
-    (Age.COMMITTED, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
-    (Age.COMMITTED, What.MARKED): Row(Outcome.NOTHING, "it is over"),
-    (Age.ABORTED, What.ADD_PARTITION): Row(Outcome.ABORTED, "it is over"),
-    (Age.ABORTED, What.COMMIT): Row(Outcome.ABORTED, "it timed out, or the answer was lost"),
-    (Age.ABORTED, What.ABORT): Row(Outcome.REPEATED, "it timed out, or the answer was lost"),
-    (Age.ABORTED, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
-    (Age.ABORTED, What.MARKED): Row(Outcome.NOTHING, "it is over"),
-    (Age.FENCED, What.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
-    (Age.FENCED, What.COMMIT): Row(Outcome.FENCED, "another producer has the id"),
-    (Age.FENCED, What.ABORT): Row(Outcome.FENCED, "another producer has the id"),
-    (Age.FENCED, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
-    (Age.FENCED, What.MARKED): Row(Outcome.NOTHING, "it is over"),
-    (Age.OVER, What.ADD_PARTITION): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
-    (Age.OVER, What.COMMIT): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
-    (Age.OVER, What.ABORT): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
-    (Age.OVER, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
-    (Age.OVER, What.MARKED): Row(Outcome.NOTHING, "it is over"),
-    (Age.COMING, What.ADD_PARTITION): Row(Outcome.LATER, "given out by an earlier coordinator; the markers come first"),
-    (Age.COMING, What.COMMIT): Row(Outcome.LATER, "given out by an earlier coordinator; the markers come first"),
-    (Age.COMING, What.ABORT): Row(Outcome.LATER, "given out by an earlier coordinator; the markers come first"),
-    (Age.COMING, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
-    (Age.COMING, What.MARKED): Row(Outcome.NOTHING, "there are no partitions to mark"),
-    (Age.UNKNOWN, What.ADD_PARTITION): Row(Outcome.NOT_OPEN, "that epoch was never given out, or epochs are used up"),
-    (Age.UNKNOWN, What.COMMIT): Row(Outcome.NOT_OPEN, "that epoch was never given out, or epochs are used up"),
-    (Age.UNKNOWN, What.ABORT): Row(Outcome.NOT_OPEN, "that epoch was never given out, or epochs are used up"),
-    (Age.UNKNOWN, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
-    (Age.UNKNOWN, What.MARKED): Row(Outcome.NOTHING, "there are no partitions to mark"),
+ELSEWHEN: Final[Mapping[tuple[Age, EventKind], Row]] = {
+    (Age.COMMITTED, EventKind.ADD_PARTITION): Row(Outcome.NOT_OPEN, "it is over"),
+    (Age.COMMITTED, EventKind.COMMIT): Row(Outcome.REPEATED, "the answer was lost"),
+    (Age.COMMITTED, EventKind.ABORT): Row(Outcome.NOT_OPEN, "it was committed"),
+    (Age.COMMITTED, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
+    (Age.COMMITTED, EventKind.MARKED): Row(Outcome.NOTHING, "it is over"),
+    (Age.ABORTED, EventKind.ADD_PARTITION): Row(Outcome.ABORTED, "it is over"),
+    (Age.ABORTED, EventKind.COMMIT): Row(Outcome.ABORTED, "it timed out, or the answer was lost"),
+    (Age.ABORTED, EventKind.ABORT): Row(Outcome.REPEATED, "it timed out, or the answer was lost"),
+    (Age.ABORTED, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
+    (Age.ABORTED, EventKind.MARKED): Row(Outcome.NOTHING, "it is over"),
+    (Age.FENCED, EventKind.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
+    (Age.FENCED, EventKind.COMMIT): Row(Outcome.FENCED, "another producer has the id"),
+    (Age.FENCED, EventKind.ABORT): Row(Outcome.FENCED, "another producer has the id"),
+    (Age.FENCED, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
+    (Age.FENCED, EventKind.MARKED): Row(Outcome.NOTHING, "it is over"),
+    (Age.OVER, EventKind.ADD_PARTITION): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
+    (Age.OVER, EventKind.COMMIT): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
+    (Age.OVER, EventKind.ABORT): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
+    (Age.OVER, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
+    (Age.OVER, EventKind.MARKED): Row(Outcome.NOTHING, "it is over"),
+    (Age.COMING, EventKind.ADD_PARTITION): Row(
+        Outcome.LATER, "given out by an earlier coordinator; the markers come first"
+    ),
+    (Age.COMING, EventKind.COMMIT): Row(Outcome.LATER, "given out by an earlier coordinator; the markers come first"),
+    (Age.COMING, EventKind.ABORT): Row(Outcome.LATER, "given out by an earlier coordinator; the markers come first"),
+    (Age.COMING, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
+    (Age.COMING, EventKind.MARKED): Row(Outcome.NOTHING, "there are no partitions to mark"),
+    (Age.UNKNOWN, EventKind.ADD_PARTITION): Row(
+        Outcome.NOT_OPEN, "that epoch was never given out, or epochs are used up"
+    ),
+    (Age.UNKNOWN, EventKind.COMMIT): Row(Outcome.NOT_OPEN, "that epoch was never given out, or epochs are used up"),
+    (Age.UNKNOWN, EventKind.ABORT): Row(Outcome.NOT_OPEN, "that epoch was never given out, or epochs are used up"),
+    (Age.UNKNOWN, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
+    (Age.UNKNOWN, EventKind.MARKED): Row(Outcome.NOTHING, "there are no partitions to mark"),
 }
 
 
-def row(state: TransactionState, what: What, age: Age) -> Row:
+def row(state: TransactionState, kind: EventKind, age: Age) -> Row:
     match age:
         case Age.CURRENT:
-            return PRESENT[state, what]
+            return PRESENT[state, kind]
         case Age.REPLACED:
-            return REPLACED[state, what]
+            return REPLACED[state, kind]
         case _:
-            return ELSEWHEN[age, what]
+            return ELSEWHEN[age, kind]
 
 
 def age_of(record: TransactionRecord, epoch: int) -> Age:
@@ -315,9 +329,9 @@ def age_of(record: TransactionRecord, epoch: int) -> Age:
 def step(record: TransactionRecord, event: Event) -> Step:
     """The result of an event."""
     _check(record)
-    what, epoch = _what(event), getattr(event, "epoch", record.epoch)
+    kind, epoch = _kind_of(event), getattr(event, "epoch", record.epoch)
     age = age_of(record, epoch) if hasattr(event, "epoch") else Age.CURRENT
-    found = row(record.state, what, age)
+    found = row(record.state, kind, age)
     if found.outcome in REFUSALS:
         return Step(record, found.outcome, _refusal(record, epoch, found))
     after = record
@@ -325,9 +339,9 @@ def step(record: TransactionRecord, event: Event) -> Step:
         case Open() if found.outcome is Outcome.OPENED:
             after = _opened(record, event)
         case AddPartition() if found.outcome is Outcome.ADDED:
-            if not _holds(record, event.place) and record.partitions >= limits.TRANSACTION_PARTITIONS_MAX:
+            if not _holds(record, event.partition) and record.partitions >= limits.TRANSACTION_PARTITIONS_MAX:
                 return Step(record, Outcome.TOO_MANY, _too_many())
-            after = _added(record, event.place)
+            after = _added(record, event.partition)
         case End() if found.outcome is Outcome.DECIDED:
             after = _decided(record, commit=event.commit, reason=event.reason, note=event.note)
         case TimedOut() if found.outcome is Outcome.DECIDED:
@@ -342,22 +356,22 @@ def step(record: TransactionRecord, event: Event) -> Step:
     return Step(after, found.outcome)
 
 
-def _what(event: Event) -> What:
+def _kind_of(event: Event) -> EventKind:
     match event:
         case Open():
-            return What.OPEN
+            return EventKind.OPEN
         case AddPartition():
-            return What.ADD_PARTITION
+            return EventKind.ADD_PARTITION
         case End():
-            return What.COMMIT if event.commit else What.ABORT
+            return EventKind.COMMIT if event.commit else EventKind.ABORT
         case TimedOut():
-            return What.TIMED_OUT
+            return EventKind.TIMED_OUT
         case Evicted():
-            return What.EVICTED
+            return EventKind.EVICTED
         case Marked():
-            return What.MARKED
+            return EventKind.MARKED
         case TransactionLoaded():
-            return What.LOADED
+            return EventKind.LOADED
 
 
 def _check(record: TransactionRecord) -> None:
@@ -390,16 +404,16 @@ def _opened(record: TransactionRecord, event: Open) -> TransactionRecord:
     return replace(record, first_epoch=fence, **owner)
 
 
-def _added(record: TransactionRecord, place: Place) -> TransactionRecord:
-    if _holds(record, place):
+def _added(record: TransactionRecord, partition: Place) -> TransactionRecord:
+    if _holds(record, partition):
         return record
-    topic_id, index = place
+    topic_id, index = partition
     indexes = (*record.places.get(topic_id, ()), index)
     return replace(record, state=TransactionState.OPEN, places={**record.places, topic_id: indexes})
 
 
-def _holds(record: TransactionRecord, place: Place) -> bool:
-    return place[1] in record.places.get(place[0], ())
+def _holds(record: TransactionRecord, partition: Place) -> bool:
+    return partition[1] in record.places.get(partition[0], ())
 
 
 def _decided(record: TransactionRecord, *, commit: bool, reason: str, note: bytes = b"") -> TransactionRecord:

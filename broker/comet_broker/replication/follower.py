@@ -31,7 +31,7 @@ from comet.wire.protobuf import error_from_pb
 from comet.wire.transport import Stream
 from comet_broker import limits
 from comet_broker.core.cluster import NO_BROKER, GivenUp
-from comet_broker.core.conflicts import CutVerdict
+from comet_broker.core.conflicts import TruncationVerdict
 from comet_broker.failures import Guard, Kind
 from comet_broker.partitions.conflicts import conflict_with, given_up_from, is_given_up, judged
 from comet_broker.partitions.context import Gap
@@ -405,13 +405,13 @@ class LeaderLink:
         start: int = getattr(following, "from")
         with self._guard(partition):
             verdict = judged(partition, following)
-            if verdict is CutVerdict.REFUSED:
+            if verdict is TruncationVerdict.REFUSED:
                 self._refuse(partition, following)
             elif start == partition.log.log_end and not following.restart:
                 self._begin(partition, following)
             else:
                 self._cutting.add(partition.handle)
-                cut = self._cut_back(partition, following, start, aside=verdict is CutVerdict.ACCEPTED)
+                cut = self._cut_back(partition, following, start, aside=verdict is TruncationVerdict.ACCEPTED)
                 self._broker.tasks.spawn(cut, f"cut back {partition}")
 
     def _refuse(self, partition: Partition, following: pb.Following, problem: str = "") -> None:

@@ -16,10 +16,10 @@ from typing import Final
 
 from comet.errors import LimitExceeded
 from comet_broker.ports import File, Files
-from comet_broker.storage.cut import Cut
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES, LogIdentity, pack_segment_header
 from comet_broker.storage.limits import ASIDE_CHUNK_BYTES, ASIDE_FILES_MAX, FREE_BYTES_MIN
 from comet_broker.storage.segment import Segment
+from comet_broker.storage.truncation import Truncation
 
 log = logging.getLogger(__name__)
 
@@ -30,20 +30,22 @@ class NotSetAside(Exception):
     """The records to truncate could not be copied; nothing was truncated."""
 
 
-def set_aside(files: Files, folder: str, identity: LogIdentity, cut: Cut, epoch: int, end: int, now_us: int) -> str:
-    """Copies the records that the cut removes from a log that ends at `end`; returns the path of the synced file.
+def set_aside(
+    files: Files, folder: str, identity: LogIdentity, truncation: Truncation, epoch: int, end: int, now_us: int
+) -> str:
+    """Copies the records that a truncation removes from a log that ends at `end`; returns the path of the synced file.
 
     Blocks. Raises OSError, as on a full disk, or LimitExceeded; then no file is left behind.
     """
     existing = [name for name in files.list(folder) if name.startswith(_PREFIX)]
-    start = cut.end if cut.stay else cut.go[0].base_offset
+    start = truncation.end if truncation.stay else truncation.go[0].base_offset
     name = f"{_PREFIX}{epoch}-{start}-{end}.batches"
     if len(existing) >= ASIDE_FILES_MAX and name not in existing:
         raise LimitExceeded(f"{len(existing)} files of records set aside are in {folder}; move them elsewhere")
     path = f"{folder}/{name}"
     if name in existing:
         files.remove(path)  # of an earlier truncation in this epoch that was not carried out
-    parts = list(_parts(cut))
+    parts = list(_parts(truncation))
     if files.free_bytes() - sum(segment.size - position for segment, position in parts) < FREE_BYTES_MIN:
         raise OSError(errno.ENOSPC, "No space left on device")
     file = files.open(path, create=True)
@@ -63,10 +65,10 @@ def set_aside(files: Files, folder: str, identity: LogIdentity, cut: Cut, epoch:
     return path
 
 
-def _parts(cut: Cut) -> Iterator[tuple[Segment, int]]:
-    if cut.stay and cut.position is not None:
-        yield cut.stay[-1], cut.position
-    for segment in cut.go:
+def _parts(truncation: Truncation) -> Iterator[tuple[Segment, int]]:
+    if truncation.stay and truncation.position is not None:
+        yield truncation.stay[-1], truncation.position
+    for segment in truncation.go:
         yield segment, SEGMENT_HEADER_BYTES
 
 

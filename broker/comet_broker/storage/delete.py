@@ -42,13 +42,13 @@ class DeleteTicket:
         self._state = state
         self._snapshots = snapshots
         self._checkpoint = checkpoint
-        self._cuts = state.cuts
+        self._truncations = state.truncations
         self._noted = False
 
     @property
     def outdated(self) -> bool:
         """Whether the log was truncated since."""
-        return self._cuts != self._state.cuts
+        return self._truncations != self._state.truncations
 
     def run(self) -> None:
         """Notes the new log start offset. Blocks. On OSError only derived files may have changed."""

@@ -57,7 +57,7 @@ class Extent:
         self._end = min(end, segment.next_offset)
         self._limit = segment.size
         self._limit_offset = segment.next_offset
-        self._cuts = segment.cuts
+        self._truncations = segment.truncations
         self._damage: list[tuple[int, int]] = []
         self._released = False
         # The progress of the walk towards the offset; a position of -1: not begun.
@@ -78,7 +78,7 @@ class Extent:
             try:
                 segment.warm_up()
             except FileNotFoundError:
-                self._refuse_if_cut()
+                self._refuse_if_truncated()
                 raise
         file, index = segment.file, segment.index
         if file is None or index is None:
@@ -152,7 +152,7 @@ class Extent:
         else:
             position = self._limit if found is None else found.position
             end = self._limit_offset if found is None else found.header.base_offset
-        self._refuse_if_cut()
+        self._refuse_if_truncated()
         self._damage.append((first, end))
         if self._offset < end:
             raise data_loss(first, end)
@@ -160,12 +160,12 @@ class Extent:
         self._arrived = end == self._offset
 
     @property
-    def _cut(self) -> bool:
+    def _truncated(self) -> bool:
         """Whether the log was truncated in this segment or before it since the extent was created."""
-        return self._segment.cuts != self._cuts or self._segment.gone
+        return self._segment.truncations != self._truncations or self._segment.gone
 
-    def _refuse_if_cut(self) -> None:
-        if self._cut:
+    def _refuse_if_truncated(self) -> None:
+        if self._truncated:
             end = self._log.log_end
             raise Truncated(f"the log was truncated to offset {end} while it was read", details={"log_end": str(end)})
 
@@ -173,7 +173,7 @@ class Extent:
         """Releases the segment. On the loop's thread, once, also after a failed read."""
         assert not self._released
         self._released = True
-        if not self._cut:
+        if not self._truncated:
             if self._stopped_at is not None:
                 self._segment.remember(*self._stopped_at)
             for first, end in self._damage:

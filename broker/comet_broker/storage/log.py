@@ -2,7 +2,7 @@
 
     append, append_stamped   one write, no await     start_sync   ─► SyncTicket.run on a worker   ─► finish_sync
     extent                   a part to read          start_delete ─► DeleteTicket.run on a worker ─► finish_delete
-    truncate, reset          truncation (cut.py)     start_retention: the same
+    truncate, reset          truncation.py             start_retention: the same
 
 Offsets are dense, rise for ever and are never given twice, also after a failure of the disk. A log that fails a sync is
 poisoned: `failed` says why, nothing is appended any more, and its records can still be read. Only a follower gives
@@ -24,7 +24,7 @@ from comet.types import TopicConfig
 from comet_broker.core.producers import ProducerTable
 from comet_broker.core.retention import expired_segments
 from comet_broker.ports import Clock, Files
-from comet_broker.storage import cut
+from comet_broker.storage import truncation
 from comet_broker.storage.appending import Appended, Appending
 from comet_broker.storage.aside import NotSetAside, set_aside
 from comet_broker.storage.checkpoint import (
@@ -278,11 +278,11 @@ class Log(Appending):
             return self.log_end
         with self._state.lock:
             try:
-                planned = cut.plan(self._segments, offset, self.log_start)
-                producers = cut.producers(self._files, self._folder, self._state, self._snapshots, planned)
+                planned = truncation.plan(self._segments, offset, self.log_start)
+                producers = truncation.producers(self._files, self._folder, self._state, self._snapshots, planned)
             except OSError as error:
                 raise self._unchanged(error, "the log could not be read") from error
-            self._cut(planned, producers, planned.end)
+            self._truncate(planned, producers, planned.end)
         return self.log_end
 
     def set_aside(self, offset: int, *, restart: bool, epoch: int) -> str:
@@ -292,8 +292,8 @@ class Log(Appending):
         now_us = self._clock.wall_us()
         with self._state.lock:
             try:
-                everything = cut.everything(self._segments, self.log_start)
-                planned = everything if restart else cut.plan(self._segments, offset, self.log_start)
+                everything = truncation.everything(self._segments, self.log_start)
+                planned = everything if restart else truncation.plan(self._segments, offset, self.log_start)
                 return set_aside(self._files, self._folder, self._identity, planned, epoch, self.log_end, now_us)
             except (OSError, CometError) as error:
                 raise NotSetAside(f"the records to truncate could not be set aside: {error}") from error
@@ -306,8 +306,8 @@ class Log(Appending):
         assert offset >= 0
         self._require_open()
         with self._state.lock:
-            planned = cut.everything(self._segments, self.log_start)._replace(forget_producers=True)
-            self._cut(planned, ProducerTable(), offset)
+            planned = truncation.everything(self._segments, self.log_start)._replace(forget_producers=True)
+            self._truncate(planned, ProducerTable(), offset)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -315,8 +315,8 @@ class Log(Appending):
         if self.failed is not None:
             raise self.failed.with_traceback(None)
 
-    def _cut(self, planned: cut.Cut, producers: ProducerTable, start: int) -> None:
-        """Carries out a cut. If no segment stays, the log goes on at `start`."""
+    def _truncate(self, planned: truncation.Truncation, producers: ProducerTable, start: int) -> None:
+        """Carries out a truncation. If no segment stays, the log goes on at `start`."""
         end, known = planned.end, self.high_watermark
         high_watermark = min(known, end)
         checkpoint = Checkpoint(min(self.flushed_end, end), self.log_start, high_watermark)
@@ -325,7 +325,7 @@ class Log(Appending):
         except OSError as error:
             raise self._unchanged(error, "the truncation could not be written") from error
         # From here on no new read begins in the part that goes.
-        self._state.cuts += 1
+        self._state.truncations += 1
         self.log_end, self.flushed_end, self.high_watermark = end, checkpoint.synced_end, high_watermark
         self._marked = high_watermark
         self.producers = producers
@@ -338,7 +338,7 @@ class Log(Appending):
         try:
             for segment in self._leaving:
                 segment.unlink()
-            cut.carry_out(self._files, self._folder, self._state, planned, self.epochs)
+            truncation.carry_out(self._files, self._folder, self._state, planned, self.epochs)
             if not planned.stay:
                 self._restart(start, min(known, start))
             elif planned.position is None:
@@ -349,7 +349,7 @@ class Log(Appending):
             raise self._poison(error, "truncating") from error
 
     def _go_on(self, stay: Sequence[Segment]) -> None:
-        """Begins a segment after a cut at the end of another one."""
+        """Begins a segment after a truncation at the end of another one."""
         segment = create_segment(self._files, self._folder, self._identity, self.log_end, self._clock.wall_us())
         self._take_segments((*stay, segment))
         self._sync_new(segment)

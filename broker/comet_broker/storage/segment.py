@@ -2,7 +2,7 @@
 
     written ──seal──► sealed ──sync──► synced, index written ──► warm or cold ──drop──► gone once it has no readers
        ▲                                                             │
-       └──────────────────────────────cut────────────────────────────┘
+       └───────────────────────────truncate──────────────────────────┘
 
 The last segment of a log is written; all others are sealed. A sealed one is *cold* until it is read: its file is closed
 and its index not in memory, so that a log of a thousand segments costs a thousand small objects.
@@ -46,7 +46,7 @@ class Segment:
         self.synced = False  # all of it, as a sealed segment
         self.indexed = False  # its index file is written
         self.hints: dict[int, int] = {}  # offset -> position at which readers stopped and will go on
-        self.cuts = 0  # truncations of the log within it
+        self.truncations = 0  # truncations of the log within it
         self._files = files
         self._pins = 0
         self.gone = False  # its files are removed
@@ -114,10 +114,10 @@ class Segment:
             epochs=tuple(self.index.epochs),
         )
 
-    def cut(self, position: int, next_offset: int, epochs: list[Entry]) -> None:
-        """Cuts the segment at `position`, on disk too, to be written again. On a worker, pinned, without index file."""
+    def truncate(self, position: int, next_offset: int, epochs: list[Entry]) -> None:
+        """Truncates a pinned segment without index file, on disk too, to be written again. On a worker."""
         _, index = self.warm_up()
-        self.cuts += 1  # first of all: readers beyond the cut check it when they fail
+        self.truncations += 1  # first of all: readers beyond the cut check it when they fail
         self.hints = {}
         self.index = index.up_to(position, epochs)
         self.next_offset, self.size = next_offset, position

@@ -33,7 +33,7 @@ class SyncState:
         self.folder_version = 0
         self.snapshots = sorted(snapshots)  # offsets of those that are written
         self.derived_failures = 0  # files that could not be written and will be rebuilt
-        self.cuts = 0  # truncations of the log; tickets from before the last one are outdated
+        self.truncations = 0  # truncations of the log; tickets from before the last one are outdated
 
 
 class SyncTicket:
@@ -61,7 +61,7 @@ class SyncTicket:
         self._files = files
         self._folder = folder
         self._state = state
-        self._cuts = state.cuts
+        self._truncations = state.truncations
         for segment in (*sealed, active):
             segment.pin()
 
@@ -82,7 +82,7 @@ class SyncTicket:
     @property
     def outdated(self) -> bool:
         """Whether the log was truncated since."""
-        return self._cuts != self._state.cuts
+        return self._truncations != self._state.truncations
 
     def release(self) -> None:
         for segment in (*self.sealed, self.active):

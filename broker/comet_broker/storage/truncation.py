@@ -30,7 +30,9 @@ from comet_broker.storage.segment import Segment
 from comet_broker.storage.sync import SyncState
 
 
-class Cut(NamedTuple):
+class Truncation(NamedTuple):
+    """A planned truncation: the segments that stay, those that go, and the position of the cut."""
+
     end: int  # the log end offset afterwards
     stay: tuple[Segment, ...]
     go: tuple[Segment, ...]
@@ -42,8 +44,8 @@ class Cut(NamedTuple):
         return snapshot_offset <= self.end and not self.forget_producers
 
 
-def plan(segments: Sequence[Segment], offset: int, log_start: int) -> Cut:
-    """The cut at the last batch boundary up to `offset`, or at the log start offset if that lies above it."""
+def plan(segments: Sequence[Segment], offset: int, log_start: int) -> Truncation:
+    """The truncation at the last batch boundary up to `offset`, or at the log start offset if that lies above it."""
     stay = bisect_right(segments, offset, key=_base_offset)
     if not stay:
         return everything(segments, log_start)
@@ -51,16 +53,16 @@ def plan(segments: Sequence[Segment], offset: int, log_start: int) -> Cut:
     if last.next_offset == last.base_offset:
         position, end = SEGMENT_HEADER_BYTES, last.base_offset
     elif offset >= last.next_offset:
-        return Cut(last.next_offset, tuple(segments[:stay]), tuple(segments[stay:]), None)
+        return Truncation(last.next_offset, tuple(segments[:stay]), tuple(segments[stay:]), None)
     else:
         position, end = _boundary(last, offset)
     if end < log_start:
         return everything(segments, log_start)
-    return Cut(end, tuple(segments[:stay]), tuple(segments[stay:]), position)
+    return Truncation(end, tuple(segments[:stay]), tuple(segments[stay:]), position)
 
 
-def everything(segments: Sequence[Segment], log_start: int) -> Cut:
-    return Cut(log_start, (), tuple(segments), None)
+def everything(segments: Sequence[Segment], log_start: int) -> Truncation:
+    return Truncation(log_start, (), tuple(segments), None)
 
 
 def _boundary(segment: Segment, offset: int) -> tuple[int, int]:
@@ -93,24 +95,24 @@ def producers(
     folder: str,
     state: SyncState,
     snapshots: Sequence[ProducerSnapshot],
-    cut: Cut,
+    planned: Truncation,
 ) -> ProducerTable:
     """The producer table at the end of the cut: from the last snapshot before it, and the batches in between."""
     begin, table = -1, ProducerTable()
     for snapshot in snapshots:
-        if begin < snapshot.offset <= cut.end:
+        if begin < snapshot.offset <= planned.end:
             begin, table = ProducerTable.restore(snapshot.encode())
     for offset in state.snapshots:
-        if begin < offset <= cut.end:
+        if begin < offset <= planned.end:
             with contextlib.suppress(CometError, FileNotFoundError):
                 begin, table = ProducerTable.restore(files.read_all(f"{folder}/{producers_name(offset)}"))
-    for segment in cut.stay:
+    for segment in planned.stay:
         if segment.next_offset > begin:
-            _record(segment, begin, cut, table)
+            _record(segment, begin, planned, table)
     return table
 
 
-def _record(segment: Segment, begin: int, cut: Cut, table: ProducerTable) -> None:
+def _record(segment: Segment, begin: int, planned: Truncation, table: ProducerTable) -> None:
     segment.pin()
     try:
         file, index = segment.warm_up()
@@ -118,8 +120,8 @@ def _record(segment: Segment, begin: int, cut: Cut, table: ProducerTable) -> Non
         position, first = SEGMENT_HEADER_BYTES, segment.base_offset
         if len(index) and stretch:
             position, first = index.positions[stretch], index.offsets[stretch]
-        last = segment is cut.stay[-1] and cut.position is not None
-        limit = cut.position if last and cut.position is not None else segment.size
+        last = segment is planned.stay[-1] and planned.position is not None
+        limit = planned.position if last and planned.position is not None else segment.size
         for item in walk(file, position, limit, first):
             if isinstance(item, Found) and item.header.base_offset >= begin:
                 table.record(item.header, item.header.base_offset, item.header.append_time_us, item.marker)
@@ -127,24 +129,24 @@ def _record(segment: Segment, begin: int, cut: Cut, table: ProducerTable) -> Non
         segment.unpin()
 
 
-def carry_out(files: Files, folder: str, state: SyncState, cut: Cut, epochs: EpochHistory) -> None:
-    """Carries out a cut, except for the checkpoint, which the caller writes before. Raises OSError halfway."""
-    last = cut.stay[-1] if cut.position is not None else None
-    for segment in (*cut.go, *((last,) if last is not None else ())):
+def carry_out(files: Files, folder: str, state: SyncState, planned: Truncation, epochs: EpochHistory) -> None:
+    """Carries out a truncation, except for the checkpoint, which the caller writes before. Raises OSError halfway."""
+    last = planned.stay[-1] if planned.position is not None else None
+    for segment in (*planned.go, *((last,) if last is not None else ())):
         if files.exists(segment.index_path):
             files.remove(segment.index_path)
-    for offset in [offset for offset in state.snapshots if not cut.outlived_by(offset)]:
+    for offset in [offset for offset in state.snapshots if not planned.outlived_by(offset)]:
         with contextlib.suppress(FileNotFoundError):
             files.remove(f"{folder}/{producers_name(offset)}")
         state.snapshots.remove(offset)
     files.sync_folder(folder)
-    for segment in reversed(cut.go):
+    for segment in reversed(planned.go):
         segment.unlink()
     if last is not None:
-        assert cut.position is not None
+        assert planned.position is not None
         last.pin()
         try:
-            last.cut(cut.position, cut.end, epochs.within(last.base_offset, cut.end))
+            last.truncate(planned.position, planned.end, epochs.within(last.base_offset, planned.end))
         finally:
             last.unpin()
     files.sync_folder(folder)
