@@ -272,7 +272,7 @@ def _versioned(item: KeyValue, decode: Callable[[bytes], T]) -> Versioned[T]:
     return Versioned(decode(item.value), item.mod_revision, item.create_revision)
 
 
-def _place(key: str) -> Place:
+def _partition(key: str) -> Place:
     topic_id, _, index = key.partition("/")
     return topic_id, int(index)
 
@@ -284,7 +284,7 @@ def _copy(key: str) -> Copy:
 
 # Per prefix: the table of ClusterState for its keys, the key in that table, the decoder of the values.
 _TABLES: Final[tuple[tuple[str, str, Callable[[str], Any], Callable[[bytes], Any]], ...]] = (
-    (PARTITIONS, "partitions", _place, PartitionState.decode),
+    (PARTITIONS, "partitions", _partition, PartitionState.decode),
     (BROKERS, "brokers", int, BrokerRecord.decode),
     (TOPICS, "topics", str, TopicSpec.decode),
     (DELETED, "deleted", str, Tombstone.decode),
@@ -296,7 +296,7 @@ _TABLES: Final[tuple[tuple[str, str, Callable[[str], Any], Callable[[bytes], Any
 )
 
 
-def place_of(key: str) -> Place | None:
+def partition_of(key: str) -> Place | None:
     """The partition that a key belongs to; None for keys of other kinds."""
     if key.startswith(PARTITIONS):
         topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
@@ -315,21 +315,21 @@ def topic_key(name: str) -> str:
     return TOPICS + name
 
 
-def partition_key(place: Place) -> str:
-    return f"{PARTITIONS}{place[0]}/{place[1]}"
+def partition_key(partition: Place) -> str:
+    return f"{PARTITIONS}{partition[0]}/{partition[1]}"
 
 
 def coordinator_key(slot: int) -> str:
     return f"{COORDINATORS}{slot}"
 
 
-def defective_key(broker: int, place: Place) -> str:
-    return f"{DEFECTIVE}{broker}/{place[0]}/{place[1]}"
+def defective_key(broker: int, partition: Place) -> str:
+    return f"{DEFECTIVE}{broker}/{partition[0]}/{partition[1]}"
 
 
-def conflict_key(broker: int, place: Place) -> str:
-    return f"{CONFLICTS}{broker}/{place[0]}/{place[1]}"
+def conflict_key(broker: int, partition: Place) -> str:
+    return f"{CONFLICTS}{broker}/{partition[0]}/{partition[1]}"
 
 
-def end_key(broker: int, place: Place) -> str:
-    return f"{ENDS}{broker}/{place[0]}/{place[1]}"
+def end_key(broker: int, partition: Place) -> str:
+    return f"{ENDS}{broker}/{partition[0]}/{partition[1]}"

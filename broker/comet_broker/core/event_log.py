@@ -30,7 +30,7 @@ from comet_broker.core.cluster import (
     ClusterState,
     Place,
     TopicSpec,
-    place_of,
+    partition_of,
 )
 
 SINGLY_MAX: Final = 3  # of one cause, within one second
@@ -87,7 +87,7 @@ class EventLog:
         self._brokers = {broker: (found.create_revision, found.value) for broker, found in state.brokers.items()}
         self._topics = {name: found.value for name, found in state.topics.items()}
         self._names = {found.value.id: name for name, found in state.topics.items()}
-        self._leaders = {place: found.value.leader for place, found in state.partitions.items()}
+        self._leaders = {partition: found.value.leader for partition, found in state.partitions.items()}
         self._drains = set(state.drains)
         self._controller = _controller(state)
 
@@ -119,17 +119,17 @@ class EventLog:
             self._note_partition(now, self._names.get(topic_id, ""), (topic_id, int(index)))
 
     def _note_conflict(self, now: _Moment, key: str) -> None:
-        place, broker = place_of(key), int(key.removeprefix(CONFLICTS).partition("/")[0])
-        topic = "" if place is None else self._names.get(place[0], "")
-        if place is None or not topic:
+        partition, broker = partition_of(key), int(key.removeprefix(CONFLICTS).partition("/")[0])
+        topic = "" if partition is None else self._names.get(partition[0], "")
+        if partition is None or not topic:
             return
-        name, found = f"{topic}/{place[1]}", now.state.conflicts.get((broker, *place))
+        name, found = f"{topic}/{partition[1]}", now.state.conflicts.get((broker, *partition))
         one = f"the replica of {name} on broker {broker} is no longer in conflict"
         many = "{count} replicas are no longer in conflict"
         if found is not None:
             one = f"the replica of {name} on broker {broker} does not follow: {found.value}"
             many = "{count} replicas do not follow, as they would lose committed records"
-        now.report("conflict", one, many, topic=topic, partition=place[1], broker=broker)
+        now.report("conflict", one, many, topic=topic, partition=partition[1], broker=broker)
 
     def _note_broker(self, now: _Moment, broker: int) -> None:
         found = now.state.brokers.get(broker)
@@ -172,8 +172,8 @@ class EventLog:
             self._topics[name] = found.value
             self._names[found.value.id] = name
         if before is not None and (found is None or found.value.id != before.id):
-            for place in [(before.id, index) for index in range(before.partitions)]:
-                self._leaders.pop(place, None)
+            for partition in [(before.id, index) for index in range(before.partitions)]:
+                self._leaders.pop(partition, None)
             self._names.pop(before.id, None)
             now.report("topic", f"topic {name} was deleted", "{count} topics were deleted", topic=name)
             before = None
@@ -187,13 +187,13 @@ class EventLog:
         if changes:
             now.report("topic", f"topic {name} was changed: {changes}", "{count} topics were changed", topic=name)
 
-    def _note_partition(self, now: _Moment, topic: str, place: Place) -> None:
-        found = now.state.partitions.get(place)
+    def _note_partition(self, now: _Moment, topic: str, partition: Place) -> None:
+        found = now.state.partitions.get(partition)
         if found is None:
-            self._leaders.pop(place, None)
+            self._leaders.pop(partition, None)
             return
-        leader, before = found.value.leader, self._leaders.get(place)
-        self._leaders[place] = leader
+        leader, before = found.value.leader, self._leaders.get(partition)
+        self._leaders[partition] = leader
         if before is None or leader == before or not topic:
             return  # new, or of a topic that is deleted
         why, old = "", now.state.brokers.get(before)
@@ -202,7 +202,7 @@ class EventLog:
                 why = f"broker {before} is gone"
             elif before in now.state.drains or old.value.draining:
                 why = f"broker {before} is drained"
-        name = f"{topic}/{place[1]}"
+        name = f"{topic}/{partition[1]}"
         kind, one, many = "election", f"broker {leader} leads {name}", "{count} partitions have a new leader"
         if leader == NO_BROKER:
             kind, one, many = "offline", f"{name} has no leader", "{count} partitions have no leader"
@@ -212,7 +212,7 @@ class EventLog:
             one, many = f"{one}, before it was broker {before}", f"{{count}} partitions have moved from broker {before}"
         if why:
             one, many = f"{why}: {one}", f"{why}: {many}"
-        now.report(kind, one, many, topic=topic, partition=place[1], broker=leader or before)
+        now.report(kind, one, many, topic=topic, partition=partition[1], broker=leader or before)
 
     # ---- logging
 

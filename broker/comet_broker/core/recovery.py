@@ -141,10 +141,12 @@ def planned(inventories: Sequence[Inventory], state: ClusterState) -> Plan:
     specs = {found.value.id: (name, found.value) for name, found in state.topics.items()}
     names, put_back, unknown = _topics(inventories, state)
     copies = _copies(inventories)
-    places = {place for place in copies if place[0] in names} | {
-        place for place in state.partitions if place[0] in specs
+    known = {partition for partition in copies if partition[0] in names} | {
+        partition for partition in state.partitions if partition[0] in specs
     }
-    partitions = [_partition(place, names[place[0]], copies.get(place, {}), inventories, state) for place in places]
+    partitions = [
+        _partition(partition, names[partition[0]], copies.get(partition, {}), inventories, state) for partition in known
+    ]
     asked = {one.broker for one in inventories}
     named = set(state.brokers).union(*(found.value.holders for found in state.partitions.values()), ())
     return Plan(
@@ -197,16 +199,16 @@ def _copies(inventories: Sequence[Inventory]) -> dict[Place, dict[int, CopyInven
 
 
 def _partition(
-    place: Place,
+    partition: Place,
     name: str,
     copies: Mapping[int, CopyInventory],
     inventories: Sequence[Inventory],
     state: ClusterState,
 ) -> PartitionPlan:
-    found = state.partitions.get(place)
+    found = state.partitions.get(partition)
     named = () if found is None else found.value.holders
     choices = sorted((_choice(broker, copy, copies, named) for broker, copy in copies.items()), key=_rank)
-    key = f"{place[0]}/{place[1]}"
+    key = f"{partition[0]}/{partition[1]}"
     known = [
         0 if found is None else found.value.epoch,
         *(choice.last_epoch for choice in choices),
@@ -216,8 +218,8 @@ def _partition(
     chosen = NO_BROKER if best is None else best.broker
     return PartitionPlan(
         topic=name,
-        topic_id=place[0],
-        partition=place[1],
+        topic_id=partition[0],
+        partition=partition[1],
         chosen=chosen,
         epoch=max(known) + 1,
         loses=0 if best is None else best.loses,
@@ -303,13 +305,13 @@ def batches(
             specs[named.spec.id] = named.spec
             changes.append((Compare(topic_key(named.name), 0), Put(topic_key(named.name), named.spec.encode())))
     for one in plan.partitions:
-        place = (one.topic_id, one.partition)
-        found = state.partitions.get(place)
+        partition = (one.topic_id, one.partition)
+        found = state.partitions.get(partition)
         now = None if found is None else found.value
         if now is None and one.chosen == NO_BROKER:
             continue
         new = _state(one, now, specs[one.topic_id], folders)
-        key = partition_key(place)
+        key = partition_key(partition)
         changes.append((Compare(key, 0 if found is None else found.mod_revision), Put(key, new.encode())))
     for slot in range(SLOTS):
         known, head, (head_key, head_value) = state.coordinators.get(slot), heads.get(slot), slot_head[slot]
