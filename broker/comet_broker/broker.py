@@ -260,7 +260,7 @@ class Broker:
             return
         me, mine, record = self.config.broker_id, (LOSSY, self.membership.broker_epoch), self._record()
         for found in self.view.state.partitions.values():
-            if found.value.anew(me, record):
+            if found.value.folder_replaced(me, record):
                 continue  # the folder's id shows at every start that its data is missing
             if found.value.in_sync.get(me, LOSSY) not in mine or found.value.eligible.get(me, LOSSY) not in mine:
                 return

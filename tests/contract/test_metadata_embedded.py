@@ -257,7 +257,7 @@ def test_the_way_back_is_in_the_error(path: Path) -> None:
 def test_a_store_that_vanished_is_not_taken_for_a_new_one(path: Path) -> None:
     state = fill(path)
     path.unlink()
-    with pytest.raises(StoreDamaged, match="is gone") as caught:
+    with pytest.raises(StoreDamaged, match="is missing") as caught:
         read(path)
     subprocess.run(caught.value.details["restore"], shell=True, check=True)
     assert read(path) == state

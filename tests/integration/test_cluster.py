@@ -12,7 +12,7 @@ import comet
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL
-from comet_broker.core.cluster import NOBODY
+from comet_broker.core.cluster import NO_BROKER
 from tests.integration.local_cluster import LocalCluster, log_bytes, until
 
 
@@ -127,7 +127,7 @@ async def test_the_last_in_sync_replica_that_comes_back_with_an_empty_disk_follo
         cluster.replace_disk(leader)
         await cluster.start(leader)
         await until(lambda: leader in cluster.replicas("t"), "the partition is open there")
-        assert cluster.leader("t") == NOBODY, "the other may come back"
+        assert cluster.leader("t") == NO_BROKER, "the other may come back"
         await cluster.start(other)
         await until(lambda: cluster.leader("t") == other, "the one that has data leads")
         assert log_bytes(cluster.replicas("t")[other]) == kept

@@ -76,7 +76,7 @@ async def test_a_batch_of_a_producer_that_is_forgotten_is_refused(
         await publish(cluster, other)
     for again in range(2):
         for sequence in (0, 1):
-            with pytest.raises(comet.UnknownProducer, match="cannot be told"):
+            with pytest.raises(comet.UnknownProducer, match="it is unknown whether"):
                 await publish(cluster, FIRST, sequence=sequence)
         if not again:
             await moved(cluster)

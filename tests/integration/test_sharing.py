@@ -274,7 +274,7 @@ async def test_dead_records_go_where_the_group_wants_them(broker: Broker, handle
         ("comet-dead-letter-reason", b"no such account"),
     ]
     assert not second.HasField("key")
-    assert second.headers[-1].value == b"it was delivered 2 times; it was handed back each time"
+    assert second.headers[-1].value == b"it was delivered 2 times; it was released each time"
     (status,) = broker.shares.describe("g")
     while status.dead:
         await asyncio.sleep(0)

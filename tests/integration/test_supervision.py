@@ -16,7 +16,7 @@ from comet.v1 import admin_pb2 as admin
 from comet.v1 import groups_pb2 as pb
 from comet.v1 import records_pb2 as records_pb
 from comet_broker.broker import Broker
-from comet_broker.core.cluster import NOBODY
+from comet_broker.core.cluster import NO_BROKER
 from comet_broker.core.slots import slot_of
 from comet_broker.failures import Failure
 from tests.integration.group_client import Member, Stream, settled
@@ -99,7 +99,7 @@ async def test_a_leadership_that_fails_passes_on_and_no_stream_ends(three: Local
         others = sorted({1, 2, 3} - {leader}, key=lambda broker: broker == three.state("t", 0).replicas[1])
         request = admin.MovePartitionRequest(name="t", partition=0, replicas=[leader, *others])
         await three.call("comet.v1.Admin/MovePartition", request)
-    await until(lambda: three.leader("t", 0) not in (NOBODY, leader), "another leads the one")
+    await until(lambda: three.leader("t", 0) not in (NO_BROKER, leader), "another leads the one")
     assert all(three.leader("t", index) == leader for index in mine), "and this one the others"
     assert streams <= broker._replica_sessions, "on the streams that there were"
     (shown,) = standing(broker)
@@ -136,7 +136,7 @@ async def test_what_the_store_says_of_one_is_heard_of_the_others(three: LocalClu
     other = next(number for number in (2, 3) if three.leader("t", 0) != number)
     await three.stop(other)
     for index in range(1, PARTITIONS):
-        await until(lambda index=index: three.leader("t", index) not in (NOBODY, other), "others lead")  # type: ignore[misc]
+        await until(lambda index=index: three.leader("t", index) not in (NO_BROKER, other), "others lead")  # type: ignore[misc]
     await three.call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="u", replicas=2))
     await until(lambda: 1 in three.replicas("u"), "topics are followed as before")
     assert [one.name for one in standing(broker)] == ["t/0"]

@@ -9,7 +9,7 @@ import pytest
 
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import types_pb2 as types
-from comet_broker.core.cluster import NOBODY
+from comet_broker.core.cluster import NO_BROKER
 from comet_broker.metrics import statistics
 from comet_broker.storage.files import RealFiles
 from tests.integration.local_cluster import LocalCluster, until
@@ -53,7 +53,7 @@ def bug(where: object, name: str) -> Callable[[], None]:
 
 def unfit(cluster: LocalCluster, broker: int, index: int) -> bool:
     view = next(iter(cluster.brokers.values())).view.state
-    return (broker, view.topics["t"].value.id, index) in view.unfit
+    return (broker, view.topics["t"].value.id, index) in view.defective
 
 
 async def test_what_is_wrong_with_one_leadership_ends_it_and_no_other(cluster: LocalCluster) -> None:
@@ -64,7 +64,7 @@ async def test_what_is_wrong_with_one_leadership_ends_it_and_no_other(cluster: L
     partition = cluster.replicas("t", 0)[leader]
     assert mine and partition.leadership is not None
     bug(partition.leadership.replicas, "shrunk")
-    await until(lambda: cluster.leader("t", 0) not in (NOBODY, leader), "another leads the one")
+    await until(lambda: cluster.leader("t", 0) not in (NO_BROKER, leader), "another leads the one")
     assert unfit(cluster, leader, 0)
     assert statistics.status(partition).failed
     assert all(cluster.leader("t", index) == leader for index in mine)

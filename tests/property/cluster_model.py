@@ -14,16 +14,16 @@ from msgspec.structs import replace
 from comet.types import Consistency, TopicConfig
 from comet_broker.core.cluster import (
     DRAINS,
-    NOBODY,
+    NO_BROKER,
     BrokerRecord,
     ClusterState,
     PartitionState,
     TopicSpec,
     Versioned,
     broker_key,
+    defective_key,
     partition_key,
     topic_key,
-    unfit_key,
 )
 from comet_broker.core.controller import Change, decide
 from comet_broker.metadata.keyspace import Draft, Keyspace
@@ -147,7 +147,7 @@ class Cluster:
         del machine.log[len(machine.log) // 2 :]
         machine.synced = len(machine.log)
         self.ever_lossy = True
-        self.put(unfit_key(broker, PLACE))
+        self.put(defective_key(broker, PLACE))
 
     def sync(self, broker: int) -> None:
         self.machines[broker].synced = len(self.machines[broker].log)
@@ -256,7 +256,7 @@ class Cluster:
             return
         broker_epoch = state.in_sync[state.handover]
         if self.reported.get((state.handover, broker_epoch, state.epoch), -1) == len(leader.log):
-            self.swap(replace(state, leader=state.handover, epoch=state.epoch + 1, handover=NOBODY))
+            self.swap(replace(state, leader=state.handover, epoch=state.epoch + 1, handover=NO_BROKER))
 
     # ---- the controller
 
@@ -281,6 +281,6 @@ def snapshot(state: ClusterState) -> ClusterState:
     taken.topics = dict(state.topics)
     taken.partitions = dict(state.partitions)
     taken.deleted = dict(state.deleted)
-    taken.unfit = dict(state.unfit)
+    taken.defective = dict(state.defective)
     taken.drains = dict(state.drains)
     return taken

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet_broker.core.cluster import NOBODY, UNFIT, PartitionState
+from comet_broker.core.cluster import DEFECTIVE, NO_BROKER, PartitionState
 from comet_broker.core.controller import decide, draining
 from comet_broker.core.placement import Load, place
 from comet_broker.metadata.store import Put
@@ -68,7 +68,7 @@ def control(cluster: Cluster, name: str) -> None:
     )
     for change in changes:
         for operation in change.operations:
-            assert isinstance(operation, Put) or operation.key.startswith(UNFIT), "nothing goes without a tombstone"
+            assert isinstance(operation, Put) or operation.key.startswith(DEFECTIVE), "nothing goes without a tombstone"
     if name != "stale" and cluster.found != before:
         check_change(cluster, before.value, cluster.state)
 
@@ -78,16 +78,16 @@ def check_change(cluster: Cluster, before: PartitionState, after: PartitionState
     assert after.in_sync, "in_sync is never empty"
     same = (after.leader, after.in_sync.get(after.leader)) == (before.leader, before.in_sync.get(before.leader))
     assert after.epoch == before.epoch + (not same), "a new epoch for each change of leadership, and for nothing else"
-    unfit = {broker for broker, *where in view.unfit if tuple(where) == PLACE}
-    if after.leader == NOBODY:
-        assert after.handover == NOBODY
+    defective = {broker for broker, *where in view.defective if tuple(where) == PLACE}
+    if after.leader == NO_BROKER:
+        assert after.handover == NO_BROKER
         members = {**before.in_sync, **before.eligible}
         assert after.in_sync.keys() == before.in_sync.keys()
-        for broker in members.keys() - unfit:
+        for broker in members.keys() - defective:
             assert (
                 broker not in view.brokers
                 or not view.brokers[broker].value.clean
-                or before.anew(broker, view.brokers[broker].value)
+                or before.folder_replaced(broker, view.brokers[broker].value)
                 or (members[broker] != view.broker_epoch(broker))
             ), "somebody could have led"
         return
@@ -96,20 +96,22 @@ def check_change(cluster: Cluster, before: PartitionState, after: PartitionState
     )
     assert after.leader in after.holders or not same or before.leader not in before.holders
     had_all = {*before.in_sync, *before.eligible}
-    if after.leader not in had_all or before.anew(after.leader, view.brokers[after.leader].value):
-        gone = all(broker in view.brokers and before.anew(broker, view.brokers[broker].value) for broker in had_all)
+    if after.leader not in had_all or before.folder_replaced(after.leader, view.brokers[after.leader].value):
+        gone = all(
+            broker in view.brokers and before.folder_replaced(broker, view.brokers[broker].value) for broker in had_all
+        )
         assert gone or cluster.available, "somebody has all there is to have"
-    assert after.leader not in unfit or before.replicas == (after.leader,)
+    assert after.leader not in defective or before.replicas == (after.leader,)
     for broker, broker_epoch in after.in_sync.items():
         assert broker_epoch == view.broker_epoch(broker), "only the living are in sync"
         assert broker in after.holders or broker == after.leader
     if len(after.in_sync) < cluster.min_insync:
-        left = {**before.eligible, **before.in_sync}.keys() - after.in_sync.keys() - unfit
+        left = {**before.eligible, **before.in_sync}.keys() - after.in_sync.keys() - defective
         assert left & set(after.holders) == after.eligible.keys(), "those that left may come back to lead"
     else:
         assert not after.eligible
-    if after.handover != NOBODY:
-        assert after.handover in after.in_sync and after.handover not in unfit | {after.leader}
+    if after.handover != NO_BROKER:
+        assert after.handover in after.in_sync and after.handover not in defective | {after.leader}
     if after.replicas != before.replicas:
         assert after.replicas == before.target and not after.target
         assert after.in_sync.keys() >= set(after.replicas) and after.leader in after.replicas
@@ -154,9 +156,13 @@ def test_a_leader_that_lost_something_is_chosen_only_if_nobody_is_known_to_have_
                 registered = view.brokers.get(other)
                 known_whole = registered is not None and (
                     registered.create_revision == broker_epoch
-                    or (registered.value.clean and broker_epoch != 0 and not before.anew(other, registered.value))
+                    or (
+                        registered.value.clean
+                        and broker_epoch != 0
+                        and not before.folder_replaced(other, registered.value)
+                    )
                 )
-                if known_whole and (other, *PLACE) not in view.unfit:
+                if known_whole and (other, *PLACE) not in view.defective:
                     has = cluster.machines[other].log[: len(cluster.committed)] == cluster.committed
                     assert not has, f"broker {other} has what the new leader lacks, after {name}"
         if lost:
@@ -195,7 +201,9 @@ def test_an_available_topic_has_a_leader_while_anybody_lives(
             fit = [
                 b
                 for b in cluster.state.holders
-                if b in cluster.view.brokers and (b, *PLACE) not in cluster.view.unfit and not cluster.machines[b].bare
+                if b in cluster.view.brokers
+                and (b, *PLACE) not in cluster.view.defective
+                and not cluster.machines[b].bare
             ]
             assert bool(fit) <= (cluster.leader is not None)
         else:
@@ -231,7 +239,7 @@ def test_when_all_is_well_again_all_is_as_it_should_be(shape: tuple[int, int], h
     assert state.replicas == wanted
     assert state.leader == wanted[0]
     assert state.in_sync == {broker: cluster.machines[broker].broker_epoch for broker in wanted}
-    assert (state.target, state.eligible, state.handover) == ((), {}, NOBODY)
+    assert (state.target, state.eligible, state.handover) == ((), {}, NO_BROKER)
 
 
 @given(SHAPES, histories(CALM, TROUBLE, CONTROL))

@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comet_broker import limits
-from comet_broker.core.history import COARSE_POINTS, FINE_KEPT, FINE_POINTS, MINUTE_S, Reduce, minute_of, percentile_ms
+from comet_broker.core.history import (
+    COARSE_POINTS,
+    FINE_POINTS,
+    FINE_STORED,
+    MINUTE_S,
+    Reduce,
+    minute_of,
+    percentile_ms,
+)
 from comet_broker.core.metrics_store import FLOWS, GAUGES, TOPIC_FLOWS, MetricsStore
 from comet_broker.metrics.histogram import Durations
 
@@ -29,7 +37,7 @@ class Oracle:
     def put(self, second: int, value: float, topics: dict[str, float]) -> None:
         if second <= self.end:
             # Of the minute it is set back to, only what is known by the second can be kept.
-            oldest = self.end - FINE_KEPT
+            oldest = self.end - FINE_STORED
             self.seconds = {
                 one: known
                 for one, known in self.seconds.items()

@@ -111,8 +111,8 @@ class World:
                 self.given.add(pending.record.first_epoch)
                 self.openers.append(pending.record.first_epoch)
             case AddPartition() if pending.outcome is Outcome.ADDED:
-                self.added.setdefault(event.epoch, set()).add(event.place)
-                self.ledgers[event.place].append(event.epoch)
+                self.added.setdefault(event.epoch, set()).add(event.partition)
+                self.ledgers[event.partition].append(event.epoch)
             case End() if pending.outcome not in REFUSALS:
                 self.ended(event.epoch, event.commit)
                 self.given.add(event.epoch + 1)

@@ -241,7 +241,7 @@ class ClusterScenario:
             found = state.partitions.get(where)
             if found is not None and not found.value.leader:
                 members = {*found.value.in_sync, *found.value.eligible}
-                if all((broker, *where) in state.unfit for broker in members):
+                if all((broker, *where) in state.defective for broker in members):
                     halted.add(place)
             elif found is not None and self._lacks(where, found.value):
                 halted.add(place)

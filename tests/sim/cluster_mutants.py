@@ -19,8 +19,8 @@ from comet_broker import broker as broker_module
 from comet_broker.cluster.membership import Membership
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core import replicas
-from comet_broker.core.cluster import NOBODY, PartitionState
-from comet_broker.core.conflicts import CutVerdict
+from comet_broker.core.cluster import NO_BROKER, PartitionState
+from comet_broker.core.conflicts import TruncationVerdict
 from comet_broker.core.controller import _Case, _Rank
 from comet_broker.core.producers import ProducerTable
 from comet_broker.core.replicas import Replicas
@@ -34,8 +34,8 @@ from comet_broker.replication import follower as follower_module
 from comet_broker.replication.follower import LeaderLink
 from comet_broker.replication.leader import ReplicaSession
 from comet_broker.storage.appending import Appending
-from comet_broker.storage.cut import Cut
 from comet_broker.storage.log import Log
+from comet_broker.storage.truncation import Truncation
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.planting import Mutant, Patch
 
@@ -292,7 +292,9 @@ def elect_outside_in_sync() -> list[Patch]:
 
 def _impatient(rank: Callable[[_Case, PartitionState, int], int]) -> object:
     def best(self: _Case, now: PartitionState, *, last_resort: bool, in_time: bool) -> int:
-        alive = [broker for broker in now.holders if self._cluster.broker_epoch(broker) and not self._unfit(broker)]
+        alive = [
+            broker for broker in now.holders if self._cluster.broker_epoch(broker) and not self._must_not_lead(broker)
+        ]
         return min(alive, key=lambda broker: (rank(self, now, broker), now.holders.index(broker)), default=0)
 
     return best
@@ -307,12 +309,12 @@ def _best_by_rank(self: _Case, now: PartitionState, *, last_resort: bool, in_tim
     patient = not last_resort and not all(self._cluster.broker_epoch(b) for b in (*now.in_sync, *now.eligible))
     ranked = []
     for order, broker in enumerate(now.holders):
-        if not self._cluster.broker_epoch(broker) or self._unfit(broker):
+        if not self._cluster.broker_epoch(broker) or self._must_not_lead(broker):
             continue
         rank = self._rank(now, broker)
         if rank != _Rank.NONE and not (rank >= _Rank.LOSSY_IN_SYNC and patient and not self._available):
             ranked.append((rank, order, broker))
-    return min(ranked)[-1] if ranked else NOBODY
+    return min(ranked)[-1] if ranked else NO_BROKER
 
 
 WITHOUT_COMPARISON: Final[Patch] = (_Case, "_best", _best_by_rank)
@@ -360,7 +362,7 @@ def believe_a_short_log() -> list[Patch]:
 
 @mutant("a damaged replica stays the leader", "C29 C25", "flip_bit", "failing_sync", "kill", caught_by=12)
 def let_the_unfit_lead() -> list[Patch]:
-    return [(_Case, "_unfit", lambda self, broker: False)]
+    return [(_Case, "_must_not_lead", lambda self, broker: False)]
 
 
 @mutant("a leader stays one when another has been elected", "C6 C5", "isolate", "pause", "lose_store")
@@ -400,7 +402,7 @@ def move_before_arrival() -> list[Patch]:
     fault_every_s=3.0,
 )
 def cut_what_is_committed() -> list[Patch]:
-    return [(follower_module, "judged", lambda partition, following: CutVerdict.CUT)]
+    return [(follower_module, "judged", lambda partition, following: TruncationVerdict.TRUNCATE)]
 
 
 @mutant(
@@ -412,9 +414,9 @@ def cut_what_is_committed() -> list[Patch]:
     fault_every_s=3.0,
 )
 def accept_every_loss() -> list[Patch]:
-    def judged(partition: Partition, following: pb.Following) -> CutVerdict:
+    def judged(partition: Partition, following: pb.Following) -> TruncationVerdict:
         verdict = conflicts.judged(partition, following)
-        return CutVerdict.ACCEPTED if verdict is CutVerdict.REFUSED else verdict
+        return TruncationVerdict.ACCEPTED if verdict is TruncationVerdict.REFUSED else verdict
 
     return [(follower_module, "judged", judged)]
 
@@ -433,7 +435,7 @@ def elect_the_preferred() -> list[Patch]:
 
     def longest(self: _Case, now: PartitionState, members: set[int], *, wait: bool) -> int:
         found = real(self, now, members, wait=wait)
-        here = [b for b in now.holders if b in members and self._cluster.broker_epoch(b) and not self._unfit(b)]
+        here = [b for b in now.holders if b in members and self._cluster.broker_epoch(b) and not self._must_not_lead(b)]
         return min(here, key=lambda broker: (self._rank(now, broker), here.index(broker))) if found else found
 
     return [(_Case, "_longest", longest)]
@@ -553,12 +555,12 @@ def never_truncate() -> list[Patch]:
     idempotent=True,
 )
 def keep_the_producers_of_what_was_cut() -> list[Patch]:
-    real = Log._cut
+    real = Log._truncate
 
-    def keep(self: Log, planned: Cut, producers: ProducerTable, start: int) -> None:
+    def keep(self: Log, planned: Truncation, producers: ProducerTable, start: int) -> None:
         real(self, planned, producers if planned.forget_producers else self.producers, start)
 
-    return [(Log, "_cut", keep)]
+    return [(Log, "_truncate", keep)]
 
 
 @mutant("a new leader writes on in the old epoch", "C5 C6 C31", "isolate", "pause", "kill", acks=1)

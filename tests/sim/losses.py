@@ -68,7 +68,7 @@ class Losses:
             broker_epoch is not None
             and broker_epoch > self._down.get(broker, -1)
             and broker_epoch > self._lied.get((broker, where), -1)
-            and (broker, *where) not in self._state.unfit
+            and (broker, *where) not in self._state.defective
             and (copy is None or not (copy.poisoned or copy.mending or copy.damaged))
         )
 
@@ -120,7 +120,7 @@ class Losses:
             if self._now() - self._since.get(broker, self._now()) >= self._lease_s
             and broker in self._state.brokers
             and (broker, *where) in self._state.ends
-            and (broker, *where) not in self._state.unfit
+            and (broker, *where) not in self._state.defective
         ]
         return max(found, default=(0, 0))
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from comet.types import Consistency, Flush
-from comet_broker.core.cluster import BROKERS, NOBODY, ClusterState, PartitionState, TopicSpec
+from comet_broker.core.cluster import BROKERS, NO_BROKER, ClusterState, PartitionState, TopicSpec
 from comet_broker.core.controller import LOSSY
 from comet_broker.metadata.memory import MemoryStore, StoreSnapshot
 from comet_broker.metadata.store import WatchEvent
@@ -126,7 +126,7 @@ class Monitor:
         state, now = self.state, ClusterState.of(snapshot.items, snapshot.revision)
         state.revision, state.cluster_id, state.controller = now.revision, now.cluster_id, now.controller
         state.brokers = {**now.brokers, **state.brokers}
-        for name in ("topics", "deleted", "unfit", "drains", "coordinators", "partitions"):
+        for name in ("topics", "deleted", "defective", "drains", "coordinators", "partitions"):
             table = getattr(state, name)
             table.clear()
             table.update(getattr(now, name))
@@ -186,7 +186,7 @@ class Monitor:
             self.complain("C6", f"{self.name(where)} went from leader {old.leader} in epoch {old.epoch} to {new}")
         if self.branched:
             return
-        if new.leader != NOBODY and (old is None or new.epoch != old.epoch):
+        if new.leader != NO_BROKER and (old is None or new.epoch != old.epoch):
             self.epochs[where].append((self._now(), new.epoch, new.leader))
             self._elected(where, new)
         self._counted[where, new.epoch].update(new.in_sync.items())

@@ -79,7 +79,7 @@ class Comparison:
             f"broker {host.broker_id} sees other {name} than the metadata store holds"
             for host in self.world.up()
             if host.broker is not None
-            for name in ("brokers", "topics", "partitions", "unfit", "drains", "deleted")
+            for name in ("brokers", "topics", "partitions", "defective", "drains", "deleted")
             if getattr(host.broker.view.state, name) != getattr(wanted, name)
         ]
 

@@ -64,13 +64,13 @@ def starts_forget_requests() -> list[Patch]:
     fault_every_s=6.0,
 )
 def cuts_forget_no_requests() -> list[Patch]:
-    real = Log._cut
+    real = Log._truncate
 
     def cut(self: Log, planned: Any, producers: ProducerTable, start: int) -> None:
         producers.requests = self.producers.requests
         real(self, planned, producers, start)
 
-    return [(Log, "_cut", cut)]
+    return [(Log, "_truncate", cut)]
 
 
 @mutant(

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from comet import records
 from comet.types import Consistency, Flush, TopicConfig
 from comet_broker.core.cluster import BROKERS, BrokerRecord, PartitionState, TopicSpec, partition_key, topic_key
-from comet_broker.core.cluster import unfit_key as key_of_mark
+from comet_broker.core.cluster import defective_key as key_of_mark
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import KeyValue, WatchEvent
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES, segment_name

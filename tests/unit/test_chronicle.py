@@ -20,7 +20,7 @@ from comet_broker.core.cluster import (
     partition_key,
     topic_key,
 )
-from comet_broker.core.event_log import COUNTING_US, SINGLY_MAX, Chronicle
+from comet_broker.core.event_log import COUNTING_US, SINGLY_MAX, EventLog
 from comet_broker.metadata.store import KeyValue
 
 SECOND = 1_000_000
@@ -40,8 +40,8 @@ class World:
             self._apply(topic_key("quotes"), spec("quotes", partitions))
         for index in range(partitions):
             self._apply(partition_key((IDS["quotes"], index)), led_by(1 + index % brokers))
-        self.chronicle = Chronicle()
-        self.chronicle.begin(self.state)
+        self.event_log = EventLog()
+        self.event_log.begin(self.state)
 
     def _apply(self, key: str, value: Stored | bytes | None) -> None:
         self.state.revision += 1
@@ -57,7 +57,7 @@ class World:
         """All at once, as the view does."""
         for key, value in changes:
             self._apply(key, value)
-        self.chronicle.note(self.state, [key for key, _ in changes], self.now_us)
+        self.event_log.note(self.state, [key for key, _ in changes], self.now_us)
 
     def lead(self, indexes: range, broker: int) -> None:
         self.change(*((partition_key((IDS["quotes"], index)), led_by(broker)) for index in indexes))
@@ -65,8 +65,8 @@ class World:
     def told(self, after_s: float = 1) -> list[str]:
         """What is new after a second."""
         since, self.now_us = self.now_us, self.now_us + round(after_s * SECOND)
-        self.chronicle.settle(self.now_us)
-        return [event.text for event in self.chronicle.events(since)]
+        self.event_log.settle(self.now_us)
+        return [event.text for event in self.event_log.events(since)]
 
 
 def record(broker: int) -> BrokerRecord:
@@ -84,7 +84,7 @@ def spec(name: str, partitions: int = 2, **settings: object) -> TopicSpec:
 def test_how_it_was_at_first_is_no_news() -> None:
     world = World(partitions=10)
     assert world.told() == []
-    world.chronicle.note(world.state, [broker_key(1), topic_key("quotes"), CONTROLLER], world.now_us)
+    world.event_log.note(world.state, [broker_key(1), topic_key("quotes"), CONTROLLER], world.now_us)
     assert world.told() == []
 
 
@@ -96,7 +96,7 @@ def test_brokers_come_and_go_and_start_again() -> None:
     assert world.told() == ["broker 2 is there, at host:9092, version 1.0"]
     world.change((broker_key(2), None), (broker_key(2), record(2)))
     assert world.told() == ["broker 2 has started again, at host:9092, version 1.0"]
-    [event] = world.chronicle.events(world.now_us - 1)
+    [event] = world.event_log.events(world.now_us - 1)
     assert (event.kind, event.broker, event.revision) == ("broker", 2, world.state.revision)
 
 
@@ -133,13 +133,13 @@ def test_few_elections_are_told_one_by_one() -> None:
         "broker 1 is gone: broker 2 leads quotes/0",
         "broker 1 is gone: broker 2 leads quotes/3",
     ]
-    event = world.chronicle.events()[-1]
+    event = world.event_log.events()[-1]
     assert (event.kind, event.topic, event.partition, event.broker) == ("election", "quotes", 3, 2)
     world.lead(range(1), 3)
     assert world.told() == ["broker 3 leads quotes/0, before it was broker 2"]
     world.lead(range(1), 0)
-    assert world.told() == ["nobody leads quotes/0"]
-    assert world.chronicle.events()[-1].kind == "offline"
+    assert world.told() == ["quotes/0 has no leader"]
+    assert world.event_log.events()[-1].kind == "offline"
     world.lead(range(1), 3)
     assert world.told() == ["broker 3 leads quotes/0, which had no leader"]
 
@@ -149,7 +149,7 @@ def test_a_drain_says_why_others_lead() -> None:
     world.change((f"{DRAINS}1", b""))
     world.lead(range(1), 2)
     assert world.told() == [
-        "broker 1 is drained: it is to lead nothing",
+        "broker 1 is drained: it hands over all leadership",
         "broker 1 is drained: broker 2 leads quotes/0",
     ]
     world.change((f"{DRAINS}1", None))
@@ -165,7 +165,7 @@ def test_many_elections_are_one_line_that_counts_on() -> None:
         world.lead(range(first, first + 1_000, 2), 2)
         news = world.told()
         assert news[-1] == f"broker 1 is gone: {500 * (first // 1_000 + 1):,} partitions have a new leader"
-    assert [event.text for event in world.chronicle.events()] == [
+    assert [event.text for event in world.event_log.events()] == [
         "broker 1 is gone",
         "broker 1 is gone: 2,500 partitions have a new leader",
     ]
@@ -184,7 +184,7 @@ def test_it_counts_no_further_when_the_clock_was_set_back() -> None:
     world.now_us -= 100 * SECOND
     world.lead(range(20, 30, 2), 2)
     world.told()
-    assert [event.text for event in world.chronicle.events()] == ["5 partitions have moved from broker 1"] * 2
+    assert [event.text for event in world.event_log.events()] == ["5 partitions have moved from broker 1"] * 2
 
 
 @pytest.mark.parametrize("before", [0, 1])
@@ -206,7 +206,7 @@ def test_what_is_remembered_is_bounded() -> None:
         world.told()
         world.change((broker_key(2), record(2)))
         world.told()
-    events = world.chronicle.events()
+    events = world.event_log.events()
     assert len(events) == limits.EVENTS_MAX
     assert events == sorted(events, key=lambda event: event.time_us)
 

@@ -7,7 +7,7 @@ import pytest
 from comet.errors import Unavailable
 from comet.types import Consistency, TopicConfig
 from comet_broker.core.cluster import CLUSTER, Conflict, GivenUp, conflict_key
-from comet_broker.core.conflicts import CutVerdict, Offer, Own, judge
+from comet_broker.core.conflicts import Offer, Own, TruncationVerdict, judge
 from comet_broker.partitions.inventory import checksums_at
 from comet_broker.replication import follower
 from comet_broker.replication.follower import Replicator
@@ -25,27 +25,27 @@ from tests.unit.test_replication import LeaderStream, behind_a_leader, following
 @pytest.mark.parametrize(
     ("start", "leader_end", "whole_end", "restart", "accepted", "verdict"),
     [
-        (100, 120, 100, False, 0, CutVerdict.CUT),  # nothing to cut
-        (90, 120, 100, False, 0, CutVerdict.CUT),  # what was never committed
-        (89, 120, 100, False, 0, CutVerdict.REFUSED),
-        (0, 50, 100, False, 0, CutVerdict.REFUSED),
-        (120, 150, 100, True, 0, CutVerdict.CUT),  # the leader has deleted all there is here
-        (90, 150, 100, True, 0, CutVerdict.CUT),
-        (89, 150, 100, True, 0, CutVerdict.REFUSED),
-        (40, 120, 40, False, 0, CutVerdict.CUT),  # damage, which the leader mends
-        (40, 90, 40, False, 0, CutVerdict.CUT),
-        (40, 89, 40, False, 0, CutVerdict.REFUSED),  # it does not have all that is committed
-        (30, 120, 40, False, 0, CutVerdict.REFUSED),  # not only the damage
-        (50, 50, 100, False, 5, CutVerdict.ACCEPTED),
-        (50, 50, 100, False, 7, CutVerdict.ACCEPTED),
-        (50, 50, 100, False, 4, CutVerdict.REFUSED),  # what is here was written after that was accepted
-        (50, 50, 100, False, 8, CutVerdict.REFUSED),  # and of a leader before that
-        (10, 50, 100, True, 7, CutVerdict.ACCEPTED),
-        (90, 120, 100, False, 7, CutVerdict.CUT),  # nothing is lost, so there is nothing to set aside
+        (100, 120, 100, False, 0, TruncationVerdict.TRUNCATE),  # nothing to cut
+        (90, 120, 100, False, 0, TruncationVerdict.TRUNCATE),  # what was never committed
+        (89, 120, 100, False, 0, TruncationVerdict.REFUSED),
+        (0, 50, 100, False, 0, TruncationVerdict.REFUSED),
+        (120, 150, 100, True, 0, TruncationVerdict.TRUNCATE),  # the leader has deleted all there is here
+        (90, 150, 100, True, 0, TruncationVerdict.TRUNCATE),
+        (89, 150, 100, True, 0, TruncationVerdict.REFUSED),
+        (40, 120, 40, False, 0, TruncationVerdict.TRUNCATE),  # damage, which the leader mends
+        (40, 90, 40, False, 0, TruncationVerdict.TRUNCATE),
+        (40, 89, 40, False, 0, TruncationVerdict.REFUSED),  # it does not have all that is committed
+        (30, 120, 40, False, 0, TruncationVerdict.REFUSED),  # not only the damage
+        (50, 50, 100, False, 5, TruncationVerdict.ACCEPTED),
+        (50, 50, 100, False, 7, TruncationVerdict.ACCEPTED),
+        (50, 50, 100, False, 4, TruncationVerdict.REFUSED),  # what is here was written after that was accepted
+        (50, 50, 100, False, 8, TruncationVerdict.REFUSED),  # and of a leader before that
+        (10, 50, 100, True, 7, TruncationVerdict.ACCEPTED),
+        (90, 120, 100, False, 7, TruncationVerdict.TRUNCATE),  # nothing is lost, so there is nothing to set aside
     ],
 )
 def test_what_may_be_cut(
-    start: int, leader_end: int, whole_end: int, restart: bool, accepted: int, verdict: CutVerdict
+    start: int, leader_end: int, whole_end: int, restart: bool, accepted: int, verdict: TruncationVerdict
 ) -> None:
     own = Own(whole_end, high_watermark=90, last_epoch=4)
     assert judge(own, Offer(7, start, restart, leader_end), accepted) is verdict

@@ -7,12 +7,12 @@ import pytest
 from comet_broker.core.cluster import (
     DELETED,
     DRAINS,
-    NOBODY,
+    NO_BROKER,
     PartitionState,
     Tombstone,
+    defective_key,
     partition_key,
     topic_key,
-    unfit_key,
 )
 from comet_broker.core.controller import CHANGE_OPERATIONS_MAX, LOSSY, decide, orphans
 from comet_broker.metadata.store import Compare, Delete
@@ -40,13 +40,13 @@ def test_nothing_is_changed_when_all_is_well() -> None:
         # One is enough: who leaves is out.
         ((3,), 1, ALL, PartitionState(3, 8, REPLICAS, members(3))),
         # Nobody is there: nobody leads, and who was in sync stays written down.
-        ((), 1, ALL, PartitionState(NOBODY, 8, REPLICAS, members(1, 2, 3))),
+        ((), 1, ALL, PartitionState(NO_BROKER, 8, REPLICAS, members(1, 2, 3))),
         # Only one that fell behind is there: it must not lead.
         (
             (3,),
             1,
             PartitionState(1, 7, REPLICAS, members(1, 2)),
-            PartitionState(NOBODY, 8, REPLICAS, members(1, 2)),
+            PartitionState(NO_BROKER, 8, REPLICAS, members(1, 2)),
         ),
         # One that fell behind while the high watermark stood still has all that was committed.
         (
@@ -56,7 +56,7 @@ def test_nothing_is_changed_when_all_is_well() -> None:
             PartitionState(3, 8, REPLICAS, members(3), members(1)),
         ),
         # No leader before, an in-sync one comes back as it was: it was not seen to be away.
-        ((2,), 1, PartitionState(NOBODY, 8, REPLICAS, members(2)), PartitionState(2, 9, REPLICAS, members(2))),
+        ((2,), 1, PartitionState(NO_BROKER, 8, REPLICAS, members(2)), PartitionState(2, 9, REPLICAS, members(2))),
     ],
 )
 def test_who_leads_when_brokers_are_gone(
@@ -99,7 +99,7 @@ def test_the_first_of_those_in_sync_that_is_back_whole_leads() -> None:
     picture = Picture()
     picture.brokers(1, 2, 3, lossy=(1,), life=2)
     picture.topic(min_insync=2)
-    picture.partition(PartitionState(NOBODY, 8, REPLICAS, members(1, 2), members(3)))
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(1, 2), members(3)))
     assert picture.decided() == PartitionState(2, 9, REPLICAS, members(2, life=2), {1: LOSSY, 3: 301})
 
 
@@ -109,7 +109,7 @@ def test_in_sync_comes_before_eligible() -> None:
     picture.brokers(1)
     picture.brokers(3, life=2)
     picture.topic(min_insync=2)
-    picture.partition(PartitionState(NOBODY, 8, REPLICAS, members(3), members(1)))
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(3), members(1)))
     assert picture.decided() == PartitionState(3, 9, REPLICAS, members(3, life=2), members(1))
 
 
@@ -117,9 +117,9 @@ def test_one_that_may_have_lost_something_is_the_last_resort() -> None:
     picture = Picture()
     picture.brokers(2, lossy=(2,), life=2)
     picture.topic()
-    picture.partition(PartitionState(NOBODY, 8, REPLICAS, members(1, 2)))
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(1, 2)))
     waiting = picture.decided(last_resort=False)
-    assert waiting == PartitionState(NOBODY, 8, REPLICAS, {1: 101, 2: LOSSY})
+    assert waiting == PartitionState(NO_BROKER, 8, REPLICAS, {1: 101, 2: LOSSY})
     assert picture.decided() == PartitionState(2, 9, REPLICAS, members(2, life=2))
 
 
@@ -127,7 +127,7 @@ def test_there_is_nobody_to_wait_for_when_all_are_back() -> None:
     picture = Picture()
     picture.brokers(1, 2, lossy=(1, 2), life=2)
     picture.topic()
-    picture.partition(PartitionState(NOBODY, 8, REPLICAS, members(1, 2)))
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(1, 2)))
     picture.ends({1: (7, 20), 2: (7, 20)}, life=2)
     assert picture.decided(last_resort=False).leader == 1
 
@@ -137,10 +137,10 @@ def test_what_was_lost_stays_lost_however_often_a_broker_starts() -> None:
     picture = Picture()
     picture.brokers(2, lossy=(2,), life=2)
     picture.topic()
-    picture.partition(PartitionState(NOBODY, 8, REPLICAS, members(1, 2)))
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(1, 2)))
     picture.decided(last_resort=False)
     picture.brokers(2, life=3)
-    assert picture.decided(last_resort=False).leader == NOBODY
+    assert picture.decided(last_resort=False).leader == NO_BROKER
     picture.brokers(1, life=2)
     picture.ends({1: (7, 20)}, life=2)
     picture.ends({2: (7, 10)}, life=3)
@@ -152,11 +152,11 @@ def test_a_replica_that_must_not_lead_does_not() -> None:
     picture.brokers(1, 2, 3)
     picture.topic(min_insync=3)
     picture.partition(ALL)
-    picture.put(unfit_key(1, PLACE))
+    picture.put(defective_key(1, PLACE))
     assert picture.decided() == PartitionState(2, 8, REPLICAS, members(2, 3))
-    picture.put(unfit_key(2, PLACE))
-    picture.put(unfit_key(3, PLACE))
-    assert picture.decided() == PartitionState(NOBODY, 9, REPLICAS, members(2, 3))
+    picture.put(defective_key(2, PLACE))
+    picture.put(defective_key(3, PLACE))
+    assert picture.decided() == PartitionState(NO_BROKER, 9, REPLICAS, members(2, 3))
 
 
 def test_the_only_copy_leads_whatever_is_wrong_with_it() -> None:
@@ -164,7 +164,7 @@ def test_the_only_copy_leads_whatever_is_wrong_with_it() -> None:
     picture.brokers(1)
     picture.topic(replicas=1)
     picture.partition(PartitionState(1, 7, (1,), members(1)))
-    picture.put(unfit_key(1, PLACE))
+    picture.put(defective_key(1, PLACE))
     assert not decide(picture.state)
 
 
@@ -189,7 +189,7 @@ def test_a_broker_that_drains_is_asked_to_hand_over(by: str) -> None:
     assert picture.decided().handover == 3
     picture.put(f"{DRAINS}3")
     # One that stops would rather pass on to one that is drained, and stays, than leave nobody.
-    assert picture.decided().handover == (3 if by == "itself" else NOBODY)
+    assert picture.decided().handover == (3 if by == "itself" else NO_BROKER)
 
 
 def test_a_leader_that_dies_while_it_hands_over_is_replaced_as_ever() -> None:
@@ -209,7 +209,7 @@ def test_leadership_goes_back_when_it_may() -> None:
     assert picture.decided(rebalance=True).handover == 1
     assert picture.decided().handover == 1, "once asked for, it stays asked for"
     picture.put(f"{DRAINS}1")
-    assert picture.decided(rebalance=True).handover == NOBODY
+    assert picture.decided(rebalance=True).handover == NO_BROKER
 
 
 def test_a_move_is_done_when_the_new_replicas_are_in_sync_and_lead() -> None:
@@ -236,11 +236,11 @@ def test_a_replica_that_moved_away_is_forgotten_with_its_mark() -> None:
     picture = Picture()
     picture.brokers(1, 2, 3)
     picture.topic(replicas=2)
-    picture.put(unfit_key(3, PLACE))
-    picture.put(unfit_key(2, PLACE))
+    picture.put(defective_key(3, PLACE))
+    picture.put(defective_key(2, PLACE))
     picture.partition(PartitionState(1, 7, (1, 2), members(1)))
     picture.decided()
-    assert picture.state.unfit.keys() == {(2, *PLACE)}
+    assert picture.state.defective.keys() == {(2, *PLACE)}
 
 
 def test_new_partitions_are_placed_once_there_are_brokers_enough() -> None:
@@ -266,13 +266,13 @@ def test_what_is_deleted_is_buried_in_pieces() -> None:
     picture.put(DELETED + TOPIC, Tombstone("t", (1,)))
     for index in range(250):
         picture.partition(PartitionState(1, 7, (1,), members(1)), (TOPIC, index))
-    picture.put(unfit_key(1, PLACE))
+    picture.put(defective_key(1, PLACE))
     changes = decide(picture.state)
     assert [len(change.operations) for change in changes] == [100, 100, 51]
     assert all(len(change.operations) <= CHANGE_OPERATIONS_MAX for change in changes)
     picture.apply(changes)
     assert not picture.state.partitions
-    assert not picture.state.unfit
+    assert not picture.state.defective
     assert not decide(picture.state), "the brokers have their files yet"
     picture.put(DELETED + TOPIC, Tombstone("t", ()))
     picture.apply(decide(picture.state))
@@ -283,7 +283,7 @@ def test_orphans_are_left_alone() -> None:
     picture = Picture()
     picture.brokers(2)
     picture.partition(ALL)
-    picture.put(unfit_key(1, PLACE))
+    picture.put(defective_key(1, PLACE))
     assert not decide(picture.state)
     assert orphans(picture.state) == [PLACE]
 
@@ -322,7 +322,7 @@ def test_what_is_calm_at_a_glance_is_calm_at_a_closer_look() -> None:
             PartitionState(1, 7, REPLICAS, members(1, 2, 3), target=(1, 2)),
             PartitionState(2, 7, REPLICAS, {1: 101, 2: 201, 3: 302}),
             PartitionState(4, 7, REPLICAS, members(1, 2, 3)),
-            PartitionState(NOBODY, 7, REPLICAS, members(1, 2, 3)),
+            PartitionState(NO_BROKER, 7, REPLICAS, members(1, 2, 3)),
             PartitionState(2, 7, REPLICAS, members(1, 2, 3)),  # not the preferred leader
         )
     ):

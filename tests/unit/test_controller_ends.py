@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from comet_broker.core.cluster import NOBODY, PartitionState, broker_key, unfit_key
+from comet_broker.core.cluster import NO_BROKER, PartitionState, broker_key, defective_key
 from comet_broker.core.controller import LOSSY
 from tests.unit.controller_world import PLACE, REPLICAS, Picture, members
 
@@ -13,7 +13,7 @@ def all_lost_power(*, available: bool = False) -> Picture:
     picture = Picture()
     picture.brokers(1, 2, 3, lossy=(1, 2, 3), life=2)
     picture.topic(min_insync=2, available=available)
-    picture.partition(PartitionState(NOBODY, 8, REPLICAS, members(1, 2, 3)))
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(1, 2, 3)))
     return picture
 
 
@@ -36,8 +36,8 @@ def test_the_log_with_the_greatest_last_epoch_and_end_leads(ends: dict[int, tupl
 def test_who_has_not_said_is_waited_for_and_not_for_ever() -> None:
     picture = all_lost_power()
     picture.ends({1: (7, 20), 2: (7, 30)}, life=2)
-    assert picture.decided(last_resort=False, waited=()).leader == NOBODY
-    assert picture.decided(last_resort=True, waited=()).leader == NOBODY, "nobody leads for a moment only"
+    assert picture.decided(last_resort=False, waited=()).leader == NO_BROKER
+    assert picture.decided(last_resort=True, waited=()).leader == NO_BROKER, "nobody leads for a moment only"
     assert picture.decided(last_resort=True, waited=[PLACE]).leader == 2
 
 
@@ -45,7 +45,7 @@ def test_who_is_away_is_waited_for_as_ever() -> None:
     picture = all_lost_power()
     picture.state.apply(broker_key(3), None)
     picture.ends({1: (7, 20), 2: (7, 30)}, life=2)
-    assert picture.decided(last_resort=False, waited=[PLACE]).leader == NOBODY
+    assert picture.decided(last_resort=False, waited=[PLACE]).leader == NO_BROKER
     assert picture.decided(last_resort=True, waited=[PLACE]).leader == 2
 
 
@@ -53,9 +53,9 @@ def test_what_was_said_in_another_epoch_or_life_counts_for_nothing() -> None:
     picture = all_lost_power()
     picture.ends({1: (7, 20), 3: (7, 25)}, life=2)
     picture.ends({2: (7, 90)}, life=1)
-    assert picture.decided(last_resort=False).leader == NOBODY
+    assert picture.decided(last_resort=False).leader == NO_BROKER
     picture.ends({2: (7, 90)}, life=2, epoch=7)
-    assert picture.decided(last_resort=False).leader == NOBODY
+    assert picture.decided(last_resort=False).leader == NO_BROKER
     picture.ends({2: (7, 10)}, life=2)
     assert picture.decided(last_resort=False).leader == 3
 
@@ -65,7 +65,7 @@ def test_a_leader_that_is_gone_is_followed_by_nobody_until_the_others_have_said(
     picture.partition(PartitionState(1, 8, REPLICAS, {1: 101, 2: LOSSY, 3: LOSSY}))
     picture.ends({1: (7, 20), 2: (7, 30), 3: (7, 25)}, life=2)
     state = picture.decided(last_resort=True, waited=())
-    assert (state.leader, state.epoch) == (NOBODY, 9)
+    assert (state.leader, state.epoch) == (NO_BROKER, 9)
     picture.ends({1: (7, 20), 2: (7, 30), 3: (7, 25)}, life=2, epoch=9)
     assert picture.decided(last_resort=False, waited=()).leader == 2
 
@@ -73,7 +73,7 @@ def test_a_leader_that_is_gone_is_followed_by_nobody_until_the_others_have_said(
 def test_a_copy_that_was_not_in_sync_leads_if_it_has_more_than_what_is_left() -> None:
     """Broker 1 alone was in sync, and its power went: what broker 2 has of it is more."""
     picture = all_lost_power()
-    picture.partition(PartitionState(NOBODY, 8, REPLICAS, members(1)))
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(1)))
     picture.ends({1: (7, 20), 2: (7, 30), 3: (6, 30)}, life=2)
     assert picture.decided(last_resort=False, waited=()).leader == 2
 
@@ -89,10 +89,10 @@ def test_whole_by_its_own_account_is_compared_as_well() -> None:
 def test_after_all_were_killed_the_first_one_back_does_not_lead_before_the_others_are_waited_for() -> None:
     picture = Picture()
     picture.topic(min_insync=2)
-    picture.partition(PartitionState(NOBODY, 8, REPLICAS, members(1, 2, 3)))
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(1, 2, 3)))
     picture.brokers(1, life=2)
     picture.ends({1: (7, 10)}, life=2)
-    assert picture.decided(last_resort=False, waited=()).leader == NOBODY
+    assert picture.decided(last_resort=False, waited=()).leader == NO_BROKER
     picture.brokers(2, 3, life=2)
     picture.ends({2: (7, 30), 3: (7, 30)}, life=2)
     assert picture.decided(last_resort=False, waited=()).leader == 2
@@ -101,7 +101,7 @@ def test_after_all_were_killed_the_first_one_back_does_not_lead_before_the_other
 def test_of_those_in_sync_one_that_was_only_killed_is_not_compared_with_those_that_were_not() -> None:
     picture = Picture()
     picture.topic(min_insync=2)
-    picture.partition(PartitionState(NOBODY, 8, REPLICAS, members(1)))
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(1)))
     picture.brokers(1, life=2)
     picture.brokers(2, 3)
     assert picture.decided(last_resort=False, waited=()).leader == 1, "at once: nobody else is asked"
@@ -118,7 +118,7 @@ def test_one_that_was_running_all_the_time_leads_at_once() -> None:
 
 def test_a_damaged_one_is_not_compared() -> None:
     picture = all_lost_power()
-    picture.put(unfit_key(2, PLACE), b"it has damaged ranges")
+    picture.put(defective_key(2, PLACE), b"it has damaged ranges")
     picture.ends({1: (7, 20), 2: (7, 30), 3: (7, 25)}, life=2)
     assert picture.decided(last_resort=False, waited=()).leader == 3
 
@@ -139,6 +139,6 @@ def test_an_available_topic_waits_for_nobody() -> None:
 def test_a_copy_that_an_operator_gave_up_comes_behind_the_one_that_was_chosen(accepted: int) -> None:
     """Broker 2 wrote in epochs that were given twice, so its log ends later in the same one, or in a higher one."""
     picture = all_lost_power()
-    picture.partition(PartitionState(NOBODY, 8, REPLICAS, {1: LOSSY}, loss_accepted=accepted))
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, {1: LOSSY}, loss_accepted=accepted))
     picture.ends({1: (3, 20), 2: (3, 90), 3: (4, 5)}, life=2)
     assert picture.decided(last_resort=True, waited=[PLACE]).leader == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from comet_broker.core.cluster import (
-    NOBODY,
+    NO_BROKER,
     PartitionState,
     partition_key,
 )
@@ -17,7 +17,7 @@ def test_a_folder_that_began_anew_does_not_lead_while_another_copy_is_there() ->
     """What was acknowledged by the leader alone went with its disk; what the other has is all that is left."""
     picture = Picture()
     picture.topic(replicas=2)
-    picture.partition(PartitionState(NOBODY, 8, (1, 2), members(1)))
+    picture.partition(PartitionState(NO_BROKER, 8, (1, 2), members(1)))
     picture.brokers(1, life=2, folder="new", lossy=(1,))
     assert not decide(picture.state), "the other may come back"
     picture.brokers(2)
@@ -37,7 +37,7 @@ def test_the_leader_that_began_anew_is_followed_by_the_copy_that_is_left() -> No
 def test_who_has_what_was_in_sync_is_waited_for_whoever_began_anew() -> None:
     picture = Picture()
     picture.topic()
-    picture.partition(PartitionState(NOBODY, 8, REPLICAS, members(1, 3)))
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(1, 3)))
     picture.brokers(1, life=2, folder="new", lossy=(1,))
     picture.brokers(2)
     assert not decide(picture.state), "broker 3 was in sync, and is only away"
@@ -49,7 +49,7 @@ def test_an_old_folder_that_comes_back_is_what_it_was() -> None:
     """The new one was made where a disk was not mounted."""
     picture = Picture()
     picture.topic(replicas=2)
-    picture.partition(PartitionState(NOBODY, 8, (1, 2), members(1)))
+    picture.partition(PartitionState(NO_BROKER, 8, (1, 2), members(1)))
     picture.brokers(1, life=2, folder="new", lossy=(1,))
     assert not decide(picture.state)
     picture.brokers(1, life=3)
@@ -60,7 +60,7 @@ def test_an_old_folder_that_comes_back_is_what_it_was() -> None:
 def test_who_began_anew_leads_when_all_have(*, available: bool) -> None:
     picture = Picture()
     picture.topic(available=available)
-    picture.partition(PartitionState(NOBODY, 8, REPLICAS, members(2)))
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(2)))
     picture.brokers(1, 2, life=2, folder="new", lossy=(1, 2))
     assert not decide(picture.state)
     picture.brokers(3, life=2, folder="new", lossy=(3,))
@@ -81,7 +81,7 @@ def test_data_that_only_got_a_new_name_may_lead() -> None:
     """The file that says whose folder it is was damaged, and deleted as the message says."""
     picture = Picture()
     picture.topic(replicas=2)
-    picture.partition(PartitionState(NOBODY, 8, (1, 2), members(1)))
+    picture.partition(PartitionState(NO_BROKER, 8, (1, 2), members(1)))
     picture.brokers(1, life=2, folder="named again ", lossy=(1,), adopted=True)
     picture.brokers(2)
     assert picture.decided() == PartitionState(1, 9, (1, 2), members(1, life=2))

@@ -18,9 +18,9 @@ from comet_broker.core.cluster import (
     ControllerRecord,
     PartitionState,
     TopicSpec,
+    defective_key,
     partition_key,
     topic_key,
-    unfit_key,
 )
 from comet_broker.failures import Failures
 from comet_broker.metadata.store import Put
@@ -196,7 +196,7 @@ async def test_a_mark_is_acted_on_when_it_appears(world: World) -> None:
     await candidate(world, 2)
     await create(world, replicas=2)
     assert (await state_of(world)).leader == 1
-    await world.put(unfit_key(1, PLACE))
+    await world.put(defective_key(1, PLACE))
     await asyncio.sleep(0.001)
     state = await state_of(world)
     assert (state.leader, set(state.in_sync)) == (2, {2})

@@ -6,13 +6,13 @@ import pytest
 
 from comet.errors import InvalidArgument
 from comet_broker.core.cluster import (
-    NOBODY,
+    NO_BROKER,
     Conflict,
     PartitionState,
     broker_key,
     conflict_key,
+    defective_key,
     partition_key,
-    unfit_key,
 )
 from comet_broker.core.controller import decide
 from comet_broker.core.forcing import forced
@@ -24,7 +24,7 @@ def stuck() -> Picture:
     """Broker 1, the only one in sync, is gone; the others are alive, and have less."""
     picture = Picture()
     picture.topic()
-    picture.partition(PartitionState(NOBODY, 8, REPLICAS, members(1), handover=NOBODY))
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(1), handover=NO_BROKER))
     picture.brokers(2, 3)
     assert not decide(picture.state), "the controller leaves it at that"
     return picture
@@ -56,17 +56,17 @@ def test_one_that_is_damaged_can_be_chosen_when_all_are() -> None:
     picture.topic()
     picture.partition(ALL)
     for broker in REPLICAS:
-        picture.put(unfit_key(broker, PLACE), b"it has damaged ranges")
-    assert picture.decided().leader == NOBODY
+        picture.put(defective_key(broker, PLACE), b"it has damaged ranges")
+    assert picture.decided().leader == NO_BROKER
     picture.apply([forced(picture.state, PLACE, 2)])
     assert picture.decided() == PartitionState(2, 9, REPLICAS, members(2), loss_accepted=9)
-    assert picture.state.unfit.keys() == {(1, *PLACE), (3, *PLACE)}
+    assert picture.state.defective.keys() == {(1, *PLACE), (3, *PLACE)}
 
 
 def test_a_folder_that_began_anew_can_be_chosen_when_no_other_comes_back() -> None:
     picture = Picture()
     picture.topic(replicas=2)
-    picture.partition(PartitionState(NOBODY, 8, (1, 2), members(1)))
+    picture.partition(PartitionState(NO_BROKER, 8, (1, 2), members(1)))
     picture.brokers(1, life=2, folder="new", lossy=(1,))
     picture.apply([forced(picture.state, PLACE, 1)])
     assert picture.decided() == PartitionState(1, 9, (1, 2), {1: broker_epoch(1, 2)}, loss_accepted=9)
@@ -94,7 +94,7 @@ def test_it_is_refused_while_somebody_leads() -> None:
 def test_only_a_replica_that_is_alive_can_be_chosen(broker: int) -> None:
     picture = stuck()
     picture.brokers(4)
-    with pytest.raises(InvalidArgument, match=r"alive; those are \[2, 3\]"):
+    with pytest.raises(InvalidArgument, match=r"choose one of \[2, 3\]"):
         forced(picture.state, PLACE, broker)
 
 

@@ -51,7 +51,7 @@ def test_members_whose_partitions_stay_hear_nothing() -> None:
     news = world.store()
     assert third in news and len(news) == 2  # and the one that is to give one up
     other = ({first, second} - set(news)).pop()
-    assert world.owned(other) and not world.group.members[other].asked
+    assert world.owned(other) and not world.group.members[other].releasing
 
 
 def test_a_commit_is_fenced_by_owner_and_by_the_generation_it_got_the_partition_in() -> None:
@@ -62,7 +62,7 @@ def test_a_commit_is_fenced_by_owner_and_by_the_generation_it_got_the_partition_
     assert world.group.owns(first, place, 1) and not world.group.owns(first, place, 0)
     second = world.join()
     world.store()
-    moving = next(iter(world.group.members[first].asked))
+    moving = next(iter(world.group.members[first].releasing))
     assert world.group.owns(first, moving, 1)  # until it says that it has released it
     world.group.release(first, [moving], 2, world.now)
     assert not world.group.owns(first, moving, 2) and not world.group.owns(second, moving, 2)
@@ -78,7 +78,7 @@ def test_a_static_member_that_comes_back_to_release_had_the_partition_in_a_gener
     world.store()
     again = world.join(instance="one")
     world.store()
-    moving = next(iter(world.group.members[again].asked))
+    moving = next(iter(world.group.members[again].releasing))
     since = world.group.owners[moving].since
     world.group.release(again, [moving], world.group.generation, world.now)
     world.store()
@@ -158,7 +158,7 @@ def test_what_nobody_reads_any_more_is_released_and_what_is_deleted_is_gone() ->
     world.store()
     world.join("a", member=member)
     world.store()
-    assert set(world.group.members[member].asked) == {("idb", 0), ("idb", 1)}
+    assert set(world.group.members[member].releasing) == {("idb", 0), ("idb", 1)}
     world.group.topics({"a": A})
     assert ("idb", 0) not in world.group.owners and world.group.dirty
     world.store()

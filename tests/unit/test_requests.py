@@ -56,7 +56,7 @@ def test_the_one_written_longest_ago_is_forgotten_when_there_are_too_many() -> N
     for one in (table, restored):
         with pytest.raises(SequenceTooOld, match="not written"):
             one.check(keyed(1))
-        with pytest.raises(KeyReused, match="another content"):
+        with pytest.raises(KeyReused, match="other content"):
             one.check(keyed(1, 2))
 
 

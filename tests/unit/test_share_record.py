@@ -6,7 +6,7 @@ import zlib
 from random import Random
 
 from comet_broker import limits
-from comet_broker.core.share_record import ShareRecord, cut_to, record_of, share_key
+from comet_broker.core.share_record import ShareRecord, record_of, share_key, truncated_to
 from comet_broker.core.shares import Dead, WindowSnapshot
 from comet_broker.metadata.store import TRANSACTION_BYTES_MAX
 
@@ -46,5 +46,5 @@ def test_what_lies_beyond_the_window_is_not_unpacked() -> None:
 
 def test_nothing_is_said_of_records_that_were_cut_off() -> None:
     snapshot = WindowSnapshot(10, b"\xff\x01\xff\x02", {3: Dead(1, "a"), 13: Dead(1, "b")})
-    assert cut_to(snapshot, 12) == WindowSnapshot(10, b"\xff\x01", {3: Dead(1, "a")})
-    assert cut_to(snapshot, 4) == WindowSnapshot(4, b"", {3: Dead(1, "a")})
+    assert truncated_to(snapshot, 12) == WindowSnapshot(10, b"\xff\x01", {3: Dead(1, "a")})
+    assert truncated_to(snapshot, 4) == WindowSnapshot(4, b"", {3: Dead(1, "a")})

@@ -10,8 +10,8 @@ from comet_broker.core.shares import Holder, Options, Readable, Shares, WindowSn
 ACK, NACK = 1, 2
 
 
-def make(tickets_max: int = 3, told_max: int = 6, remembered_s: float = 10.0) -> Tickets:
-    return Tickets(tickets_max=tickets_max, told_max=told_max, remembered_s=remembered_s)
+def make(tickets_max: int = 3, remembered_max: int = 6, remembered_s: float = 10.0) -> Tickets:
+    return Tickets(tickets_max=tickets_max, remembered_max=remembered_max, remembered_s=remembered_s)
 
 
 def opened(tickets: Tickets, number: int, records: int = 1) -> Holder:
@@ -62,7 +62,7 @@ def test_there_are_so_many_open_ones_and_no_more() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_the_oldest_goes_first() -> None:
-    tickets = make(told_max=6)
+    tickets = make(remembered_max=6)
     for number in range(3):
         opened(tickets, number, 3)
         ticket = tickets.find(number)
@@ -72,7 +72,7 @@ def test_what_is_remembered_is_bounded_and_the_oldest_goes_first() -> None:
     for number in range(3):
         found = tickets.find(number)
         assert found is not None
-        told.append(len(found.told))
+        told.append(len(found.remembered))
     assert told == [0, 3, 3]
 
 
@@ -81,7 +81,7 @@ def test_acknowledging_again_and_again_comes_to_the_same_whatever_happens_betwee
     for seed in range(50):
         random = Random(seed)
         shares = Shares(WindowSnapshot(0, b"", {}), Options(deliveries_max=100), window_max=100, dead_max=10)
-        tickets = make(tickets_max=100, told_max=10_000)
+        tickets = make(tickets_max=100, remembered_max=10_000)
         said: list[tuple[int, int, int]] = []
         done: set[int] = set()
         for number in range(1, 30):
@@ -99,7 +99,7 @@ def test_acknowledging_again_and_again_comes_to_the_same_whatever_happens_betwee
                 else:
                     lost = shares.release(0.0, ticket.holder, [offset], [offset + 1])
                 assert tickets.acknowledged(ticket, kind, [offset], [offset + 1], lost) == []
-                assert offset not in done or kind == NACK or ticket.told[offset] == ACK
+                assert offset not in done or kind == NACK or ticket.remembered[offset] == ACK
                 if kind == ACK:
                     done.add(offset)
         for record in range(shares.floor):

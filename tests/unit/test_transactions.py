@@ -25,6 +25,7 @@ from comet_broker.core.transactions import (
     Age,
     End,
     Event,
+    EventKind,
     Evicted,
     Marked,
     Open,
@@ -34,7 +35,6 @@ from comet_broker.core.transactions import (
     TransactionLoaded,
     TransactionRecord,
     TransactionState,
-    What,
     age_of,
     ended,
     step,
@@ -45,7 +45,7 @@ PLACE = (TOPIC, 0)
 OTHER = ("b" * 32, 3)
 NEW = TransactionRecord(producer_id=7, timeout_ms=60_000, group="g")
 AGAIN = Open(producer_id=8, timeout_ms=60_000, group="g")
-WITH_EPOCH = [What.ADD_PARTITION, What.COMMIT, What.ABORT, What.TIMED_OUT, What.MARKED]
+WITH_EPOCH = [EventKind.ADD_PARTITION, EventKind.COMMIT, EventKind.ABORT, EventKind.TIMED_OUT, EventKind.MARKED]
 
 
 def run(record: TransactionRecord, *events: Event) -> TransactionRecord:
@@ -70,7 +70,7 @@ ABORTING = run(OPEN, End(1, commit=False))
 
 
 def test_every_case_has_a_row_and_every_row_is_a_case() -> None:
-    present = set(product(TransactionState, What))
+    present = set(product(TransactionState, EventKind))
     assert set(transactions.PRESENT) == present
     assert set(transactions.REPLACED) == set(product(ENDING, WITH_EPOCH)), "only what is ending can be replaced"
     others = [age for age in Age if age not in {Age.CURRENT, Age.REPLACED}]
@@ -93,7 +93,7 @@ def test_every_state_meets_every_event_of_every_age() -> None:
     records += [
         run(record, AddPartition(record.epoch, OTHER)) for record in records if record.state is TransactionState.EMPTY
     ]
-    met: set[tuple[TransactionState, What, Age]] = set()
+    met: set[tuple[TransactionState, EventKind, Age]] = set()
     for record, epoch in product(records, [*range(8), EPOCH_END, EPOCH_MAX]):
         events: list[Event] = [AddPartition(epoch, PLACE), End(epoch, True), End(epoch, False), TimedOut(epoch)]
         events += [Marked(epoch), AGAIN, Evicted(), TransactionLoaded()]
@@ -101,7 +101,7 @@ def test_every_state_meets_every_event_of_every_age() -> None:
             after = step(record, event)
             assert (after.error is not None) == (after.outcome in REFUSALS)
             if isinstance(event, AddPartition | End | TimedOut | Marked):
-                met.add((record.state, transactions._what(event), age_of(record, epoch)))
+                met.add((record.state, transactions._kind_of(event), age_of(record, epoch)))
             if record.state in ENDING:
                 assert after.record.state is record.state or isinstance(event, Marked), "what is decided stays"
                 if isinstance(event, Marked) and after.outcome is Outcome.FINISHED:

@@ -51,7 +51,7 @@ class AdminMetrics:
         if not request.forwarded:
             await self._broker.recorder.ticked.wait()  # a broker that has just started has no metrics for a second
             await self._add_figures(answer, request, step_s)
-            answer.events.extend(map(_event_to_pb, self._broker.recorder.chronicle.events(request.since_us)))
+            answer.events.extend(map(_event_to_pb, self._broker.recorder.event_log.events(request.since_us)))
         await self._add_groups(answer, request, step_s)
         return answer
 

@@ -36,7 +36,7 @@ from comet_broker.broker import Broker
 from comet_broker.core.cluster import (
     DELETED,
     DRAINS,
-    NOBODY,
+    NO_BROKER,
     ClusterState,
     PartitionState,
     Tombstone,
@@ -155,7 +155,7 @@ class AdminService:
                     status_to_pb(statistics.status(part, *rates(part))) for part in topic.partitions.values()
                 )
             return described
-        leaders = {partition.leader for partition in described.topic.partitions} - {NOBODY}
+        leaders = {partition.leader for partition in described.topic.partitions} - {NO_BROKER}
         answers = await asyncio.gather(*(self._statuses(leader, request.name) for leader in leaders))
         # From the broker that this one takes for the leader, whether or not it leads already.
         found = {(status.broker, status.index): status for answer in answers for status in answer}
@@ -185,7 +185,7 @@ class AdminService:
         controller = self._state.controller
         return admin.DescribeClusterResponse(
             cluster_id=self._broker.cluster_id,
-            controller=NOBODY if controller is None else controller.broker,
+            controller=NO_BROKER if controller is None else controller.broker,
             brokers=self._brokers(),
             topics=len(self._state.topics),
             partitions=sum(found.value.partitions for found in self._state.topics.values()),
@@ -273,7 +273,7 @@ class AdminService:
         spec = self._topics.spec(request.name)
         state = self._topics.state_of(spec.id, request.partition)
         me = self._broker.config.broker_id
-        if state is not None and state.leader not in (NOBODY, me) and not request.forwarded:
+        if state is not None and state.leader not in (NO_BROKER, me) and not request.forwarded:
             address = self._broker.address_of(state.leader)
             if address is None:
                 raise Unavailable(f"broker {state.leader}, the leader, is not registered", retry_after_ms=100)
@@ -326,7 +326,7 @@ class AdminService:
             if item is None:
                 raise PartitionNotFound(f"topic {request.name!r} has no partition {request.partition}")
             state = PartitionState.decode(item.value)
-            there = target == state.replicas and state.leader in (NOBODY, *target)
+            there = target == state.replicas and state.leader in (NO_BROKER, *target)
             moved = msgspec.structs.replace(state, target=() if there else target)
             result = await self._transact([Compare(item.key, item.mod_revision)], [Put(item.key, moved.encode())])
             if result.applied:
@@ -472,7 +472,7 @@ class AdminService:
         topic = self._topics.by_name.get(name)
         for index in range(found.value.partitions):
             state = self._topics.state_of(found.value.id, index)
-            if state is None or state.leader == NOBODY:
+            if state is None or state.leader == NO_BROKER:
                 return False
             if state.leader == self._broker.config.broker_id:
                 partition = None if topic is None else topic.partitions.get(index)

@@ -21,7 +21,7 @@ from comet.errors import Closed, CometError
 from comet_broker.cluster.membership import Membership
 from comet_broker.cluster.view import ClusterView
 from comet_broker.config import BrokerConfig
-from comet_broker.core.cluster import BROKERS, CONTROLLER, DRAINS, NOBODY, ControllerRecord, Place, place_of
+from comet_broker.core.cluster import BROKERS, CONTROLLER, DRAINS, NO_BROKER, ControllerRecord, Place, partition_of
 from comet_broker.core.controller import Change, decide, orphans
 from comet_broker.failures import Failures, Kind
 from comet_broker.metadata.store import Compare, LeaseLost, MetadataStore, Put, StoreUnavailable
@@ -92,7 +92,7 @@ class Controller:
         if any(key.startswith((BROKERS, DRAINS)) for key in keys):
             self._quiet_since = self._clock.monotonic()
         for key in keys:
-            place = place_of(key)
+            place = partition_of(key)
             if place is not None:
                 self._check_leader(place)
             if place is None or self._places is None:
@@ -103,7 +103,7 @@ class Controller:
 
     def _check_leader(self, place: Place) -> None:
         found = self._view.state.partitions.get(place)
-        if found is not None and found.value.leader == NOBODY:
+        if found is not None and found.value.leader == NO_BROKER:
             self._leaderless.setdefault(place, self._clock.monotonic())
         else:
             self._leaderless.pop(place, None)

@@ -19,7 +19,7 @@ from comet.v1 import coordination_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.wire.protobuf import error_from_pb, error_to_pb
 from comet_broker.coordination.ends import answer_ends
-from comet_broker.core.cluster import NOBODY, Place
+from comet_broker.core.cluster import NO_BROKER, Place
 from comet_broker.core.group_record import Shape
 from comet_broker.partitions.partition import Partition
 
@@ -112,7 +112,7 @@ class Logs:
 
     def _leader(self, place: Place) -> int:
         state = self._broker.topics.state_of(*place)
-        return NOBODY if state is None else state.leader
+        return NO_BROKER if state is None else state.leader
 
     async def _learn_from(self, leader: int, places: Sequence[Place]) -> None:
         queue = self._queues.get(leader)

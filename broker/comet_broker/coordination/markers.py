@@ -18,7 +18,7 @@ from comet.errors import Closed, CometError, Internal, InvalidArgument, NotEnoug
 from comet.v1 import coordination_pb2 as pb
 from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
-from comet_broker.core.cluster import NOBODY, Place, partition_key
+from comet_broker.core.cluster import NO_BROKER, Place, partition_key
 from comet_broker.metadata.store import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Markers:
         by_leader: dict[int, list[Place]] = {}
         for place in sorted(places):
             state = self._broker.topics.state_of(*place)
-            if state is None or state.leader == NOBODY:
+            if state is None or state.leader == NO_BROKER:
                 failed[place] = "a partition has no leader now"
             else:
                 by_leader.setdefault(state.leader, []).append(place)

@@ -1,7 +1,7 @@
-"""What a producer may send: a pure look at a batch whose checksum has been verified.
+"""Admission of produced batches: pure checks of a batch whose checksum has been verified.
 
-Its columns are checked as readers rely on them, and no value is read. A batch in which they do not add up is refused,
-for every reader would fail at it for as long as it is in the log.
+Checks the columns that readers rely on, and reads no value. A batch whose columns do not add up is refused, since every
+reader would fail at it for as long as it is in the log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OFFSET_DELTAS: Final = int(records.Flag.OFFSET_DELTAS)  # a plain int: enum ari
 
 
 def admit(header: BatchHeader, batch: memoryview, topic: str, record_bytes_max: int) -> None:
-    """Raises for what no producer may send to this topic."""
+    """Raises CorruptBatch or RecordTooLarge for a batch that no producer may send to this topic."""
     if header.length != len(batch):
         raise CorruptBatch(f"the frame holds {len(batch)} bytes, its batch says {header.length}")
     if header.length > limits.BATCH_BYTES_MAX:
@@ -29,7 +29,7 @@ def admit(header: BatchHeader, batch: memoryview, topic: str, record_bytes_max: 
     columns = records.opened(header, batch)
     columns.check()
     if header.body_size > record_bytes_max:
-        # Only a batch with so large a body can hold a record that is too large: look at its offsets.
+        # Only a batch with a body of this size can hold a record that is too large: check its offsets.
         largest = columns.value_over(record_bytes_max)
         if largest is not None:
             raise RecordTooLarge(

@@ -1,14 +1,13 @@
-"""Which member of a group is to have which partition: a pure, sticky assignment.
+"""Sticky assignment of a group's partitions to its members.
 
-Every partition of a topic that anybody subscribes to gets exactly one owner, who subscribes to it. Where nobody has
-to take what he does not read, loads differ by at most one; where subscriptions differ, no member could give a partition
-away, over however many others, so that the loads come closer to each other (there is no cost-reducing path, which
-makes the loads as equal as the subscriptions allow).
+Every partition of a subscribed topic gets exactly one owner, a member that subscribes to the topic. With equal
+subscriptions, loads differ by at most one. With different subscriptions, no move of a partition, directly or through
+other members, makes the loads more equal (there is no cost-reducing path).
 
-Movement is small: what a member has, it keeps, unless balance needs it. With equal subscriptions it is the least there
-can be; with others each step towards balance moves as few partitions as possible.
+Movement is small: a member keeps its partitions unless balance needs them. With equal subscriptions movement is
+minimal; with different ones each step towards balance moves as few partitions as possible.
 
-The same arguments give the same answer on every broker.
+Pure: the same arguments give the same assignment on every broker.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from typing import Final
 
 Partition = tuple[str, int]  # topic, index
 
-# Looking for paths costs members times topics; a group for which that is not enough is left a little less balanced.
+# The search for paths costs members times topics; beyond this limit a group stays slightly less balanced.
 EDGES_MAX: Final = 3_000_000
 
 
 def assign(
     members: Mapping[str, Collection[str]], partitions: Mapping[str, int], before: Mapping[Partition, str]
 ) -> dict[Partition, str]:
-    """Owners of all partitions. `members` says who subscribes to which topics, `before` who has what now."""
+    """Owners of all partitions. `members` are the subscribed topics of each member, `before` the present owners."""
     wanted = {member: frozenset(topics).intersection(partitions) for member, topics in sorted(members.items())}
     wanted = {member: topics for member, topics in wanted.items() if topics}
     if not wanted:
@@ -48,14 +47,14 @@ def assign(
     if len(set(wanted.values())) == 1:
         _level(draft, free)
     else:
-        _place(draft, free)
+        _distribute(draft, free)
         _balance(draft)
     return draft.owners()
 
 
 class _Draft:
-    """Who has what, while it is being decided. Per member and topic a list: what it had before comes first, so that
-    what is taken from the end is what moves for free."""
+    """An assignment under construction. Each list, per member and topic, begins with the partitions that the member had
+    before: those at its end move for free."""
 
     def __init__(self, wanted: Mapping[str, frozenset[str]], readers: Mapping[str, list[str]]) -> None:
         self.readers = readers
@@ -88,7 +87,7 @@ class _Draft:
 
 
 def _level(draft: _Draft, free: list[Partition]) -> None:
-    """Everybody reads the same: each gets the whole share, and those who have the most now get what is left over."""
+    """Equal subscriptions: each member gets the same share; the members with the most now get the remainder."""
     total = sum(draft.loads.values()) + len(free)
     share, more = divmod(total, len(draft.loads))
     by_load = sorted(draft.loads, key=lambda member: (-draft.loads[member], member))
@@ -107,9 +106,9 @@ def _level(draft: _Draft, free: list[Partition]) -> None:
         heapreplace(short, (missing + 1, member))
 
 
-def _place(draft: _Draft, free: list[Partition]) -> None:
+def _distribute(draft: _Draft, free: list[Partition]) -> None:
     """Topics with few readers first: they have the least choice."""
-    for topic, index in sorted(free, key=lambda place: (len(draft.readers[place[0]]), place)):
+    for topic, index in sorted(free, key=lambda partition: (len(draft.readers[partition[0]]), partition)):
         member = min(draft.readers[topic], key=lambda member: (draft.loads[member], member))
         draft.give(member, topic, index)
 
@@ -117,15 +116,15 @@ def _place(draft: _Draft, free: list[Partition]) -> None:
 def _balance(draft: _Draft) -> None:
     """Moves partitions along paths from members with many to members with few, shortest paths first."""
     edges, loads = 0, draft.loads
-    stuck: set[str] = set()  # no way leads from them, and none will while the loads near them only fall
+    stuck: set[str] = set()  # no path begins at them, and none will while the loads near them only fall
     while edges < EDGES_MAX:
         least = min(loads.values())
         heavy = [member for member, load in loads.items() if load >= least + 2 and member not in stuck]
         if not heavy:
             return
         start = min(heavy, key=lambda member: (-loads[member], member))
-        path, looked_at = _path(draft, start)
-        edges += looked_at
+        path, visited = _path(draft, start)
+        edges += visited
         if not path:
             stuck.add(start)
         for giver, topic, taker in reversed(path):
@@ -133,13 +132,13 @@ def _balance(draft: _Draft) -> None:
 
 
 def _path(draft: _Draft, start: str) -> tuple[list[tuple[str, str, str]], int]:
-    """The way from a member to the one with the least load among the nearest that have at least two less; each step
-    is giver, topic and taker. Empty when there is none."""
+    """The path from a member to the least loaded of the nearest members that have at least two partitions less. Each
+    step is giver, topic and taker. Empty if there is no path."""
     loads = draft.loads
     enough = loads[start] - 2
-    came_from: dict[str, tuple[str, str]] = {}
+    reached_from: dict[str, tuple[str, str]] = {}
     seen_topics: set[str] = set()
-    layer, looked_at = [start], 0
+    layer, visited = [start], 0
     while layer:
         following: list[str] = []
         for member in layer:
@@ -147,23 +146,23 @@ def _path(draft: _Draft, start: str) -> tuple[list[tuple[str, str, str]], int]:
             topics.sort(key=lambda topic: (-draft.fresh[member, topic], -len(draft.held[member][topic]), topic))
             for topic in topics:
                 seen_topics.add(topic)
-                looked_at += len(draft.readers[topic])
+                visited += len(draft.readers[topic])
                 for reader in draft.readers[topic]:
-                    if reader != start and reader not in came_from:
-                        came_from[reader] = (member, topic)
+                    if reader != start and reader not in reached_from:
+                        reached_from[reader] = (member, topic)
                         following.append(reader)
         best = min(following, key=lambda member: (loads[member], member), default=None)
         if best is not None and loads[best] <= enough:
-            return _steps(came_from, start, best), looked_at
+            return _steps(reached_from, start, best), visited
         layer = following
-    return [], looked_at
+    return [], visited
 
 
-def _steps(came_from: Mapping[str, tuple[str, str]], start: str, end: str) -> list[tuple[str, str, str]]:
+def _steps(reached_from: Mapping[str, tuple[str, str]], start: str, end: str) -> list[tuple[str, str, str]]:
     steps: list[tuple[str, str, str]] = []
     taker = end
     while taker != start:
-        giver, topic = came_from[taker]
+        giver, topic = reached_from[taker]
         steps.append((giver, topic, taker))
         taker = giver
     return steps[::-1]

@@ -1,14 +1,14 @@
-"""Whether a follower may cut its log back to follow a leader, or would lose committed records by it.
+"""The verdict on a follower's truncation: allowed, or refused because it would lose committed records.
 
-    cut       nothing that it knows to be committed goes, or the leader has that, and sends it again
-    accepted  committed records go, and an operator has accepted that: they are set aside first
-    refused   committed records would go: nothing is cut, and the replica does not follow
+    truncate  no committed record is truncated, or the leader has it and sends it again
+    accepted  committed records are truncated, and an operator has accepted that: they are set aside first
+    refused   committed records would be lost: nothing is truncated, and the replica does not follow
 
-The leader of a healthy cluster has everything below every replica's high watermark. One that has not was elected from
-less than there is: after a loss of records (docs/guarantees.md, the last resort), or because a disk, a data folder or
-the metadata store went back in time. The replica that knows more may then be the only one that has the records.
+The leader of a healthy cluster has everything below every replica's high watermark. A leader that lacks some of it was
+elected after a loss of records (docs/guarantees.md, the last resort), or because a disk, a data folder or the metadata
+store went back in time. Then the replica with the higher watermark may be the only one that has the records.
 
-Pure; `replication.follower` asks, and acts.
+Pure; `replication.follower` requests the verdict and acts on it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class CutVerdict(Enum):
-    CUT = "cut"
+class TruncationVerdict(Enum):
+    TRUNCATE = "truncate"
     ACCEPTED = "accepted"
     REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The follower's log. `whole_end` is where its first damage begins, or its end."""
+    """The follower's log. `whole_end` is the offset of its first damage, or its end."""
 
     whole_end: int
     high_watermark: int
@@ -34,7 +34,7 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the leader of `epoch` says: where to cut, or with `restart` begin anew, and how far its own log goes."""
+    """The answer of the leader of `epoch`: where to truncate, or with `restart` where to restart, and its log end."""
 
     epoch: int
     start: int
@@ -42,12 +42,12 @@ class Offer:
     log_end: int
 
 
-def judge(own: Own, offer: Offer, loss_accepted: int) -> CutVerdict:
-    """`loss_accepted` is what the state of the partition says."""
+def judge(own: Own, offer: Offer, loss_accepted: int) -> TruncationVerdict:
+    """The verdict; `loss_accepted` is the one of the partition's state."""
     if own.high_watermark <= offer.start:
-        return CutVerdict.CUT  # with a restart: what lies below was deleted at the leader
+        return TruncationVerdict.TRUNCATE  # with a restart: the records below were deleted at the leader
     if not offer.restart and own.whole_end <= offer.start and own.high_watermark <= offer.log_end:
-        return CutVerdict.CUT  # only damage goes, and comes back whole
+        return TruncationVerdict.TRUNCATE  # only damaged records are truncated, and the leader sends them again
     if own.last_epoch < loss_accepted <= offer.epoch:
-        return CutVerdict.ACCEPTED
-    return CutVerdict.REFUSED
+        return TruncationVerdict.ACCEPTED
+    return TruncationVerdict.REFUSED

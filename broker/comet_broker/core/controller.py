@@ -1,36 +1,36 @@
-"""What the controller decides: from the picture of the cluster to the changes that it wants made.
+"""The controller's decisions: the changes that the state of the cluster calls for.
 
 For each partition, in this order:
 
-    mark        a member that came back with less than it had is written down as such
-    elect       a leader that is gone, or came back, or must not lead, is followed by the best there is, in a new epoch
-    trim        those that are gone leave in_sync
-    move        replicas that are to be elsewhere, and are there in sync, are the replicas from now on
-    hand over   a leader that drains, or is not the preferred one, is asked to pass on
+    mark        a member that came back with fewer records is marked as lossy
+    elect       a leader that is gone, restarted, or must not lead, is replaced by the best replica, in a new epoch
+    trim        members that are gone leave in_sync
+    move        a reassignment whose new replicas are in sync is completed
+    hand over   a leader that drains, or is not the preferred one, is requested to hand over leadership
 
-New partitions are placed, those of deleted topics buried. Nothing is ever removed because the metadata does not
-mention it: a partition of which no topic and no tombstone knows is an orphan, left alone and reported.
+New partitions are placed; the keys of deleted topics are removed. Nothing is ever removed because the metadata does not
+mention it: a partition without a topic and without a tombstone is an orphan, left alone and reported.
 
-Who may lead a `consistent` partition, the best first. All but the last two kinds have everything below the high
+Candidates to lead a `consistent` partition, the best first. All but the last two kinds have everything below the high
 watermark, if it was not lost with a machine, which makes the others the last resort:
 
-    in sync, and still the one that was taken in
-    in sync when it stopped, back, and nothing of what it wrote can be lost
+    in sync, and running without interruption since it joined
+    in sync when it stopped, back, and nothing of its log can be lost
     eligible: left while too few were in sync for the high watermark to move; running, or back with nothing lost
     in sync, then eligible, when its machine went down
-    any other copy, once each of those above is back with a folder that began anew: their data will not come back
-    one that is only being made, then one that began anew, once there is no other
+    any other copy, once each of those above is back with a new, empty folder: their data will not come back
+    a copy that is still being made, then one with a new, empty folder, once there is no other
 
-The last two must not lead while any other copy may come back: all would follow them to where they have nothing. That
+The last two must not lead while any other copy may come back: all others would truncate their logs to follow them. That
 holds for `available` partitions, too; of those, any other copy may lead at any time.
 
-Where none of a `consistent` partition's members has been running since it was written down, the logs decide, whatever
-brokers say of their disks: of the members that are here, or if each of them may have lost something of all copies, the
-one with the greatest (epoch of the last record, end) leads. It has all that any other one of them has left: a log that
-holds records of an epoch holds all that was committed in the epochs before. Brokers put these numbers under
-`cluster/ends/` while there is no leader. Those that have not, and members that are away, are waited for.
+Where no member of a `consistent` partition has been running since it was recorded, the logs decide, independent of the
+brokers' reports on their disks: of the members that are alive, or if each of them may have lost records, of all copies,
+the one with the greatest (epoch of the last record, end) leads. It has all that any other one of them still has: a log
+that holds records of an epoch holds all that was committed in the epochs before. Brokers put these numbers under
+`cluster/ends/` while there is no leader. The controller waits for missing numbers, and for members that are away.
 
-Pure: the same picture gives the same changes, and once they are made, none.
+Pure: the same state gives the same changes, and once they are made, none.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from msgspec.structs import replace
 from comet.types import Consistency
 from comet_broker.core.cluster import (
     DELETED,
-    NOBODY,
+    NO_BROKER,
     ClusterState,
     PartitionState,
     Place,
@@ -57,7 +57,7 @@ from comet_broker.core.placement import Load, place
 from comet_broker.metadata.store import OPERATIONS_MAX, Compare, Delete, Put
 
 CHANGE_OPERATIONS_MAX: Final = 100
-LOSSY: Final = 0  # in place of a broker epoch: a member that came back with less than it may have had
+LOSSY: Final = 0  # in place of a broker epoch: a member that may have lost records when it came back
 
 assert CHANGE_OPERATIONS_MAX + 2 <= OPERATIONS_MAX  # with the topic's compare and the controller's own
 
@@ -66,7 +66,7 @@ Specs = dict[str, tuple[str, Versioned[TopicSpec]]]  # by topic id, with the top
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One transaction. `parts` of it can be made alone, when something else has changed one of its keys meanwhile."""
+    """One transaction. Its `parts` can be made one by one, if another writer has changed one of its keys meanwhile."""
 
     compares: tuple[Compare, ...]
     operations: tuple[Put | Delete, ...]
@@ -83,18 +83,18 @@ def decide(
     waited: Collection[Place] | None = None,
     undecided: dict[Place, Exception] | None = None,
 ) -> list[Change]:
-    """All changes that the picture calls for, the most urgent first.
+    """All changes that the state calls for, the most urgent first.
 
-    rebalance    all has been well for long enough for leadership to go back to the preferred replicas
-    last_resort  those in sync have had the time to come back: one that may have lost something can lead if need be
-    only         nothing but these partitions has changed since all were looked at
+    rebalance    the cluster has been healthy for long enough to return leadership to the preferred replicas
+    last_resort  in-sync replicas have had the time to come back: a replica that may have lost records may lead
+    only         no partitions but these have changed since all were checked
     undecided    takes the partitions whose decision raises an unexpected error, instead of the error being raised
-    waited       nobody leads these for so long that brokers had the time to say how far their logs go; None: any
+    waited       partitions without a leader for long enough for brokers to report their log ends; None: all
     """
     specs: Specs = {found.value.id: (name, found) for name, found in state.topics.items()}
     alive = {broker: record.create_revision for broker, record in state.brokers.items() if not draining(state, broker)}
     folders = {broker: record.value.folder for broker, record in state.brokers.items()}
-    marked = {(topic_id, index) for _, topic_id, index in state.unfit}
+    marked = {(topic_id, index) for _, topic_id, index in state.defective}
     elections: list[Change] = []
     others: list[Change] = []
     for where in (
@@ -126,7 +126,7 @@ def decide(
 
 
 def orphans(state: ClusterState) -> list[Place]:
-    """Partitions of which neither a topic nor a tombstone knows."""
+    """Partitions without a topic and without a tombstone."""
     known = {found.value.id for found in state.topics.values()} | state.deleted.keys()
     return sorted(where for where in state.partitions if where[0] not in known)
 
@@ -140,8 +140,8 @@ def draining(state: ClusterState, broker: int) -> bool:
 
 
 def _is_calm(now: PartitionState, alive: dict[int, int], folders: dict[int, str], *, rebalance: bool) -> bool:
-    """Seen at a glance: all in sync are alive as they were and drain not, and nothing is under way. Of many
-    partitions nearly all are, and what is decided for the others must not wait for them."""
+    """Whether nothing is to decide: all in-sync replicas are alive and not draining, and nothing is under way. A cheap
+    check, since nearly all of many partitions are calm, and decisions on the others must not wait for them."""
     return (
         now.leader in now.in_sync
         and not now.target
@@ -155,7 +155,7 @@ def _is_calm(now: PartitionState, alive: dict[int, int], folders: dict[int, str]
 
 
 class _Case:
-    """One partition, with what the cluster says of its members."""
+    """One partition, with the cluster's state of its members."""
 
     def __init__(self, cluster: ClusterState, where: Place, now: PartitionState, spec: TopicSpec) -> None:
         self._cluster = cluster
@@ -168,7 +168,7 @@ class _Case:
         now = self._mark(self._now)
         if not self._leads(now, now.leader):
             now = self._elect(now, last_resort=last_resort, in_time=in_time)
-        if now.leader == NOBODY:
+        if now.leader == NO_BROKER:
             return now
         now = self._move(self._trim(now))
         now = replace(now, handover=self._handover(now, rebalance=rebalance), folders=self._folders(now))
@@ -176,50 +176,51 @@ class _Case:
         assert now.epoch in {self._now.epoch, self._now.epoch + 1}
         return now
 
-    # What the cluster says of a broker
+    # The state of a broker
 
-    def _unfit(self, broker: int) -> bool:
-        """Must not lead. The only copy there is leads all the same: no other could repair it, and the rest of it is
-        worth reading."""
-        return (broker, *self._where) in self._cluster.unfit and self._now.replicas != (broker,)
+    def _must_not_lead(self, broker: int) -> bool:
+        """Whether it must not lead. A damaged only copy leads all the same: no other could repair it, and its other
+        records can still be read."""
+        return (broker, *self._where) in self._cluster.defective and self._now.replicas != (broker,)
 
     def _stops(self, broker: int) -> bool:
         found = self._cluster.brokers.get(broker)
         return found is not None and found.value.draining
 
     def _current(self, table: dict[int, int], broker: int) -> bool:
-        """Alive, and still the one that is written down."""
+        """Whether it is alive, in the broker epoch that is recorded."""
         return table.get(broker, LOSSY) != LOSSY and self._cluster.broker_epoch(broker) == table[broker]
 
     def _whole(self, table: dict[int, int], broker: int) -> bool:
-        """Alive, and of what it had when it was written down nothing can have been lost."""
+        """Whether it is alive and can have lost nothing since it was recorded."""
         found = self._cluster.brokers.get(broker)
-        if found is None or table.get(broker, LOSSY) == LOSSY or self._anew(broker):
+        if found is None or table.get(broker, LOSSY) == LOSSY or self._folder_replaced(broker):
             return False
         return found.create_revision == table[broker] or found.value.clean
 
-    def _anew(self, broker: int) -> bool:
-        """Alive, and without what it had when it was in sync last. Who is away is not known to have lost anything."""
+    def _folder_replaced(self, broker: int) -> bool:
+        """Whether it is alive without the folder in which it was in sync last. A broker that is away may still have
+        it."""
         found = self._cluster.brokers.get(broker)
         if found is None or self._current(self._now.in_sync, broker):
             return False
-        return self._now.anew(broker, found.value)
+        return self._now.folder_replaced(broker, found.value)
 
     def _unmade(self, broker: int) -> bool:
-        """It is to become a replica, and has never had all there was."""
+        """Whether it is to become a replica and has never been complete."""
         return broker not in self._now.replicas and broker not in self._now.folders
 
     def _leads(self, now: PartitionState, broker: int) -> bool:
-        return self._current(now.in_sync, broker) and not self._unfit(broker)
+        return self._current(now.in_sync, broker) and not self._must_not_lead(broker)
 
     # The steps
 
     def _mark(self, now: PartitionState) -> PartitionState:
-        """The next start of a broker need not know what an earlier one has lost, so it is written down here. Not so of
-        one that began anew: that shows in its folder, and nothing is lost yet of what lies in the old one."""
+        """Records the members that may have lost records: their next start may not know it. Members with a new folder
+        are left out: the folder's id shows it, and the old folder may still have everything."""
 
         def lost(table: dict[int, int], broker: int) -> bool:
-            here = self._cluster.broker_epoch(broker) != 0 and not self._anew(broker)
+            here = self._cluster.broker_epoch(broker) != 0 and not self._folder_replaced(broker)
             return here and not self._whole(table, broker)
 
         def marked(table: dict[int, int]) -> dict[int, int]:
@@ -228,28 +229,32 @@ class _Case:
         return replace(now, in_sync=marked(now.in_sync), eligible=marked(now.eligible))
 
     def _elect(self, now: PartitionState, *, last_resort: bool, in_time: bool) -> PartitionState:
-        """A new leader in a new epoch; nobody, if nobody may. Then those in sync stay written down as they were."""
+        """A new leader in a new epoch; no leader if there is no candidate, and then in_sync stays as it was."""
         leader = self._best(now, last_resort=last_resort, in_time=in_time)
-        if leader == NOBODY:
-            return now if now.leader == NOBODY else replace(now, leader=NOBODY, epoch=now.epoch + 1, handover=NOBODY)
+        if leader == NO_BROKER:
+            return (
+                now
+                if now.leader == NO_BROKER
+                else replace(now, leader=NO_BROKER, epoch=now.epoch + 1, handover=NO_BROKER)
+            )
         if not self._current(now.in_sync, leader):
             members = {**now.eligible, **now.in_sync}
             now = self._with_members(now, {leader: self._cluster.broker_epoch(leader)}, members)
-        return replace(now, leader=leader, epoch=now.epoch + 1, handover=NOBODY)
+        return replace(now, leader=leader, epoch=now.epoch + 1, handover=NO_BROKER)
 
     def _best(self, now: PartitionState, *, last_resort: bool, in_time: bool) -> int:
-        """Who is to lead, as the table at the top has it; among equals, who does not drain, then who is preferred."""
+        """The best candidate by the table at the top; among equals, one that does not drain, then the preferred one."""
         patient = not last_resort and not all(self._cluster.broker_epoch(b) for b in (*now.in_sync, *now.eligible))
         ranked: list[tuple[int, bool, int, int]] = []
         for order, broker in enumerate(now.holders):
-            if not self._cluster.broker_epoch(broker) or self._unfit(broker):
+            if not self._cluster.broker_epoch(broker) or self._must_not_lead(broker):
                 continue
             rank = self._rank(now, broker)
             sure = self._current(now.in_sync, broker) or self._current(now.eligible, broker)
             if rank != _Rank.NONE and (sure or not patient or self._available):
                 ranked.append((rank, draining(self._cluster, broker), order, broker))
         if not ranked:
-            return NOBODY
+            return NO_BROKER
         rank, *_, leader = min(ranked)
         sure = self._current(now.in_sync, leader) or self._current(now.eligible, leader)
         if sure or rank > _Rank.ANY or self._available:
@@ -258,14 +263,14 @@ class _Case:
         return self._longest(now, members, wait=in_time or not last_resort)
 
     def _longest(self, now: PartitionState, members: set[int], *, wait: bool) -> int:
-        """Of these, the copy that is here with the greatest (epoch of the last record, end); nobody, while one has not
-        said how far its log goes and is waited for. Last come those that never say it, and those that have not followed
-        since an operator gave up what they hold."""
-        out = {broker for broker in now.holders if self._unfit(broker) or self._anew(broker) or self._unmade(broker)}
+        """Of these members, the one alive with the greatest (epoch of the last record, end); NO_BROKER while `wait` and
+        a log end is missing. Last come members without a reported log end, and those that have not followed since an
+        operator gave up their records."""
+        out = {b for b in now.holders if self._must_not_lead(b) or self._folder_replaced(b) or self._unmade(b)}
         here = [b for b in now.holders if b in members - out and self._cluster.broker_epoch(b)]
         ends = {broker: end for broker in here if (end := self._log_end(now, broker)) is not None}
         if len(here) > 1 and len(ends) < len(here) and wait:
-            return NOBODY
+            return NO_BROKER
 
         def goodness(broker: int) -> tuple[int, int, int, bool, int]:
             last_epoch, log_end = ends.get(broker, (0, 0))
@@ -277,9 +282,9 @@ class _Case:
         return min(here, key=goodness)
 
     def _log_end(self, now: PartitionState, broker: int) -> tuple[int, int] | None:
-        """What the broker has said of its log since nobody leads, and since it was started."""
+        """The log end that the broker has reported since its start and since the partition lost its leader."""
         found = self._cluster.ends.get((broker, *self._where))
-        if found is None or now.leader != NOBODY:
+        if found is None or now.leader != NO_BROKER:
             return None
         end = found.value
         if end.broker_epoch != self._cluster.broker_epoch(broker) or end.epoch != now.epoch:
@@ -289,9 +294,9 @@ class _Case:
     def _rank(self, now: PartitionState, broker: int) -> int:
         if self._current(now.in_sync, broker):
             return _Rank.IN_SYNC
-        if self._anew(broker) or self._unmade(broker):
-            alone = all(self._anew(other) or self._unmade(other) for other in now.holders)
-            return (_Rank.ANEW if self._anew(broker) else _Rank.UNMADE) if alone else _Rank.NONE
+        if self._folder_replaced(broker) or self._unmade(broker):
+            alone = all(self._folder_replaced(other) or self._unmade(other) for other in now.holders)
+            return (_Rank.FOLDER_REPLACED if self._folder_replaced(broker) else _Rank.UNMADE) if alone else _Rank.NONE
         if self._whole(now.in_sync, broker):
             return _Rank.BACK
         if self._whole(now.eligible, broker):
@@ -300,13 +305,13 @@ class _Case:
             return _Rank.LOSSY_IN_SYNC
         if broker in now.eligible:
             return _Rank.LOSSY_ELIGIBLE
-        gone = all(self._anew(member) for member in (*now.in_sync, *now.eligible))
-        # An operator has chosen the copy that is to lead next, whatever others there are.
-        chosen = now.leader == NOBODY and now.loss_accepted == now.epoch > 0
+        gone = all(self._folder_replaced(member) for member in (*now.in_sync, *now.eligible))
+        # An operator has chosen the copy that is to lead next, over all others.
+        chosen = now.leader == NO_BROKER and now.loss_accepted == now.epoch > 0
         return _Rank.ANY if (self._available and not chosen) or gone else _Rank.NONE
 
     def _trim(self, now: PartitionState) -> PartitionState:
-        """Without those that are gone, came back as others, must not lead, or hold no copy any more."""
+        """Removes members from in_sync that are gone, restarted, must not lead, or no longer hold a copy."""
         in_sync = {
             broker: broker_epoch
             for broker, broker_epoch in now.in_sync.items()
@@ -319,7 +324,7 @@ class _Case:
         eligible = {
             broker: broker_epoch
             for broker, broker_epoch in members.items()
-            if broker not in in_sync and broker in now.holders and not self._unfit(broker)
+            if broker not in in_sync and broker in now.holders and not self._must_not_lead(broker)
         }
         return replace(
             now,
@@ -329,14 +334,13 @@ class _Case:
         )
 
     def _folders(self, now: PartitionState) -> dict[int, str]:
-        """Where the copies lie that are in sync, or were last."""
-        kept = {*now.holders, *now.in_sync, *now.eligible}
+        """The folder of each copy in which it is, or was last, in sync."""
+        members = {*now.holders, *now.in_sync, *now.eligible}
         found = {broker: self._cluster.brokers[broker].value.folder for broker in now.in_sync}
-        return {**{broker: folder for broker, folder in now.folders.items() if broker in kept}, **found}
+        return {**{broker: folder for broker, folder in now.folders.items() if broker in members}, **found}
 
     def _arrived(self, now: PartitionState) -> bool:
-        """All that are to be the replicas are in sync, and to leave the others out makes in_sync no smaller than
-        acknowledgements need it."""
+        """Whether all replicas of the target are in sync, and are enough for acknowledgements without the others."""
         return (
             bool(now.target)
             and all(self._leads(now, broker) for broker in now.target)
@@ -350,25 +354,25 @@ class _Case:
         return replace(now, replicas=now.target, target=(), in_sync=in_sync, eligible={})
 
     def _handover(self, now: PartitionState, *, rebalance: bool) -> int:
-        """Whom the leader is to pass on to; NOBODY: it may stay."""
-        places = now.target if self._arrived(now) else now.holders
-        able = [broker for broker in places if broker != now.leader and self._leads(now, broker)]
+        """The broker that the leader is to hand over to; NO_BROKER if it may stay."""
+        replicas = now.target if self._arrived(now) else now.holders
+        able = [broker for broker in replicas if broker != now.leader and self._leads(now, broker)]
         calm = [broker for broker in able if not draining(self._cluster, broker)]
-        if now.leader not in places:
+        if now.leader not in replicas:
             calm = calm or able
         elif not draining(self._cluster, now.leader):
             preferred = (now.target if self._arrived(now) else now.replicas)[0]
             wanted = preferred in calm and (rebalance or now.handover == preferred)
-            return preferred if wanted else NOBODY
+            return preferred if wanted else NO_BROKER
         if not calm and self._stops(now.leader):
             calm = [broker for broker in able if not self._stops(broker)]  # drained, but it stays
         if now.handover in calm:
             return now.handover
-        return calm[0] if calm else NOBODY
+        return calm[0] if calm else NO_BROKER
 
 
 class _Rank:
-    """How good a leader a broker would be; the lower the better."""
+    """How well a broker is suited to lead; lower is better."""
 
     IN_SYNC: Final = 0
     BACK: Final = 1
@@ -377,7 +381,7 @@ class _Rank:
     LOSSY_ELIGIBLE: Final = 4
     ANY: Final = 5  # of an `available` topic, or when those above are gone for good
     UNMADE: Final = 6
-    ANEW: Final = 7
+    FOLDER_REPLACED: Final = 7
     NONE: Final = 8
 
 
@@ -402,7 +406,7 @@ def _reason(name: str, before: PartitionState, after: PartitionState) -> str:
 
 
 def _gather(changes: Sequence[Change]) -> list[Change]:
-    """Few transactions for many partitions."""
+    """Combines the changes of many partitions into few transactions."""
     gathered: list[Change] = []
     for start in range(0, len(changes), CHANGE_OPERATIONS_MAX):
         parts = tuple(changes[start : start + CHANGE_OPERATIONS_MAX])
@@ -419,7 +423,7 @@ def _gather(changes: Sequence[Change]) -> list[Change]:
 
 
 def _placements(state: ClusterState, specs: Specs) -> list[Change]:
-    """New partitions. One that wants more replicas than there are brokers waits for them."""
+    """Placements of new partitions. One with more replicas than there are brokers waits for more brokers."""
     missing = {
         topic_id: [index for index in range(found.value.partitions) if (topic_id, index) not in state.partitions]
         for topic_id, (_, found) in specs.items()
@@ -465,15 +469,15 @@ def _placements(state: ClusterState, specs: Specs) -> list[Change]:
 
 
 def _choice(state: ClusterState, replicas: int) -> dict[int, str]:
-    """The brokers to place on, and their racks: not on those that drain, if it can be helped."""
+    """The brokers to place on, and their racks: without those that drain, if the others are enough."""
     alive = {broker: state.brokers[broker].value.rack for broker in sorted(state.brokers)}
     calm = {broker: rack for broker, rack in alive.items() if not draining(state, broker)}
     return calm if len(calm) >= replicas else alive
 
 
 def _burials(state: ClusterState, specs: Specs) -> list[Change]:
-    """The keys of deleted topics, the marks of replicas that are not there any more, and tombstones that all brokers
-    have acted on."""
+    """Deletions: of keys of deleted topics, of marks of removed replicas, and of tombstones that all brokers have
+    acted on."""
     buried = state.deleted.keys() - specs.keys()
     doomed = [
         Compare(partition_key(where), found.mod_revision)
@@ -490,7 +494,7 @@ def _burials(state: ClusterState, specs: Specs) -> list[Change]:
         held = state.partitions.get((topic_id, index))
         if topic_id in specs and held is not None and broker not in held.value.holders:
             unchanged = Compare(partition_key((topic_id, index)), held.mod_revision)
-            changes.append(_delete([mark], (unchanged,), f"broker {broker} holds {topic_id}/{index} no more"))
+            changes.append(_delete([mark], (unchanged,), f"broker {broker} no longer holds {topic_id}/{index}"))
     with_keys = {where[0] for where in state.partitions} | {copy[1] for copy, _ in marks}
     done = [
         Compare(DELETED + topic_id, state.deleted[topic_id].mod_revision)

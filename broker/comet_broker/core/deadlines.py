@@ -1,7 +1,7 @@
-"""Until when each of many things may take: a heap that holds few entries for each, however often its time changes.
+"""Deadlines of many names: a heap with few entries per name, however often its deadline changes.
 
-A thing whose deadline moves back keeps its entry, and is looked at again when that comes up. So one that is renewed all
-the time costs nothing, and the heap does not grow with the number of renewals.
+A name whose deadline moves back keeps its entry, and is checked again when that entry is due. So frequent renewals cost
+nothing, and the heap does not grow with their number.
 
 Pure.
 """
@@ -31,16 +31,16 @@ class Deadlines:
             self._thin_out()
 
     def drop(self, name: str) -> None:
-        """It need not be thought of any more. Its entry stays for the next time."""
+        """Removes a deadline. Its heap entry stays for the next `set`."""
         self._until.pop(name, None)
 
     @property
     def next(self) -> float | None:
-        """When there is something to look at; it may turn out to be nothing."""
+        """The time of the next heap entry; its deadline may have moved since."""
         return self._heap[0][0] if self._heap else None
 
     def pop(self, now: float) -> list[str]:
-        """Those whose time is up. They are dropped."""
+        """Removes and returns the names whose deadline has passed."""
         due: list[str] = []
         while self._heap and self._heap[0][0] <= now:
             entry, name = heapq.heappop(self._heap)
@@ -59,7 +59,7 @@ class Deadlines:
         return due
 
     def _thin_out(self) -> None:
-        """Deadlines that move forward leave entries behind."""
+        """Rebuilds the heap: deadlines that move forward leave entries behind."""
         if len(self._heap) > _FEW + 2 * len(self._entry):
             self._heap = [(entry, name) for name, entry in self._entry.items()]
             heapq.heapify(self._heap)

@@ -1,15 +1,15 @@
-"""In which leader epochs the records of a log were written, and up to where two logs are the same.
+"""The leader epochs of a log's records, and the offset up to which two logs are the same.
 
     (epoch, start offset)   one entry for each run of records of one epoch; both numbers rise
 
 A leader writes each offset once in its epoch, so two logs that have the same epoch at an offset have the same record
-there. That is what a follower's log is compared by when an epoch begins, and how a reader is told that what it
-has read is no longer there. An epoch in which nothing was written has no entry.
+there. By this a follower's log is compared when an epoch begins, and a reader learns that records that it has read are
+no longer there. An epoch without records has no entry.
 
-The history says what the headers of the batches say, so it takes an epoch that falls, too: no log of a healthy
-cluster has one, and comparing works all the same.
+The history agrees with the headers of the batches, so it takes an epoch that falls, too: no log of a healthy cluster
+has one, and the comparison works all the same.
 
-Pure; owned by the log, changed by whoever appends to it.
+Pure; owned by the log, changed by its appends and truncations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Entry = tuple[int, int]
 
 
 class EpochHistory:
-    """`last_epoch` is 0 while there are no records."""
+    """The epochs of one log. `last_epoch` is 0 while there are no records."""
 
     __slots__ = ("_epochs", "_starts", "last_epoch")
 
@@ -37,7 +37,7 @@ class EpochHistory:
         return tuple(zip(self._epochs, self._starts, strict=True))
 
     def begin(self, epoch: int, offset: int) -> None:
-        """A batch of this epoch was appended at `offset`."""
+        """Adds an entry if a batch that was appended at `offset` begins another epoch."""
         assert not self._starts or offset >= self._starts[-1], "logs grow at their end"
         if epoch == self.last_epoch:
             return
@@ -49,7 +49,7 @@ class EpochHistory:
             self.last_epoch = epoch
 
     def truncate(self, offset: int) -> None:
-        """The log ends at `offset` now."""
+        """Removes the entries from `offset` on: the log ends there now."""
         while self._starts and self._starts[-1] >= offset:
             self._pop()
 
@@ -59,13 +59,13 @@ class EpochHistory:
         self.last_epoch = self._epochs[-1] if self._epochs else 0
 
     def forget_before(self, log_start: int) -> None:
-        """The log begins at `log_start` now. The entry that covers it stays as it is."""
+        """Removes the entries below `log_start`, the new log start offset. The entry that covers it stays as it is."""
         outlived = bisect_right(self._starts, log_start) - 1
         if outlived > 0:
             del self._epochs[:outlived], self._starts[:outlived]
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch of the record at `offset`; 0 where no entry says."""
+        """The epoch of the record at `offset`; 0 if no entry covers it."""
         at = bisect_right(self._starts, offset) - 1
         return self._epochs[at] if at >= 0 else 0
 
@@ -79,7 +79,7 @@ class EpochHistory:
         return [(epoch, max(start, first)) for epoch, start in pairs]
 
     def end_of(self, epoch: int, log_end: int) -> int:
-        """Where the records of all epochs up to this one end."""
+        """The end offset of the records of all epochs up to this one."""
         for later, start in zip(self._epochs, self._starts, strict=True):
             if later > epoch:
                 return start
@@ -88,7 +88,7 @@ class EpochHistory:
     def divergence(self, my_start: int, my_end: int, theirs: Sequence[Entry], their_start: int, their_end: int) -> int:
         """The offset up to which a follower's log agrees with this one, the leader's.
 
-        Only what both have is compared. An answer below one of the two starts means that they have nothing in common.
+        Compares only the offsets that both have. A result below one of the two starts: they have nothing in common.
 
         >>> leader = EpochHistory([(1, 0), (3, 10)])
         >>> leader.divergence(0, 20, [(1, 0), (2, 10)], 0, 15)
@@ -112,8 +112,8 @@ class EpochHistory:
 
 
 def diverged(history: EpochHistory, log_end: int, epoch: int, offset: int) -> int | None:
-    """For who has read a log up to `offset`, the last record being of `epoch`: None if this log, a leader's, has
-    that record; else the offset from which on it has others, or none.
+    """The offset from which on this log, a leader's, differs from one that a client has read up to `offset`; None if it
+    has the client's last record, which is of `epoch`.
 
     >>> history = EpochHistory([(1, 0), (3, 10)])
     >>> diverged(history, 20, epoch=3, offset=15)
@@ -125,6 +125,6 @@ def diverged(history: EpochHistory, log_end: int, epoch: int, offset: int) -> in
     if offset > log_end:
         return min(history.end_of(epoch, log_end), log_end)
     found = history.epoch_at(offset - 1)
-    if found in (epoch, 0):  # 0: it is deleted, so nobody can tell
+    if found in (epoch, 0):  # 0: the record is deleted, so its epoch is unknown
         return None
     return min(history.end_of(epoch, log_end), offset - 1)

@@ -1,12 +1,12 @@
-"""What happened to the cluster, as sentences for people: found by comparing its picture with what it was before.
+"""The cluster's events, as sentences for people: the differences between one state of the cluster and the next.
 
-    note    the view has moved in these keys: what is different is gathered, by what it is and why
-    settle  once a second: what has gathered becomes events, one for each where there are few, one for all of a kind
+    note    these keys have changed: gathers the differences by kind and cause
+    settle  once a second: makes events of the gathered differences, one each if they are few, else one per cause
 
-An event that says how many of something goes on counting for a while, so that five thousand elections that take ten
-seconds are one line. Remembers EVENTS_MAX, the last ones.
+An event with a count goes on counting for a while, so that five thousand elections that take ten seconds are one line.
+Remembers the last EVENTS_MAX events.
 
-Pure. Owned by the recorder; one state is compared with the next, so no change may be kept from it.
+Pure. Owned by the recorder; it compares each state with the next, so it needs every change.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from comet_broker.core.cluster import (
     CONFLICTS,
     CONTROLLER,
     DRAINS,
-    NOBODY,
+    NO_BROKER,
     PARTITIONS,
     TOPICS,
     BrokerRecord,
     ClusterState,
     Place,
     TopicSpec,
-    place_of,
+    partition_of,
 )
 
 SINGLY_MAX: Final = 3  # of one cause, within one second
@@ -49,7 +49,7 @@ class Event:
 
 
 class Cause(NamedTuple):
-    """What is told together. `many` is the sentence for so many."""
+    """Differences with the same cause become one event. `many` is its text."""
 
     kind: str
     many: str  # with {count} in it
@@ -62,43 +62,43 @@ class Gathered:
 
 
 @dataclass(slots=True, eq=False)
-class Told:
-    """What is remembered: an event that stands for `count` of its cause."""
+class LoggedEvent:
+    """A remembered event, which stands for `count` differences of its cause."""
 
     event: Event
     count: int
     updated_us: int
 
 
-class Chronicle:
+class EventLog:
     def __init__(self) -> None:
-        self._told: deque[Told] = deque(maxlen=limits.EVENTS_MAX)  # the latest at the end
+        self._logged: deque[LoggedEvent] = deque(maxlen=limits.EVENTS_MAX)  # the latest at the end
         self._gathered: dict[Cause, Gathered] = {}
-        self._counting: dict[Cause, Told] = {}  # that stand for many, and for more of the kind
+        self._counting: dict[Cause, LoggedEvent] = {}  # events with a count that may still grow
         self._brokers: dict[int, tuple[int, BrokerRecord]] = {}  # with their broker epochs
         self._topics: dict[str, TopicSpec] = {}
         self._names: dict[str, str] = {}  # of topics, by their ids
         self._leaders: dict[Place, int] = {}
         self._drains: set[int] = set()
-        self._controller = NOBODY
+        self._controller = NO_BROKER
 
     def begin(self, state: ClusterState) -> None:
-        """That is how it is; nobody knows how it came to be."""
+        """Takes the first state, which has no earlier one to compare with."""
         self._brokers = {broker: (found.create_revision, found.value) for broker, found in state.brokers.items()}
         self._topics = {name: found.value for name, found in state.topics.items()}
         self._names = {found.value.id: name for name, found in state.topics.items()}
-        self._leaders = {place: found.value.leader for place, found in state.partitions.items()}
+        self._leaders = {partition: found.value.leader for partition, found in state.partitions.items()}
         self._drains = set(state.drains)
         self._controller = _controller(state)
 
     def events(self, since_us: int = 0) -> list[Event]:
-        """Those that were told, or went on counting, after that time; the latest at the end."""
-        return [told.event for told in self._told if told.updated_us > since_us]
+        """Events that were logged, or whose count grew, after that time; the latest at the end."""
+        return [logged.event for logged in self._logged if logged.updated_us > since_us]
 
     # ---- comparing
 
     def note(self, state: ClusterState, keys: Iterable[str], now_us: int) -> None:
-        """Topics first: who leads the partitions of a new one is no news."""
+        """Gathers the differences in these keys, topics first: the first leaders of a new topic are no event."""
         now = _Moment(state, now_us, self._gather)
         partitions: list[str] = []
         for key in dict.fromkeys(keys):
@@ -119,51 +119,51 @@ class Chronicle:
             self._note_partition(now, self._names.get(topic_id, ""), (topic_id, int(index)))
 
     def _note_conflict(self, now: _Moment, key: str) -> None:
-        place, broker = place_of(key), int(key.removeprefix(CONFLICTS).partition("/")[0])
-        topic = "" if place is None else self._names.get(place[0], "")
-        if place is None or not topic:
+        partition, broker = partition_of(key), int(key.removeprefix(CONFLICTS).partition("/")[0])
+        topic = "" if partition is None else self._names.get(partition[0], "")
+        if partition is None or not topic:
             return
-        name, found = f"{topic}/{place[1]}", now.state.conflicts.get((broker, *place))
+        name, found = f"{topic}/{partition[1]}", now.state.conflicts.get((broker, *partition))
         one = f"the replica of {name} on broker {broker} is no longer in conflict"
         many = "{count} replicas are no longer in conflict"
         if found is not None:
             one = f"the replica of {name} on broker {broker} does not follow: {found.value}"
             many = "{count} replicas do not follow, as they would lose committed records"
-        now.tell("conflict", one, many, topic=topic, partition=place[1], broker=broker)
+        now.report("conflict", one, many, topic=topic, partition=partition[1], broker=broker)
 
     def _note_broker(self, now: _Moment, broker: int) -> None:
         found = now.state.brokers.get(broker)
         before = self._brokers.get(broker)
         if found is None:
             if self._brokers.pop(broker, None) is not None:
-                now.tell("broker", f"broker {broker} is gone", broker=broker)
+                now.report("broker", f"broker {broker} is gone", broker=broker)
             return
         record = found.value
         self._brokers[broker] = (found.create_revision, record)
         where = f"at {record.host}:{record.port}, version {record.version}"
         if before is None:
-            now.tell("broker", f"broker {broker} is there, {where}", broker=broker)
+            now.report("broker", f"broker {broker} is there, {where}", broker=broker)
         elif before[0] != found.create_revision:
-            now.tell("broker", f"broker {broker} has started again, {where}", broker=broker)
+            now.report("broker", f"broker {broker} has started again, {where}", broker=broker)
         elif record.draining and not before[1].draining:
-            now.tell("broker", f"broker {broker} is about to stop", broker=broker)
+            now.report("broker", f"broker {broker} is about to stop", broker=broker)
 
     def _note_drain(self, now: _Moment, broker: int) -> None:
         drains, drained = broker in now.state.drains, broker in self._drains
         if drains and not drained:
             self._drains.add(broker)
-            now.tell("drain", f"broker {broker} is drained: it is to lead nothing", broker=broker)
+            now.report("drain", f"broker {broker} is drained: it hands over all leadership", broker=broker)
         elif drained and not drains:
             self._drains.discard(broker)
-            now.tell("drain", f"broker {broker} is no longer drained: it may lead again", broker=broker)
+            now.report("drain", f"broker {broker} is no longer drained: it may lead again", broker=broker)
 
     def _note_controller(self, now: _Moment) -> None:
         before, found = self._controller, _controller(now.state)
-        if found in (NOBODY, before):
-            return  # until there is another, there is nothing to tell
+        if found in (NO_BROKER, before):
+            return  # no event until there is another controller
         self._controller = found
-        who = f"broker {self._controller} is the controller"
-        now.tell("controller", who + (f", after broker {before}" if before else ""), broker=self._controller)
+        text = f"broker {self._controller} is the controller"
+        now.report("controller", text + (f", after broker {before}" if before else ""), broker=self._controller)
 
     def _note_topic(self, now: _Moment, name: str) -> None:
         found = now.state.topics.get(name)
@@ -172,49 +172,49 @@ class Chronicle:
             self._topics[name] = found.value
             self._names[found.value.id] = name
         if before is not None and (found is None or found.value.id != before.id):
-            for place in [(before.id, index) for index in range(before.partitions)]:
-                self._leaders.pop(place, None)
+            for partition in [(before.id, index) for index in range(before.partitions)]:
+                self._leaders.pop(partition, None)
             self._names.pop(before.id, None)
-            now.tell("topic", f"topic {name} was deleted", "{count} topics were deleted", topic=name)
+            now.report("topic", f"topic {name} was deleted", "{count} topics were deleted", topic=name)
             before = None
         if found is None:
             return
         if before is None:
             size = f"{_several(found.value.partitions, 'partition')}, {_several(found.value.replicas, 'replica')} each"
-            now.tell("topic", f"topic {name} was created: {size}", "{count} topics were created", topic=name)
+            now.report("topic", f"topic {name} was created: {size}", "{count} topics were created", topic=name)
             return
         changes = _changes(before, found.value)
         if changes:
-            now.tell("topic", f"topic {name} was changed: {changes}", "{count} topics were changed", topic=name)
+            now.report("topic", f"topic {name} was changed: {changes}", "{count} topics were changed", topic=name)
 
-    def _note_partition(self, now: _Moment, topic: str, place: Place) -> None:
-        found = now.state.partitions.get(place)
+    def _note_partition(self, now: _Moment, topic: str, partition: Place) -> None:
+        found = now.state.partitions.get(partition)
         if found is None:
-            self._leaders.pop(place, None)
+            self._leaders.pop(partition, None)
             return
-        leader, before = found.value.leader, self._leaders.get(place)
-        self._leaders[place] = leader
+        leader, before = found.value.leader, self._leaders.get(partition)
+        self._leaders[partition] = leader
         if before is None or leader == before or not topic:
             return  # new, or of a topic that is deleted
         why, old = "", now.state.brokers.get(before)
-        if before != NOBODY:
+        if before != NO_BROKER:
             if old is None:
                 why = f"broker {before} is gone"
             elif before in now.state.drains or old.value.draining:
                 why = f"broker {before} is drained"
-        name = f"{topic}/{place[1]}"
+        name = f"{topic}/{partition[1]}"
         kind, one, many = "election", f"broker {leader} leads {name}", "{count} partitions have a new leader"
-        if leader == NOBODY:
-            kind, one, many = "offline", f"nobody leads {name}", "{count} partitions have no leader"
-        elif before == NOBODY:
+        if leader == NO_BROKER:
+            kind, one, many = "offline", f"{name} has no leader", "{count} partitions have no leader"
+        elif before == NO_BROKER:
             one, many = f"broker {leader} leads {name}, which had no leader", "{count} partitions have a leader again"
         elif not why:
             one, many = f"{one}, before it was broker {before}", f"{{count}} partitions have moved from broker {before}"
         if why:
             one, many = f"{why}: {one}", f"{why}: {many}"
-        now.tell(kind, one, many, topic=topic, partition=place[1], broker=leader or before)
+        now.report(kind, one, many, topic=topic, partition=partition[1], broker=leader or before)
 
-    # ---- telling
+    # ---- logging
 
     def _gather(self, cause: Cause, event: Event) -> None:
         gathered = self._gathered.setdefault(cause, Gathered())
@@ -223,33 +223,34 @@ class Chronicle:
             gathered.events.append(event)
 
     def settle(self, now_us: int) -> None:
+        """Logs the gathered differences as events."""
         gathered, self._gathered = self._gathered, {}
         self._counting = {
-            cause: told for cause, told in self._counting.items() if 0 <= now_us - told.updated_us <= COUNTING_US
+            cause: logged for cause, logged in self._counting.items() if 0 <= now_us - logged.updated_us <= COUNTING_US
         }
         for cause, one in gathered.items():
-            told = self._counting.get(cause)
-            if told is not None and told in self._told:
-                told.count += one.count
-                told.event = replace(told.event, text=_counted(cause, told.count))
-                told.updated_us = now_us
+            logged = self._counting.get(cause)
+            if logged is not None and logged in self._logged:
+                logged.count += one.count
+                logged.event = replace(logged.event, text=_counted(cause, logged.count))
+                logged.updated_us = now_us
             elif one.count <= SINGLY_MAX:
-                self._told.extend(Told(event, 1, now_us) for event in one.events)
+                self._logged.extend(LoggedEvent(event, 1, now_us) for event in one.events)
             else:
                 event = replace(one.events[0], text=_counted(cause, one.count), topic="", partition=None)
-                told = self._counting[cause] = Told(event, one.count, now_us)
-                self._told.append(told)
+                logged = self._counting[cause] = LoggedEvent(event, one.count, now_us)
+                self._logged.append(logged)
 
 
 class _Moment:
-    """A state of the cluster, when it came to be, and who is told what is new in it."""
+    """A state of the cluster, its time, and the callback that gathers its differences."""
 
     def __init__(self, state: ClusterState, now_us: int, gather: Callable[[Cause, Event], None]) -> None:
         self.state = state
         self._now_us = now_us
         self._gather = gather
 
-    def tell(
+    def report(
         self,
         kind: str,
         one: str,
@@ -259,13 +260,13 @@ class _Moment:
         partition: int | None = None,
         broker: int | None = None,
     ) -> None:
-        """What cannot be told together with others is its own cause."""
+        """Reports a difference. Without `many` it is a cause of its own."""
         event = Event(self._now_us, self.state.revision, kind, one, topic, partition, broker)
         self._gather(Cause(kind, many or one + " ({count} times)"), event)
 
 
 def _controller(state: ClusterState) -> int:
-    return NOBODY if state.controller is None else state.controller.broker
+    return NO_BROKER if state.controller is None else state.controller.broker
 
 
 def _counted(cause: Cause, count: int) -> str:
@@ -283,12 +284,12 @@ def _changes(before: TopicSpec, after: TopicSpec) -> str:
     if after.replicas != before.replicas:
         found.append(f"{_several(after.replicas, 'replica')}, before {before.replicas:,}")
     found += [
-        f"{name} {_said(getattr(after.config, name))}, before {_said(getattr(before.config, name))}"
+        f"{name} {_setting_text(getattr(after.config, name))}, before {_setting_text(getattr(before.config, name))}"
         for name in TopicConfig.names()
         if getattr(after.config, name) != getattr(before.config, name)
     ]
     return "; ".join(found)
 
 
-def _said(value: object) -> str:
+def _setting_text(value: object) -> str:
     return str(getattr(value, "value", value))

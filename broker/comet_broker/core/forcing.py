@@ -1,13 +1,13 @@
-"""An operator's way out: has a replica lead that may lack something, because nobody comes back that has everything.
+"""Forced election by an operator: makes a replica the leader that may lack records, if no complete one comes back.
 
-What the controller would never do, and nobody can take back: whatever the chosen replica lacks is cut from all others
-when they follow it (`loss_accepted`). So it is refused while there is a leader, or anybody who may lead by the
-controller's own rules, at once or when the time to wait for others is over; and made only if all of those are still
-what they were.
+The controller would never do this, and it cannot be undone: records that the chosen replica lacks are truncated from
+all others when they follow it (`loss_accepted`). So it is refused while there is a leader, or a candidate by the
+controller's own rules, at once or when the time to wait for others is over. The change compares the registrations of
+all brokers involved.
 
-Where a replica is in conflict with its leader (`core.conflicts`), a leader is chosen although there is one: the replica
-in conflict, or the present leader once more, or any other one. Of what the others hold beyond it, nothing is cut before
-it is set aside.
+Where a replica is in conflict with its leader (`core.conflicts`), an operator may choose although there is a leader:
+the replica in conflict, or the present leader once more, or any other one. Records that the others hold beyond it are
+set aside before they are truncated.
 
 Pure.
 """
@@ -18,21 +18,21 @@ from msgspec.structs import replace
 
 from comet.errors import InvalidArgument
 from comet_broker.core.cluster import (
-    NOBODY,
+    NO_BROKER,
     ClusterState,
     PartitionState,
     Place,
     broker_key,
     conflict_key,
+    defective_key,
     partition_key,
-    unfit_key,
 )
 from comet_broker.core.controller import Change, decide
 from comet_broker.metadata.store import Compare, Delete, Put
 
 
 def forced(state: ClusterState, where: Place, broker: int) -> Change:
-    """What makes `broker` the leader; raises InvalidArgument if there is no need, or it holds no replica."""
+    """The change that makes `broker` the leader; raises InvalidArgument if there is no need, or it is not a replica."""
     found = state.partitions[where]
     now = found.value
     contested = [
@@ -40,22 +40,22 @@ def forced(state: ClusterState, where: Place, broker: int) -> Change:
         for holder in now.holders
         if (holder, *where) in state.conflicts
     ]
-    if now.leader != NOBODY and not contested:
+    if now.leader != NO_BROKER and not contested:
         raise InvalidArgument(f"broker {now.leader} leads this partition: there is nothing to force")
-    able = NOBODY if contested else _able(state, where)
-    if able != NOBODY:
+    able = NO_BROKER if contested else _able(state, where)
+    if able != NO_BROKER:
         raise InvalidArgument(f"broker {able} has what is needed and will lead in a moment: there is nothing to force")
     if broker not in now.holders or broker not in state.brokers:
         alive = sorted(state.brokers.keys() & set(now.holders))
-        raise InvalidArgument(f"broker {broker} is no replica of this partition that is alive; those are {alive}")
+        raise InvalidArgument(f"broker {broker} is not a live replica of this partition; choose one of {alive}")
     record = state.brokers[broker]
     wanted = replace(
         now,
         leader=broker,
         epoch=now.epoch + 1,
         in_sync={broker: record.create_revision},
-        eligible={},  # what they have beyond the new leader's log is given up
-        handover=NOBODY,
+        eligible={},  # their records beyond the new leader's log are given up
+        handover=NO_BROKER,
         folders={**now.folders, broker: record.value.folder},
         loss_accepted=now.epoch + 1,
     )
@@ -65,17 +65,17 @@ def forced(state: ClusterState, where: Place, broker: int) -> Change:
         registered = state.brokers.get(other)
         compares.append(Compare(broker_key(other), 0 if registered is None else registered.mod_revision))
     operations: list[Put | Delete] = [Put(partition_key(where), wanted.encode())]
-    mark = state.unfit.get((broker, *where))
+    mark = state.defective.get((broker, *where))
     if mark is not None:  # damaged or not, it is to lead
-        compares.append(Compare(unfit_key(broker, where), mark.mod_revision))
-        operations.append(Delete(unfit_key(broker, where)))
-    return Change(tuple(compares), tuple(operations), f"an operator has broker {broker} lead, whatever it lacks")
+        compares.append(Compare(defective_key(broker, where), mark.mod_revision))
+        operations.append(Delete(defective_key(broker, where)))
+    return Change(tuple(compares), tuple(operations), f"operator: broker {broker} leads, although it may lack records")
 
 
 def _able(state: ClusterState, where: Place) -> int:
-    """Who is about to lead by the controller's own rules."""
+    """The broker that is about to lead by the controller's own rules; NO_BROKER if none."""
     for change in decide(state, last_resort=True, only=[where]):
         for operation in change.operations:
             if isinstance(operation, Put) and operation.key == partition_key(where):
                 return PartitionState.decode(operation.value).leader
-    return NOBODY
+    return NO_BROKER

@@ -2,8 +2,8 @@
 
     add ─► young (a dict, up to RUN_IDS) ─► sealed run (sorted arrays, 12 bytes an id) ─► dropped beyond RUNS_MAX
 
-An id that is added again has its newest number; the older entry stays until its run is dropped. What leaves, and when,
-is decided by counting alone, so the same calls give the same set.
+An id that is added again has its newest number; the older entry stays until its run is dropped. Counting alone decides
+which ids leave, and when, so the same calls give the same set.
 
     snapshot    u32 runs, of each: u32 ids, i64 time, ids i64 ascending, numbers u32; the young ids as the last run,
                 in the order in which they were added
@@ -65,7 +65,7 @@ class Forgotten:
 
     @property
     def dropping_us(self) -> int | None:
-        """When the latest of the ids was used that the next `add` may drop; None if it drops none."""
+        """The latest use of the ids that the next `add` may drop; None if it drops none."""
         if len(self._runs) < RUNS_MAX or len(self._young) + 1 < RUN_IDS:
             return None
         return self._runs[0].used_us
@@ -104,7 +104,7 @@ class Forgotten:
 
     @classmethod
     def restore(cls, data: bytes, at: int) -> tuple[Forgotten, int]:
-        """What was encoded, and where it ends in the data. Raises struct.error or ValueError if it is cut off."""
+        """The decoded set, and its end in the data. Raises struct.error or ValueError if it is cut off."""
         one = cls()
         (count,) = _COUNT.unpack_from(data, at)
         at += _COUNT.size

@@ -1,4 +1,4 @@
-"""The members of a group: what one says of itself when it joins, what is known of it, what it is to know.
+"""The members of a group: a member's claim when it joins, its state, and its view of its assignment.
 
 Pure; part of core.groups.
 """
@@ -23,7 +23,7 @@ _INSTANCE: Final = re.compile(rf"[A-Za-z0-9._:/@-]{{0,{limits.INSTANCE_BYTES_MAX
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a member says of itself when it joins."""
+    """The fields of a member's join request."""
 
     member: str = ""
     instance: str = ""
@@ -36,7 +36,7 @@ class Claim:
 
 
 class View(NamedTuple):
-    """What one member is to know: what it owns, since which generation, and what of it it is to release."""
+    """A member's assignment: its partitions, each since a generation, and those of them that it is to release."""
 
     owned: Mapping[Place, int]
     release: frozenset[Place]
@@ -53,28 +53,28 @@ class Member:
     release_s: float
     heard: float
     fenced: tuple[str, ...] = ()
-    asked: dict[Place, float] = field(default_factory=dict)  # since when it is to release them
-    told: View | None = None  # None: it is to be told, whatever it is
+    releasing: dict[Place, float] = field(default_factory=dict)  # since when it is to release them
+    notified: View | None = None  # None: it has not been notified yet
 
 
 def check(claim: Claim) -> None:
     if claim.kind not in {CONSUMER, SHARED}:
-        raise InvalidArgument(f"{claim.kind} is no kind of group")
+        raise InvalidArgument(f"{claim.kind} is not a kind of group: use {CONSUMER} or {SHARED}")
     if not claim.topics and not claim.pattern:
         raise InvalidArgument("a member subscribes to topics, by name or by a pattern")
     if claim.pattern:
         compiled(claim.pattern)
     if not limits.SESSION_MS_MIN <= claim.session_ms <= limits.SESSION_MS_MAX:
         raise InvalidArgument(
-            f"a session time-out is from {limits.SESSION_MS_MIN} to {limits.SESSION_MS_MAX} ms, not {claim.session_ms}"
+            f"a session timeout is from {limits.SESSION_MS_MIN} to {limits.SESSION_MS_MAX} ms, not {claim.session_ms}"
         )
     if not limits.SESSION_MS_MIN <= claim.release_ms <= limits.RELEASE_MS_MAX:
         raise InvalidArgument(
-            f"a release time-out is from {limits.SESSION_MS_MIN} to {limits.RELEASE_MS_MAX} ms, not {claim.release_ms}"
+            f"a release timeout is from {limits.SESSION_MS_MIN} to {limits.RELEASE_MS_MAX} ms, not {claim.release_ms}"
         )
     if not _INSTANCE.fullmatch(claim.instance):
         raise InvalidArgument(
-            f"an instance is named with at most {limits.INSTANCE_BYTES_MAX} letters, digits and any of '._:/@-'"
+            f"an instance id has at most {limits.INSTANCE_BYTES_MAX} characters: letters, digits and any of '._:/@-'"
         )
 
 

@@ -1,6 +1,6 @@
-"""A group as it stands in the metadata store: one value, `groups/<group>` below its slot's prefix.
+"""A group as it is stored in the metadata store: one value, `groups/<group>` below its slot's prefix.
 
-Members are named once, and by their place in the list from then on: a thousand partitions take some kilobytes.
+Members are named once, and by their index in the list from then on: a thousand partitions take some kilobytes.
 
 Pure; part of core.groups.
 """
@@ -15,11 +15,11 @@ from comet_broker.core.group_members import CONSUMER, Member
 if TYPE_CHECKING:
     from comet_broker.core.groups import Group
 
-NOBODY: Final = -1
+NO_MEMBER: Final = -1
 
 
 class Shape(NamedTuple):
-    """A topic, as far as a group is concerned."""
+    """The id and size of a topic that a group subscribes to."""
 
     topic_id: str
     partitions: int
@@ -42,7 +42,7 @@ class MemberRecord(Stored, frozen=True):
 
 
 class TopicRecord(Stored, frozen=True):
-    """Per partition its owner, since when, and who is to own it: members by their place in the group's list."""
+    """Per partition its owner, since which generation, and its next owner: members by index in the group's list."""
 
     name: str
     id: str
@@ -69,9 +69,9 @@ def record_of(group: Group) -> GroupRecord:
             TopicRecord(
                 name=name,
                 id=topic_id,
-                owners=tuple(NOBODY if owner is None else ids[owner.member] for owner in owners),
+                owners=tuple(NO_MEMBER if owner is None else ids[owner.member] for owner in owners),
                 since=tuple(0 if owner is None else owner.since for owner in owners),
-                target=tuple(ids.get(member, NOBODY) for member in target),
+                target=tuple(ids.get(member, NO_MEMBER) for member in target),
             )
         )
     members = tuple(_member_record(member) for member in group.members.values())
@@ -98,7 +98,7 @@ def _member_record(member: Member) -> MemberRecord:
 
 
 def _topics(group: Group) -> list[tuple[str, str, int]]:
-    """Name, id and number of partitions of the topics: those of now, and those of which somebody still has some."""
+    """Name, id and partition count of the topics: those subscribed to, and those that members still own parts of."""
     found = [(name, shape.topic_id, shape.partitions) for name, shape in group.shapes.items()]
     known = {topic_id for _, topic_id, _ in found}
     left: dict[str, int] = {}
@@ -109,7 +109,7 @@ def _topics(group: Group) -> list[tuple[str, str, int]]:
 
 
 def fill(group: Group, record: GroupRecord, now: float) -> None:
-    """Into a group that is new."""
+    """Fills a new group from its record."""
     group.generation = record.generation
     group.acquired = dict.fromkeys(record.acquired)
     for stored in record.members:
@@ -122,9 +122,9 @@ def fill(group: Group, record: GroupRecord, now: float) -> None:
         if topic.name:
             group.shapes[topic.name] = Shape(topic.id, len(topic.owners))
         for index, (owner, since, wanted) in enumerate(zip(topic.owners, topic.since, topic.target, strict=True)):
-            if owner != NOBODY:
+            if owner != NO_MEMBER:
                 group.owners[topic.id, index] = Owner(ids[owner], since)
-            if wanted != NOBODY:
+            if wanted != NO_MEMBER:
                 group.target[topic.id, index] = ids[wanted]
     if group.kind != CONSUMER:
-        group.target = dict.fromkeys(group.places(), "")
+        group.target = dict.fromkeys(group.partitions(), "")

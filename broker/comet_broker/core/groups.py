@@ -1,15 +1,15 @@
-"""One group: who its members are, which partitions they own, and how partitions get from one to another.
+"""One group: its members, the partitions that they own, and the rebalance between them.
 
-    member leaves, is silent for too long, or releases   ─►  the partition is free
-    plan     a new target if anything has changed, then every free partition to whom the target names; generation + 1
+    member leaves, exceeds its session timeout, or releases   ─►  the partition is free
+    plan     a new target if anything has changed, then every free partition to its target member; generation + 1
     record   to the store                                     (the driver)
     news     each member whose assignment has changed          (the driver, once the record is stored)
 
-    owner ── target says another ──► asked to release ── released, left, or put out ──► free ──► owned by the other
+    owner ── target names another ──► to be released ── released, left, or removed ──► free ──► owned by the other
 
-Nothing is ever taken away but by the three ways above, and nothing is given but by `plan`. So a driver that stores
-the record right after `plan`, and tells nobody anything while a record is on its way, never tells two members that
-they own the same partition. What changes in between only takes away.
+A partition is taken from a member only in the three ways above, and given only by `plan`. So a driver that stores the
+record right after `plan`, and sends no assignments while a record is on its way, never assigns the same partition to
+two members. Changes in between only take partitions away.
 
 Pure: the driver is coordination.groups.
 """
@@ -30,47 +30,47 @@ from comet_broker.core.group_members import CONSUMER, Claim, Member, View, check
 from comet_broker.core.group_record import GroupRecord, Owner, Shape
 
 PLAN_INTERVAL_S: Final = 0.05  # members that come or go within it are planned for together
-FENCED_MAX: Final = 4  # instances that a static member remembers to have replaced
+FENCED_MAX: Final = 4  # replaced instances that a static member remembers
 
 
 class Entry(NamedTuple):
-    """How a join came out: who it is now, and whom it has replaced."""
+    """The result of a join: the member's id, and the id of the member that it has replaced."""
 
     member: str
     replaced: str = ""
 
 
 class Group:
-    """Owned by its driver. `dirty` while the store does not have what is here."""
+    """One group. Owned by its driver. `dirty` while the store does not have its present record."""
 
     def __init__(self, kind: int, generation: int = 0) -> None:
-        """`generation` is one that may have been given before to a group of this name."""
+        """`generation` is the last one that an earlier group of this name may have had."""
         self.kind = kind
         self.generation = generation
         self.members: dict[str, Member] = {}
-        self.shapes: dict[str, Shape] = {}  # of all topics that somebody subscribes to, by name
+        self.shapes: dict[str, Shape] = {}  # of all topics that members subscribe to, by name
         self.owners: dict[Place, Owner] = {}
         self.target: dict[Place, str] = {}
         self.acquired: dict[str, None] = {}  # ids of topics whose records are acquired without members
         self.dirty = False
-        self.stale = False  # the target is to be thought over
+        self.stale = False  # the target is to be computed again
         self._planned_at = float("-inf")
-        self._replaced = False  # a static member has been, since the last plan
-        self._catalog: Mapping[str, Shape] | None = None  # None: it is not known yet, and nothing is gone
+        self._replaced = False  # a static member was replaced since the last plan
+        self._catalog: Mapping[str, Shape] | None = None  # None: not known yet, so no topic counts as deleted
         self._matches: dict[str, frozenset[str]] = {}  # of patterns, in the catalog
 
-    # ---- members come and go
+    # ---- members join and leave
 
     def join(self, claim: Claim, now: float, new_id: Callable[[], str]) -> Entry:
-        """Raises what answers the join instead."""
+        """Adds or updates a member. Raises the error that answers the join instead."""
         check(claim)
         if self.members and claim.kind != self.kind:
             raise InvalidArgument(
-                "the group is of the other kind (consumer or share) and has members: take another name"
+                "the group is of the other kind (consumer or share) and has members: use another group id"
             )
         if claim.member:
             member = self.known(claim.member)
-            member.heard, member.told = now, None
+            member.heard, member.notified = now, None
             if (member.topics, member.pattern) != (frozenset(claim.topics), claim.pattern):
                 self._check_room(claim, member)
                 member.topics, member.pattern = frozenset(claim.topics), claim.pattern
@@ -97,7 +97,7 @@ class Group:
         others = [member for member in self.members.values() if member is not before]
         size = size_of(claim.topics, claim.pattern) + sum(size_of(one.topics, one.pattern) for one in others)
         if size > limits.GROUP_SUBSCRIPTION_BYTES_MAX:
-            raise LimitExceeded("the members of the group name too many topics; a pattern is shorter")
+            raise LimitExceeded("the members of the group subscribe to too many topics by name; use a pattern")
 
     def _of_instance(self, instance: str) -> Member | None:
         if not instance:
@@ -105,17 +105,17 @@ class Group:
         return next((member for member in self.members.values() if member.instance == instance), None)
 
     def _replace(self, before: Member, member: Member) -> None:
-        """The same static member, started again: it has what it had, from the next generation on."""
+        """The static member has restarted: it keeps its partitions, from the next generation on."""
         self._replaced = True
         del self.members[before.id]
         member.fenced = (*before.fenced, before.id)[-FENCED_MAX:]
-        for place, owner in self.owners.items():
+        for partition, owner in self.owners.items():
             if owner.member == before.id:
-                self.owners[place] = Owner(member.id, self.generation + 1)
-        for place, owner_id in self.target.items():
+                self.owners[partition] = Owner(member.id, self.generation + 1)
+        for partition, owner_id in self.target.items():
             if owner_id == before.id:
-                self.target[place] = member.id
-        member.asked = dict.fromkeys(before.asked, member.heard)
+                self.target[partition] = member.id
+        member.releasing = dict.fromkeys(before.releasing, member.heard)
 
     def known(self, member_id: str) -> Member:
         """Raises MemberFenced or MemberUnknown."""
@@ -123,7 +123,7 @@ class Group:
         if member is not None:
             return member
         if any(member_id in member.fenced for member in self.members.values()):
-            raise MemberFenced("another instance has joined the group under the same static name")
+            raise MemberFenced("another member has joined the group with the same instance id")
         raise MemberUnknown("the group has no such member, or no longer: join again")
 
     def hear(self, member_id: str, now: float) -> Member:
@@ -137,41 +137,41 @@ class Group:
 
     def _remove(self, member_id: str) -> None:
         del self.members[member_id]
-        for place in [place for place, owner in self.owners.items() if owner.member == member_id]:
-            del self.owners[place]
+        for partition in [partition for partition, owner in self.owners.items() if owner.member == member_id]:
+            del self.owners[partition]
         self.stale = self.dirty = True
         self._reshape()
 
-    def release(self, member_id: str, places: Iterable[Place], generation: int, now: float) -> None:
-        """What the member no longer reads. It may say so twice: what it did not own, or has got back since that
-        generation, is no matter."""
+    def release(self, member_id: str, partitions: Iterable[Place], generation: int, now: float) -> None:
+        """Frees partitions that the member no longer reads. Ignores those that it does not own, or has got back since
+        that generation, so a repeated release is harmless."""
         member = self.hear(member_id, now)
-        for place in places:
-            if self.owns(member_id, place, generation):
-                member.asked.pop(place, None)
-                del self.owners[place]
+        for partition in partitions:
+            if self.owns(member_id, partition, generation):
+                member.releasing.pop(partition, None)
+                del self.owners[partition]
                 self.dirty = True
 
     def acquire(self, topic_id: str) -> bool:
-        """Records of that topic are acquired in the group's name, by who is no member. True if that is new."""
+        """Notes a topic whose records are acquired for the group without members. True if it is new."""
         assert self.kind != CONSUMER
         if topic_id in self.acquired:
             return False
         if len(self.acquired) >= limits.JOIN_TOPICS_MAX:
-            raise LimitExceeded(f"the group locks from {limits.JOIN_TOPICS_MAX} topics, its limit")
+            raise LimitExceeded(f"the group acquires from {limits.JOIN_TOPICS_MAX} topics, its limit; use another one")
         self.acquired[topic_id] = None
         return True
 
     # ---- time
 
     def tick(self, now: float) -> list[tuple[str, CometError]]:
-        """Puts out whoever was silent, or kept what it was to release, for too long."""
+        """Removes members that exceed their session or release timeout."""
         out: list[tuple[str, CometError]] = []
         for member in self.members.values():
             if now - member.heard > member.session_s:
-                reason = f"nothing was heard of this member for {now - member.heard:.1f} s: its session has ended"
-            elif member.asked and now - min(member.asked.values()) > member.release_s:
-                reason = f"it was asked to release {len(member.asked)} partitions and has not in {member.release_s:g} s"
+                reason = f"no heartbeat of this member for {now - member.heard:.1f} s: its session has ended"
+            elif member.releasing and now - min(member.releasing.values()) > member.release_s:
+                reason = f"the member has not released {len(member.releasing)} partitions within {member.release_s:g} s"
             else:
                 continue
             out.append((member.id, MemberUnknown(f"{reason}; join again")))
@@ -180,25 +180,25 @@ class Group:
         return out
 
     def forgive(self, now: float) -> None:
-        """This broker itself was away: nobody can be blamed for what it has not heard."""
+        """Restarts all timeouts after a stall of this broker, during which it received no heartbeats."""
         for member in self.members.values():
             member.heard = now
-            member.asked = dict.fromkeys(member.asked, now)
+            member.releasing = dict.fromkeys(member.releasing, now)
 
     def plan_due(self, now: float) -> float:
-        """How long until `plan` may be called; members that come and go are gathered."""
+        """Seconds until `plan` may be called: joins and leaves within PLAN_INTERVAL_S are planned for together."""
         return max(0.0, self._planned_at + PLAN_INTERVAL_S - now) if self.stale else 0.0
 
     # ---- topics
 
     def topics(self, catalog: Mapping[str, Shape]) -> None:
-        """All topics of the cluster, as they are now."""
+        """Takes the present topics of the cluster."""
         self._catalog = catalog
         self._matches.clear()
         self._reshape()
 
     def _reshape(self) -> None:
-        """What the members' subscriptions come to."""
+        """Computes the topics that the members' subscriptions cover."""
         names = {name for member in self.members.values() for name in self._names(member)}
         if self._catalog is None:
             shapes = {name: shape for name, shape in self.shapes.items() if name in names}
@@ -212,13 +212,13 @@ class Group:
         self._drop_deleted()
 
     def _drop_deleted(self) -> None:
-        """What nobody subscribes to any more is released by its owner; what is deleted is gone at once."""
-        kept = {shape.topic_id for shape in self.shapes.values()}
-        left = {topic_id for topic_id, _ in self.owners} - kept
+        """Frees partitions of deleted topics at once; those of unsubscribed topics are released by their owners."""
+        subscribed = {shape.topic_id for shape in self.shapes.values()}
+        left = {topic_id for topic_id, _ in self.owners} - subscribed
         if left and self._catalog is not None:
             gone = left - {shape.topic_id for shape in self._catalog.values()}
-            for place in [place for place in self.owners if place[0] in gone]:
-                del self.owners[place]
+            for partition in [partition for partition in self.owners if partition[0] in gone]:
+                del self.owners[partition]
                 self.dirty = True
 
     def _names(self, member: Member) -> frozenset[str]:
@@ -235,13 +235,13 @@ class Group:
     # ---- deciding
 
     def plan(self, now: float) -> None:
-        """Thinks the target over if need be, and gives out what is free. The record is to be stored right after."""
+        """Computes the target if it is stale, and assigns free partitions. The driver stores the record right after."""
         before = self.generation
         changed, self._replaced = self._replaced, False
         if self.stale:
             self.stale = False
             self._planned_at = now
-            target = self._assign() if self.kind == CONSUMER else dict.fromkeys(self.places(), "")
+            target = self._assign() if self.kind == CONSUMER else dict.fromkeys(self.partitions(), "")
             changed = changed or target != self.target
             self.target = target
         if changed:
@@ -249,23 +249,25 @@ class Group:
             self.dirty = True
         if self.kind != CONSUMER:
             return
-        self._give({place: member for place, member in self.target.items() if place not in self.owners}, before)
+        self._give(
+            {partition: member for partition, member in self.target.items() if partition not in self.owners}, before
+        )
         for member_id, view in self.views().items():
             member = self.members[member_id]
-            member.asked = {place: member.asked.get(place, now) for place in view.release}
+            member.releasing = {partition: member.releasing.get(partition, now) for partition in view.release}
 
     def _give(self, free: Mapping[Place, str], before: int) -> None:
-        """Whoever had one of them in the generation `before` may have got it in that one, so it must not be given again
-        in the same: who owned what is told by the generation alone."""
+        """Assigns free partitions, in a generation after `before`: an earlier owner may have got them in `before`, and
+        the generation alone tells the owners apart."""
         if not free:
             return
         if self.generation == before:
             self.generation += 1
-        for place, member_id in free.items():
-            self.owners[place] = Owner(member_id, self.generation)
+        for partition, member_id in free.items():
+            self.owners[partition] = Owner(member_id, self.generation)
         self.dirty = True
 
-    def places(self) -> list[Place]:
+    def partitions(self) -> list[Place]:
         return [(shape.topic_id, index) for shape in self.shapes.values() for index in range(shape.partitions)]
 
     def _assign(self) -> dict[Place, str]:
@@ -274,20 +276,20 @@ class Group:
             for member in self.members.values()
         }
         partitions = {shape.topic_id: shape.partitions for shape in self.shapes.values()}
-        # Who was asked to release a partition has perhaps begun to: better that it goes on.
-        before = {place: owner.member for place, owner in self.owners.items()}
-        before.update((place, member) for place, member in self.target.items() if member in self.members)
+        # A member that is to release a partition may have begun to: the target keeps it released.
+        before = {partition: owner.member for partition, owner in self.owners.items()}
+        before.update((partition, member) for partition, member in self.target.items() if member in self.members)
         return assign(wanted, partitions, before)
 
-    # ---- looking
+    # ---- queries
 
     @property
     def rebalancing(self) -> bool:
-        return self.stale or any(self.target.get(place) != owner.member for place, owner in self.owners.items())
+        return self.stale or any(self.target.get(partition) != owner.member for partition, owner in self.owners.items())
 
-    def owns(self, member_id: str, place: Place, generation: int) -> bool:
-        """The fence of a commit: the member has the partition, and had it already in that generation."""
-        owner = self.owners.get(place)
+    def owns(self, member_id: str, partition: Place, generation: int) -> bool:
+        """The fence of a commit: whether the member owns the partition since that generation or earlier."""
+        owner = self.owners.get(partition)
         return owner is not None and owner.member == member_id and generation >= owner.since
 
     def names(self, member_id: str) -> frozenset[str]:
@@ -295,15 +297,15 @@ class Group:
         return frozenset(name for name in self._names(self.members[member_id]) if name in self.shapes)
 
     def views(self) -> dict[str, View]:
-        """Of all members."""
+        """The views of all members."""
         if self.kind != CONSUMER:
             return {member_id: self._shared_view(member_id) for member_id in self.members}
         owned: dict[str, dict[Place, int]] = {member_id: {} for member_id in self.members}
         release: dict[str, list[Place]] = {member_id: [] for member_id in self.members}
-        for place, owner in self.owners.items():
-            owned[owner.member][place] = owner.since
-            if self.target.get(place) != owner.member:
-                release[owner.member].append(place)
+        for partition, owner in self.owners.items():
+            owned[owner.member][partition] = owner.since
+            if self.target.get(partition) != owner.member:
+                release[owner.member].append(partition)
         return {member: View(has, frozenset(release[member])) for member, has in owned.items()}
 
     def _shared_view(self, member_id: str) -> View:
@@ -311,11 +313,11 @@ class Group:
         return View({(shape.topic_id, index): 0 for shape in shapes for index in range(shape.partitions)}, frozenset())
 
     def news(self, not_yet: Collection[str] = ()) -> dict[str, View]:
-        """Of the members whose view is not what they were told. Only while no record is on its way to the store."""
+        """The views that differ from the members' last ones. Only while no record is on its way to the store."""
         views = self.views()
-        news = {id_: view for id_, view in views.items() if id_ not in not_yet and self.members[id_].told != view}
+        news = {id_: view for id_, view in views.items() if id_ not in not_yet and self.members[id_].notified != view}
         for member, view in news.items():
-            self.members[member].told = view
+            self.members[member].notified = view
         return news
 
     # ---- the store
@@ -325,7 +327,7 @@ class Group:
 
     @classmethod
     def restore(cls, record: GroupRecord, now: float) -> Group:
-        """As it was stored; all sessions begin anew."""
+        """The stored group; all sessions restart."""
         group = cls(record.kind)
         group_record.fill(group, record, now)
         group.stale = True  # something may have been left undecided

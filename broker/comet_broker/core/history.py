@@ -1,17 +1,15 @@
-"""What figures were over time: rings of values in step with the wall clock, so that those of several brokers add up.
+"""Time series of figures: rings of values in step with the wall clock, so that those of several brokers add up.
 
     second 1767225601 ─► fine     a value a second, a quarter of an hour
                       └► coarse   a value a minute, a day
 
-The value of second s stands for the second that ended then; minute m ends at second 60 * m. Nothing is made up: a
-second in which nobody looked has no value, and is NaN where it is read. A clock that is set back makes what was told
-of the time to come forgotten.
+The value of second s stands for the second that ended then; minute m ends at second 60 * m. Nothing is interpolated: a
+second without a sample has no value, and reads as NaN. After the clock is set back, later values are dropped.
 
-    Gauge     looked at each second: a NaN where there was nothing to see
-    Flow      counted; nothing was counted where nothing is told, as long as the Presence says that somebody looked, so
-              that what stands still costs nothing
+    Gauge     sampled each second: NaN if there was no value
+    Flow      counted: a second without an entry counts as 0 if the Presence has it, so an idle figure costs nothing
 
-Pure. Owned by a Board, or by who keeps series of its own.
+Pure. Owned by a MetricsStore, or by the owner of a single series.
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ FINE_POINTS: Final = 900
 COARSE_POINTS: Final = 1_440
 MINUTE_S: Final = 60
 STEP_S_MAX: Final = 3_600
-# Kept, so that the first of those that are read is there from its beginning, whatever the step.
-FINE_KEPT: Final = FINE_POINTS + MINUTE_S
-COARSE_KEPT: Final = COARSE_POINTS + STEP_S_MAX // MINUTE_S
-assert FINE_KEPT + COARSE_KEPT == limits.HISTORY_POINTS
+# Stored beyond the points that are read, so that the first step is complete at every step length.
+FINE_STORED: Final = FINE_POINTS + MINUTE_S
+COARSE_STORED: Final = COARSE_POINTS + STEP_S_MAX // MINUTE_S
+assert FINE_STORED + COARSE_STORED == limits.HISTORY_POINTS
 WINDOW_S: Final = 10  # that rates are taken over
 NAN: Final = math.nan
 
@@ -39,7 +37,7 @@ Values: TypeAlias = "array[float]"
 
 
 class Ring:
-    """The last steps; of one that nothing was said of, `blank`."""
+    """The values of the last steps; `blank` for a step without a value."""
 
     __slots__ = ("_blank", "_points", "_values", "end")
 
@@ -66,7 +64,7 @@ class Ring:
         return self._values[step % self._points]
 
     def reach(self, step: int) -> None:
-        """That is the last step now; it and those that were skipped are blank."""
+        """Makes `step` the last one; it and the skipped ones are blank."""
         assert step > self.end
         points = self._points
         if not self.end or step >= self.end + points:
@@ -77,14 +75,14 @@ class Ring:
         self.end = step
 
     def cut(self, step: int) -> None:
-        """What comes after that step is forgotten."""
+        """Drops the values after that step."""
         points = self._points
         for gone in range(max(step, self.end - points) + 1, self.end + 1):
             self._values[gone % points] = self._blank[0]
         self.end = min(step, self.end)
 
     def slice(self, first: int, last: int) -> Values:
-        """The steps from `first` to `last`, both among them."""
+        """The values of the steps from `first` to `last`, both included."""
         points = self._points
         start, stop = max(first, self.end - points + 1), min(last, self.end)
         if start > stop:
@@ -97,7 +95,7 @@ class Ring:
 
 
 class Reduce(Enum):
-    """What the value of a longer step is."""
+    """How the value of a longer step is computed."""
 
     MEAN = "mean"
     MAX = "max"
@@ -105,7 +103,7 @@ class Reduce(Enum):
 
 
 def reduced(values: Sequence[float], how: Reduce) -> float:
-    """One value for several; those that are not known do not count."""
+    """One value for several, unknown ones left out; NaN if all are unknown."""
     known = [value for value in values if value == value]  # noqa: PLR0124 - all but NaN
     if not known:
         return NAN
@@ -115,22 +113,22 @@ def reduced(values: Sequence[float], how: Reduce) -> float:
 
 
 class Gauge:
-    """A figure that is looked at."""
+    """A sampled figure."""
 
     __slots__ = ("_coarse", "_fine", "_how")
 
     def __init__(self, how: Reduce = Reduce.MEAN, kind: str = "d") -> None:
         self._how = how
-        self._fine = Ring(FINE_KEPT, kind, NAN)
-        self._coarse = Ring(COARSE_KEPT, kind, NAN)
+        self._fine = Ring(FINE_STORED, kind, NAN)
+        self._coarse = Ring(COARSE_STORED, kind, NAN)
 
     @property
     def end(self) -> int:
-        """The last second that something was said of."""
+        """The last second with an entry."""
         return self._fine.end
 
     def put(self, second: int, value: float) -> None:
-        """A second that is not after the last one: the clock was set back."""
+        """Adds a value. A second that is not after the last one means that the clock was set back."""
         if second <= self._fine.end:
             self._fine.cut(second - 1)
             self._coarse.cut(minute_of(second) - 1)
@@ -149,20 +147,20 @@ class Gauge:
 
 
 class Presence:
-    """The seconds in which somebody looked. Everything that is read is in step with it."""
+    """The seconds that were sampled. All reads are in step with it."""
 
     __slots__ = ("_coarse", "_fine")
 
     def __init__(self) -> None:
-        self._fine = Ring(FINE_KEPT, "B", 0)
-        self._coarse = Ring(COARSE_KEPT, "B", 0)
+        self._fine = Ring(FINE_STORED, "B", 0)
+        self._coarse = Ring(COARSE_STORED, "B", 0)
 
     @property
     def end(self) -> int:
         return self._fine.end
 
     def put(self, second: int) -> None:
-        """Comes after what is told of that second."""
+        """Adds a sampled second, after its values."""
         minute = minute_of(second)
         if second <= self._fine.end:
             self._fine.cut(second - 1)
@@ -172,7 +170,7 @@ class Presence:
         self._coarse.add(minute, 1)
 
     def read(self, step_s: int, first: int, last: int) -> list[int]:
-        """How many seconds of each step."""
+        """The number of sampled seconds of each step."""
         ring, each = (self._fine, step_s) if step_s < MINUTE_S else (self._coarse, step_s // MINUTE_S)
         values = ring.slice(first * each - each + 1, last * each)
         return [int(sum(values[at : at + each])) for at in range(0, len(values), each)]
@@ -185,17 +183,17 @@ class Presence:
 
 
 class Flow:
-    """What was counted in each second."""
+    """A figure that is counted per second."""
 
     __slots__ = ("_coarse", "_fine")
 
     def __init__(self, kind: str = "d") -> None:
-        self._fine = Ring(FINE_KEPT, kind, 0)
-        self._coarse = Ring(COARSE_KEPT, kind, 0)
+        self._fine = Ring(FINE_STORED, kind, 0)
+        self._coarse = Ring(COARSE_STORED, kind, 0)
 
     @property
     def end(self) -> int:
-        """The last second in which something was counted."""
+        """The last second with a count."""
         return self._fine.end
 
     def put(self, second: int, value: float) -> None:
@@ -204,7 +202,7 @@ class Flow:
         self._coarse.add(minute_of(second), value)
 
     def cut(self, second: int, oldest: int) -> None:
-        """What comes after that second is forgotten; before `oldest` nobody knows what was looked at."""
+        """Drops the counts after that second; before `oldest` it is unknown which seconds were sampled."""
         if second >= self._fine.end:
             return
         minute = minute_of(second)
@@ -215,7 +213,7 @@ class Flow:
             self._coarse.put(minute, math.fsum(self._fine.slice(first, second)))
 
     def read(self, step_s: int, first: int, last: int, seconds: Sequence[int]) -> Values:
-        """Per second, of each step; `seconds` is what the Presence read."""
+        """The rate per second in each step; `seconds` is the Presence's `read` of the same steps."""
         ring, each = (self._fine, step_s) if step_s < MINUTE_S else (self._coarse, step_s // MINUTE_S)
         values = ring.slice(first * each - each + 1, last * each)
         if each == 1:
@@ -225,14 +223,14 @@ class Flow:
         return array("d", [total / number if number else NAN for total, number in zip(sums, seconds, strict=True)])
 
     def rate(self, presence: Presence) -> float:
-        """Per second, over the last WINDOW_S."""
+        """The rate per second over the last WINDOW_S."""
         end = presence.end
         seconds = presence.seconds(end - WINDOW_S + 1, end)
         return math.fsum(self._fine.slice(end - WINDOW_S + 1, end)) / seconds if seconds else NAN
 
 
 def steps(end: int, step_s: int, since_us: int = 0) -> tuple[int, int]:
-    """The first and the last step that are over at that second, end after `since_us`, and may have a value."""
+    """The first and the last step that are complete at second `end`, end after `since_us`, and may have a value."""
     assert step_s <= MINUTE_S or step_s % MINUTE_S == 0
     last = end // step_s
     points = FINE_POINTS // step_s if step_s < MINUTE_S else COARSE_POINTS * MINUTE_S // step_s
@@ -245,13 +243,13 @@ def known(value: float) -> float | None:
 
 
 def minute_of(second: int) -> int:
-    """The minute that the second which ends then belongs to."""
+    """The minute of a second, which is named by its end."""
     return (second + MINUTE_S - 1) // MINUTE_S
 
 
 def percentile_ms(counts: Sequence[int], share: float) -> float:
-    """The duration that `share` of those counted do not exceed, from buckets as in `metrics.histogram`: bucket n has
-    those from 2**(n-1) up to 2**n microseconds. Between its ends they are taken to be spread evenly."""
+    """A percentile of durations from buckets as in `metrics.histogram`: bucket n has those from 2**(n-1) up to 2**n
+    microseconds, which are taken to be spread evenly."""
     total = sum(counts)
     if total <= 0:
         return NAN

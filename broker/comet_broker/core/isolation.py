@@ -1,18 +1,19 @@
-"""Which transactions of a partition are open, which were aborted, and so up to where readers may rely on what is there.
+"""The open and aborted transactions of a partition, and the last stable offset that follows from them.
 
     batch of (producer, epoch)     ─► open, from its first offset here
     marker of (producer, epoch)    ─► ended: committed, or aborted and remembered for as long as the log holds any of it
 
-    stable end   the high watermark, or the first offset of the oldest transaction that is open, or whose marker is not
-                 below the watermark yet: an end counts once no failover can take it back
+    last stable offset   the high watermark, or the first offset of the oldest transaction that is open, or whose marker
+                         is not below the watermark yet: an end counts once no failover can take it back
 
 Every transaction has an epoch of its own, so that producer and epoch name it. After its marker no batch of it, or of an
-earlier epoch, may be written; of whom that is no longer remembered, the coordinator is asked before the first batch.
+earlier epoch, may be written. If a producer's last end is no longer remembered, the leader queries the coordinator
+before the first batch.
 
-The state is derived from the log: noting the same batches in an empty one gives the same state. What lies below the
-log's start is forgotten, an open transaction too, of which nothing is left: so deleting records frees their readers.
-Where each part of a transaction lies is known, not only where it began: so who has seen all of it, and who has read the
-log from its new start, come to the same stable end.
+The state is derived from the log: noting the same batches in an empty one gives the same state. Entries below the log
+start offset are dropped, also an open transaction of which nothing is left: so deleting records lets readers go on. The
+offsets of every part of a transaction are stored, not only the first: so a replica that has seen all of it, and one
+that has read the log from its new start, have the same last stable offset.
 
 Pure; part of the partition's ProducerTable, on the loop's thread. A snapshot can be encoded on another one.
 """
@@ -31,20 +32,20 @@ from comet.records import Marker
 
 OPEN_MAX: Final = 4096  # per partition, at once
 ABORTED_MAX: Final = 1 << 17  # remembered per partition: 5 MiB
-PARTS_MAX: Final = 64  # of a transaction, other batches between them; from then on the last one reaches to its end
-ENDED_MAX: Final = 1024  # producers of which the last end is remembered; the coordinator knows the others
+PARTS_MAX: Final = 64  # of a transaction, other batches between them; beyond them the last part reaches to its end
+ENDED_MAX: Final = 1024  # producers whose last end is remembered; the coordinator knows the others
 
 _FIELDS: Final = 5  # of a remembered abort: producer, epoch, first offset, marker's offset, floor
 _HEAD: Final = struct.Struct("<IIII")  # open, decided, ended, aborted
 _OPEN: Final = struct.Struct("<qI")  # producer, epoch; then its parts
 _DECIDED: Final = struct.Struct("<q")  # marker's offset; then its parts
-_WHOLE: Final = struct.Struct("<qq")  # first offset and end, as long as no more was known
+_WHOLE: Final = struct.Struct("<qq")  # first offset and end, of earlier versions
 _PARTS: Final = struct.Struct("<I")  # how many there are; then offset and end of each
 _ENDED: Final = struct.Struct("<qIBq")  # producer, epoch, committed, marker's offset
 
 
 class AbortedTransaction(NamedTuple):
-    """Batches of this producer and epoch from `first` up to `end`, where the marker lies, do not count."""
+    """An aborted transaction: batches of this producer and epoch from `first` up to `end`, the marker, do not count."""
 
     producer_id: int
     epoch: int
@@ -53,7 +54,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class Parts:
-    """Where the batches of a transaction lie: flat, offset and end of each run, rising."""
+    """The offsets of a transaction's batches: flat, offset and end of each run, rising."""
 
     __slots__ = ("_flat",)
 
@@ -66,7 +67,7 @@ class Parts:
 
     @property
     def end(self) -> int:
-        """Of the last batch that is there."""
+        """The end of the last batch."""
         return self._flat[-1]
 
     def add(self, first: int, end: int) -> None:
@@ -78,7 +79,7 @@ class Parts:
             flat.extend((first, end))
 
     def forget_before(self, log_start: int) -> bool:
-        """Whether it begins later now: at least the last run is still there."""
+        """Drops runs below `log_start`; True if the first offset has changed. At least the last run stays."""
         flat = self._flat
         assert flat[-1] > log_start
         gone = 0
@@ -115,7 +116,7 @@ class Ended(NamedTuple):
 
 class Isolation:
     def __init__(self) -> None:
-        self.all_decided = True  # so that the stable end is the high watermark
+        self.all_decided = True  # so that the last stable offset is the high watermark
         self.any_aborted = False
         self._open: OrderedDict[tuple[int, int], Parts] = OrderedDict()  # by first offset
         self._decided: deque[Decided] = deque()  # the marker is not below the watermark yet
@@ -124,13 +125,14 @@ class Isolation:
         self._aborted: array[int] = array("q")
         self._log_start = 0
 
-    # ---- what is in the log
+    # ---- batches and markers of the log
 
     def note_batch(self, producer_id: int, epoch: int, first: int, end: int) -> None:
-        """A transactional batch is in the log now, whatever `check` would have said: the log is right."""
+        """Notes a transactional batch that is in the log now. It counts even if `check` would refuse it: the log is
+        right."""
         assert first < end
         if end <= self._log_start:
-            return  # while the log is read again: it is gone
+            return  # it was deleted; the log is being read again
         known = self._open.get((producer_id, epoch))
         if known is None:
             self._open[producer_id, epoch] = Parts((first, end))
@@ -147,8 +149,8 @@ class Isolation:
             while len(self._ended) > ENDED_MAX:
                 self._ended.popitem(last=False)
         if known is None:
-            return  # nothing of it is here
-        assert known.end <= offset, "a marker lies behind all that it is about"
+            return  # no batch of it is in this log
+        assert known.end <= offset, "a marker lies behind all batches of its transaction"
         self._decided.append(Decided(offset, known))
         if not marker.commit:
             floor = next(iter(self._open.values())).first if self._open else offset + 1
@@ -156,7 +158,7 @@ class Isolation:
             self.any_aborted = True
 
     def forget_before(self, log_start: int) -> None:
-        """Nothing below is there any more."""
+        """Drops the transactions, and parts of them, below the new log start offset."""
         self._log_start = max(self._log_start, log_start)
         gone = self._ends_up_to(log_start)
         del self._aborted[: gone * _FIELDS]
@@ -173,10 +175,10 @@ class Isolation:
         self.all_decided = not (self._open or self._decided)
         self.any_aborted = len(self._aborted) > 0
 
-    # ---- what a leader asks
+    # ---- queries of a leader
 
     def check(self, producer_id: int, epoch: int) -> bool:
-        """Whether the transaction is open here, so that more of it may be written; else the coordinator is to be asked.
+        """Whether the transaction is open here, so that a batch of it may be written; if not, query the coordinator.
         Raises if it is over."""
         if (producer_id, epoch) in self._open:
             return True
@@ -200,23 +202,23 @@ class Isolation:
         raise TransactionAborted(f"the transaction in epoch {epoch} of producer {producer_id} was aborted")
 
     def open_transactions(self) -> list[tuple[int, int]]:
-        """Producer and epoch of those that are open, the oldest first."""
+        """Producer and epoch of the open transactions, the oldest first."""
         return list(self._open)
 
     def first_offset(self, producer_id: int, epoch: int) -> int:
-        """Where an open transaction begins in this partition; -1 where there is nothing of it."""
+        """The first offset of an open transaction in this partition; -1 if it has none."""
         known = self._open.get((producer_id, epoch))
         return -1 if known is None else known.first
 
     def ended(self, producer_id: int, epoch: int) -> Ended | None:
-        """How the transaction ended, or a later one of that producer; None if neither is known to have ended."""
+        """The end of the transaction, or of a later one of that producer; None if neither is known to have ended."""
         known = self._ended.get(producer_id)
         return None if known is None or known.epoch < epoch else known
 
-    # ---- what readers ask
+    # ---- queries of readers
 
     def stable_end(self, high_watermark: int) -> int:
-        """Below it every transaction is decided. The watermark must not be below that of an earlier call."""
+        """The last stable offset: below it every transaction is decided. The watermark must not fall between calls."""
         decided = self._decided
         while decided and decided[0].marker < high_watermark:
             decided.popleft()
@@ -227,7 +229,7 @@ class Isolation:
         return min(stable, *(one.parts.first for one in decided)) if decided else stable
 
     def aborted(self, first: int, end: int) -> list[AbortedTransaction]:
-        """Those of which the offsets from `first` up to `end` may hold batches."""
+        """The aborted transactions that may have batches from `first` up to `end`."""
         flat, found = self._aborted, []
         for at in range(self._ends_up_to(first) * _FIELDS, len(flat), _FIELDS):
             if flat[at + 2] < end:
@@ -237,7 +239,7 @@ class Isolation:
         return found
 
     def _ends_up_to(self, offset: int) -> int:
-        """How many of the aborts have their markers at or below the offset."""
+        """The number of aborts with their markers at or below the offset."""
         flat = self._aborted
         return bisect_right(range(len(flat) // _FIELDS), offset, key=lambda at: flat[at * _FIELDS + 3])
 
@@ -257,8 +259,8 @@ class Isolation:
 
     @classmethod
     def restore(cls, data: bytes, at: int, *, in_parts: bool = True) -> tuple[Isolation, int]:
-        """What was encoded, and where it ends in the data; before there were parts, first offset and end alone. Raises
-        struct.error or ValueError where it is cut off, or is none."""
+        """The decoded state, and its end in the data. Without `in_parts`: first offset and end alone, as in earlier
+        versions. Raises struct.error or ValueError if it is cut off or not a snapshot."""
         one = cls()
         counts = _HEAD.unpack_from(data, at)
         at += _HEAD.size

@@ -1,4 +1,4 @@
-"""How far groups are behind, over time: a bounded history per group and topic, and the pace at which it changes.
+"""The lag of groups over time: a bounded history per group and topic, and the pace at which it changes.
 
     one point a second for a quarter of an hour, one a minute for a day; see core.history
 
@@ -23,14 +23,14 @@ assert SERIES_BYTES * limits.LAG_SERIES_MAX <= limits.LAG_BYTES_MAX
 
 class Point(NamedTuple):
     time_us: int
-    lag: int  # events, over all partitions
-    age_s: float  # of the oldest event that is not committed
+    lag: int  # records, over all partitions
+    age_s: float  # of the oldest record that is not committed
     committed: int  # sums over all partitions
     end: int
 
 
 class Series:
-    """Of one topic in one group. Of a minute, what was seen last is kept."""
+    """The lag of one group in one topic. The value of a minute is its last one."""
 
     def __init__(self) -> None:
         self.lag, self._age = Gauge(Reduce.LAST), Gauge(Reduce.LAST, "f")
@@ -39,11 +39,11 @@ class Series:
 
     @property
     def end(self) -> int:
-        """The last second of which there is a point."""
+        """The last second with a point."""
         return self.lag.end
 
     def add(self, second: int, lag: int, age_s: float, committed: int, end: int) -> None:
-        """As it was when that second ended."""
+        """Adds the values at the end of that second."""
         for column, value in zip(self._columns, (lag, age_s, committed, end), strict=True):
             column.put(second, value)
 
@@ -67,7 +67,7 @@ class Series:
 
 
 def added_up(columns: Sequence[Values]) -> Values:
-    """Value by value, of those that are known."""
+    """Sums of the columns, value by value, over the known ones."""
     found = []
     for row in zip(*columns, strict=True):
         seen = [value for value in row if value == value]  # noqa: PLR0124 - all but NaN
@@ -76,7 +76,7 @@ def added_up(columns: Sequence[Values]) -> Values:
 
 
 class Pace:
-    """How fast a lag falls, from what it was some seconds ago."""
+    """The rate at which a lag falls, against its value some seconds ago."""
 
     def __init__(self) -> None:
         self._older: tuple[float, int] | None = None
@@ -89,7 +89,7 @@ class Pace:
             self._older, self._newer = self._newer, (now, lag)
 
     def drain_s(self) -> float | None:
-        """How long until nothing is left, if it goes on so; None if it does not get less."""
+        """Seconds until the lag is 0 at the present pace; None if it does not fall."""
         now, lag = self._now
         if lag == 0:
             return 0.0
@@ -99,7 +99,7 @@ class Pace:
         return lag * (now - then) / (lag_then - lag)
 
     def growing(self) -> bool | None:
-        """Whether it gets more; None while nobody knows."""
+        """Whether the lag grows; None while that is unknown."""
         now, lag = self._now
         then, lag_then = self._older or self._newer or self._now
         return None if now <= then else lag > lag_then

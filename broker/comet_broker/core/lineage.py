@@ -1,15 +1,15 @@
-"""The history of a metadata store, as far as a broker must know it to notice that the store went back in time.
+"""The history of a metadata store, by which a broker notices that the store went back in time.
 
     cluster/lineage    entry, entry, ..., entry        one more with every registration of a broker, as PostgreSQL's
                          │                             timeline history has one more with every promotion
-                         └─ who, a random mark, the revision at which it was written
+                         └─ broker, a random mark, the revision at which it was written
 
 A writer cannot know the revision of its own write. So each fills in the revision of the entry before its own, which is
 the mod_revision that the key had; the newest entry's revision is the key's mod_revision now.
 
-A *floor* is what one data folder knows: the newest mark, and the highest revision at which that was the newest one. In
-one history that stays true for ever. In a store that was restored from an earlier snapshot the mark is missing, or the
-store has not come as far, or another entry stands where the mark was still the newest.
+A *floor* is the knowledge of one data folder: the newest mark, and the highest revision at which that was the newest
+one. In one history that stays true for ever. In a store that was restored from an earlier snapshot the mark is missing,
+or the store's revision is lower, or another entry follows where the mark was still the newest.
 
 An operator accepts a store that went back with a *recovery*: an entry with a number, one more than any before, and with
 the highest revision of the earlier history that any folder knew. Folders that know no more than that go on from there.
@@ -35,7 +35,7 @@ MARK_BITS: Final = 64
 
 
 class PartitionChange(Stored, frozen=True):
-    """What a partition's key held from one revision on."""
+    """The value of a partition's key from one revision on."""
 
     place: str = ""  # "topic id/partition"
     revision: int = 0
@@ -49,7 +49,7 @@ class PartitionChange(Stored, frozen=True):
 
 
 class Floor(Stored, frozen=True):
-    """What a data folder knows of the store. The store must know it too.
+    """The knowledge that a data folder has of the store, and that the store must have too.
 
     mark        of the newest entry
     revision    the highest revision seen while that was the newest
@@ -71,14 +71,14 @@ class Floor(Stored, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the store shows: at `revision`, all together."""
+    """The contents of the store at one revision."""
 
     cluster_id: str  # empty: it has none
     entries: tuple[LineageEntry, ...]  # each with its revision
     revision: int
-    epochs: Mapping[str, int]  # of each partition that it knows
+    epochs: Mapping[str, int]  # of each of its partitions
     changes: Mapping[str, PartitionChange] = field(default_factory=dict)  # the last one of each
-    then: PartitionChange | None = None  # by its history, the first since `Floor.changed`; None: it cannot tell
+    then: PartitionChange | None = None  # by its history, the first since `Floor.changed`; None: unknown
 
 
 class LineageFinding(Enum):
@@ -108,14 +108,14 @@ def with_revisions(lineage: Lineage, mod_revision: int) -> tuple[LineageEntry, .
 
 
 def extended(entries: Sequence[LineageEntry], new: LineageEntry) -> Lineage:
-    """`entries` are `with_revisions`."""
+    """The lineage with one more entry; `entries` are `with_revisions`."""
     assert all(entry.revision for entry in entries)
     assert not new.revision
     return Lineage((*entries[-(ENTRIES_MAX - 1) :], new))
 
 
 def seen_in(items: Iterable[KeyValue], revision: int) -> Seen:
-    """What a listing of `cluster/` shows. Values that cannot be read count as missing."""
+    """The contents of a listing of `cluster/`. Unreadable values count as missing."""
     cluster_id, changes = "", dict[str, PartitionChange]()
     entries: tuple[LineageEntry, ...] = ()
     for item in items:
@@ -162,7 +162,7 @@ def _missing_change(floor: Floor, seen: Seen) -> str:
 
 
 def overtaken(change: PartitionChange, seen: Seen) -> bool:
-    """The partition has changed again: only the store's history can tell whether it had this change, too."""
+    """Whether the partition has changed again: then only the store's history shows whether it had this change."""
     return seen.changes.get(change.place, change).revision > change.revision
 
 
@@ -177,7 +177,7 @@ def _judge_epochs(floor: Floor, seen: Seen) -> LineageVerdict:
 
 
 def _contradiction(floor: Floor, entries: Sequence[LineageEntry], revision: int) -> str:
-    """Why the store's history cannot be a continuation of the one that the folder knows; empty if it can."""
+    """The reason why the store's history cannot continue the folder's; empty if it can."""
     if revision < floor.revision:
         return f"it is at revision {revision}, and was at {floor.revision} before"
     if not floor.mark:
@@ -194,7 +194,7 @@ def _contradiction(floor: Floor, entries: Sequence[LineageEntry], revision: int)
 
 
 def _branched(floor: Floor, after: LineageEntry) -> str:
-    """`after` comes next after the entry that the folder knows as the newest, or is the first one there is."""
+    """The reason if `after` proves a branch; it is the entry after the folder's newest one, or the first of all."""
     if after.revision > floor.revision:
         return ""
     return (
@@ -204,13 +204,13 @@ def _branched(floor: Floor, after: LineageEntry) -> str:
 
 
 def is_older(floor: Floor, seen: Seen, broker: int) -> bool:
-    """The broker has registered since with a folder that knew more: this one was put back from a copy."""
+    """Whether the broker has registered since with a newer folder: this one was restored from a copy."""
     own = [entry.mark for entry in seen.entries if entry.broker == broker and not entry.recovery and not entry.tick]
     return bool(own) and own[-1] not in floor.mine
 
 
 def raised(floor: Floor, seen: Seen) -> Floor:
-    """The floor once it is known that the store goes on from it. `epochs` holds what is to be remembered."""
+    """The floor once the store is known to continue it; `epochs` and `changed` stay as they are."""
     newest = seen.entries[-1].mark if seen.entries else floor.mark
     recoveries = max([floor.recoveries, *(entry.recovery for entry in seen.entries)])
     return msgspec.structs.replace(
@@ -223,5 +223,5 @@ def raised(floor: Floor, seen: Seen) -> Floor:
 
 
 def intending(floor: Floor, mark: str) -> Floor:
-    """The floor before a registration under that mark is tried."""
+    """The floor before an attempt to register under that mark."""
     return msgspec.structs.replace(floor, mine=(*floor.mine[-(MARKS_MAX - 1) :], mark))

@@ -1,4 +1,4 @@
-"""Where the replicas of new partitions go: spread over brokers by count, over racks where they are named.
+"""Placement of the replicas of new partitions: spread over brokers by count, and over racks if they are named.
 
 First each replica goes to the broker that has the fewest, counted in the topic and then in the whole cluster. The
 replicas of one partition are on as many racks as there are; a broker without a rack counts as one of its own. Then the
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Load:
-    """How many replicas, and preferred leaders, each broker has."""
+    """The numbers of replicas and preferred leaders of each broker."""
 
     replicas: Counter[int] = field(default_factory=Counter)
     leaders: Counter[int] = field(default_factory=Counter)
@@ -48,7 +48,7 @@ def place(
         cluster.leaders[members[0]] += 1
     while _level(racks, placed, topic, cluster):
         pass
-    # When a leader dies, the next in order takes over: not the same one for all that it led.
+    # When a leader dies, the next in order takes over: a different one per partition spreads the load.
     return [_turned(members, number // len(racks)) for number, members in enumerate(placed)]
 
 
@@ -92,9 +92,9 @@ def _level(racks: Mapping[int, str], placed: Sequence[list[int]], topic: Load, c
 
 
 def _path(most: int, placed: Sequence[list[int]], topic: Load) -> list[tuple[list[int], int]]:
-    """The partitions along which leadership comes from `most` to one that leads at least two fewer, each with who is
-    to lead it. The shortest way; empty if there is none."""
-    came: dict[int, tuple[int, list[int]]] = {}
+    """The shortest path of partitions along which leadership moves from `most` to a broker that leads at least two
+    fewer, each with its next leader; empty if there is none."""
+    reached_from: dict[int, tuple[int, list[int]]] = {}
     seen = {most}
     waiting = deque([most])
     while waiting:
@@ -102,7 +102,7 @@ def _path(most: int, placed: Sequence[list[int]], topic: Load) -> list[tuple[lis
         if topic.leaders[leader] <= topic.leaders[most] - 2:
             path: list[tuple[list[int], int]] = []
             while leader != most:
-                previous, members = came[leader]
+                previous, members = reached_from[leader]
                 path.append((members, leader))
                 leader = previous
             return path
@@ -111,7 +111,7 @@ def _path(most: int, placed: Sequence[list[int]], topic: Load) -> list[tuple[lis
                 for other in members[1:]:
                     if other not in seen:
                         seen.add(other)
-                        came[other] = (leader, members)
+                        reached_from[other] = (leader, members)
                         waiting.append(other)
     return []
 

@@ -1,9 +1,9 @@
-"""What one partition remembers of its idempotent producers, so that a batch sent twice is written once.
+"""The idempotent producers of one partition, remembered so that a batch sent twice is written once.
 
     producer id ─► epoch, next sequence, the last 64 batches: (first sequence, count, offset, append time)
 
-and of the transactions among them, see isolation.py; and of requests with an idempotency key, which are no producers'
-and must not push those out: see requests.py.
+Transactions are in isolation.py. Requests with an idempotency key have a table of their own, in requests.py, so that
+they do not evict producers.
 
 A producer numbers its records per partition from 0; a batch carries the number of its first record.
 
@@ -11,7 +11,7 @@ A producer numbers its records per partition from 0; a batch carries the number 
     epoch above it, or a producer not known       must begin at sequence 0, else SequenceGap or UnknownProducer
     begins where the last batch ended             to be written
     repeats a remembered batch exactly            Duplicate: its first offset is the answer
-    ends at or before what was written            SequenceTooOld: written once, its offset no longer known
+    ends at or before the last written record     SequenceTooOld: written once, its offset no longer known
     anything else                                 SequenceGap
 
 Producers lose detail in three steps, the one that wrote longest ago first:
@@ -20,19 +20,18 @@ Producers lose detail in three steps, the one that wrote longest ago first:
     last batch   up to KNOWN_MAX producers, with those above                              the last batch is answered
     epoch only   the last 262,144 beyond them, see forgotten.py                           UnknownProducer in that epoch
 
-So a first batch of which the answer was lost is never taken for a beginning while its producer is in one of the three.
-A producer whose epoch alone is remembered goes on with the next epoch, which the SDK does by itself.
+So a retry of a first batch is recognised while its producer is in one of the three. A producer whose epoch alone is
+remembered continues in the next epoch, which the SDK does by itself.
 
 Beyond the third step a producer is gone. A client sends a batch again for RETRY_MS_MAX at most, so `check` refuses new
 producers with LimitExceeded rather than drop one that wrote within PROTECTED_US. `record` never refuses: the log is
 right.
 
-The state is derived from the log: writing the same batches to an empty table gives the same table. What is dropped is
-decided by counting alone. Time decides only what a leader refuses. It is measured by a clock that is in the table:
-each batch moves it by the time since the batch before, by no less than 0 and no more than STEP_US. A wall clock that
-jumps a day moves it by 10 minutes. Time without batches counts for less than it was, which protects for longer. What
-the leader has measured since its last batch, by a clock that does not jump, is added, so that refusing ends by itself
-where only new producers come.
+The state is derived from the log: writing the same batches to an empty table gives the same table. Counting alone
+decides which entries are dropped. Time decides only which batches a leader refuses. It is measured by a clock in the
+table: each batch moves it by the time since the batch before, by no less than 0 and no more than STEP_US. A wall clock
+that jumps a day moves it by 10 minutes. Long pauses count as STEP_US, which protects for longer. The leader adds the
+time since its last batch by a monotonic clock, so that refusals end by themselves if all batches are of new producers.
 
 Measured, of one partition: 2.6 MiB for windows, 3.5 MiB for last batches and 3.5 MiB for epochs, if all are full.
 The snapshot of such a table has 6.0 MiB. It takes the loop 5 ms, once per segment, and a worker 12 ms to encode.
@@ -105,8 +104,8 @@ _KEYED: Final = int(Flag.KEYED)
 
 
 class Producer:
-    """What is known of one producer. The window is flat, four integers a batch, because that is a fifth of the
-    memory of tuples. `written_us` is the time of the last batch by the table's clock."""
+    """One producer. The window is flat, four integers a batch, which takes a fifth of the memory of tuples.
+    `written_us` is the time of the last batch by the table's clock."""
 
     __slots__ = ("epoch", "next_sequence", "window", "written_us")
 
@@ -138,15 +137,15 @@ class ProducerTable:
         self.requests = Requests()
 
     def __len__(self) -> int:
-        """Those of which at least the last batch is known."""
+        """The number of producers of which at least the last batch is known."""
         return len(self._producers) + len(self._short)
 
     def statistics(self) -> dict[str, int]:
         return {"producers": len(self), "producers_forgotten": len(self._forgotten)}
 
     def check(self, header: BatchHeader, idle_us: Callable[[], int] = lambda: 0) -> Duplicate | None:
-        """None if the batch may be written; where an exact repeat was; else raises the reason against it. For leaders;
-        `idle_us` says how long ago, at least, the last batch was written."""
+        """None if the batch may be written, a Duplicate for an exact repeat; else raises the reason. For leaders;
+        `idle_us` gives the least time since the last batch was written."""
         if not header.producer_id:
             return None
         if header.flags & _KEYED:
@@ -162,7 +161,7 @@ class ProducerTable:
         return self._answer_unexpected(header, known)
 
     def _check_unknown(self, header: BatchHeader, idle_us: Callable[[], int]) -> None:
-        """Nothing but an epoch is known of its producer."""
+        """Checks a batch of whose producer at most the epoch is known."""
         if header.control:
             return
         epoch = self._forgotten.find(header.producer_id)
@@ -170,15 +169,15 @@ class ProducerTable:
             raise _fenced(header, epoch)
         if header.base_sequence != 0 or header.producer_epoch == epoch:
             raise UnknownProducer(
-                f"the batches of producer {header.producer_id} in epoch {header.producer_epoch} are not known here any "
-                f"more, so whether the one at sequence {header.base_sequence} was written before cannot be told; begin "
-                f"the next epoch at sequence 0"
+                f"the batches of producer {header.producer_id} in epoch {header.producer_epoch} are no longer known, "
+                f"so it is unknown whether the one at sequence {header.base_sequence} was written before; begin the "
+                f"next epoch at sequence 0"
             )
         written_us = self._forgotten.dropping_us if len(self) >= KNOWN_MAX else None
         if written_us is not None and self._now_us - written_us + idle_us() < PROTECTED_US:
             raise LimitExceeded(
                 f"the partition takes no new producers: the {len(self) + len(self._forgotten)} that it remembers have "
-                f"written within {PROTECTED_US // 3_600_000_000} hours; use producers for longer, or more partitions",
+                f"written within {PROTECTED_US // 3_600_000_000} hours; keep producers longer, or add partitions",
                 retry_after_ms=1000,
             )
 
@@ -191,7 +190,7 @@ class ProducerTable:
 
     def _answer_unexpected(self, header: BatchHeader, known: Producer) -> Duplicate | None:
         if header.control:
-            return None  # not the producer's
+            return None  # a marker, written by the coordinator
         if header.producer_epoch < known.epoch:
             raise _fenced(header, known.epoch)
         if header.producer_epoch > known.epoch:
@@ -216,15 +215,15 @@ class ProducerTable:
         )
 
     def record(self, header: BatchHeader, base_offset: int, append_time_us: int, marker: Marker | None = None) -> None:
-        """Notes a batch that is now in the log, whatever `check` would have said: the log is right. With a control
-        batch comes what it says."""
+        """Notes a batch that is in the log now. It counts even if `check` would refuse it: the log is right. `marker`
+        is the content of a control batch."""
         if not header.producer_id:
             return
         if header.flags & _KEYED:
             self.requests.record(header, base_offset, append_time_us)
             return
         if header.flags & _TRANSACTIONAL:
-            if marker is not None:  # nothing that its producer wrote
+            if marker is not None:  # written by the coordinator, so without a sequence
                 self.isolation.note_marker(header.producer_id, header.producer_epoch, marker, base_offset)
                 return
             assert not header.control
@@ -263,13 +262,13 @@ class ProducerTable:
             self._shorten()
 
     def _move_clock(self, append_time_us: int) -> None:
-        """No batch moves it back, nor by more than STEP_US."""
+        """Moves the clock on by the time between two batches, by 0 to STEP_US."""
         if self._last_append_us != NEVER:
             self._now_us += min(max(0, append_time_us - self._last_append_us), STEP_US)
         self._last_append_us = append_time_us
 
     def _shorten(self) -> None:
-        """Makes room; the one that has just written keeps its window."""
+        """Reduces producers to fewer details until all limits hold; the last writer keeps its window."""
         while len(self._producers) > PRODUCERS_MAX or self._batches > BATCHES_MAX:
             number, one = self._producers.popitem(last=False)
             self._batches -= len(one.window) // _FIELDS
@@ -283,7 +282,7 @@ class ProducerTable:
     # ---- snapshots
 
     def snapshot(self, offset: int) -> ProducerSnapshot:
-        """The table as it is after all batches below `offset`: a quick copy, to be encoded elsewhere."""
+        """The table after all batches below `offset`: a quick copy, to be encoded elsewhere."""
         entries = [
             (_ENTRY.pack(number, one.epoch, one.next_sequence, one.written_us, len(one.window)), one.window[:])
             for number, one in self._producers.items()
@@ -305,12 +304,12 @@ class ProducerTable:
         try:
             return cls._restore(data)
         except (struct.error, ValueError) as error:
-            raise CorruptBatch(f"a producer snapshot that cannot be read: {error}") from None
+            raise CorruptBatch(f"a producer snapshot is unreadable: {error}") from None
 
     @classmethod
     def _restore(cls, data: bytes) -> tuple[int, ProducerTable]:
         if len(data) < _HEAD.size + _CRC.size or crc32c(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
-            raise CorruptBatch("a producer snapshot with a bad checksum")
+            raise CorruptBatch("a producer snapshot has a bad checksum")
         magic, version, offset, count = _HEAD.unpack_from(data)
         if magic != _MAGIC or not _WITHOUT_TRANSACTIONS <= version <= _VERSION:
             raise CorruptBatch("not a producer snapshot of this version")
@@ -337,7 +336,7 @@ class ProducerTable:
         if version != _WITHOUT_TRANSACTIONS:
             table.isolation, at = Isolation.restore(data, at, in_parts=version > _WITHOUT_REQUESTS)
         if at != len(data) - _CRC.size:
-            raise CorruptBatch("a producer snapshot of the wrong length")
+            raise CorruptBatch("a producer snapshot has the wrong length")
         return offset, table
 
     def _restore_short(self, data: bytes, at: int) -> int:

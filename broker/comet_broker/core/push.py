@@ -1,10 +1,10 @@
-"""Who of a stream's subscribers is served next: pure bookkeeping of positions and credit.
+"""The queue of a stream's subscriptions: pure bookkeeping of their positions, credit and turns.
 
     Subscription (credit) ─┬─ Cursor (one partition, next offset)
                            └─ Cursor ...
 
-A cursor is in exactly one place: *idle* (it has read all there is; the partition wakes it), *ready* (in the
-queue), *loading* (its bytes are being read from disk), *starved* (its subscription has no credit), or *ended*.
+A cursor is in exactly one state: *idle* (it has read all records; the partition wakes it), *ready* (in the queue),
+*loading* (its bytes are being read from disk), *starved* (its subscription has no credit), or *ended*.
 Ready cursors are served in turn, one delivery each, so that a busy partition cannot hold back a quiet one.
 
 Single-threaded; owned by one session, lives as long as its stream.
@@ -40,8 +40,8 @@ class Cursor(Generic[P]):
     subscription: PushSubscription[P]
     next_offset: int
     state: DeliveryState = DeliveryState.IDLE
-    uncommitted: bool = False  # it wants what is not decided, too
-    told_end: int = 0  # up to where it has been told which transactions were aborted
+    uncommitted: bool = False  # it also reads records of undecided transactions
+    aborted_sent_end: int = 0  # below it, the reader knows the aborted transactions
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +64,7 @@ class PushQueue(Generic[P]):
         self._credit_bytes_max = credit_bytes_max
 
     def open(self, number: int) -> PushSubscription[P]:
-        """The subscription of that number, new or already there."""
+        """The subscription of that number, an existing or a new one."""
         subscription = self.subscriptions.get(number)
         if subscription is None:
             if len(self.subscriptions) >= self._subscriptions_max:
@@ -85,7 +85,7 @@ class PushQueue(Generic[P]):
             raise LimitExceeded(f"a stream reads at most {self._cursors_max} partitions; open another stream")
 
     def add(self, number: int, handle: int, partition: P, next_offset: int, *, uncommitted: bool = False) -> Cursor[P]:
-        """Puts a partition into a subscription, ready to be looked at."""
+        """Adds a partition to a subscription, ready to be served."""
         self.check_free(handle)
         subscription = self.open(number)
         cursor = Cursor(handle, partition, subscription, next_offset, uncommitted=uncommitted)
@@ -95,10 +95,10 @@ class PushQueue(Generic[P]):
         return cursor
 
     def grant(self, number: int, credit: int) -> bool:
-        """Adds credit; True if something became ready by it."""
+        """Adds credit; True if a cursor became ready by it."""
         subscription = self.subscriptions.get(number)
         if subscription is None:
-            return False  # it ended while the grant was on its way
+            return False  # the subscription ended while the grant was on its way
         subscription.credit = min(subscription.credit + credit, self._credit_bytes_max)
         if subscription.credit <= 0 or not subscription.starved:
             return False
@@ -110,7 +110,7 @@ class PushQueue(Generic[P]):
         return True
 
     def wake(self, cursor: Cursor[P]) -> bool:
-        """There may be something for an idle cursor; True if it became ready."""
+        """There may be records for an idle cursor; True if it became ready."""
         if cursor.state is not DeliveryState.IDLE:
             return False
         if cursor.subscription.credit <= 0:
@@ -122,7 +122,7 @@ class PushQueue(Generic[P]):
         return True
 
     def take(self) -> Cursor[P] | None:
-        """The cursor whose turn it is. The caller serves it, then says `served`, `idle` or `loading`."""
+        """The cursor whose turn it is. The caller serves it, then calls `served`, `idle` or `loading`."""
         while self._ready:
             cursor = self._ready.popleft()
             assert cursor.state is DeliveryState.READY
@@ -134,7 +134,7 @@ class PushQueue(Generic[P]):
         return None
 
     def served(self, cursor: Cursor[P], size: int, next_offset: int) -> None:
-        """A delivery went out: the cursor moves on, pays, and queues up behind the others."""
+        """A delivery was sent: the cursor moves on, uses up credit, and goes to the end of the queue."""
         assert cursor.state is DeliveryState.READY
         assert next_offset > cursor.next_offset, "a delivery must move its reader on"
         cursor.next_offset = next_offset
@@ -150,13 +150,13 @@ class PushQueue(Generic[P]):
         cursor.state = DeliveryState.LOADING
 
     def loaded(self, cursor: Cursor[P], size: int, next_offset: int) -> None:
-        """What was read from disk for a loading cursor goes out now."""
+        """The records that were read from disk for a loading cursor are sent now."""
         assert cursor.state is DeliveryState.LOADING
         cursor.state = DeliveryState.READY
         self.served(cursor, size, next_offset)
 
     def remove(self, cursor: Cursor[P]) -> None:
-        """Takes one partition out. An empty subscription stays open until it is closed by number."""
+        """Removes one partition. An empty subscription stays open until it is closed by number."""
         if cursor.state is DeliveryState.STARVED:
             cursor.subscription.starved.remove(cursor)
         elif cursor.state is DeliveryState.READY and cursor in self._ready:

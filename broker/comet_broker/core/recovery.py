@@ -1,15 +1,15 @@
-"""What an operator has done with a metadata store that went back in time or was emptied: `comet cluster recover`.
+"""The recovery of a metadata store that went back in time or was emptied: `comet cluster recover`.
 
     inventories of all folders ─┐
     listing of the store ───────┴─► planned ─► Plan (shown, then accepted by its digest) ─► changes to the store
 
-For each partition one copy is chosen: the one that loses least of what is known to be committed, then the one with the
-highest (last epoch, end), then one that the store names. All others follow it. The epoch is above every epoch that any
-folder or the store knows, so none is given twice from then on.
+For each partition one copy is chosen: the one that loses the fewest records known to be committed, then the one with
+the highest (last epoch, end), then one that the store names. All others follow it. The epoch is above every epoch that
+any folder or the store knows, so none is given twice from then on.
 
-Before, some may have been: by a controller that knew no more than the restored store. Two copies may then hold other
-records in the same epoch, so of each epoch the first batch is compared as well. A copy that differs there is cut before
-it follows.
+Earlier epochs may have been given twice, by a controller that knew only the restored store. Two copies may then hold
+different records in the same epoch, so the first batch of each epoch is compared as well. A copy that differs there is
+truncated before it follows.
 
 Pure.
 """
@@ -28,7 +28,7 @@ from comet.errors import InvalidArgument
 from comet_broker.core.cluster import (
     ID,
     LINEAGE,
-    NOBODY,
+    NO_BROKER,
     ClusterState,
     CoordinatorRecord,
     GivenUp,
@@ -52,7 +52,7 @@ NO_BROKER_EPOCH: Final = -1
 
 
 class CopyInventory(msgspec.Struct, frozen=True):
-    """One log in a folder."""
+    """The description of one log in a folder."""
 
     topic: str  # id
     partition: int
@@ -65,27 +65,27 @@ class CopyInventory(msgspec.Struct, frozen=True):
 
 
 class NamedSpec(Stored, frozen=True):
-    """A topic as its folder remembers it."""
+    """A topic's name and specification, as a folder remembers them."""
 
     name: str
     spec: TopicSpec
 
 
 class Inventory(Stored, frozen=True):
-    """What one data folder holds."""
+    """The contents of one data folder."""
 
     broker: int
     folder: str
     cluster_id: str
     reason: str  # why its broker does not trust the store; empty: it does
-    running: bool  # with a picture of the earlier store: it has to be restarted
+    running: bool  # with the state of the earlier store: it has to be restarted
     floor: Floor
     copies: tuple[CopyInventory, ...]
     topics: tuple[NamedSpec, ...]
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """A copy of one partition, and what is lost if it is chosen."""
+    """A copy of one partition, and the loss if it is chosen."""
 
     broker: int
     log_start: int
@@ -93,7 +93,7 @@ class Choice(msgspec.Struct, frozen=True):
     last_epoch: int
     high_watermark: int
     loses: int  # records that are known to be committed
-    named: bool  # the store has it as a replica
+    named: bool  # the store names it as a replica
     damaged: bool
 
 
@@ -114,20 +114,20 @@ class Plan(Stored, frozen=True):
     revision: int  # the highest that any folder knows
     store_revision: int
     partitions: tuple[PartitionPlan, ...]
-    put_back: tuple[str, ...]  # topics that the store does not know, and a folder does
-    unknown: tuple[str, ...]  # ids of topics of which nothing but records is left
+    put_back: tuple[str, ...]  # topics that a folder knows and the store does not
+    unknown: tuple[str, ...]  # ids of topics of which only records are left
     asked: tuple[int, ...]
     missing: tuple[int, ...]  # brokers that the store names, and that did not answer
     restart: tuple[int, ...]  # brokers that have to be restarted afterwards
 
     @property
     def digest(self) -> str:
-        """Of all that an operator accepts; not of revisions, which move on."""
+        """A checksum of all that an operator accepts, without revisions, which move on."""
         return f"{crc32c(msgspec.json.encode(replace(self, store_revision=0, revision=0))):08x}"
 
 
 def planned(inventories: Sequence[Inventory], state: ClusterState) -> Plan:
-    """What a recovery would do. Raises InvalidArgument where there is nothing that it could do."""
+    """The plan of a recovery. Raises InvalidArgument if none is possible or needed."""
     clusters = sorted({one.cluster_id for one in inventories})
     if len(clusters) != 1:
         raise InvalidArgument(f"the data folders belong to different clusters: {', '.join(clusters)}")
@@ -141,10 +141,12 @@ def planned(inventories: Sequence[Inventory], state: ClusterState) -> Plan:
     specs = {found.value.id: (name, found.value) for name, found in state.topics.items()}
     names, put_back, unknown = _topics(inventories, state)
     copies = _copies(inventories)
-    places = {place for place in copies if place[0] in names} | {
-        place for place in state.partitions if place[0] in specs
+    known = {partition for partition in copies if partition[0] in names} | {
+        partition for partition in state.partitions if partition[0] in specs
     }
-    partitions = [_partition(place, names[place[0]], copies.get(place, {}), inventories, state) for place in places]
+    partitions = [
+        _partition(partition, names[partition[0]], copies.get(partition, {}), inventories, state) for partition in known
+    ]
     asked = {one.broker for one in inventories}
     named = set(state.brokers).union(*(found.value.holders for found in state.partitions.values()), ())
     return Plan(
@@ -164,7 +166,7 @@ def planned(inventories: Sequence[Inventory], state: ClusterState) -> Plan:
 def _topics(
     inventories: Sequence[Inventory], state: ClusterState
 ) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
-    """Names by topic id: what the store has, and what only folders know; and the ids of which nobody knows a name."""
+    """Names by topic id; the names that only folders know; the ids without a known name."""
     names = {found.value.id: name for name, found in state.topics.items()}
     back = []
     for named in remembered(inventories).values():
@@ -197,27 +199,27 @@ def _copies(inventories: Sequence[Inventory]) -> dict[Place, dict[int, CopyInven
 
 
 def _partition(
-    place: Place,
+    partition: Place,
     name: str,
     copies: Mapping[int, CopyInventory],
     inventories: Sequence[Inventory],
     state: ClusterState,
 ) -> PartitionPlan:
-    found = state.partitions.get(place)
+    found = state.partitions.get(partition)
     named = () if found is None else found.value.holders
     choices = sorted((_choice(broker, copy, copies, named) for broker, copy in copies.items()), key=_rank)
-    key = f"{place[0]}/{place[1]}"
+    key = f"{partition[0]}/{partition[1]}"
     known = [
         0 if found is None else found.value.epoch,
         *(choice.last_epoch for choice in choices),
         *(one.floor.epochs.get(key, 0) for one in inventories),
     ]
     best = choices[0] if choices else None
-    chosen = NOBODY if best is None else best.broker
+    chosen = NO_BROKER if best is None else best.broker
     return PartitionPlan(
         topic=name,
-        topic_id=place[0],
-        partition=place[1],
+        topic_id=partition[0],
+        partition=partition[1],
         chosen=chosen,
         epoch=max(known) + 1,
         loses=0 if best is None else best.loses,
@@ -231,7 +233,7 @@ def _partition(
 
 
 def parting(one: CopyInventory, other: CopyInventory) -> int:
-    """Up to where two logs are the same. Where both begin an epoch, and with another batch, they part."""
+    """The offset up to which two logs are the same. They differ from an epoch's start if its first batches differ."""
     agreed = _divergence(one, other)
     for _, start in one.epochs:
         mine, theirs = one.begins.get(start), other.begins.get(start)
@@ -246,13 +248,13 @@ def _divergence(one: CopyInventory, other: CopyInventory) -> int:
 
 
 def _given_up(chosen: CopyInventory, other: CopyInventory) -> GivenUp | None:
-    """From where on the other copy has to go, if that does not show in the epochs."""
+    """The part of the other copy to truncate, if the epochs do not show it."""
     at = parting(chosen, other)
     return GivenUp(at, chosen.begins[at]) if at < _divergence(chosen, other) else None
 
 
 def _choice(broker: int, copy: CopyInventory, copies: Mapping[int, CopyInventory], named: Sequence[int]) -> Choice:
-    """What is committed is what the copy with the highest watermark has below it."""
+    """A choice and its loss. The records below the highest watermark of all copies count as committed."""
     surest = max(copies.values(), key=lambda one: one.high_watermark)
     agreed = min(parting(surest, copy), copy.log_end)
     return Choice(
@@ -271,7 +273,7 @@ def _rank(choice: Choice) -> tuple[int, bool, int, int, bool, int]:
     return choice.loses, choice.damaged, -choice.last_epoch, -choice.log_end, not choice.named, choice.broker
 
 
-# ---- doing it
+# ---- the changes to the store
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -289,10 +291,10 @@ def batches(
     slot_head: Mapping[int, tuple[str, bytes]],
     entry: LineageEntry,
 ) -> list[Batch]:
-    """The changes that make it so. The last one has brokers accept the store; until then all can be done again.
+    """The changes that carry out a plan. After the last one, brokers accept the store; until then all can be repeated.
 
-    heads       the heads of slots, as the store has them
-    slot_head   key and value that they are to have
+    heads       the present heads of slots in the store
+    slot_head   their new keys and values
     entry       broker and mark of the lineage's new entry
     """
     changes: list[tuple[Compare, Put]] = []
@@ -303,13 +305,13 @@ def batches(
             specs[named.spec.id] = named.spec
             changes.append((Compare(topic_key(named.name), 0), Put(topic_key(named.name), named.spec.encode())))
     for one in plan.partitions:
-        place = (one.topic_id, one.partition)
-        found = state.partitions.get(place)
+        partition = (one.topic_id, one.partition)
+        found = state.partitions.get(partition)
         now = None if found is None else found.value
-        if now is None and one.chosen == NOBODY:
+        if now is None and one.chosen == NO_BROKER:
             continue
         new = _state(one, now, specs[one.topic_id], folders)
-        key = partition_key(place)
+        key = partition_key(partition)
         changes.append((Compare(key, 0 if found is None else found.mod_revision), Put(key, new.encode())))
     for slot in range(SLOTS):
         known, head, (head_key, head_value) = state.coordinators.get(slot), heads.get(slot), slot_head[slot]
@@ -336,7 +338,7 @@ def batches(
 
 
 def slot_epoch(plan: Plan, state: ClusterState, slot: int) -> int:
-    """Above any that was given before: each coordinator of the slot took a revision of the earlier store."""
+    """An epoch above all earlier ones: each coordinator of the slot took a revision of the earlier store."""
     known = state.coordinators.get(slot)
     return max(plan.revision, 0 if known is None else known.value.epoch) + 1
 
@@ -344,26 +346,26 @@ def slot_epoch(plan: Plan, state: ClusterState, slot: int) -> int:
 def _state(
     plan: PartitionPlan, now: PartitionState | None, spec: TopicSpec, folders: Mapping[int, str]
 ) -> PartitionState:
-    """Nobody leads; the chosen copy alone counts, and leads when the controller finds its broker registered."""
+    """The new state: no leader; the chosen copy alone counts, and leads when its broker is registered."""
     holding = [choice.broker for choice in plan.choices]
-    if plan.chosen == NOBODY:
+    if plan.chosen == NO_BROKER:
         assert now is not None
-        return replace(now, leader=NOBODY, epoch=plan.epoch, handover=NOBODY)
+        return replace(now, leader=NO_BROKER, epoch=plan.epoch, handover=NO_BROKER)
     if now is None:
-        now = PartitionState(NOBODY, 0, tuple(holding[: max(spec.replicas, 1)]), {})
+        now = PartitionState(NO_BROKER, 0, tuple(holding[: max(spec.replicas, 1)]), {})
     replicas = list(now.replicas)
     if plan.chosen not in replicas:
         empty = [broker for broker in replicas if broker not in holding]
         replicas[replicas.index((empty or replicas)[-1])] = plan.chosen
     return replace(
         now,
-        leader=NOBODY,
+        leader=NO_BROKER,
         epoch=plan.epoch,
         replicas=tuple(replicas),
         in_sync={plan.chosen: LOSSY},
         eligible={},
         target=(),
-        handover=NOBODY,
+        handover=NO_BROKER,
         folders={broker: folders[broker] for broker in holding if broker in replicas},
         loss_accepted=plan.epoch,
         given_up=plan.given_up,

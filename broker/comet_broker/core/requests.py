@@ -1,17 +1,17 @@
-"""Requests with an idempotency key, as the log knows them: by which numbers, and what one partition remembers of them.
+"""Requests with an idempotency key: their numbers in the log, and the table of them that one partition remembers.
 
-    producer id     which request: of topic and key        base sequence   what it asked for: of all its records
+    producer id     the request: a hash of topic and key      base sequence   its content: a hash of all its records
     id ─► digest, record count, offset, append time
 
-    nothing is known of the id                   to be written
-    the same digest and count                    Duplicate: where the first one was written is the answer
+    unknown id                                   to be written
+    the same digest and count                    Duplicate: the offset of the first one is the answer
     another digest or count                      KeyReused
-    no more than 32 bits of the digest is known  SequenceTooOld if they are the same, else KeyReused
+    only 32 bits of the digest are known         SequenceTooOld if they are the same, else KeyReused
 
-Both numbers are 62 bits of a hash, and stand in the header of the batch beside the flag KEYED, so that what a partition
-remembers is derived from its log: a follower, or a broker that starts again, knows what the leader knew. Beyond
-REQUESTS_MAX, of the one that lies furthest back in the log the id and 32 bits of the digest stay: the last 262,144 such
-requests are refused rather than written again, see forgotten.py. proto/BATCH.md specifies the hashes.
+Both numbers are 62 bits of a hash, and are in the header of the batch beside the flag KEYED, so that the table is
+derived from the log: a follower, or a broker that restarts, has the leader's table. Beyond REQUESTS_MAX, the request
+furthest back in the log keeps its id and 32 bits of the digest: the last 262,144 such requests are refused rather than
+written again, see forgotten.py. proto/BATCH.md specifies the hashes.
 
 Pure; part of the partition's ProducerTable, on the loop's thread.
 """
@@ -28,7 +28,7 @@ from comet.errors import KeyReused, SequenceTooOld
 from comet.records import BatchHeader
 from comet_broker.core.forgotten import NEVER, Forgotten, ForgottenSnapshot
 
-REQUESTS_MAX: Final = 4096  # per partition, with where they were written: 1 MiB; and 3.5 MiB for those before them
+REQUESTS_MAX: Final = 4096  # per partition, with their offsets: 1 MiB; and 3.5 MiB for those before them
 KEY_CHARS_MAX: Final = 200
 
 _REQUEST: Final = struct.Struct("<qIqq")  # digest, record count, offset, append time
@@ -40,14 +40,14 @@ _HEADER: Final = struct.Struct("<II")  # bytes of name and value
 
 
 class Duplicate(NamedTuple):
-    """Where a repeated batch was written the first time."""
+    """The offset and append time of a repeated batch's first copy."""
 
     base_offset: int
     append_time_us: int
 
 
 class Content(NamedTuple):
-    """A record as it was asked for."""
+    """A record as it was requested."""
 
     partition: int  # -1: not named
     timestamp_us: int  # 0: not given
@@ -66,7 +66,7 @@ def id_of(topic: str, key: str) -> int:
 
 
 def digest_of(records: Iterable[Content]) -> int:
-    """The same for the same records in the same order, and in all likelihood for no others."""
+    """The digest of a request's records, in their order."""
     parts: list[bytes] = []
     for partition, timestamp_us, key, value, headers in records:
         sizes = (-1 if key is None else len(key), -1 if value is None else len(value))
@@ -79,7 +79,7 @@ def digest_of(records: Iterable[Content]) -> int:
 
 
 def _number(data: bytes) -> int:
-    """62 bits, never 0."""
+    """62 bits of a hash, never 0."""
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little") >> 2 or 1
 
 
@@ -96,7 +96,7 @@ class Requests:
         return len(self._known)
 
     def check(self, header: BatchHeader) -> Duplicate | None:
-        """None if the batch may be written; where it was; or KeyReused."""
+        """None if the batch may be written, a Duplicate if it was; raises KeyReused or SequenceTooOld."""
         known = self._known.get(header.producer_id)
         if known is None:
             self._check_forgotten(header)
@@ -104,8 +104,8 @@ class Requests:
         digest, count, base_offset, append_time_us = _REQUEST.unpack(known)
         if (digest, count) != (header.base_sequence, header.record_count):
             raise KeyReused(
-                "the idempotency key has come with another content before, at offset "
-                f"{base_offset} (or the topic was given more partitions since); this one was not written",
+                "the idempotency key was used with other content before, at offset "
+                f"{base_offset} (or the topic was given more partitions since); this request was not written",
                 details={"offset": str(base_offset)},
             )
         return Duplicate(base_offset, append_time_us)
@@ -117,15 +117,15 @@ class Requests:
         if tag == header.base_sequence & _TAG:
             raise SequenceTooOld(
                 f"a request with this idempotency key was written before the last {REQUESTS_MAX} of the partition; "
-                f"where is no longer known, and this one was not written"
+                f"its offset is no longer known, and this request was not written"
             )
         raise KeyReused(
-            "the idempotency key has come with another content before (or the topic was given more partitions since); "
-            "this one was not written"
+            "the idempotency key was used with other content before (or the topic was given more partitions since); "
+            "this request was not written"
         )
 
     def record(self, header: BatchHeader, base_offset: int, append_time_us: int) -> None:
-        """A batch is in the log now, whatever `check` would have said: the log is right."""
+        """Notes a batch that is in the log now. It counts even if `check` would refuse it: the log is right."""
         known = self._known
         known[header.producer_id] = _REQUEST.pack(
             header.base_sequence, header.record_count, base_offset, append_time_us
@@ -150,7 +150,7 @@ class Requests:
 
     @classmethod
     def restore(cls, data: bytes, at: int) -> tuple[Requests, int]:
-        """What was encoded, and where it ends in the data. Raises struct.error if it is cut off."""
+        """The decoded requests, and their end in the data. Raises struct.error if they are cut off."""
         one = cls()
         (count,) = _COUNT.unpack_from(data, at)
         at += _COUNT.size

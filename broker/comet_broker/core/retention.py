@@ -1,15 +1,15 @@
-"""Which segments of a log have outlived their use: a pure function of what is known about them.
+"""Retention: a pure function that selects the expired segments of a log.
 
-A topic may limit its age, its bytes and its number of events, in any combination; a segment goes as soon as one of
-the limits says so, oldest first, and never the last one, which is being written.
+A topic may limit its age, its bytes and its number of records, in any combination; a segment expires as soon as one of
+the limits is exceeded, oldest first, and never the last one, which is being written.
 
-    age      counts from when the broker appended the segment's last batch, by the broker's own clock. The times
-             that producers put on records play no part: one record dated into the next century would keep
-             its segment and all after it for good, and a replay of last year's data would be deleted on arrival.
-    bytes    at least so many of the newest bytes stay
-    events   at least so many of the newest events stay
+    age      counts from when the broker appended the segment's last batch, by the broker's own clock. Producers'
+             timestamps do not count: one record dated into the next century would keep its segment and all after
+             it for good, and a replay of last year's data would be deleted on arrival.
+    bytes    at least this many of the newest bytes stay
+    records  at least this many of the newest records stay
 
-A clock that jumps ahead makes young segments look old, and no rule on time can tell; one that jumps back only keeps
+A clock that jumps ahead makes young segments look old, which no rule on time can detect; one that jumps back only keeps
 them longer.
 """
 
@@ -24,7 +24,7 @@ from comet.types import NO_LIMIT, TopicConfig
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What retention needs to know of a segment. Offsets are half-open."""
+    """The properties of a segment that retention needs. Offsets are half-open."""
 
     base_offset: int
     next_offset: int
@@ -33,7 +33,7 @@ class SegmentFacts:
 
 
 def expired_segments(segments: Sequence[SegmentFacts], config: TopicConfig, now_us: int, log_start: int) -> int:
-    """How many of the leading segments are to be deleted; the last one is never among them.
+    """The number of leading segments to delete; the last one is never among them.
 
     >>> young = SegmentFacts(100, 200, bytes=10, last_append_us=9_000)
     >>> old = SegmentFacts(0, 100, bytes=10, last_append_us=1_000)
@@ -56,9 +56,9 @@ def expired_segments(segments: Sequence[SegmentFacts], config: TopicConfig, now_
     return count
 
 
-def _expired(segment: SegmentFacts, config: TopicConfig, now_us: int, bytes_after: int, events_after: int) -> bool:
+def _expired(segment: SegmentFacts, config: TopicConfig, now_us: int, bytes_after: int, records_after: int) -> bool:
     """Whether one of the limits is met without this segment."""
     too_old = config.retention_ms != NO_LIMIT and now_us - segment.last_append_us > config.retention_ms * 1000
     too_many_bytes = config.retention_bytes != NO_LIMIT and bytes_after >= config.retention_bytes
-    too_many_records = config.retention_records != NO_LIMIT and events_after >= config.retention_records
+    too_many_records = config.retention_records != NO_LIMIT and records_after >= config.retention_records
     return too_old or too_many_bytes or too_many_records

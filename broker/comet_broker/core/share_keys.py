@@ -1,6 +1,6 @@
-"""Which record of a key is first in line: what keeps the events of one key in order while many members take events.
+"""The order of the records of each key, while many members acquire records.
 
-Pure. Records are added in the order of their offsets, and taken out when they are acknowledged.
+Pure. Records are added in the order of their offsets, and removed when they are acknowledged.
 """
 
 from __future__ import annotations
@@ -9,22 +9,21 @@ from collections import deque
 
 
 class KeyOrder:
-    """The keys of the records from `base` on, as far as they were looked at. Owned by a Shares."""
+    """The keys of the records from `base` on, as far as they were added. Owned by a Shares."""
 
     def __init__(self, base: int) -> None:
         self._base = base
         self._keys: list[int | None] = []
-        self._lines: dict[
-            int, deque[int] | None
-        ] = {}  # of each key whose first record is not acknowledged, those behind it
+        # Of each key whose first record is not acknowledged: the records behind it.
+        self._lines: dict[int, deque[int] | None] = {}
 
     @property
     def end(self) -> int:
         return self._base + len(self._keys)
 
     def add(self, offset: int, key: int | None) -> bool:
-        """True if no earlier record of the key is in its way."""
-        assert offset == self.end, "every record has its place"
+        """Adds a record; True if no earlier record of its key is unacknowledged."""
+        assert offset == self.end, "records are added without gaps"
         self._keys.append(key)
         if key is None:
             return True
@@ -39,7 +38,7 @@ class KeyOrder:
         return False
 
     def done(self, offset: int) -> int | None:
-        """The first record of its key is acknowledged, or set aside: the next one of that key, if there is one."""
+        """Removes the first record of its key, acknowledged or set aside; returns the key's next record, if any."""
         key = self._keys[offset - self._base]
         if key is None:
             return None
@@ -48,11 +47,11 @@ class KeyOrder:
             del self._lines[key]
             return None
         following = behind.popleft()
-        assert following > offset, "the events of a key come in order"
+        assert following > offset, "the records of a key are in order"
         return following
 
     def trim(self, base: int) -> None:
-        """Nothing below `base` will be asked for again."""
+        """Drops the keys below `base`."""
         assert self._base <= base <= self.end
         del self._keys[: base - self._base]
         self._base = base

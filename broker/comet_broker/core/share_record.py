@@ -1,9 +1,9 @@
-"""What a leader keeps of a share group's partition in the metadata store: one value.
+"""The state of a share group's partition as its leader stores it in the metadata store: one value.
 
     shares/<topic id>/<index>/<group>
 
-The marks are one byte for each record from the floor on, compressed: long runs are the rule. Locks are not kept; what
-was acquired when a leader died is delivered again, and counts its attempts on.
+The marks are one byte for each record from the floor on, compressed: long runs are the rule. Locks are not stored;
+records that were acquired when a leader died are delivered again, and their delivery count goes on.
 
 Pure.
 """
@@ -24,7 +24,7 @@ def share_key(topic_id: bytes, index: int, group: str) -> str:
 
 
 class ShareRecord(Stored, frozen=True):
-    """`epoch` is that of the leader that wrote it, `sequence` how often it had, in that epoch."""
+    """The stored value. `epoch` is that of the leader that wrote it, `sequence` counts its writes in that epoch."""
 
     broker: int
     broker_epoch: int
@@ -38,7 +38,7 @@ class ShareRecord(Stored, frozen=True):
         return (self.broker, self.broker_epoch, self.epoch) == (broker, broker_epoch, epoch)
 
     def snapshot(self, window_max: int) -> WindowSnapshot:
-        """What is beyond the window, which may have been larger, is delivered again."""
+        """The stored window. Records beyond `window_max`, which may have been larger, are delivered again."""
         marks = zlib.decompressobj().decompress(self.marks, window_max) if self.marks else b""
         return WindowSnapshot(
             self.floor, marks, {offset: Dead(attempts, reason) for offset, attempts, reason in self.dead}
@@ -58,8 +58,8 @@ def record_of(snapshot: WindowSnapshot, *, broker: int, broker_epoch: int, epoch
     )
 
 
-def cut_to(snapshot: WindowSnapshot, end: int) -> WindowSnapshot:
-    """The log ends at `end`, or holds other records from there on: what was known of them says nothing."""
+def truncated_to(snapshot: WindowSnapshot, end: int) -> WindowSnapshot:
+    """The snapshot without records from `end` on: the log ends there, or holds other records from there on."""
     if snapshot.floor >= end:
         return WindowSnapshot(end, b"", {offset: dead for offset, dead in snapshot.dead.items() if offset < end})
     return WindowSnapshot(

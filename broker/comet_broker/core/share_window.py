@@ -1,10 +1,10 @@
-"""The records of one partition that a share group has not finished with, and where each of them goes.
+"""The window of records of one partition that a share group has not finished, and the state of each of them.
 
-One mark for each record from the floor on: how often it was delivered, or that it is acknowledged. Records that may be
-given again stand in a heap by offset, those that are to wait in a heap by time. What is dead is set aside, so that it
-holds up nothing; when there are too many of those they stay where they are.
+One mark for each record from the floor on: its delivery count, or that it is acknowledged. Records to deliver again are
+in a heap by offset, those that wait for a time in a heap by that time. Dead records are set aside, so that they hold up
+nothing; when too many are set aside, further ones stay in the window.
 
-Pure, single-threaded; the lower half of core.shares, which adds who has what.
+Pure, single-threaded; the base of core.shares, which adds the locks.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from comet_broker.core.share_keys import KeyOrder
 
 Range = tuple[int, int]
 
-ACKNOWLEDGED: Final = 255  # in `_marks`; every other mark but DOOMED is how often the record was delivered
+ACKNOWLEDGED: Final = 255  # in `_marks`; every other mark but DOOMED is the delivery count
 DOOMED: Final = 254  # dead, and waiting for room among those that are set aside
 ATTEMPTS_MAX: Final = 250
-TRIM_RECORDS: Final = 4096  # what lies below the floor is let go in pieces of this size
+TRIM_RECORDS: Final = 4096  # marks below the floor are freed in pieces of this size
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the members of a group have agreed on."""
+    """The options of a group, which its members have in common."""
 
     lock_s: float = 30.0
     deliveries_max: int = 5
     by_key: bool = False
-    dead_letters: bool = False  # there is somewhere to write them to
+    dead_letters: bool = False  # the group has a dead-letter topic
 
     def __post_init__(self) -> None:
         assert 1 <= self.deliveries_max <= ATTEMPTS_MAX
@@ -40,14 +40,14 @@ class Options:
 
 @dataclass(slots=True, eq=False)
 class Holder:
-    """Acquires records. One may hold records of many partitions; `open` counts them all."""
+    """The owner of locks, of one or many partitions; `open` counts its acquired records."""
 
     open: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class AcquisitionLock:
-    """Records that one holder was given at one moment."""
+    """The lock on the records that one holder acquired at one moment."""
 
     holder: Holder
     deadline: float
@@ -63,8 +63,8 @@ class Granted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """Records at hand. `runs` are those to be given; what lies between them, up to `end`, is for nobody. `keys` are the
-    keys from `first` on, None where there is none; needed by key only."""
+    """Records that may be acquired: those in `runs`. Those between the runs, up to `end`, are never delivered. `keys`
+    are the keys from `first` on, None for records without one; only needed with `by_key`."""
 
     first: int
     end: int
@@ -80,7 +80,7 @@ class Dead(NamedTuple):
 
 
 class WindowSnapshot(NamedTuple):
-    """What has to be kept. `marks` is one byte for each record from the floor on."""
+    """The state to store. `marks` has one byte for each record from the floor on."""
 
     floor: int
     marks: bytes
@@ -88,24 +88,24 @@ class WindowSnapshot(NamedTuple):
 
 
 class ShareWindow:
-    """Where the records of one group at one partition stand. Subclassed by Shares."""
+    """The states of one group's records in one partition. Subclassed by Shares."""
 
-    def __init__(self, kept: WindowSnapshot, options: Options, *, window_max: int, dead_max: int) -> None:
-        assert len(kept.marks) <= window_max
+    def __init__(self, stored: WindowSnapshot, options: Options, *, window_max: int, dead_max: int) -> None:
+        assert len(stored.marks) <= window_max
         self.options = options
-        self.floor = kept.floor
-        self.dead: dict[int, Dead] = dict(kept.dead)
+        self.floor = stored.floor
+        self.dead: dict[int, Dead] = dict(stored.dead)
         self.acknowledged = 0
         self.dead_lettered = 0
-        self.dropped = 0  # dead, with nowhere to go
+        self.dropped = 0  # dead, without a dead-letter topic
         self.deleted = 0  # from the log, before they were acknowledged
         self._window_max = window_max
         self._dead_max = dead_max
-        self._base = kept.floor  # offset of the first entry of the three lists
-        self._marks = bytearray(kept.marks)
-        self._locks: list[AcquisitionLock | None] = [None] * len(kept.marks)
-        self._keys = KeyOrder(kept.floor) if options.by_key else None
-        self._next = kept.floor  # looked at up to here
+        self._base = stored.floor  # offset of the first entry of the three lists
+        self._marks = bytearray(stored.marks)
+        self._locks: list[AcquisitionLock | None] = [None] * len(stored.marks)
+        self._keys = KeyOrder(stored.floor) if options.by_key else None
+        self._next = stored.floor  # the first record that was not considered yet
         self._again: list[Range] = []  # heap
         self._again_count = 0
         self._waiting: list[tuple[float, int, int]] = []  # heap by the time they are due
@@ -119,16 +119,16 @@ class ShareWindow:
 
     @property
     def waiting(self) -> int:
-        """Records that are to be delivered again, now or later."""
+        """The number of records that are to be delivered again, now or later."""
         return self._waiting_count + self._again_count
 
     @property
     def acknowledged_above(self) -> int:
-        """Records above the floor that are acknowledged."""
+        """The number of acknowledged records above the floor."""
         return self._marks.count(ACKNOWLEDGED, self.floor - self._base)
 
     def wanted(self, now: float, end: int) -> int | None:
-        """The record to be given next, of those below `end`; None if there is none that may be given now."""
+        """The next record to deliver, of those below `end`; None if none may be delivered now."""
         self._ripen(now)
         if len(self.dead) >= self._dead_max:
             return None
@@ -138,14 +138,14 @@ class ShareWindow:
         return self._next if self._next < min(end, self.floor + self._window_max) else None
 
     def is_new(self, offset: int) -> bool:
-        """Nobody has looked at it yet."""
+        """Whether the record was never considered for delivery."""
         return offset >= self._next
 
     def backlog(self, end: int) -> int:
-        """How many records, at most, could be given now."""
+        """The highest number of records that could be acquired now."""
         return self._again_count + max(0, min(end, self.floor + self._window_max) - self._next)
 
-    # ---- where records go
+    # ---- states of records
 
     def _acknowledge(self, first: int, end: int) -> None:
         self._marks[first - self._base : end - self._base] = bytes((ACKNOWLEDGED,)) * (end - first)
@@ -155,7 +155,7 @@ class ShareWindow:
                 self._unblock(self._keys, offset)
 
     def _unblock(self, keys: KeyOrder, offset: int) -> None:
-        """A record is out of the way of the next one of its key."""
+        """Frees the next record of a key for delivery; the one at `offset` is finished."""
         while (following := keys.done(offset)) is not None:
             if self._marks[following - self._base] < self.options.deliveries_max:
                 heappush(self._again, (following, following + 1))
@@ -176,11 +176,11 @@ class ShareWindow:
                 self._waiting_count += upto - run
 
     def _uncount(self, first: int, end: int) -> int:
-        """One delivery of each less; returns how many had been delivered before that, too."""
+        """Lowers the delivery counts by one; returns the number of records that had earlier deliveries."""
         start, stop = first - self._base, end - self._base
         marks = self._marks[start:stop]
         assert min(marks) >= 1, "they were delivered"
-        assert max(marks) < DOOMED, "and are not over"
+        assert max(marks) < DOOMED, "they are not finished"
         self._marks[start:stop] = bytes(mark - 1 for mark in marks)
         return len(marks) - marks.count(1)
 
@@ -192,7 +192,7 @@ class ShareWindow:
             self._again_count += end - first
 
     def _put_away(self, first: int, end: int, why: str = "") -> None:
-        """These were delivered as often as they may be."""
+        """Ends records whose deliveries are used up."""
         reason = _too_often(self.options.deliveries_max) + (f"; {why}" if why else "")
         for offset in range(first, end):
             self._die(offset, reason)
@@ -215,7 +215,7 @@ class ShareWindow:
         self._marks[at] = ACKNOWLEDGED
 
     def buried(self, offset: int) -> None:
-        """A dead record is written where it belongs, or is gone for good."""
+        """A dead record was written to the dead-letter topic, or dropped."""
         if self.dead.pop(offset, None) is None:
             return
         self.dead_lettered += 1
@@ -228,7 +228,7 @@ class ShareWindow:
     # ---- the floor
 
     def _pass_over_acknowledged(self) -> None:
-        """What was acknowledged before all this began need not be looked at."""
+        """Skips records that were acknowledged in the stored state."""
         marks, at = self._marks, self._next - self._base
         while at < len(marks) and marks[at] == ACKNOWLEDGED:
             if self._keys is not None:
@@ -249,7 +249,7 @@ class ShareWindow:
             self._base = self.floor
 
     def _leave_out(self, end: int) -> None:
-        """What was not looked at yet below `end` is for nobody."""
+        """Marks records below `end` that were not considered yet as acknowledged: they are never delivered."""
         first = self._next
         if end <= first:
             return
@@ -264,7 +264,7 @@ class ShareWindow:
         self._next = end
 
     def _restart(self, offset: int) -> None:
-        """Nothing is known of any record from `offset` on, and nothing before it matters."""
+        """Begins an empty window at `offset`."""
         self._base = self.floor = self._next = offset
         self._marks.clear()
         self._locks.clear()
@@ -272,7 +272,7 @@ class ShareWindow:
             self._keys = KeyOrder(offset)
 
     def _same_marks(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """The range in runs of records that were delivered equally often."""
+        """The range in runs of records with the same mark."""
         marks = bytes(memoryview(self._marks)[first - self._base : end - self._base])
         at, size = 0, end - first
         while at < size:

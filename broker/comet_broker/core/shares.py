@@ -1,21 +1,20 @@
-"""What a share group has of one partition: which records are acknowledged, which are acquired by whom, which come
-again.
+"""The state of a share group in one partition: acknowledged records, acquired records and redeliveries.
 
     below the floor     acknowledged, all of them, or set aside as dead
     floor ─► window     per record: acknowledged, acquired, again, waiting (until it is due), held back
-                        (by key: an earlier record of its key is not acknowledged), or not looked at yet
-    beyond              not looked at yet; the window reaches `window_max` records above the floor, no further
+                        (by key: an earlier record of its key is not acknowledged), or new
+    beyond              new; the window reaches `window_max` records above the floor, no further
 
     acquire ─► acquired ─┬─ accept ──────────────► acknowledged
                        ├─ release, expiry, drop ► again or waiting, or dead when it was delivered `deliveries_max` times
-                       ├─ give_back ───────────► again, and that it was delivered does not count
+                       ├─ give_back ───────────► again, without counting the delivery
                        ├─ reject ──────────────► dead
                        └─ extend ──────────────► acquired
-    dead: set aside to be written elsewhere, then forgotten; where there is nowhere to write it to, it is dropped
+    dead: set aside to be written to the dead-letter topic, then forgotten; dropped if there is no such topic
 
-The machine never looks at a record: it is told which offsets there are to give (`Readable`), and, by key, their keys.
+No record is read here: the caller passes the offsets that may be acquired (`Readable`), and, by key, their keys.
 
-Restored from what `snapshot` gave at any moment, nothing is lost: what was acquired is given again, with its attempts.
+Restored from any `snapshot`, no record is lost: acquired ones are delivered again, with their delivery counts.
 
 Pure, single-threaded. Half-open ranges everywhere. Costs are per range and per frame; where records are acknowledged
 one by one, a fraction of a microsecond each.
@@ -60,10 +59,10 @@ LOCKS_LISTED_MIN: Final = 256
 
 
 class Shares(ShareWindow):
-    """One group at one partition. Owned by its driver."""
+    """One group in one partition. Owned by its driver."""
 
-    def __init__(self, kept: WindowSnapshot, options: Options, *, window_max: int, dead_max: int) -> None:
-        super().__init__(kept, options, window_max=window_max, dead_max=dead_max)
+    def __init__(self, stored: WindowSnapshot, options: Options, *, window_max: int, dead_max: int) -> None:
+        super().__init__(stored, options, window_max=window_max, dead_max=dead_max)
         self.in_flight = 0
         self.delivered = 0
         self.redelivered = 0
@@ -72,7 +71,7 @@ class Shares(ShareWindow):
         self._held: dict[Holder, dict[AcquisitionLock, None]] = {}
 
     def due(self) -> float | None:
-        """When a lock ends, or a record comes again; None while nothing of the kind is ahead."""
+        """The time at which the next lock ends or the next record becomes due; None if there is neither."""
         while self._by_deadline and not self._by_deadline[0].open:
             self._by_deadline.popleft()
         times = [self._waiting[0][0]] if self._waiting else []
@@ -80,10 +79,10 @@ class Shares(ShareWindow):
             times.append(self._by_deadline[0].deadline)
         return min(times, default=None)
 
-    # ---- giving
+    # ---- acquiring
 
     def acquire(self, now: float, holder: Holder, count: int, readable: Readable) -> list[Granted]:
-        """Acquires up to `count` records of those at hand: first what comes again, then what is new, by offset."""
+        """Acquires up to `count` of the readable records: first redeliveries, then new ones, by offset."""
         assert count > 0
         self._ripen(now)
         lock = AcquisitionLock(holder, now + self.options.lock_s)
@@ -128,7 +127,7 @@ class Shares(ShareWindow):
         self._leave_out(limit)
 
     def _take(self, lock: AcquisitionLock, end: int, granted: list[Granted]) -> int:
-        """Acquires new records up to `end`, or as far as what is known of them is the same; returns how many."""
+        """Acquires new records up to `end`, as far as their marks are the same; returns how many."""
         first, known = self._next, self._base + len(self._marks)
         if first >= known:
             self._marks.extend(bytes(end - first))
@@ -177,7 +176,7 @@ class Shares(ShareWindow):
     def _grant(self, lock: AcquisitionLock, first: int, end: int, delivery_count: int, granted: list[Granted]) -> None:
         size, at = end - first, first - self._base
         assert self._locks[at] is None, "never acquired by two at once"
-        assert self._marks[at] < DOOMED, "never given again when it is acknowledged"
+        assert self._marks[at] < DOOMED, "never delivered again once acknowledged"
         self._marks[at : at + size] = bytes((delivery_count,)) * size
         self._locks[at : at + size] = [lock] * size
         lock.open += size
@@ -200,10 +199,10 @@ class Shares(ShareWindow):
             self._by_deadline = deque(one for one in self._by_deadline if one.open)
             self._tidy_at = max(LOCKS_LISTED_MIN, 2 * len(self._by_deadline))
 
-    # ---- what becomes of a lock
+    # ---- the end of a lock
 
     def accept(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int]) -> list[Range]:
-        """These are done. Returns what of it was not acquired by the holder, and is as it was."""
+        """Accepts records. Returns the ranges that the holder had not acquired, which stay as they were."""
         lost: list[Range] = []
         base, locks, marks, keys = self._base, self._locks, self._marks, self._keys
         size = len(locks)
@@ -236,17 +235,17 @@ class Shares(ShareWindow):
     def release(
         self, now: float, holder: Holder, firsts: Sequence[int], ends: Sequence[int], delay_s: float = 0.0
     ) -> list[Range]:
-        """These are to be delivered again, after a while. Returns what was not acquired by the holder."""
+        """Releases records for redelivery after `delay_s`. Returns the ranges that the holder had not acquired."""
         lost: list[Range] = []
         for first, end in zip(firsts, ends, strict=True):
             for lock, run, upto in self._acquired(holder, first, end, lost):
                 self._unlock(lock, run, upto)
-                self._give_again(run, upto, now + delay_s if delay_s > 0 else None, "it was handed back each time")
+                self._give_again(run, upto, now + delay_s if delay_s > 0 else None, "it was released each time")
         self._advance()
         return lost
 
     def reject(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], reason: str) -> list[Range]:
-        """These are never to be delivered again. Returns what was not acquired by the holder."""
+        """Rejects records: no further delivery. Returns the ranges that the holder had not acquired."""
         lost: list[Range] = []
         for first, end in zip(firsts, ends, strict=True):
             for lock, run, upto in self._acquired(holder, first, end, lost):
@@ -257,8 +256,8 @@ class Shares(ShareWindow):
         return lost
 
     def give_back(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int]) -> list[Range]:
-        """It is as if these had not been acquired: nobody has seen them. Returns what was not acquired by the
-        holder."""
+        """Undoes the acquisition of records that no client has seen. Returns the ranges that the holder had not
+        acquired."""
         lost: list[Range] = []
         for first, end in zip(firsts, ends, strict=True):
             for lock, run, upto in self._acquired(holder, first, end, lost):
@@ -270,7 +269,7 @@ class Shares(ShareWindow):
         return lost
 
     def extend(self, now: float, holder: Holder, firsts: Sequence[int], ends: Sequence[int]) -> list[Range]:
-        """The locks of these begin anew. Returns what was not acquired by the holder."""
+        """Restarts the locks of records. Returns the ranges that the holder had not acquired."""
         lost: list[Range] = []
         renewed = AcquisitionLock(holder, now + self.options.lock_s)
         for first, end in zip(firsts, ends, strict=True):
@@ -286,7 +285,7 @@ class Shares(ShareWindow):
         return lost
 
     def expire(self, now: float) -> int:
-        """Takes back what was not acknowledged in time; returns how many records."""
+        """Takes back records whose locks have expired; returns how many."""
         count = 0
         while self._by_deadline and (not self._by_deadline[0].open or self._by_deadline[0].deadline <= now):
             lock = self._by_deadline.popleft()
@@ -296,14 +295,14 @@ class Shares(ShareWindow):
         return count
 
     def drop(self, holder: Holder) -> int:
-        """The holder is gone: what it had is free at once; returns how many records."""
+        """Takes back the records of a holder that is gone; returns how many."""
         count = sum(self._take_back(lock, "its member went away") for lock in list(self._held.get(holder, ())))
         self._held.pop(holder, None)
         self._advance()
         return count
 
     def forgive(self, now: float) -> None:
-        """The clock ran on while nobody could acknowledge anything: all locks begin anew."""
+        """Restarts all locks after a stall, in which acknowledgements were impossible."""
         for lock in self._by_deadline:
             lock.deadline = now + self.options.lock_s
 
@@ -320,7 +319,7 @@ class Shares(ShareWindow):
     def _acquired(
         self, holder: Holder, first: int, end: int, lost: list[Range]
     ) -> Iterator[tuple[AcquisitionLock, int, int]]:
-        """What of a range is acquired by the holder, in runs of one lock each. The caller may end those locks."""
+        """The parts of a range that the holder has acquired, in runs of one lock each. The caller may end the locks."""
         base = self._base
         start, stop = max(first, base), min(end, base + len(self._locks))
         if start >= stop:
@@ -353,22 +352,22 @@ class Shares(ShareWindow):
         if not lock.open:
             self._held[lock.holder].pop(lock, None)
 
-    # ---- what is gone
+    # ---- deleted and unreadable records
 
     def pass_over(self, first: int, end: int) -> None:
-        """Nobody can read these: they are given to nobody any more. What is acquired stays so."""
-        kept: list[Range] = []
+        """Ends the delivery of unreadable records. Acquired ones stay acquired."""
+        remaining: list[Range] = []
         cut: list[Range] = []
         for run, upto in self._again:
             middle = max(run, first), min(upto, end)
             if middle[0] >= middle[1]:
-                kept.append((run, upto))
+                remaining.append((run, upto))
                 continue
             cut.append(middle)
-            kept += [part for part in ((run, middle[0]), (middle[1], upto)) if part[0] < part[1]]
-        self._again = kept
+            remaining += [part for part in ((run, middle[0]), (middle[1], upto)) if part[0] < part[1]]
+        self._again = remaining
         heapify(self._again)
-        self._again_count = sum(upto - run for run, upto in kept)
+        self._again_count = sum(upto - run for run, upto in remaining)
         for run, upto in cut:
             self._acknowledge(run, upto)
         if first <= self._next:
@@ -376,8 +375,7 @@ class Shares(ShareWindow):
         self._advance()
 
     def forget_below(self, offset: int) -> int:
-        """The log begins at `offset` now: what lies below can be given to nobody. Returns how many were not
-        acknowledged."""
+        """Drops deleted records: the log start offset is `offset` now. Returns how many were not acknowledged."""
         before = self.deleted
         if offset > self.floor:
             self._forget_below(offset)

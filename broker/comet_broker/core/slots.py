@@ -1,9 +1,9 @@
-"""Which broker coordinates what: names of groups and transactional ids are spread over slots, slots over brokers.
+"""Coordinator slots: names of groups and transactional ids are spread over slots, slots over brokers.
 
-A slot goes to the broker with the highest hash of the two (rendezvous hashing), so that a broker that comes or goes
-moves only its own slots, and every broker comes to the same answer from the same list.
+A slot goes to the broker with the highest hash of the two (rendezvous hashing), so that a broker that joins or leaves
+moves only its own slots, and every broker computes the same coordinator from the same list.
 
-A transactional producer's id carries its slot, so that the leader of a partition knows whom to ask about it.
+A transactional producer's id carries its slot, so that the leader of a partition finds its coordinator.
 
 Pure.
 """
@@ -16,7 +16,7 @@ from typing import Final
 from crc32c import crc32c
 
 SLOTS: Final = 32
-_SLOT_SHIFT: Final = 56  # the ids of producers without transactions are below 2^62 as well, and nobody looks at theirs
+_SLOT_SHIFT: Final = 56  # the ids of producers without transactions are below 2^62 as well; their slot is not used
 PRODUCER_BITS: Final = 56
 
 assert SLOTS << _SLOT_SHIFT < 1 << 63
@@ -28,7 +28,7 @@ def slot_of(name: str) -> int:
 
 
 def chosen(slot: int, brokers: Iterable[int]) -> int | None:
-    """The broker that is to have the slot; None when there is none."""
+    """The broker that is to have the slot; None if there are no brokers."""
     return max(brokers, key=lambda broker: (crc32c(b"%d/%d" % (slot, broker)), broker), default=None)
 
 
@@ -39,6 +39,6 @@ def producer_in(slot: int, number: int) -> int:
 
 
 def slot_of_producer(producer_id: int) -> int | None:
-    """None for an id that no coordinator has given out."""
+    """The slot of a transactional producer's id; None for an id that no coordinator has given out."""
     slot = producer_id >> _SLOT_SHIFT
     return slot if 0 <= slot < SLOTS else None

@@ -1,9 +1,9 @@
-"""The recent end of a partition, in memory: what live readers and followers are served from.
+"""The recent end of a partition, in memory, from which live readers and followers are served.
 
-A tail holds the last batches as they came from the producer, each with the stamp the leader gave it, and
-the encoded delivery of a batch once somebody asked for it, so that any number of subscribers get the
-same bytes. Followers get theirs before readers do, under an older high watermark, hence an encoding of their own.
-All tails share one budget; the tail that was written least recently gives way first.
+A tail holds the last batches as the producer sent them, each with the stamp that the leader gave it, and the encoded
+delivery of a batch from its first use on, so that any number of subscribers get the same bytes. Followers get theirs
+before readers do, under an older high watermark, hence an encoding of their own.
+All tails share one budget; the tail that was written least recently is evicted first.
 
 Single-threaded; owned by the broker.
 """
@@ -20,8 +20,8 @@ from typing import Final
 from comet.records import STAMP_BYTES
 from comet.wire.frames import delivery_prefix
 
-ENTRY_OVERHEAD_BYTES: Final = 512  # what the objects around a small batch cost
-RECENT_ENTRIES: Final = 64  # among them a reader's place is looked for one by one
+ENTRY_OVERHEAD_BYTES: Final = 512  # the objects around a small batch
+RECENT_ENTRIES: Final = 64  # a reader's position is searched one by one among them
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class TailEntry:
     size: int  # of the whole batch
     frame: bytes | None = None  # the delivery of just this batch to readers, once encoded
     follower_frame: bytes | None = None  # and to followers
-    follower_watermark: int = -1  # that stands in it: one that catches up later has to hear of a later one
+    follower_watermark: int = -1  # in `follower_frame`: a follower that catches up later needs a later one
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Tail:
         assert len(stamp) == STAMP_BYTES
         assert base_offset < next_offset
         if self.entries and self.entries[-1].next_offset != base_offset:
-            self.clear()  # a stretch was written while nobody listened
+            self.clear()  # some batches were written while there was no subscriber
         entry = TailEntry(base_offset, next_offset, stamp, rest, STAMP_BYTES + len(rest))
         self.entries.append(entry)
         self._charge(entry.size + ENTRY_OVERHEAD_BYTES)
@@ -96,8 +96,8 @@ class Tail:
     def frame_from(
         self, offset: int, end: int, high_watermark: int, leader_epoch: int, bytes_max: int, *, follower: bool = False
     ) -> TailFrame | None:
-        """The delivery for a reader at `offset`, of whole batches below `end`, at least one and beyond that at most
-        `bytes_max`; None when the offset is not in the tail."""
+        """The delivery for a reader at `offset`, of whole batches below `end`: at least one, and more up to
+        `bytes_max`; None if the offset is not in the tail."""
         entries = self.entries
         if not entries or not entries[0].base_offset <= offset < entries[-1].next_offset:
             return None
@@ -133,8 +133,8 @@ class Tail:
         return joined
 
     def _from(self, offset: int) -> Iterable[TailEntry]:
-        """The entries from the one that holds `offset` on. A reader who keeps up is some entries from the end, and a
-        deque is reached from its ends."""
+        """The entries from the one that holds `offset` on. A reader that keeps up is a few entries from the end, and a
+        deque is fast near its ends."""
         recent: list[TailEntry] = []
         for entry in reversed(self.entries):
             recent.append(entry)

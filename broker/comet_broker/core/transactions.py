@@ -1,18 +1,18 @@
-"""One transactional id: which epoch of its producer may write, where it has written, and how each epoch ends.
+"""One transactional id: its producer's current epoch, the partitions written in it, and the end of each epoch.
 
-    empty ──add_partition──► open ──commit──► committing ──markers are there──► empty, in the next epoch
-                        └──abort, time-out, eviction, opened anew──► aborting ──┘
+    empty ──add_partition──► open ──commit──► committing ──markers written──► empty, in the next epoch
+                        └──abort, timeout, eviction, reopened──► aborting ──┘
 
-Every transaction has an epoch of its own, so that nothing that comes late can touch the next one. Whoever opens the id
-anew gets an epoch beyond all that were ever given out; what is below it is fenced.
+Every transaction has an epoch of its own, so that a late request cannot affect the next one. A producer that reopens
+the id gets an epoch beyond all that were ever given out; lower epochs are fenced.
 
-    record      what stands in the metadata store; each step gives the next one, which is stored before any answer
-    last        the epoch that ended last and how, so that an End whose answer was lost can be repeated
+    record      the value in the metadata store; each step gives the next one, which is stored before any answer
+    last        the epoch that ended last and its end, so that an End whose answer was lost can be repeated
 
-`empty` after `committing` or `aborting` need not be stored: whoever finds the older record writes the markers again,
-which changes nothing, and comes to the same epoch.
+`empty` after `committing` or `aborting` need not be stored: a coordinator that finds the older record writes the
+markers again, which changes nothing, and gets the same epoch.
 
-Pure: the same record and event give the same step. Nothing here knows what time it is.
+Pure: the same record and event give the same step. The time is not an input.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from comet_broker import limits
 from comet_broker.core.cluster import Place, Stored
 
 EPOCH_MAX: Final = (1 << 32) - 1
-EPOCH_END: Final = EPOCH_MAX - 15  # no transaction in it or beyond: opening anew gives a new producer id
+EPOCH_END: Final = EPOCH_MAX - 15  # no transaction in it or beyond: reopening gives a new producer id
 _RETRY_MS: Final = 20
 
 
@@ -55,17 +55,17 @@ class TransactionRecord(Stored, frozen=True):
     producer_id: int
     timeout_ms: int
     epoch: int = 1  # of the transaction that may be begun, is open, or is ending
-    first_epoch: int = 1  # of whoever opened the id last: everything below is fenced
+    first_epoch: int = 1  # of the producer that opened the id last: everything below is fenced
     state: TransactionState = TransactionState.EMPTY
     places: dict[str, tuple[int, ...]] = field(default_factory=dict)  # topic id -> partitions
     group: str = ""
     member: str = ""
     last_epoch: int = 0  # that has ended; 0: none
     last_committed: bool = False
-    reason: str = ""  # why it is being aborted, or was
-    aborted: tuple[int, ...] = ()  # the epochs from `known_from` on that were, or were never used; all others committed
+    reason: str = ""  # of the present or last abort
+    aborted: tuple[int, ...] = ()  # epochs from `known_from` on, aborted or never used; all others are committed
     known_from: int = 1
-    note: bytes = b""  # of the last epoch that was decided to be committed with one, whoever had the id
+    note: bytes = b""  # of the last epoch that was decided to be committed with one, under any producer
 
     @property
     def partitions(self) -> int:
@@ -73,18 +73,18 @@ class TransactionRecord(Stored, frozen=True):
 
 
 def ended(record: TransactionRecord, epoch: int) -> bool | None:
-    """Whether an epoch was committed, if it is over and all its markers were written; what is not known was not."""
+    """Whether a past epoch was committed, False if unknown; None if it is not over or lacks markers."""
     if epoch >= record.epoch:
         return None
     return epoch >= record.known_from and epoch not in record.aborted
 
 
-# ---- what happens
+# ---- events
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Somebody wants to begin transactions under this id. `producer_id` is one that nobody has."""
+    """A producer opens the id for transactions. `producer_id` is an unused one."""
 
     producer_id: int
     timeout_ms: int
@@ -95,7 +95,7 @@ class Open:
 @dataclass(frozen=True, slots=True)
 class AddPartition:
     epoch: int
-    place: Place
+    partition: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class End:
     epoch: int
     commit: bool
     reason: str = "its producer has aborted it"
-    note: bytes = b""  # with commit; empty: the one before stays
+    note: bytes = b""  # with commit; empty: the earlier note stays
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +113,12 @@ class TimedOut:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """The member of the group is none any more."""
+    """The producer's member was removed from its group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """All partitions of the epoch have their marker, or are gone."""
+    """All partitions of the epoch have their marker, or are deleted."""
 
     epoch: int
 
@@ -131,7 +131,7 @@ class TransactionLoaded:
 Event = Open | AddPartition | End | TimedOut | Evicted | Marked | TransactionLoaded
 
 
-class What(Enum):
+class EventKind(Enum):
     OPEN = "open"
     ADD_PARTITION = "add_partition"
     COMMIT = "commit"
@@ -143,28 +143,28 @@ class What(Enum):
 
 
 class Age(Enum):
-    """How the epoch of an event stands to the record's."""
+    """The epoch of an event, relative to the record's."""
 
     CURRENT = "current"
-    REPLACED = "replaced"  # current, but the id was opened anew since
-    COMMITTED = "committed"  # over, whoever has the id by now
+    REPLACED = "replaced"  # current, but the id was reopened since
+    COMMITTED = "committed"  # over, under this or an earlier producer
     ABORTED = "aborted"  # over
-    FENCED = "fenced"  # over and not committed, and the id was opened anew since
-    OVER = "over"  # so long ago that nobody knows how it ended
+    FENCED = "fenced"  # over and not committed, and the id was reopened since
+    OVER = "over"  # so long ago that its end is no longer known
     COMING = "coming"  # the one after the one that is ending
     UNKNOWN = "unknown"  # never given out
 
 
-# ---- what comes of it
+# ---- outcomes
 
 
 class Outcome(Enum):
-    OPENED = "opened"  # the answer is first_epoch, once nothing older is ending
-    ADDED = "added"  # the answer is yes
-    DECIDED = "decided"  # the answer is the next epoch, once all markers are there
+    OPENED = "opened"  # the answer is first_epoch, once no older epoch is ending
+    ADDED = "added"  # the answer is a success
+    DECIDED = "decided"  # the answer is the next epoch, once all markers are written
     UNDER_WAY = "under way"  # the same, decided before
     REPEATED = "repeated"  # the answer is the next epoch
-    FINISHED = "finished"  # nobody waits for this to be stored
+    FINISHED = "finished"  # no request waits for this to be stored
     RESUMED = "resumed"  # decided by another coordinator: the markers are to be written
     NOTHING = "nothing"
 
@@ -180,7 +180,7 @@ REFUSALS: Final = frozenset({Outcome.FENCED, Outcome.ABORTED, Outcome.NOT_OPEN, 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`record` is to be stored before anything is answered; it is the one from before when nothing has changed."""
+    """The result of an event. `record` is stored before the answer; it is the same one if nothing has changed."""
 
     record: TransactionRecord
     outcome: Outcome
@@ -194,110 +194,122 @@ class Row:
 
 
 # The record's own epoch, or none.
-PRESENT: Final[Mapping[tuple[TransactionState, What], Row]] = {
-    (TransactionState.EMPTY, What.OPEN): Row(Outcome.OPENED, "the epoch that the one before was given is fenced"),
-    (TransactionState.EMPTY, What.ADD_PARTITION): Row(Outcome.ADDED, "its first partition begins a transaction"),
-    (TransactionState.EMPTY, What.COMMIT): Row(Outcome.DECIDED, "without outputs it is over as soon as it is decided"),
-    (TransactionState.EMPTY, What.ABORT): Row(
+PRESENT: Final[Mapping[tuple[TransactionState, EventKind], Row]] = {
+    (TransactionState.EMPTY, EventKind.OPEN): Row(Outcome.OPENED, "the epoch of the earlier producer is fenced"),
+    (TransactionState.EMPTY, EventKind.ADD_PARTITION): Row(Outcome.ADDED, "its first partition begins a transaction"),
+    (TransactionState.EMPTY, EventKind.COMMIT): Row(
+        Outcome.DECIDED, "without partitions it ends as soon as it is decided"
+    ),
+    (TransactionState.EMPTY, EventKind.ABORT): Row(
         Outcome.DECIDED, "the epoch is used up, so that this End cannot end another one"
     ),
-    (TransactionState.EMPTY, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
-    (TransactionState.EMPTY, What.EVICTED): Row(Outcome.NOTHING, "there is nothing that readers wait for"),
-    (TransactionState.EMPTY, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be named"),
-    (TransactionState.EMPTY, What.LOADED): Row(Outcome.NOTHING, "nothing is under way"),
-    (TransactionState.OPEN, What.OPEN): Row(Outcome.OPENED, "what the one before has left open is aborted, and fenced"),
-    (TransactionState.OPEN, What.ADD_PARTITION): Row(
-        Outcome.ADDED, "one partition more, or one of those that belong to it"
+    (TransactionState.EMPTY, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
+    (TransactionState.EMPTY, EventKind.EVICTED): Row(Outcome.NOTHING, "no reader waits for it"),
+    (TransactionState.EMPTY, EventKind.MARKED): Row(Outcome.NOTHING, "there are no partitions to mark"),
+    (TransactionState.EMPTY, EventKind.LOADED): Row(Outcome.NOTHING, "nothing is under way"),
+    (TransactionState.OPEN, EventKind.OPEN): Row(Outcome.OPENED, "the earlier producer's open transaction is aborted"),
+    (TransactionState.OPEN, EventKind.ADD_PARTITION): Row(
+        Outcome.ADDED, "one more partition, or one that was added before"
     ),
-    (TransactionState.OPEN, What.COMMIT): Row(
-        Outcome.DECIDED, "all that were added, answered or not, will be committed"
+    (TransactionState.OPEN, EventKind.COMMIT): Row(
+        Outcome.DECIDED, "all added partitions, acknowledged or not, will be committed"
     ),
-    (TransactionState.OPEN, What.ABORT): Row(Outcome.DECIDED, "its producer gives it up"),
-    (TransactionState.OPEN, What.TIMED_OUT): Row(Outcome.DECIDED, "readers wait for it"),
-    (TransactionState.OPEN, What.EVICTED): Row(Outcome.DECIDED, "its commit would be refused, and readers wait for it"),
-    (TransactionState.OPEN, What.MARKED): Row(
-        Outcome.NOTHING, "it is not decided, so the markers were of another coordinator"
+    (TransactionState.OPEN, EventKind.ABORT): Row(Outcome.DECIDED, "its producer aborts it"),
+    (TransactionState.OPEN, EventKind.TIMED_OUT): Row(Outcome.DECIDED, "readers wait for it"),
+    (TransactionState.OPEN, EventKind.EVICTED): Row(
+        Outcome.DECIDED, "its commit would be refused, and readers wait for it"
     ),
-    (TransactionState.OPEN, What.LOADED): Row(Outcome.NOTHING, "it goes on; its time begins anew"),
-    (TransactionState.COMMITTING, What.OPEN): Row(
-        Outcome.OPENED, "what is decided stays; the epoch after it is fenced"
+    (TransactionState.OPEN, EventKind.MARKED): Row(
+        Outcome.NOTHING, "it is not decided, so another coordinator wrote the markers"
     ),
-    (TransactionState.COMMITTING, What.ADD_PARTITION): Row(
-        Outcome.NOT_OPEN, "what came too late was not there when it was decided"
+    (TransactionState.OPEN, EventKind.LOADED): Row(Outcome.NOTHING, "it goes on; its timeout restarts"),
+    (TransactionState.COMMITTING, EventKind.OPEN): Row(
+        Outcome.OPENED, "the decision stays; the epoch after it is fenced"
     ),
-    (TransactionState.COMMITTING, What.COMMIT): Row(Outcome.UNDER_WAY, "asked for again"),
-    (TransactionState.COMMITTING, What.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
-    (TransactionState.COMMITTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
-    (TransactionState.COMMITTING, What.EVICTED): Row(Outcome.NOTHING, "it is decided"),
-    (TransactionState.COMMITTING, What.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
-    (TransactionState.COMMITTING, What.LOADED): Row(Outcome.RESUMED, "nobody knows which markers are there"),
-    (TransactionState.ABORTING, What.OPEN): Row(Outcome.OPENED, "what is decided stays; the epoch after it is fenced"),
-    (TransactionState.ABORTING, What.ADD_PARTITION): Row(Outcome.ABORTED, "it is decided"),
-    (TransactionState.ABORTING, What.COMMIT): Row(Outcome.ABORTED, "it is decided"),
-    (TransactionState.ABORTING, What.ABORT): Row(Outcome.UNDER_WAY, "asked for again, or decided for another reason"),
-    (TransactionState.ABORTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
-    (TransactionState.ABORTING, What.EVICTED): Row(Outcome.NOTHING, "it is decided"),
-    (TransactionState.ABORTING, What.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
-    (TransactionState.ABORTING, What.LOADED): Row(Outcome.RESUMED, "nobody knows which markers are there"),
+    (TransactionState.COMMITTING, EventKind.ADD_PARTITION): Row(
+        Outcome.NOT_OPEN, "it was decided before the partition was added"
+    ),
+    (TransactionState.COMMITTING, EventKind.COMMIT): Row(Outcome.UNDER_WAY, "a repeated request"),
+    (TransactionState.COMMITTING, EventKind.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
+    (TransactionState.COMMITTING, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.COMMITTING, EventKind.EVICTED): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.COMMITTING, EventKind.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
+    (TransactionState.COMMITTING, EventKind.LOADED): Row(Outcome.RESUMED, "markers may be missing"),
+    (TransactionState.ABORTING, EventKind.OPEN): Row(
+        Outcome.OPENED, "the decision stays; the epoch after it is fenced"
+    ),
+    (TransactionState.ABORTING, EventKind.ADD_PARTITION): Row(Outcome.ABORTED, "it is decided"),
+    (TransactionState.ABORTING, EventKind.COMMIT): Row(Outcome.ABORTED, "it is decided"),
+    (TransactionState.ABORTING, EventKind.ABORT): Row(
+        Outcome.UNDER_WAY, "a repeated request, or aborted for another reason"
+    ),
+    (TransactionState.ABORTING, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.ABORTING, EventKind.EVICTED): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.ABORTING, EventKind.MARKED): Row(Outcome.FINISHED, "the next epoch can begin"),
+    (TransactionState.ABORTING, EventKind.LOADED): Row(Outcome.RESUMED, "markers may be missing"),
 }
 
-# Current and ending, while somebody else has opened the id: only the outcome can still be told, and only a good one.
-REPLACED: Final[Mapping[tuple[TransactionState, What], Row]] = {
-    (TransactionState.COMMITTING, What.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
-    (TransactionState.COMMITTING, What.COMMIT): Row(Outcome.UNDER_WAY, "it was committed before it was fenced"),
-    (TransactionState.COMMITTING, What.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
-    (TransactionState.COMMITTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
-    (TransactionState.COMMITTING, What.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
-    (TransactionState.ABORTING, What.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
-    (TransactionState.ABORTING, What.COMMIT): Row(Outcome.FENCED, "another producer has the id"),
-    (TransactionState.ABORTING, What.ABORT): Row(Outcome.FENCED, "another producer has the id"),
-    (TransactionState.ABORTING, What.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
-    (TransactionState.ABORTING, What.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
+# Current and ending, while another producer has opened the id: only the outcome can still be answered, if committed.
+REPLACED: Final[Mapping[tuple[TransactionState, EventKind], Row]] = {
+    (TransactionState.COMMITTING, EventKind.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
+    (TransactionState.COMMITTING, EventKind.COMMIT): Row(Outcome.UNDER_WAY, "it was committed before it was fenced"),
+    (TransactionState.COMMITTING, EventKind.ABORT): Row(Outcome.NOT_OPEN, "it is decided"),
+    (TransactionState.COMMITTING, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.COMMITTING, EventKind.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
+    (TransactionState.ABORTING, EventKind.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
+    (TransactionState.ABORTING, EventKind.COMMIT): Row(Outcome.FENCED, "another producer has the id"),
+    (TransactionState.ABORTING, EventKind.ABORT): Row(Outcome.FENCED, "another producer has the id"),
+    (TransactionState.ABORTING, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is decided"),
+    (TransactionState.ABORTING, EventKind.MARKED): Row(Outcome.FINISHED, "the epoch of the new producer can begin"),
 }
 
-# Any other epoch, whatever the state.
-ELSEWHEN: Final[Mapping[tuple[Age, What], Row]] = {
-    (Age.COMMITTED, What.ADD_PARTITION): Row(Outcome.NOT_OPEN, "it is over"),
-    (Age.COMMITTED, What.COMMIT): Row(Outcome.REPEATED, "the answer was lost"),
-    (Age.COMMITTED, What.ABORT): Row(Outcome.NOT_OPEN, "it was committed, which must not be hidden"),
-    (Age.COMMITTED, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
-    (Age.COMMITTED, What.MARKED): Row(Outcome.NOTHING, "it is over"),
-    (Age.ABORTED, What.ADD_PARTITION): Row(Outcome.ABORTED, "it is over"),
-    (Age.ABORTED, What.COMMIT): Row(Outcome.ABORTED, "it ran out of time, or the answer was lost"),
-    (Age.ABORTED, What.ABORT): Row(Outcome.REPEATED, "it ran out of time, or the answer was lost"),
-    (Age.ABORTED, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
-    (Age.ABORTED, What.MARKED): Row(Outcome.NOTHING, "it is over"),
-    (Age.FENCED, What.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
-    (Age.FENCED, What.COMMIT): Row(Outcome.FENCED, "another producer has the id"),
-    (Age.FENCED, What.ABORT): Row(Outcome.FENCED, "another producer has the id"),
-    (Age.FENCED, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
-    (Age.FENCED, What.MARKED): Row(Outcome.NOTHING, "it is over"),
-    (Age.OVER, What.ADD_PARTITION): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
-    (Age.OVER, What.COMMIT): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
-    (Age.OVER, What.ABORT): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
-    (Age.OVER, What.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
-    (Age.OVER, What.MARKED): Row(Outcome.NOTHING, "it is over"),
-    (Age.COMING, What.ADD_PARTITION): Row(Outcome.LATER, "given out by an earlier coordinator; the markers come first"),
-    (Age.COMING, What.COMMIT): Row(Outcome.LATER, "given out by an earlier coordinator; the markers come first"),
-    (Age.COMING, What.ABORT): Row(Outcome.LATER, "given out by an earlier coordinator; the markers come first"),
-    (Age.COMING, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
-    (Age.COMING, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be named"),
-    (Age.UNKNOWN, What.ADD_PARTITION): Row(Outcome.NOT_OPEN, "nobody was given that epoch, or the epochs are used up"),
-    (Age.UNKNOWN, What.COMMIT): Row(Outcome.NOT_OPEN, "nobody was given that epoch, or the epochs are used up"),
-    (Age.UNKNOWN, What.ABORT): Row(Outcome.NOT_OPEN, "nobody was given that epoch, or the epochs are used up"),
-    (Age.UNKNOWN, What.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
-    (Age.UNKNOWN, What.MARKED): Row(Outcome.NOTHING, "there is nothing to be named"),
+# Any other epoch, in any state.
+ELSEWHEN: Final[Mapping[tuple[Age, EventKind], Row]] = {
+    (Age.COMMITTED, EventKind.ADD_PARTITION): Row(Outcome.NOT_OPEN, "it is over"),
+    (Age.COMMITTED, EventKind.COMMIT): Row(Outcome.REPEATED, "the answer was lost"),
+    (Age.COMMITTED, EventKind.ABORT): Row(Outcome.NOT_OPEN, "it was committed"),
+    (Age.COMMITTED, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
+    (Age.COMMITTED, EventKind.MARKED): Row(Outcome.NOTHING, "it is over"),
+    (Age.ABORTED, EventKind.ADD_PARTITION): Row(Outcome.ABORTED, "it is over"),
+    (Age.ABORTED, EventKind.COMMIT): Row(Outcome.ABORTED, "it timed out, or the answer was lost"),
+    (Age.ABORTED, EventKind.ABORT): Row(Outcome.REPEATED, "it timed out, or the answer was lost"),
+    (Age.ABORTED, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
+    (Age.ABORTED, EventKind.MARKED): Row(Outcome.NOTHING, "it is over"),
+    (Age.FENCED, EventKind.ADD_PARTITION): Row(Outcome.FENCED, "another producer has the id"),
+    (Age.FENCED, EventKind.COMMIT): Row(Outcome.FENCED, "another producer has the id"),
+    (Age.FENCED, EventKind.ABORT): Row(Outcome.FENCED, "another producer has the id"),
+    (Age.FENCED, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
+    (Age.FENCED, EventKind.MARKED): Row(Outcome.NOTHING, "it is over"),
+    (Age.OVER, EventKind.ADD_PARTITION): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
+    (Age.OVER, EventKind.COMMIT): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
+    (Age.OVER, EventKind.ABORT): Row(Outcome.NOT_OPEN, "it is over, and how it ended is no longer known"),
+    (Age.OVER, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "it is over"),
+    (Age.OVER, EventKind.MARKED): Row(Outcome.NOTHING, "it is over"),
+    (Age.COMING, EventKind.ADD_PARTITION): Row(
+        Outcome.LATER, "given out by an earlier coordinator; the markers come first"
+    ),
+    (Age.COMING, EventKind.COMMIT): Row(Outcome.LATER, "given out by an earlier coordinator; the markers come first"),
+    (Age.COMING, EventKind.ABORT): Row(Outcome.LATER, "given out by an earlier coordinator; the markers come first"),
+    (Age.COMING, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
+    (Age.COMING, EventKind.MARKED): Row(Outcome.NOTHING, "there are no partitions to mark"),
+    (Age.UNKNOWN, EventKind.ADD_PARTITION): Row(
+        Outcome.NOT_OPEN, "that epoch was never given out, or epochs are used up"
+    ),
+    (Age.UNKNOWN, EventKind.COMMIT): Row(Outcome.NOT_OPEN, "that epoch was never given out, or epochs are used up"),
+    (Age.UNKNOWN, EventKind.ABORT): Row(Outcome.NOT_OPEN, "that epoch was never given out, or epochs are used up"),
+    (Age.UNKNOWN, EventKind.TIMED_OUT): Row(Outcome.NOTHING, "nothing has begun"),
+    (Age.UNKNOWN, EventKind.MARKED): Row(Outcome.NOTHING, "there are no partitions to mark"),
 }
 
 
-def row(state: TransactionState, what: What, age: Age) -> Row:
+def row(state: TransactionState, kind: EventKind, age: Age) -> Row:
     match age:
         case Age.CURRENT:
-            return PRESENT[state, what]
+            return PRESENT[state, kind]
         case Age.REPLACED:
-            return REPLACED[state, what]
+            return REPLACED[state, kind]
         case _:
-            return ELSEWHEN[age, what]
+            return ELSEWHEN[age, kind]
 
 
 def age_of(record: TransactionRecord, epoch: int) -> Age:
@@ -315,11 +327,11 @@ def age_of(record: TransactionRecord, epoch: int) -> Age:
 
 
 def step(record: TransactionRecord, event: Event) -> Step:
-    """What comes of an event."""
+    """The result of an event."""
     _check(record)
-    what, epoch = _what(event), getattr(event, "epoch", record.epoch)
+    kind, epoch = _kind_of(event), getattr(event, "epoch", record.epoch)
     age = age_of(record, epoch) if hasattr(event, "epoch") else Age.CURRENT
-    found = row(record.state, what, age)
+    found = row(record.state, kind, age)
     if found.outcome in REFUSALS:
         return Step(record, found.outcome, _refusal(record, epoch, found))
     after = record
@@ -327,15 +339,15 @@ def step(record: TransactionRecord, event: Event) -> Step:
         case Open() if found.outcome is Outcome.OPENED:
             after = _opened(record, event)
         case AddPartition() if found.outcome is Outcome.ADDED:
-            if not _holds(record, event.place) and record.partitions >= limits.TRANSACTION_PARTITIONS_MAX:
+            if not _holds(record, event.partition) and record.partitions >= limits.TRANSACTION_PARTITIONS_MAX:
                 return Step(record, Outcome.TOO_MANY, _too_many())
-            after = _added(record, event.place)
+            after = _added(record, event.partition)
         case End() if found.outcome is Outcome.DECIDED:
             after = _decided(record, commit=event.commit, reason=event.reason, note=event.note)
         case TimedOut() if found.outcome is Outcome.DECIDED:
             after = _decided(record, commit=False, reason=f"it was open for more than {record.timeout_ms} ms")
         case Evicted() if found.outcome is Outcome.DECIDED:
-            after = _decided(record, commit=False, reason="its member was put out of the group")
+            after = _decided(record, commit=False, reason="its member was removed from the group")
         case Marked() if found.outcome is Outcome.FINISHED:
             after = _finished(record)
     _check(after)
@@ -344,27 +356,27 @@ def step(record: TransactionRecord, event: Event) -> Step:
     return Step(after, found.outcome)
 
 
-def _what(event: Event) -> What:
+def _kind_of(event: Event) -> EventKind:
     match event:
         case Open():
-            return What.OPEN
+            return EventKind.OPEN
         case AddPartition():
-            return What.ADD_PARTITION
+            return EventKind.ADD_PARTITION
         case End():
-            return What.COMMIT if event.commit else What.ABORT
+            return EventKind.COMMIT if event.commit else EventKind.ABORT
         case TimedOut():
-            return What.TIMED_OUT
+            return EventKind.TIMED_OUT
         case Evicted():
-            return What.EVICTED
+            return EventKind.EVICTED
         case Marked():
-            return What.MARKED
+            return EventKind.MARKED
         case TransactionLoaded():
-            return What.LOADED
+            return EventKind.LOADED
 
 
 def _check(record: TransactionRecord) -> None:
     assert (record.partitions == 0) == (record.state is TransactionState.EMPTY), (
-        "what is under way has partitions, and only that"
+        "a transaction has partitions exactly while it is under way"
     )
     assert record.last_epoch < record.epoch <= EPOCH_MAX and 1 <= record.first_epoch <= EPOCH_MAX
     assert record.state in ENDING or record.first_epoch <= record.epoch, "a fenced transaction is not left open"
@@ -379,29 +391,29 @@ def _following(record: TransactionRecord) -> int:
 
 
 def _opened(record: TransactionRecord, event: Open) -> TransactionRecord:
-    whose = {"timeout_ms": event.timeout_ms, "group": event.group, "member": event.member}
+    owner = {"timeout_ms": event.timeout_ms, "group": event.group, "member": event.member}
     if record.state is TransactionState.EMPTY:
         if record.epoch + 1 >= EPOCH_END:
-            return TransactionRecord(producer_id=event.producer_id, note=record.note, **whose)  # type: ignore[arg-type]
+            return TransactionRecord(producer_id=event.producer_id, note=record.note, **owner)  # type: ignore[arg-type]
         fence = record.epoch + 1
-        return replace(_without(record, record.epoch), epoch=fence, first_epoch=fence, **whose)
-    # The one after the epoch that is ending belongs to the producer before, who may yet be told of it.
+        return replace(_without(record, record.epoch), epoch=fence, first_epoch=fence, **owner)
+    # The epoch after the ending one belongs to the earlier producer, which may still get it as an answer.
     fence = min(_following(record) + 1, EPOCH_MAX)
     if record.state is TransactionState.OPEN:
-        record = _decided(record, commit=False, reason="its transactional id was opened anew")
-    return replace(record, first_epoch=fence, **whose)
+        record = _decided(record, commit=False, reason="its transactional id was opened again")
+    return replace(record, first_epoch=fence, **owner)
 
 
-def _added(record: TransactionRecord, place: Place) -> TransactionRecord:
-    if _holds(record, place):
+def _added(record: TransactionRecord, partition: Place) -> TransactionRecord:
+    if _holds(record, partition):
         return record
-    topic_id, index = place
+    topic_id, index = partition
     indexes = (*record.places.get(topic_id, ()), index)
     return replace(record, state=TransactionState.OPEN, places={**record.places, topic_id: indexes})
 
 
-def _holds(record: TransactionRecord, place: Place) -> bool:
-    return place[1] in record.places.get(place[0], ())
+def _holds(record: TransactionRecord, partition: Place) -> bool:
+    return partition[1] in record.places.get(partition[0], ())
 
 
 def _decided(record: TransactionRecord, *, commit: bool, reason: str, note: bytes = b"") -> TransactionRecord:
@@ -415,7 +427,7 @@ def _decided(record: TransactionRecord, *, commit: bool, reason: str, note: byte
 def _finished(record: TransactionRecord) -> TransactionRecord:
     assert record.state in ENDING
     committed, following = record.state is TransactionState.COMMITTING, _following(record)
-    unused = range(record.epoch + 1, following)  # fenced before anybody could begin
+    unused = range(record.epoch + 1, following)  # fenced before a transaction could begin
     return replace(
         _without(record, *(unused if committed else (record.epoch, *unused))),
         state=TransactionState.EMPTY,
@@ -427,31 +439,33 @@ def _finished(record: TransactionRecord) -> TransactionRecord:
 
 
 def _without(record: TransactionRecord, *epochs: int) -> TransactionRecord:
-    """These epochs were not committed, and never will be."""
+    """The record with these epochs as aborted."""
     aborted = record.aborted + epochs
-    kept = aborted[-limits.TRANSACTION_ABORTED_EPOCHS_MAX :]
-    forgotten = aborted[: len(aborted) - len(kept)]
+    remembered = aborted[-limits.TRANSACTION_ABORTED_EPOCHS_MAX :]
+    forgotten = aborted[: len(aborted) - len(remembered)]
     known_from = forgotten[-1] + 1 if forgotten else record.known_from
-    return replace(record, aborted=kept, known_from=known_from)
+    return replace(record, aborted=remembered, known_from=known_from)
 
 
 # ---- refusals
 
 
 def _refusal(record: TransactionRecord, epoch: int, found: Row) -> CometError:
-    who = f"transaction {epoch} of producer {record.producer_id}"
+    name = f"transaction {epoch} of producer {record.producer_id}"
     match found.outcome:
         case Outcome.FENCED:
-            return ProducerFenced(f"{who} is fenced: {found.reason}")
+            return ProducerFenced(f"{name} is fenced: {found.reason}")
         case Outcome.ABORTED:
             why = record.reason if epoch >= record.last_epoch else "long ago"
-            return TransactionAborted(f"{who} was aborted: {why}", details={"next_epoch": str(epoch + 1)})
+            return TransactionAborted(f"{name} was aborted: {why}", details={"next_epoch": str(epoch + 1)})
         case Outcome.NOT_OPEN:
-            return TransactionNotOpen(f"{who} is not open: {found.reason}")
+            return TransactionNotOpen(f"{name} is not open: {found.reason}")
         case _:
             assert found.outcome is Outcome.LATER
-            return CoordinatorLoading(f"{who} has to wait: {found.reason}", retry_after_ms=_RETRY_MS)
+            return CoordinatorLoading(f"{name} has to wait: {found.reason}", retry_after_ms=_RETRY_MS)
 
 
 def _too_many() -> InvalidArgument:
-    return InvalidArgument(f"a transaction writes to at most {limits.TRANSACTION_PARTITIONS_MAX} partitions")
+    return InvalidArgument(
+        f"a transaction writes to at most {limits.TRANSACTION_PARTITIONS_MAX} partitions; use several transactions"
+    )

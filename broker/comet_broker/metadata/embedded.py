@@ -3,9 +3,9 @@
     transact ─► pending ─► writer task: draft of all that wait ─► one commit, synced (own thread)
                                         └─► keyspace, watches, answers
 
-Reads and watches are served from memory and never wait. Whatever is acknowledged or seen by a read is on disk.
-Watches reach back to the moment the store was opened at most; whoever watches lives in the same process, and lists
-anew when it starts. A lease found on opening gets its whole time to live again.
+Reads and watches are served from memory and never wait. All that is acknowledged or returned by a read is on disk.
+Watches reach back to the opening of the store at most: watchers live in the same process, and list all keys when they
+start. A lease found on opening gets its whole time to live again.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ log = logging.getLogger(__name__)
 PENDING_MAX: Final = 4096  # changes that wait for the disk
 PENDING_BYTES_MAX: Final = 64 << 20
 COMMIT_BYTES_MAX: Final = 4 << 20  # of the changes that share one sync; a single larger one goes alone
-LEASE_RETRY_S: Final = 1.0  # ending a lease is tried again when the disk was full
+LEASE_RETRY_S: Final = 1.0  # after which the end of a lease is retried if the disk was full
 BACKUP_INTERVAL_S: Final = 600.0
 
 
 @dataclass(slots=True)
 class _Change:
-    """A change that waits for the disk, and who waits for it."""
+    """A change that waits for the disk, and the caller's future."""
 
     decide: Callable[[Draft], Any]
     bytes: int
@@ -59,7 +59,7 @@ class _Change:
 
 
 class EmbeddedStore:
-    """A MetadataStore in one file. Made by `open`; used from one event loop; owns its file until closed."""
+    """A MetadataStore in one file. Created by `open`; used from one event loop; owns its file until closed."""
 
     def __init__(self, file: StoreFile, keyspace: Keyspace, clock: Clock, worker: Worker, history: History) -> None:
         self._file = file
@@ -88,8 +88,8 @@ class EmbeddedStore:
         worker: Worker | None = None,
         history_revisions_max: int = HISTORY_REVISIONS_MAX,
     ) -> EmbeddedStore:
-        """Opens the store, made new if there never was one. Raises StoreDamaged, DataFolderTaken or
-        UnsupportedVersion. Without a worker it makes a thread of its own."""
+        """Opens the store, or creates the first one. Raises StoreDamaged, DataFolderTaken or UnsupportedVersion.
+        Without a worker it starts a thread of its own."""
         threads = ThreadWorker(1) if worker is None else None
         running = worker or threads
         assert running is not None
@@ -136,12 +136,12 @@ class EmbeddedStore:
 
     async def revoke_lease(self, lease: int) -> None:
         self._check_open()
-        self._leases.drop(lease)  # from here on it is over, even if the disk must be asked again
+        self._leases.drop(lease)  # from here on it has ended, even if the write must be retried
         await self._end_lease(lease)
 
     async def close(self) -> None:
-        """Finishes what waits, then folds the log into the file. Calls after this raise Closed. Cancelling it stops
-        the waiting, not the closing."""
+        """Finishes pending changes, then folds the log into the file. Calls after this raise Closed. Cancelling it
+        stops the waiting, not the closing."""
         if self._closing is None:
             self._stopped = True
             self._closing = asyncio.get_running_loop().create_task(self._close(), name="comet-metadata-close")
@@ -176,7 +176,7 @@ class EmbeddedStore:
         """Queues a change; the future is done when it is on disk."""
         self._check_open()
         if len(self._pending) >= PENDING_MAX or self._pending_bytes + size > PENDING_BYTES_MAX:
-            raise LimitExceeded("too many changes wait for the metadata file; try again", retry_after_ms=100)
+            raise LimitExceeded("too many changes wait for the metadata file; retry", retry_after_ms=100)
         loop = asyncio.get_running_loop()
         change = _Change(decide, size, loop.create_future())
         self._pending.append(change)
@@ -191,14 +191,14 @@ class EmbeddedStore:
             while taken := self._take():
                 await self._write(taken)
         except BaseException as error:
-            # Cancelled in the middle of a commit, or a bug: nobody may wait for ever, and what is on disk is unknown.
+            # Cancelled within a commit, or a bug: no caller may wait for ever, and the file's state is unknown.
             self._fail([*taken, *self._pending], error)
             raise
         finally:
             self._writer = None
 
     def _take(self) -> list[_Change]:
-        """What shares the next commit. A caller that gave up while it waited here has changed nothing."""
+        """Takes the changes for the next commit. A change whose caller gave up before is dropped."""
         taken: list[_Change] = []
         size = 0
         while self._pending and (not taken or size + self._pending[0].bytes <= COMMIT_BYTES_MAX):
@@ -228,7 +228,7 @@ class EmbeddedStore:
             self._watches.publish(draft.revisions)
             for lease, ttl_ms in draft.leases.items():
                 if ttl_ms is not None:
-                    self._leases.start(lease, ttl_ms)  # here, because whoever asked for it may have given up
+                    self._leases.start(lease, ttl_ms)  # here, because the caller may have given up
         for change, result in decided:
             if not change.waiter.done():
                 change.waiter.set_result(result)
@@ -257,7 +257,7 @@ class EmbeddedStore:
         except LimitExceeded:
             self._retry_end(lease)
             return
-        ending.add_done_callback(_look_at)
+        ending.add_done_callback(_mark_seen)
 
     def _end_lease(self, lease: int) -> asyncio.Future[Any]:
         ending = self._change(lambda draft: draft.end_lease(lease))
@@ -265,7 +265,7 @@ class EmbeddedStore:
         return ending
 
     def _ended(self, lease: int, done: asyncio.Future[Any]) -> None:
-        """The lease is over, but with the disk full its keys are still there."""
+        """Retries if the disk was full: the lease has ended, but its keys are still there."""
         if done.cancelled() or isinstance(done.exception(), DiskFull):
             self._retry_end(lease)
 
@@ -290,11 +290,11 @@ class EmbeddedStore:
         self._backup_revision = revision
 
     def _backup(self) -> None:
-        """A backup that fails is not the failure of a change; the one before it is still there."""
+        """Replaces the backup. A failure is only logged; the earlier backup is still there."""
         try:
             replace_backup(self._file)
         except (OSError, sqlite3.Error) as error:
-            log.warning("the backup of %s could not be brought up to date: %s", self._file.path, error)
+            log.warning("the backup of %s could not be updated: %s", self._file.path, error)
 
     def _close_file(self) -> None:
         if self._file.failed is None and self._backup_revision != self._keyspace.revision:
@@ -320,7 +320,7 @@ def _answer(change: _Change, error: Exception) -> None:
         change.waiter.set_exception(error)
 
 
-def _look_at(done: asyncio.Future[Any]) -> None:
-    """Marks a failure as seen where nobody waits: `_ended` has dealt with it."""
+def _mark_seen(done: asyncio.Future[Any]) -> None:
+    """Marks a failure as retrieved: no caller waits, and `_ended` has handled it."""
     if not done.cancelled():
         done.exception()

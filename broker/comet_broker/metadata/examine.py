@@ -1,11 +1,11 @@
-"""Looks a store file over before it is trusted, and keeps the backup.
+"""Checks a store file before it is trusted, and keeps the backup.
 
     metadata.db            the store                       metadata.db-wal   its write-ahead log, while it is open
-    metadata.db.backup     the last state found sound      metadata.db.copy  one being made
+    metadata.db.backup     the last state found sound      metadata.db.copy  a copy in the making
 
-Opening a store copies both its files and examines the copy: structure, checksums, and the write-ahead log for commits
-that SQLite would pass over. So a damaged store stays exactly as it was found, for whoever restores it, and a sound
-copy becomes the backup at no further cost.
+Opening a store copies both its files and checks the copy: structure, checksums, and the write-ahead log for commits
+that SQLite would skip. So a damaged store stays exactly as it was found, for its restoration, and a sound copy becomes
+the backup at no further cost.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def restore_command(path: Path) -> str:
 
 
 def prepare(path: Path) -> None:
-    """Makes sure that a sound store lies at the path: a new one where there never was one, else the one found, with a
-    fresh backup beside it. Raises StoreDamaged with what to do."""
+    """Ensures a sound store at the path: a new one if there never was one, else the existing one, with a fresh backup
+    beside it. Raises StoreDamaged with instructions."""
     if path.exists():
         _examine(path)
     elif backup_of(path).exists() or log_of(path).exists():
-        raise damaged(path, f"{path} is gone")
+        raise damaged(path, f"{path} is missing")
     else:
         new = path.with_name(path.name + ".copy")
         _remove(new)
@@ -52,7 +52,7 @@ def prepare(path: Path) -> None:
 
 
 def replace_backup(file: StoreFile) -> None:
-    """Brings the backup of an open store up to date."""
+    """Updates the backup of an open store."""
     copy = file.path.with_name(file.path.name + ".copy")
     _remove(copy)
     file.copy_to(copy)
@@ -60,7 +60,7 @@ def replace_backup(file: StoreFile) -> None:
 
 
 def damaged(path: Path, what: str) -> StoreDamaged:
-    """The error for a store that cannot be used, with the way back."""
+    """The error for an unusable store, with the command that restores the backup."""
     if not backup_of(path).exists():
         return StoreDamaged(f"{what}. There is no backup; nothing was changed")
     command = restore_command(path)
@@ -97,15 +97,17 @@ def _examine(path: Path) -> None:
 
 
 def _check_structure(file: StoreFile, path: Path) -> None:
-    """Rows that no query passes by, pages that two trees claim: what SQLite can find."""
+    """Runs SQLite's own check: unreachable rows, pages that two trees claim."""
     if problems := file.structure_problems():
         raise StoreDamaged(f"{path} is damaged: {problems}")
 
 
 def _check_log(readable: int, commits: list[int], path: Path) -> None:
-    """SQLite reads its log up to the first frame that fails a checksum, and passes over the rest without a word. A
-    commit is synced before the next one begins, so a crash can leave one commit unfinished at the end. More commits
-    beyond the readable part were acknowledged, and something damaged the log before them."""
+    """Checks the write-ahead log for skipped commits.
+
+    SQLite reads its log up to the first frame that fails a checksum, and skips the rest silently. A commit is synced
+    before the next one begins, so a crash can leave one unfinished commit at the end. Further commits beyond the
+    readable part were acknowledged, so the log before them is damaged."""
     passed_over = [frame for frame in commits if frame > readable]
     if len(passed_over) > 1:
         raise StoreDamaged(f"{log_of(path)} is damaged: {len(passed_over)} commits in it cannot be read")
@@ -115,7 +117,7 @@ def _commits(log: Path) -> Iterator[int]:
     """The numbers, from 1, of the frames that end a commit, whether or not their checksums hold."""
     data = log.read_bytes() if log.exists() else b""
     if len(data) < _LOG_HEADER.size + _FRAME_HEADER.size:
-        return  # nothing was ever committed to it: SQLite syncs the header before it writes the first frame
+        return  # it has no commits: SQLite syncs the header before it writes the first frame
     magic, version, page_bytes, *_, sum1, sum2 = _LOG_HEADER.unpack_from(data)
     if magic not in _LOG_MAGIC or version != _LOG_VERSION or (sum1, sum2) != _header_sums(data, magic):
         raise StoreDamaged(f"{log} is damaged: its header cannot be read")

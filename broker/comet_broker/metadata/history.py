@@ -1,4 +1,4 @@
-"""The recent past of a keyspace: what watches read. Pure, bounded by revisions and by bytes."""
+"""The recent changes of a keyspace, which watches read. Pure, bounded by revisions and by bytes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ HISTORY_BYTES_MAX: Final = 16 << 20
 
 
 class History:
-    """The events of consecutive revisions; the oldest are forgotten when there are too many."""
+    """The events of consecutive revisions; the oldest are dropped beyond the limits."""
 
     def __init__(self, revision: int, revisions_max: int = HISTORY_REVISIONS_MAX) -> None:
-        """`revision` is where the keyspace stands: nothing before is known."""
+        """`revision` is the keyspace's present one: earlier changes are unknown."""
         assert revisions_max > 0
         self.compact_revision = revision + 1  # the oldest revision that can be watched from
         self.bytes = 0

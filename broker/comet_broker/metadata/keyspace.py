@@ -3,7 +3,7 @@
     keyspace ──► Draft ── transact, grant, end_lease ──► (made durable) ──► keyspace.apply(draft)
 
 A draft decides any number of changes, one after the other, against the keyspace and its own earlier decisions, and
-leaves the keyspace alone. Throwing a draft away undoes all of it, which is what a store does whose disk refuses.
+does not change the keyspace. A store whose disk fails discards the draft, which undoes all of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from comet.errors import LimitExceeded
 from comet_broker.metadata.store import (
     COMPARES_MAX,
     KEY_BYTES_MAX,
-    LOCKS_MAX,
+    LEASES_MAX,
     OPERATIONS_MAX,
     TOTAL_BYTES_MAX,
     TRANSACTION_BYTES_MAX,
@@ -34,7 +34,7 @@ FIRST_REVISION: Final = 1  # of a store that has never been written to, as in et
 
 
 def check_key(key: str) -> int:
-    """The bytes of a key that every store takes; ValueError for any other."""
+    """The size of a valid key in bytes; ValueError for any other."""
     size = len(key.encode())  # a lone surrogate has no UTF-8, and its UnicodeEncodeError is a ValueError
     if not 0 < size <= KEY_BYTES_MAX:
         raise ValueError(f"a key has 1 to {KEY_BYTES_MAX} bytes, not {size}")
@@ -42,7 +42,7 @@ def check_key(key: str) -> int:
 
 
 def check_transaction(compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> int:
-    """The bytes of a transaction's operations, if every store takes it; ValueError for any other."""
+    """The size in bytes of a valid transaction's operations; ValueError for any other."""
     if len(compares) > COMPARES_MAX or len(operations) > OPERATIONS_MAX:
         raise ValueError(f"a transaction has at most {COMPARES_MAX} compares and {OPERATIONS_MAX} operations")
     for compare in compares:
@@ -68,7 +68,7 @@ def item_bytes(item: KeyValue) -> int:
 
 
 class Keyspace:
-    """What is agreed: the keys, the revision they stand at, the leases. Owned by one store, changed only by `apply`."""
+    """The state: the keys, their revision, the leases. Owned by one store, changed only by `apply`."""
 
     def __init__(self, revision: int = FIRST_REVISION, last_lease: int = 0) -> None:
         self.items: dict[str, KeyValue] = {}
@@ -80,7 +80,7 @@ class Keyspace:
         self._leased: dict[int, set[str]] = {}
 
     def load(self, items: Sequence[KeyValue], leases: dict[int, int]) -> None:
-        """Fills an empty keyspace with what a file held."""
+        """Fills an empty keyspace with the contents of a file."""
         assert not self.items
         assert not self.leases
         self.leases.update(leases)
@@ -98,7 +98,7 @@ class Keyspace:
         return frozenset(self._leased.get(lease, ()))
 
     def apply(self, draft: Draft) -> None:
-        """Takes over what the draft decided. No draft made before may be applied after."""
+        """Applies the draft's decisions. Drafts that were created before become invalid."""
         assert draft.base is self
         assert draft.base_revision == self.revision, "the keyspace moved on under the draft"
         assert draft.revision == self.revision + len(draft.revisions)
@@ -136,7 +136,7 @@ class Keyspace:
 
 
 class Draft:
-    """Changes decided on top of a keyspace and not yet part of it. Used once, by the store's one writer."""
+    """Changes that are decided on top of a keyspace, and not yet applied. Used once, by the store's one writer."""
 
     def __init__(self, base: Keyspace, lease_alive: Callable[[int], bool]) -> None:
         self.base = base
@@ -151,15 +151,15 @@ class Draft:
 
     @property
     def empty(self) -> bool:
-        """Nothing to make durable."""
+        """Whether there is nothing to make durable."""
         return not self.revisions and not self.leases
 
     def get(self, key: str) -> KeyValue | None:
         return self.items[key] if key in self.items else self.base.items.get(key)
 
     def transact(self, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> TransactionResult:
-        """Decides a transaction that `check_transaction` has let through. Raises LeaseLost or LimitExceeded,
-        having changed nothing."""
+        """Decides a transaction that has passed `check_transaction`. Raises LeaseLost or LimitExceeded without a
+        change."""
         for compare in compares:
             item = self.get(compare.key)
             if (item.mod_revision if item is not None else 0) != compare.mod_revision:
@@ -172,8 +172,8 @@ class Draft:
 
     def grant(self, ttl_ms: int) -> int:
         live = len(self.base.leases) + sum(1 if ttl is not None else -1 for ttl in self.leases.values())
-        if live >= LOCKS_MAX:
-            raise LimitExceeded(f"the metadata store holds at most {LOCKS_MAX} leases")
+        if live >= LEASES_MAX:
+            raise LimitExceeded(f"the metadata store holds at most {LEASES_MAX} leases")
         self.last_lease += 1
         self.leases[self.last_lease] = ttl_ms
         return self.last_lease
@@ -196,7 +196,7 @@ class Draft:
     def _check_leases(self, operations: Sequence[Put | Delete]) -> None:
         for operation in operations:
             lease = operation.lease if isinstance(operation, Put) else 0
-            # The clock decides, not the timer: after a pause the lease may be over with its keys still there.
+            # The clock decides, not the timer: after a pause the lease may have ended with its keys still there.
             if lease and not (self._lease_exists(lease) and self._lease_alive(lease)):
                 raise LeaseLost(f"lease {lease} has ended; {operation.key!r} was not written")
 
@@ -207,7 +207,7 @@ class Draft:
             raise LimitExceeded(f"the metadata store holds at most {TOTAL_BYTES_MAX} bytes of keys and values")
 
     def _events(self, operations: Sequence[Put | Delete]) -> tuple[WatchEvent, ...]:
-        """What the operations change, at the next revision; deleting what is not there changes nothing."""
+        """The changes of the operations, at the next revision; deleting a missing key changes nothing."""
         revision = self.revision + 1
         events: list[WatchEvent] = []
         for operation in operations:

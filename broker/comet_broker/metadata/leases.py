@@ -1,7 +1,7 @@
-"""Deadlines of leases: decided by the monotonic clock, noticed by one timer on the event loop.
+"""Deadlines of leases: decided by the monotonic clock, checked by one timer on the event loop.
 
-A timer may fire late, after a pause of the process or a busy loop. So a lease is over when the clock says so: a
-renewal that comes too late is refused, whether or not the timer has fired yet.
+A timer may fire late, after a pause of the process or a busy loop. So the clock decides when a lease ends: a late
+renewal is refused, whether or not the timer has fired yet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def check_ttl(ttl_ms: int) -> None:
 
 
 class LeaseTimer:
-    """The deadlines of a store's leases. Calls `expired` once for each that ran out, on the loop."""
+    """The deadlines of a store's leases. Calls `expired` once for each expired lease, on the loop."""
 
     def __init__(self, clock: Clock, expired: Callable[[int], None]) -> None:
         self._clock = clock
@@ -33,7 +33,7 @@ class LeaseTimer:
         self._timer_at = 0.0
 
     def resume(self, leases: Mapping[int, int]) -> None:
-        """Leases found in a file begin anew: how long the store was down, their holders could not have known."""
+        """Restarts leases found in a file: their holders could not renew them while the store was down."""
         for lease, ttl_ms in leases.items():
             self._ttl_ms[lease] = ttl_ms
             self._deadline[lease] = self._clock.monotonic() + ttl_ms / 1000
@@ -49,7 +49,7 @@ class LeaseTimer:
     def renew(self, lease: int) -> int:
         if not self.alive(lease):
             raise LeaseLost(f"lease {lease} has ended")
-        # The deadline only moves back, so the timer may stay: it looks again when it fires.
+        # The deadline only moves back, so the timer may stay: it checks again when it fires.
         self._deadline[lease] = self._clock.monotonic() + self._ttl_ms[lease] / 1000
         return self._ttl_ms[lease]
 
@@ -58,7 +58,7 @@ class LeaseTimer:
         self._ttl_ms.pop(lease, None)
 
     def forget(self) -> None:
-        """All leases, as if there had been none."""
+        """Drops all leases."""
         self._ttl_ms.clear()
         self._deadline.clear()
 

@@ -1,6 +1,6 @@
 """The metadata store in memory: for tests and simulations, where all brokers of a cluster share one.
 
-Deterministic: what happens depends only on the calls, the clock and the loop's timers. Nothing survives the object.
+Deterministic: results depend only on the calls, the clock and the loop's timers. Nothing survives the object.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from comet_broker.ports import Clock
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
-    """All that a store held at one revision."""
+    """The contents of a store at one revision."""
 
     items: tuple[KeyValue, ...]
     leases: dict[int, int]
@@ -83,22 +83,22 @@ class MemoryStore:
         self._leases.drop(lease)
         self._end_lease(lease)
 
-    # ---- what an administrator does with an etcd
+    # ---- administration, as with an etcd
 
     def snapshot(self) -> StoreSnapshot:
-        """What `restore` brings back."""
+        """A snapshot for `restore`."""
         keyspace = self._keyspace
         items = tuple(keyspace.items.values())
         return StoreSnapshot(items, dict(keyspace.leases), keyspace.revision, keyspace.last_lease)
 
     def restore(self, snapshot: StoreSnapshot, *, quietly: bool = False) -> None:
-        """Goes back to the snapshot: its leases begin anew, and watches break off, unless `quietly`."""
+        """Goes back to the snapshot: its leases restart, and watches break off, unless `quietly`."""
         self._leases.forget()
         self._keyspace = Keyspace(snapshot.revision, snapshot.last_lease)
         self._keyspace.load(snapshot.items, snapshot.leases)
         self._leases.resume(snapshot.leases)
         self._leases.arm()
-        self._watches.begin_anew(History(snapshot.revision, self._history_revisions_max), quietly=quietly)
+        self._watches.restart(History(snapshot.revision, self._history_revisions_max), quietly=quietly)
 
     async def close(self) -> None:
         self._leases.close()

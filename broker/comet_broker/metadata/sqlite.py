@@ -6,8 +6,7 @@
 
 SQLite checks neither pages nor rows, so each row carries the CRC-32C of its columns, and `digest` is the XOR of them
 all: a changed, lost or resurrected row is found when the file is opened. The write-ahead log is synced at each commit
-(synchronous=FULL). A checkpoint is made here and not by SQLite on its own, because SQLite says nothing about one that
-failed.
+(synchronous=FULL). Checkpoints are made here and not by SQLite itself, because SQLite does not report a failed one.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def log_of(path: Path) -> Path:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file; 0 when it is not there."""
+    """The size of a file in bytes; 0 if it is missing."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -66,12 +65,12 @@ def size_of(path: Path) -> int:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Opens the file for this process alone; what is wrong with it shows when it is read."""
+    """Opens the file for this process alone; defects of the file show when it is read."""
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
     pragmas = (
         "locking_mode = EXCLUSIVE",  # no other process; and no shared-memory file beside it
         "synchronous = FULL",
-        "fullfsync = ON",  # where an ordinary fsync stops at the drive's cache (macOS)
+        "fullfsync = ON",  # on macOS an ordinary fsync stops at the drive's cache
         "wal_autocheckpoint = 0",
         "trusted_schema = OFF",
         "temp_store = MEMORY",
@@ -86,7 +85,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def create(path: Path) -> None:
-    """Writes an empty store. The caller gives it its name once it is complete and synced."""
+    """Writes an empty store. The caller renames it once it is complete and synced."""
     path.touch(mode=0o600, exist_ok=False)
     database = connect(path)
     try:
@@ -114,13 +113,13 @@ class StoreFile:
         """Reads everything and checks it. Raises StoreDamaged, UnsupportedVersion or DataFolderTaken."""
         with _reading(self.path):
             keyspace = self._load()
-        # A commit that a crash left unfinished goes now, so that there is never more than one to be found.
+        # Removes a commit that a crash left unfinished, so that the log never has more than one.
         self._checkpoint()
         return keyspace
 
     def write(self, draft: Draft) -> None:
-        """Makes a draft durable. Raises DiskFull when nothing was written, StoreUnavailable when the outcome is
-        unknown; after that every further write raises StoreUnavailable."""
+        """Makes a draft durable. Raises DiskFull if nothing was written, StoreUnavailable if the outcome is unknown;
+        after that every further write raises StoreUnavailable."""
         if self.failed is not None:
             raise StoreUnavailable(f"{self.path.name} failed ({self.failed}); restart the broker to recover")
         items, digest = self._after(draft)
@@ -132,12 +131,12 @@ class StoreFile:
         self._checkpoint_when_due()
 
     def structure_problems(self) -> str:
-        """What SQLite finds wrong with pages, trees and indexes; empty when nothing is."""
+        """The defects that SQLite finds in pages, trees and indexes; empty if there are none."""
         rows = self._database.execute("PRAGMA integrity_check(5)").fetchall()
         return "" if rows == [("ok",)] else "; ".join(str(row[0]) for row in rows)
 
     def log_frames(self) -> int:
-        """How many frames of the write-ahead log SQLite can read; folds them into the file."""
+        """The number of frames of the write-ahead log that SQLite can read; folds them into the file."""
         _, frames, _ = self._database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         assert isinstance(frames, int)
         return max(frames, 0)  # -1: there is no log
@@ -152,8 +151,8 @@ class StoreFile:
             target.close()
 
     def close(self) -> None:
-        """Folds the write-ahead log into the file. After a failure it is left to SQLite, which on closing writes every
-        page again and so relies on no sync that failed."""
+        """Folds the write-ahead log into the file. After a failure SQLite does it on closing: it writes every page
+        again, and so does not rely on a failed sync."""
         try:
             if self.failed is None:
                 self._checkpoint()
@@ -210,14 +209,14 @@ class StoreFile:
     # ---- writing
 
     def _after(self, draft: Draft) -> tuple[int, int]:
-        """How many items there will be, and the XOR of all rows' checksums."""
+        """The number of items after the draft, and the XOR of all rows' checksums."""
         items, digest = self._items, self._digest
         for key, item in draft.items.items():
             old = draft.base.items.get(key)
             items += (item is not None) - (old is not None)
             digest ^= (item_crc(item) if item is not None else 0) ^ (item_crc(old) if old is not None else 0)
         for lease, ttl_ms in draft.leases.items():
-            # A lease is granted or ended, never changed, so its row is there before or after.
+            # A lease is granted or ended, never changed, so its row exists either before or after.
             digest ^= lease_crc(lease, ttl_ms if ttl_ms is not None else draft.base.leases[lease])
         return items, digest
 
@@ -236,7 +235,8 @@ class StoreFile:
         execute("COMMIT")
 
     def _undo(self, error: sqlite3.Error, revision: int) -> None:
-        """A full disk, rolled back, is the one failure after which the file is known to be as before."""
+        """Raises DiskFull after a full disk that was rolled back, the one failure that leaves the file unchanged; else
+        StoreUnavailable."""
         try:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
@@ -244,7 +244,7 @@ class StoreFile:
                 raise DiskFull("the disk is full: the change to the cluster's metadata was not made") from error
         except sqlite3.Error:
             pass
-        # Never tried again on this connection: a second sync after a failed one may claim what is not on disk.
+        # Never retried on this connection: a second sync after a failed one may succeed without writing to disk.
         self.failed = error
         raise StoreUnavailable(f"writing {self.path.name} failed: {error}") from error
 
@@ -268,7 +268,7 @@ class StoreFile:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """What SQLite, and bytes that are no rows of ours, raise while a file is read, as errors of Comet."""
+    """Turns the errors of SQLite, and of undecodable rows, into Comet's while a file is read."""
     try:
         yield
     except sqlite3.OperationalError as error:

@@ -1,4 +1,4 @@
-"""The port to the metadata store: what the cluster agrees on.
+"""The port to the metadata store.
 
 Shaped after etcd v3, so that etcd fits behind it unchanged: one revision counter for the whole store, compare-and-swap
 on `mod_revision`, watches that start at a revision, keys bound to leases.
@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-# What every store takes. All of it fits into an etcd with its default settings (128 operations, 1.5 MiB a request).
+# Limits of every store. All of them fit an etcd with its default settings (128 operations, 1.5 MiB a request).
 KEY_BYTES_MAX: Final = 1024
 OPERATIONS_MAX: Final = 127  # of one transaction, and as many compares
 COMPARES_MAX: Final = OPERATIONS_MAX + 1  # with the one that a broker's guard adds
 TRANSACTION_BYTES_MAX: Final = 1_250_000  # keys and values of the operations
 TOTAL_BYTES_MAX: Final = 256 << 20  # all keys and values
-LOCKS_MAX: Final = 10_000
+LEASES_MAX: Final = 10_000
 LEASE_TTL_MS_MAX: Final = 24 * 3600 * 1000
 
 assert KEY_BYTES_MAX * OPERATIONS_MAX * 2 < TRANSACTION_BYTES_MAX < TOTAL_BYTES_MAX
@@ -33,7 +33,7 @@ class KeyValue:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Holds when the key's mod_revision is exactly this one; 0 stands for "the key does not exist"."""
+    """A condition on the key's mod_revision: exactly this one; 0 stands for "the key does not exist"."""
 
     key: str
     mod_revision: int
@@ -61,7 +61,7 @@ class TransactionResult:
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """All keys of a prefix, by key, as they stood together at `revision`."""
+    """All keys of a prefix, by key, at one `revision`."""
 
     items: tuple[KeyValue, ...]
     revision: int
@@ -69,7 +69,7 @@ class RangeResult:
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One key changed. `item` is None when it was deleted; `revision` is that of the change."""
+    """The change of one key. `item` is None if it was deleted; `revision` is that of the change."""
 
     key: str
     item: KeyValue | None
@@ -77,7 +77,7 @@ class WatchEvent:
 
 
 class Compacted(Exception):
-    """The watch asked for a revision that the store has forgotten: list again and watch from there.
+    """The watch needs a revision that the store no longer has: list again and watch from there.
 
     `compact_revision` is the oldest one that can still be watched from.
     """
@@ -88,7 +88,7 @@ class Compacted(Exception):
 
 
 class Reconnected(Exception):
-    """The store was reached anew, and may be another one than before: list again and watch from there."""
+    """The store was reconnected, and may be another one than before: list again and watch from there."""
 
 
 class LeaseLost(Exception):
@@ -112,16 +112,16 @@ class MetadataStore(Protocol):
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> TransactionResult:
         """Applies all operations at one revision if every compare holds, else none.
 
-        The revision grows by one when something changed; deleting a key that is not there changes nothing. Raises
-        ValueError when an operation repeats a key or a size above is exceeded, and LeaseLost when the compares
-        hold and a Put names a lease that has ended; then nothing was applied.
+        The revision grows by one with a change; deleting a missing key changes nothing. Raises ValueError if an
+        operation repeats a key or exceeds a limit above, and LeaseLost if the compares hold and a Put names a lease
+        that has ended; then nothing was applied.
         """
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Sequence[WatchEvent]]:
         """Every change to keys of the prefix with revision >= from_revision, in order, all events of one
         revision together. Raises Compacted and Reconnected. Ends when the store is closed or the iterator is closed.
 
-        A watcher that is slower than the store forgets gets Compacted too, so that it costs no memory.
+        A watcher that is slower than the store's compaction gets Compacted too, so that it costs no memory.
         """
 
     async def grant_lease(self, ttl_ms: int) -> int: ...
@@ -129,13 +129,13 @@ class MetadataStore(Protocol):
         """Renews the lease and returns its time to live in ms; raises LeaseLost."""
 
     async def revoke_lease(self, lease: int) -> None:
-        """Ends the lease and deletes its keys; a lease that has ended already is no error."""
+        """Ends the lease and deletes its keys; does nothing if it has ended already."""
 
     async def close(self) -> None: ...
 
 
 async def close_watch(watch: AsyncIterator[Sequence[WatchEvent]]) -> None:
-    """Both kinds of iterators, classes and generators, can be closed; the type that they share does not say so."""
+    """Closes a watch. All implementations have `aclose`, but their common type does not declare it."""
     close = getattr(watch, "aclose", None)
     if close is not None:
         await close()

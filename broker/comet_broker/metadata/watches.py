@@ -1,7 +1,7 @@
 """Watches: iterators over the history that wait at its end.
 
-A watch keeps a revision and no queue, so that one that is read slowly, or never, costs nothing; it gets Compacted
-when the history has moved past it.
+A watch has a revision and no queue, so that one that is read slowly, or never, costs nothing; it gets Compacted when
+the history no longer has its revision.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from comet_broker.metadata.store import Reconnected, WatchEvent
 
 
 class Watches:
-    """All that wait for the next revision. Owned by one store, on its event loop."""
+    """The watches that wait for the next revision. Owned by one store, on its event loop."""
 
     def __init__(self, history: History) -> None:
         self.history = history
         self.closed = False
-        self.breaks = 0  # a watch that is older than the last one has broken off
+        self.breaks = 0  # a watch from before the last one has broken off
         self._waiting: dict[Watch, asyncio.Future[None]] = {}
 
     def publish(self, revisions: Sequence[tuple[WatchEvent, ...]]) -> None:
-        """Adds revisions to the history and wakes whom they concern."""
+        """Adds revisions to the history and wakes the watches of their keys."""
         for events in revisions:
             self.history.append(events)
         if not self._waiting:
@@ -33,8 +33,8 @@ class Watches:
         for watch in [watch for watch in self._waiting if any(key.startswith(watch.prefix) for key in keys)]:
             self.wake(watch)
 
-    def begin_anew(self, history: History, *, quietly: bool = False) -> None:
-        """The store has another history from now on."""
+    def restart(self, history: History, *, quietly: bool = False) -> None:
+        """Replaces the history, after the store was restored."""
         self.history = history
         if not quietly:
             self.breaks += 1
@@ -78,7 +78,7 @@ class Watch(AsyncIterator[Sequence[WatchEvent]]):
     async def __anext__(self) -> Sequence[WatchEvent]:
         while not self._closed and not self._watches.closed:
             if self._breaks != self._watches.breaks:
-                raise Reconnected("the store was reached anew")
+                raise Reconnected("the store was restored")
             if events := self._read():
                 return events
             await self._watches.wait(self)
@@ -92,7 +92,7 @@ class Watch(AsyncIterator[Sequence[WatchEvent]]):
     def _read(self) -> Sequence[WatchEvent]:
         history = self._watches.history
         if self._next_revision > history.next_revision:
-            return ()  # it watches from a revision yet to come
+            return ()  # it watches from a future revision
         for events in history.since(self._next_revision):
             self._next_revision += 1
             if mine := tuple(event for event in events if event.key.startswith(self.prefix)):

@@ -1,7 +1,7 @@
 """Samples this broker once a second, at the start of each second of the wall clock, and keeps the history.
 
     counters of partitions, durations, the process ─► tick ─► MetricsStore (core.store), rates of partitions
-    the view's changes ─► Chronicle (core.chronicle)
+    the view's changes ─► EventLog (core.event_log)
 
 A tick reads the partitions in slices, so that clients do not wait, and works only on those that have moved. While the
 process is stopped there are no ticks: counts of that time belong to the first tick afterwards.
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from comet_broker.core.event_log import Chronicle
+from comet_broker.core.event_log import EventLog
 from comet_broker.core.history import NAN, WINDOW_S, Ring, known, percentile_ms
 from comet_broker.core.metrics_store import TOPIC_FLOWS, MetricsStore
 from comet_broker.failures import Kind
@@ -71,7 +71,7 @@ class Latency:
 class Recorder:
     def __init__(self, broker: Broker, process: Process | None) -> None:
         self.store = MetricsStore()
-        self.chronicle = Chronicle()
+        self.event_log = EventLog()
         self.ticked = asyncio.Event()  # at least once
         self._broker = broker
         self._process = process
@@ -90,8 +90,8 @@ class Recorder:
     def start(self) -> None:
         """Starts to note changes of the view, which is loaded."""
         view = self._broker.view
-        self.chronicle.begin(view.state)
-        view.listen(lambda keys: self.chronicle.note(view.state, keys, self._broker.clock.wall_us()))
+        self.event_log.begin(view.state)
+        view.listen(lambda keys: self.event_log.note(view.state, keys, self._broker.clock.wall_us()))
 
     # ---- time
 
@@ -132,7 +132,7 @@ class Recorder:
         flows = {name: total / seconds for name, total in zip(TOPIC_FLOWS, totals, strict=True)}
         flows["errors"] = self._new_errors() / seconds
         self.store.tick(second, flows, {**self._gauges(elapsed), "leading": leading})
-        self.chronicle.settle(clock.wall_us())
+        self.event_log.settle(clock.wall_us())
         self.ticked.set()
 
     async def _sample_partitions(self) -> tuple[dict[str, Counts], int]:

@@ -16,7 +16,7 @@ from comet.errors import CometError
 from comet.v1 import replication_pb2 as pb
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import Conflict, GivenUp, Place, conflict_key
-from comet_broker.core.conflicts import CutVerdict, Offer, Own, judge
+from comet_broker.core.conflicts import Offer, Own, TruncationVerdict, judge
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
 from comet_broker.partitions.inventory import checksums_at
 from comet_broker.partitions.log_ends import whole_end
@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 RETRY_S: Final = 0.5
 
 
-def judged(partition: Partition, following: pb.Following) -> CutVerdict:
+def judged(partition: Partition, following: pb.Following) -> TruncationVerdict:
     """Whether the log may be truncated as the leader says. An `available` topic prefers to lose its end."""
     if partition.available:
-        return CutVerdict.CUT
+        return TruncationVerdict.TRUNCATE
     storage, state = partition.log, partition.state
     own = Own(whole_end(partition), partition.committed, storage.epochs.last_epoch)
     leader_end = max(following.log_end, following.high_watermark)  # earlier versions do not send the former

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from comet_broker.cluster.view import ClusterView
-from comet_broker.core.cluster import UNFIT, Place, unfit_key
+from comet_broker.core.cluster import DEFECTIVE, Place, defective_key
 from comet_broker.failures import Failures, Kind
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
 from comet_broker.partitions.partition import Partition
@@ -33,7 +33,7 @@ class LeaderEligibility:
 
     def may_lead(self, broker: int, partition: Partition) -> bool:
         """Whether this broker's replica may lead, as far as is known."""
-        return (broker, *partition.place) not in self._view.state.unfit
+        return (broker, *partition.place) not in self._view.state.defective
 
     def disqualify(self, partition: Partition) -> None:
         """Reports that this replica must not lead."""
@@ -61,11 +61,11 @@ class LeaderEligibility:
         if place in self._reporting:
             return  # readers find the same damage repeatedly
         self._reporting.add(place)
-        key = unfit_key(self._me, place)
+        key = defective_key(self._me, place)
 
         async def report() -> None:
             try:
-                while (self._me, *place) not in self._view.state.unfit and still():
+                while (self._me, *place) not in self._view.state.defective and still():
                     try:
                         await self._store.transact([Compare(key, 0)], [Put(key, reason.encode())])
                     except StoreUnavailable:
@@ -80,10 +80,10 @@ class LeaderEligibility:
     def requalify(self, partition: Partition) -> None:
         """Withdraws the report of a replica that is repaired, so that it may lead again."""
         mark = (self._me, *partition.place)
-        key = unfit_key(self._me, partition.place)
+        key = defective_key(self._me, partition.place)
 
         async def report() -> None:
-            while (found := self._view.state.unfit.get(mark)) is not None and not _broken(partition):
+            while (found := self._view.state.defective.get(mark)) is not None and not _broken(partition):
                 try:
                     await self._store.transact([Compare(key, found.mod_revision)], [Delete(key)])
                 except StoreUnavailable:
@@ -91,12 +91,12 @@ class LeaderEligibility:
                 else:
                     return
 
-        if mark in self._view.state.unfit and not _broken(partition):
+        if mark in self._view.state.defective and not _broken(partition):
             self._tasks.keep(report, f"report {partition} repaired")
 
     def marked(self, keys: Sequence[str], partitions: Sequence[Partition]) -> None:
         """Withdraws reports that arrive after their replica was repaired."""
-        mine = f"{UNFIT}{self._me}/"
+        mine = f"{DEFECTIVE}{self._me}/"
         if any(key.startswith(mine) for key in keys):
             for partition in partitions:
                 self.requalify(partition)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from comet.errors import Closed, CometError
-from comet_broker.core.cluster import NOBODY, PartitionState, Versioned, partition_key
+from comet_broker.core.cluster import NO_BROKER, PartitionState, Versioned, partition_key
 from comet_broker.core.replicas import Replicas, in_folders
 from comet_broker.metadata.store import Compare, Put, StoreUnavailable
 
@@ -94,7 +94,7 @@ class Leadership:
     def adopt(self, state: PartitionState) -> None:
         """Takes over the store's state of this epoch."""
         self.replicas.adopt(state)
-        if state.handover == NOBODY:
+        if state.handover == NO_BROKER:
             self.handing_over = False
         elif self.handing_over:
             self._pass_on()  # possibly to another follower, which reports nothing more by itself
@@ -114,7 +114,7 @@ class Leadership:
         now = self._context.clock.monotonic()
         if now - self._handover_since > HANDOVER_S_MAX:
             self._resume()
-        wanted = self.replicas.state.handover != NOBODY and not self.handing_over
+        wanted = self.replicas.state.handover != NO_BROKER and not self.handing_over
         if wanted and now - self._handover_since > 2 * HANDOVER_S_MAX:
             self._begin_handover()
         shrunk = self.replicas.shrunk(self._partition.log.log_end, now, self._context.replica_lag_s)
@@ -164,7 +164,7 @@ class Leadership:
 
     def _pass_on(self) -> None:
         state = self.replicas.state
-        if state.handover != NOBODY and self.replicas.has_all(state.handover, self._partition.log.log_end):
+        if state.handover != NO_BROKER and self.replicas.has_all(state.handover, self._partition.log.log_end):
             self._swap(self.replicas.handed_over(), "handed over")
 
     # ---- changing the state

@@ -14,7 +14,7 @@ from typing import Final
 
 from comet.errors import Closed
 from comet_broker.cluster.membership import Membership
-from comet_broker.core.cluster import NOBODY, LogEnd, Place, end_key
+from comet_broker.core.cluster import NO_BROKER, LogEnd, Place, end_key
 from comet_broker.metadata.store import Delete, LeaseLost, MetadataStore, Put, StoreUnavailable
 from comet_broker.partitions.partition import Partition
 from comet_broker.tasks import Tasks
@@ -43,7 +43,7 @@ class LogEnds:
 
     def _wanted(self, partition: Partition) -> LogEnd | None:
         state, broker_epoch = partition.state, self._membership.broker_epoch
-        if state is None or state.leader != NOBODY or not broker_epoch or partition.closed is not None:
+        if state is None or state.leader != NO_BROKER or not broker_epoch or partition.closed is not None:
             return None
         me = self._membership.broker_id
         alone = state.holders == (me,)

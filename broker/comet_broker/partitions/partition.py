@@ -36,7 +36,7 @@ from comet.errors import (
 from comet.records import BatchHeader
 from comet.types import Acks, Consistency, Flush, TopicConfig
 from comet_broker.core.admission import admit
-from comet_broker.core.cluster import NOBODY, Conflict, GivenUp, PartitionState, Place, Versioned
+from comet_broker.core.cluster import NO_BROKER, Conflict, GivenUp, PartitionState, Place, Versioned
 from comet_broker.core.isolation import Isolation
 from comet_broker.core.tail import Tail
 from comet_broker.partitions.context import Accepted, Durable, Gap, PartitionContext, Reader, Waiter
@@ -159,13 +159,13 @@ class Partition(Flushing):
                 reader.partition_closed(error)
 
     def not_leader(self, why: str = "") -> NotLeader:
-        leader = NOBODY if self.state is None else self.state.leader
+        leader = NO_BROKER if self.state is None else self.state.leader
         if not why:
             why = f"broker {leader} leads {self}" if leader else f"{self} has no leader now"
             if leader == self.context.me:
                 reason = self.fault or "its registration does not match the metadata store's state yet"
                 why = f"this broker may not lead {self} now: {reason}"
-        details = {} if leader in (NOBODY, self.context.me) else self.context.whereabouts(leader)
+        details = {} if leader in (NO_BROKER, self.context.me) else self.context.whereabouts(leader)
         return NotLeader(why, details=details, retry_after_ms=0 if details else 50)
 
     @property

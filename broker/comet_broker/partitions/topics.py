@@ -35,7 +35,7 @@ from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import (
     BROKERS,
     DELETED,
-    NOBODY,
+    NO_BROKER,
     PARTITIONS,
     TOPICS,
     PartitionState,
@@ -135,7 +135,7 @@ class TopicTable:
         leader = found.value.leader
         raise PartitionNotFound(
             f"this broker holds no replica of partition {index} of {name!r}",
-            details={} if leader == NOBODY else self._context.whereabouts(leader),
+            details={} if leader == NO_BROKER else self._context.whereabouts(leader),
         )
 
     def leading(self, place: Place, epoch: int) -> Partition:
@@ -162,7 +162,7 @@ class TopicTable:
         for index in range(spec.partitions):
             state = self.state_of(spec.id, index)
             if state is None:
-                partitions.append(PartitionInfo(index, NOBODY, 0, (), ()))
+                partitions.append(PartitionInfo(index, NO_BROKER, 0, (), ()))
             else:
                 in_sync = tuple(sorted(state.in_sync))
                 conflicts = self._conflicts(spec.id, index, state)

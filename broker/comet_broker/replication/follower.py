@@ -29,8 +29,8 @@ from comet.wire.frames import DELIVERY_PREFIX_BYTES, parse_delivery, progress_fr
 from comet.wire.protobuf import error_from_pb
 from comet.wire.transport import Stream
 from comet_broker import limits
-from comet_broker.core.cluster import NOBODY, GivenUp
-from comet_broker.core.conflicts import CutVerdict
+from comet_broker.core.cluster import NO_BROKER, GivenUp
+from comet_broker.core.conflicts import TruncationVerdict
 from comet_broker.failures import Guard, Kind
 from comet_broker.partitions.conflicts import conflict_with, given_up_from, is_given_up, judged
 from comet_broker.partitions.context import Gap
@@ -68,7 +68,7 @@ class Replicator:
                 if not link.wanted:
                     del self._links[broker]
                     link.stop()
-        if leader == NOBODY:
+        if leader == NO_BROKER:
             return
         link = self._links.get(leader) or LeaderLink(self._broker, leader)
         self._links[leader] = link
@@ -76,19 +76,19 @@ class Replicator:
         link.follow(partition)
 
     def _leader_of(self, partition: Partition) -> int:
-        """The leader to follow; NOBODY if this broker leads, or must not touch its log."""
+        """The leader to follow; NO_BROKER if this broker leads, or must not touch its log."""
         me, state = self._broker.config.broker_id, partition.state
         if state is None or state.leader == me or partition.closed is not None or partition.log.failed is not None:
-            return NOBODY
+            return NO_BROKER
         if partition.fault:
-            return NOBODY  # stopped until it is reopened
+            return NO_BROKER  # stopped until it is reopened
         if partition.log.lost and (me in state.in_sync or me in state.eligible):
-            return NOBODY  # it has to be truncated for the repair, and must not be counted on by then
+            return NO_BROKER  # it has to be truncated for the repair, and must not be counted on by then
         return state.leader
 
     def mend(self, partition: Partition) -> None:
         """Updates a damaged replica once the cluster knows the damage; no state change may come to trigger it."""
-        if self._leader_of(partition) != NOBODY:
+        if self._leader_of(partition) != NO_BROKER:
             self.update(partition)
 
     def renew(self) -> None:
@@ -406,13 +406,13 @@ class LeaderLink:
         start: int = getattr(following, "from")
         with self._guard(partition):
             verdict = judged(partition, following)
-            if verdict is CutVerdict.REFUSED:
+            if verdict is TruncationVerdict.REFUSED:
                 self._refuse(partition, following)
             elif start == partition.log.log_end and not following.restart:
                 self._begin(partition, following)
             else:
                 self._truncating.add(partition.handle)
-                cut = self._truncate(partition, following, start, aside=verdict is CutVerdict.ACCEPTED)
+                cut = self._truncate(partition, following, start, aside=verdict is TruncationVerdict.ACCEPTED)
                 self._broker.tasks.spawn(cut, f"truncate {partition}")
 
     def _refuse(self, partition: Partition, following: pb.Following, problem: str = "") -> None:

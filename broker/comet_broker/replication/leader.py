@@ -26,7 +26,7 @@ from comet.v1 import replication_pb2 as pb
 from comet.wire.frames import parse_progress
 from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
-from comet_broker.core.cluster import NOBODY
+from comet_broker.core.cluster import NO_BROKER
 from comet_broker.core.push import Cursor
 from comet_broker.partitions.leadership import Leadership
 from comet_broker.partitions.partition import Partition
@@ -196,7 +196,7 @@ class ReplicaSession(FrameSender):
             raise Unavailable(f"this is cluster {self._broker.cluster_id}, not {hello.cluster_id}")
         if self.follower:
             raise MalformedFrame("a follower sends Hello once")
-        if not hello.broker_epoch or hello.broker in (NOBODY, self._broker.config.broker_id):
+        if not hello.broker_epoch or hello.broker in (NO_BROKER, self._broker.config.broker_id):
             raise MalformedFrame(
                 f"broker {hello.broker}, broker epoch {hello.broker_epoch}, is not a registered follower"
             )

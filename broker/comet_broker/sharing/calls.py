@@ -31,7 +31,7 @@ from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.coordination.founding import found
 from comet_broker.coordination.group_frames import check_name
-from comet_broker.core.cluster import NOBODY, TopicSpec
+from comet_broker.core.cluster import NO_BROKER, TopicSpec
 from comet_broker.partitions.partition import Partition
 from comet_broker.sharing.acquire_call import AcquireCall
 from comet_broker.sharing.state import Agreed, Range, SharePartition
@@ -120,7 +120,7 @@ class AcquireCalls:
         found: Places = defaultdict(list)
         for index in indexes:
             state = self._broker.topics.state_of(spec.id, index)
-            if state is None or state.leader == NOBODY:
+            if state is None or state.leader == NO_BROKER:
                 continue
             here = state.leader == self._broker.config.broker_id
             address = None if here else self._broker.address_of(state.leader)
@@ -204,7 +204,7 @@ class AcquireCalls:
 
     def _whereabouts(self, request: pb.AcknowledgeRequest, acknowledgement: pb.Acknowledgement) -> str | None:
         state = self._broker.topics.state_of(acknowledgement.topic_id.hex(), acknowledgement.partition)
-        if request.forwarded or state is None or state.leader in (NOBODY, self._broker.config.broker_id):
+        if request.forwarded or state is None or state.leader in (NO_BROKER, self._broker.config.broker_id):
             return None
         return self._broker.address_of(state.leader)
 

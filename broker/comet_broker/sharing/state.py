@@ -90,7 +90,9 @@ class SharePartition(StoredState):
         self.subscribers: dict[Acquirer, None] = {}
         self.callers: dict[Acquirer, None] = {}
         self.tickets = Tickets(
-            tickets_max=limits.SHARE_TICKETS_MAX, told_max=limits.SHARE_ANSWERS_MAX, remembered_s=limits.SHARE_ANSWERS_S
+            tickets_max=limits.SHARE_TICKETS_MAX,
+            remembered_max=limits.SHARE_ANSWERS_MAX,
+            remembered_s=limits.SHARE_ANSWERS_S,
         )
         self.lost = 0  # unreadable records
         self.dead_letters = DeadLetters(self)

@@ -19,7 +19,7 @@ from comet.errors import CometError, Draining, Internal, LimitExceeded, Unavaila
 from comet.types import Position
 from comet_broker import limits
 from comet_broker.core.cluster import DELETED
-from comet_broker.core.share_record import SHARES, ShareRecord, cut_to, share_key
+from comet_broker.core.share_record import SHARES, ShareRecord, share_key, truncated_to
 from comet_broker.core.shares import WindowSnapshot
 from comet_broker.failures import Kind
 from comet_broker.metadata.store import OPERATIONS_MAX, Delete, KeyValue, StoreUnavailable
@@ -175,7 +175,7 @@ class ShareTable:
             raise partition.not_leader(f"{partition} is shared in epoch {record.epoch} already")
         snapshot = record.snapshot(limits.SHARE_WINDOW_RECORDS_MAX)
         cut_at = partition.log.epochs.end_of(record.epoch, partition.log.log_end)
-        return snapshot if snapshot.floor + len(snapshot.marks) <= cut_at else cut_to(snapshot, cut_at)
+        return snapshot if snapshot.floor + len(snapshot.marks) <= cut_at else truncated_to(snapshot, cut_at)
 
     def drop(self, state: SharePartition) -> None:
         """Removes a state that has ended."""

@@ -1,12 +1,12 @@
-"""The end of a log at which it grows: batches are written, segments begun, and what fails is told apart.
+"""Appending to a log: writes batches, begins segments, and classifies failures.
 
     append            stamped here, by the leader      ─┐
     append_stamped    as the leader stamped it         ─┴─► room ─► one write ─► offsets, epochs, producers
 
-A write that finds no space, or no descriptor, has changed nothing and may be tried again. Any other failure poisons the
+A write that finds no space, or no descriptor, has changed nothing and may be retried. Any other failure poisons the
 log: `failed` says why, and it takes no more writes.
 
-The part of a Log that its other half, log.py, builds upon: owned by a Partition, on the loop's thread.
+The base of Log (log.py): owned by a Partition, on the loop's thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CONTROL: Final = int(Flag.CONTROL)
 
 
 class Appended(NamedTuple):
-    """Where a batch was written, and the stamp it was given."""
+    """The result of an append: the batch's offset, time and stamp."""
 
     base_offset: int
     append_time_us: int
@@ -66,7 +66,7 @@ class Appending:
         self.producers = recovered.producers
         self.epochs = recovered.epochs
         self.high_watermark = min(recovered.high_watermark, recovered.log_end)  # as last noted; 0: never
-        self._marked = self.high_watermark  # up to where it is noted on disk
+        self._marked = self.high_watermark  # as last noted on disk
         self.recovered = recovered
         self._files = files
         self._folder = folder
@@ -74,8 +74,8 @@ class Appending:
         self._clock = clock
         self._segments = recovered.segments
         self._active = recovered.segments[-1]
-        self._room = 0  # the active segment may grow to this size before room is looked for
-        self._reserved = 0  # what it has disk space for
+        self._room = 0  # the active segment may grow to this size before free space is checked
+        self._reserved = 0  # the size for which disk space is reserved
         self._unsynced: list[Segment] = []  # sealed, and not known to be on disk, or not yet indexed
         self._snapshots: list[ProducerSnapshot] = []  # to be written: that of the opening, one of each roll
         self._folder_version = 0
@@ -96,7 +96,7 @@ class Appending:
         self._room = 0
 
     def idle_us(self) -> int:
-        """For how long nothing was written, or since the log was opened."""
+        """The time since the last write, or since the log was opened."""
         return round(1_000_000 * (self._clock.monotonic() - self._written_at))
 
     # ---- appending
@@ -110,14 +110,14 @@ class Appending:
         base_offset = self.log_end
         now = self._clock.wall_us()
         if base_offset + header.last_offset_delta >= _OFFSET_MAX:
-            raise LimitExceeded(f"the log ends at offset {base_offset}: there are no offsets left")
+            raise LimitExceeded(f"the log ends at offset {base_offset}: no offsets are left; use another topic")
         stamp = make_stamp(base_offset, now, leader_epoch, header.length)
         marker = _marker(batch) if header.flags & _CONTROL else None
         self._write((stamp, memoryview(batch)[STAMP_BYTES:]), header, base_offset, now, leader_epoch, marker)
         return Appended(base_offset, now, stamp)
 
     def append_stamped(self, header: BatchHeader, batch: Buffer) -> None:
-        """Writes one batch as the leader stamped it, stamp and all, which its caller has verified.
+        """Writes one batch with the leader's stamp, which its caller has verified.
 
         It must begin where the log ends; in a log without records it may also hold that offset. Raises
         OffsetOutOfRange if not, DiskFull, with nothing changed, or LogFailed.
@@ -157,8 +157,8 @@ class Appending:
             self.producers.record(header, base_offset, append_time_us, marker)
 
     def _begin_within(self, header: BatchHeader) -> None:
-        """Makes ready for a batch that begins below the log's start and reaches beyond it: the leader's log starts in
-        the middle of it."""
+        """Restarts an empty log for a batch that begins below the log start offset and reaches beyond it: the leader's
+        log starts in the middle of it."""
         active = self._active
         if not (
             self.log_start == self.log_end
@@ -174,11 +174,11 @@ class Appending:
         if self.failed is not None:
             raise self.failed.with_traceback(None)
         try:
-            # The empty one goes first: found beside the new one, it would say that all before it is deleted.
+            # The empty segment goes first: beside the new one, it would mean that all records before it are deleted.
             for segment in self._segments:
                 segment.unlink()
             self.epochs.truncate(0)
-            self._begin_anew(header.base_offset)
+            self._restart_at(header.base_offset)
         except OSError as error:
             raise self._poison(error, "adding a file to") from error
 
@@ -197,7 +197,7 @@ class Appending:
             assert segment.file is not None
             ahead = min(size, RESERVE_AHEAD_BYTES_MAX)
             self._reserved = max(min(size + ahead, self.config.segment_bytes), size)
-            # A reservation that finds no space is no reason against a write that may.
+            # A write may find space although the reservation found none.
             with contextlib.suppress(OSError):
                 segment.file.reserve(self._reserved)
         return segment
@@ -208,9 +208,9 @@ class Appending:
         except OSError:
             return
         if free < FREE_BYTES_MIN:
-            self._room = 0  # look again at the next append
+            self._room = 0  # check again at the next append
             raise _disk_full(
-                f"only {free} bytes are left; the last {FREE_BYTES_MIN} are kept for deleting and metadata"
+                f"only {free} bytes are left; the last {FREE_BYTES_MIN} are reserved for deleting and metadata"
             )
 
     def _write_failed(self, error: OSError, segment: Segment) -> CometError:
@@ -221,7 +221,7 @@ class Appending:
         return self._poison(error, "writing to")
 
     def _unchanged(self, error: OSError, what: str) -> CometError:
-        """What a failure before anything was changed comes to: it may be tried again, or the disk is broken."""
+        """The error for a failure before any change: a retryable one, or the disk is broken."""
         if error.errno in NO_SPACE:
             return _disk_full(what)
         if error.errno in _NO_DESCRIPTORS:
@@ -256,7 +256,7 @@ class Appending:
         assert self._segments[-2].next_offset <= segment.base_offset == self.log_end
 
     def maybe_roll(self) -> None:
-        """Rolls if the active segment is older than segment_ms and holds anything, so that retention gets at it."""
+        """Rolls if the active segment is older than segment_ms and not empty, so that retention can delete it."""
         if self.failed is not None or self._closed:
             return
         segment = self._active
@@ -264,8 +264,8 @@ class Appending:
         if segment.next_offset > segment.base_offset and age_us >= self.config.segment_ms * 1000:
             self._roll()
 
-    def _begin_anew(self, base_offset: int) -> None:
-        """With no segment but a new one; those that there were are unlinked."""
+    def _restart_at(self, base_offset: int) -> None:
+        """Continues with one new segment only; the earlier ones are unlinked already."""
         segment = create_segment(self._files, self._folder, self._identity, base_offset, self._clock.wall_us())
         self._take_segments((segment,))
 
@@ -284,6 +284,4 @@ def _marker(batch: Buffer) -> Marker:
 
 
 def _disk_full(reason: str) -> DiskFull:
-    return DiskFull(
-        f"the broker's disk is full: {reason}; free some space, it then goes on by itself", retry_after_ms=1000
-    )
+    return DiskFull(f"the broker's disk is full: {reason}; free some space, writes then resume", retry_after_ms=1000)

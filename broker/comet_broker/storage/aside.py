@@ -1,9 +1,9 @@
-"""Records that are cut off a log although they are known to be committed, kept in a file that Comet never reads again.
+"""Committed records that are truncated, set aside in a file that Comet never reads again.
 
     aside-<epoch>-<from>-<to>.batches     a segment header with `from` as base offset, then the batches as they were
 
-`epoch` is the leader epoch whose leader does not have them. To look into one, copy it to a folder of its own as
-`<from, 20 digits>.log`. The file goes with its topic, and with the replica when that is moved to another broker.
+`epoch` is the leader epoch whose leader does not have them. To inspect one, copy it to a folder of its own as
+`<from, 20 digits>.log`. The file is deleted with its topic, and with the replica when that moves to another broker.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Final
 
 from comet.errors import LimitExceeded
 from comet_broker.ports import File, Files
-from comet_broker.storage.cut import Cut
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES, LogIdentity, pack_segment_header
 from comet_broker.storage.limits import ASIDE_CHUNK_BYTES, ASIDE_FILES_MAX, FREE_BYTES_MIN
 from comet_broker.storage.segment import Segment
+from comet_broker.storage.truncation import Truncation
 
 log = logging.getLogger(__name__)
 
@@ -27,23 +27,25 @@ _PREFIX: Final = "aside-"
 
 
 class NotSetAside(Exception):
-    """Why the records that were to be cut off a log could not be copied; nothing was cut."""
+    """The records to truncate could not be copied; nothing was truncated."""
 
 
-def set_aside(files: Files, folder: str, identity: LogIdentity, cut: Cut, epoch: int, end: int, now_us: int) -> str:
-    """Copies what the cut takes away from a log that ends at `end`; returns the path when that is on disk. Blocks.
+def set_aside(
+    files: Files, folder: str, identity: LogIdentity, truncation: Truncation, epoch: int, end: int, now_us: int
+) -> str:
+    """Copies the records that a truncation removes from a log that ends at `end`; returns the path of the synced file.
 
-    Raises OSError, as where the disk is full, or LimitExceeded; then no file is left behind.
+    Blocks. Raises OSError, as on a full disk, or LimitExceeded; then no file is left behind.
     """
-    kept = [name for name in files.list(folder) if name.startswith(_PREFIX)]
-    start = cut.end if cut.stay else cut.go[0].base_offset
+    existing = [name for name in files.list(folder) if name.startswith(_PREFIX)]
+    start = truncation.end if truncation.stay else truncation.go[0].base_offset
     name = f"{_PREFIX}{epoch}-{start}-{end}.batches"
-    if len(kept) >= ASIDE_FILES_MAX and name not in kept:
-        raise LimitExceeded(f"{len(kept)} files of records set aside are in {folder}; move them elsewhere")
+    if len(existing) >= ASIDE_FILES_MAX and name not in existing:
+        raise LimitExceeded(f"{len(existing)} files of records set aside are in {folder}; move them elsewhere")
     path = f"{folder}/{name}"
-    if name in kept:
-        files.remove(path)  # of a cut that was not made, in this epoch as well
-    parts = list(_parts(cut))
+    if name in existing:
+        files.remove(path)  # of an earlier truncation in this epoch that was not carried out
+    parts = list(_parts(truncation))
     if files.free_bytes() - sum(segment.size - position for segment, position in parts) < FREE_BYTES_MIN:
         raise OSError(errno.ENOSPC, "No space left on device")
     file = files.open(path, create=True)
@@ -63,10 +65,10 @@ def set_aside(files: Files, folder: str, identity: LogIdentity, cut: Cut, epoch:
     return path
 
 
-def _parts(cut: Cut) -> Iterator[tuple[Segment, int]]:
-    if cut.stay and cut.position is not None:
-        yield cut.stay[-1], cut.position
-    for segment in cut.go:
+def _parts(truncation: Truncation) -> Iterator[tuple[Segment, int]]:
+    if truncation.stay and truncation.position is not None:
+        yield truncation.stay[-1], truncation.position
+    for segment in truncation.go:
         yield segment, SEGMENT_HEADER_BYTES
 
 

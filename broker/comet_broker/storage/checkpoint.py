@@ -1,4 +1,4 @@
-"""The checkpoint of a log: what recovery may rely on.
+"""The checkpoint of a log: the numbers that recovery relies on.
 
 A journal of entries, 32 bytes each, little-endian:
 
@@ -11,10 +11,10 @@ A journal of entries, 32 bytes each, little-endian:
 
 With the magic b"MARK", the number at 8 is the high watermark that was known, and the one at 16 is zero.
 
-All numbers only rise, so what counts is the highest of each over all entries that are whole. Entries are appended
-after each sync, and not synced themselves: one that is lost only means that more of the tail is taken for a tail.
+All numbers only rise, so the highest of each over all whole entries counts. Entries are appended after each sync, and
+not synced themselves: after the loss of one, recovery only treats more of the log as not synced.
 An entry that must not be lost is written twice and synced, so that one flipped bit cannot bring deleted records back.
-Only when a log is cut back do numbers fall: the whole journal is then replaced.
+Only when a log is truncated do numbers fall: the whole journal is then replaced.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _unpack(magic: bytes, entry: bytes) -> tuple[int, int] | None:
 
 
 def read_checkpoint(files: Files, folder: str) -> Checkpoint | None:
-    """None where there is no checkpoint, or nothing of it can be trusted."""
+    """Reads the checkpoint; None if there is none, or no entry of it is whole."""
     data = _read(files, f"{folder}/{CHECKPOINT}")
     entries = [
         entry
@@ -82,24 +82,24 @@ def _entries(checkpoint: Checkpoint) -> bytes:
 
 
 def replace_checkpoint(files: Files, folder: str, checkpoint: Checkpoint) -> None:
-    """Durable when it returns."""
+    """Replaces the journal. Durable when it returns."""
     files.write_atomic(f"{folder}/{CHECKPOINT}", 2 * _entries(checkpoint))
 
 
 def raise_checkpoint(files: Files, folder: str, checkpoint: Checkpoint) -> None:
-    """Durable when it returns, mostly with one sync and no new block on the disk."""
+    """Appends an entry. Durable when it returns, mostly with one sync and no new block on the disk."""
     if not _append(files, folder, 2 * _entries(checkpoint), sync=True):
         replace_checkpoint(files, folder, checkpoint)
 
 
 def append_checkpoint(files: Files, folder: str, checkpoint: Checkpoint) -> None:
-    """Durable some time soon, at no cost to speak of."""
+    """Appends an entry without a sync: durable soon, at hardly any cost."""
     if not _append(files, folder, _entries(checkpoint), sync=False):
         replace_checkpoint(files, folder, checkpoint)
 
 
 def _append(files: Files, folder: str, entries: bytes, *, sync: bool) -> bool:
-    """False if the journal is as long as it may get, or not there."""
+    """Appends to the journal; False if it is missing or has reached its limit."""
     path = f"{folder}/{CHECKPOINT}"
     if not files.exists(path):
         return False
@@ -122,7 +122,7 @@ def write_clean_marker(files: Files, folder: str, log_end: int, last_segment_byt
 
 
 def take_clean_marker(files: Files, folder: str) -> tuple[int, int] | None:
-    """Reads and removes the marker, for good: from now on the log is open, and a crash must not find it again."""
+    """Reads and removes the marker, durably: the log is open from now on, and a crash must not find it again."""
     path = f"{folder}/{CLEAN}"
     if not files.exists(path):
         return None

@@ -1,12 +1,12 @@
-"""Deleting from the start of a log, with what blocks on a worker.
+"""Deletion from the start of a log, with blocking steps on a worker.
 
     loop     ticket = log.start_delete(before), log.start_retention(now)     None: there is nothing to delete
-    worker   ticket.run()                        notes the new start for good
-    loop     log.finish_delete(ticket, error)    moves log_start; nobody begins to read below it any more
-    worker   ticket.remove()                     deletes the files that nobody reads
+    worker   ticket.run()                        notes the new log start offset durably
+    loop     log.finish_delete(ticket, error)    moves log_start; no new read begins below it
+    worker   ticket.remove()                     deletes the files without readers
 
-First on disk, then in memory, then the files: whatever is cut short, the start does not go back. Only where the
-disk is too full to note the start do the files go first.
+First on disk, then in memory, then the files: after an interruption at any point, the log start offset does not go
+back. Only if the disk is too full to note it do the files go first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from comet_broker.storage.sync import SyncState, write_snapshot
 
 
 class DeleteTicket:
-    """One deletion. `outlived` is for the log."""
+    """One deletion. `outlived` are the segments that go."""
 
     def __init__(
         self,
@@ -42,22 +42,22 @@ class DeleteTicket:
         self._state = state
         self._snapshots = snapshots
         self._checkpoint = checkpoint
-        self._cuts = state.cuts
+        self._truncations = state.truncations
         self._noted = False
 
     @property
     def outdated(self) -> bool:
-        """The log was cut back since."""
-        return self._cuts != self._state.cuts
+        """Whether the log was truncated since."""
+        return self._truncations != self._state.truncations
 
     def run(self) -> None:
-        """Blocks. Raises OSError with nothing changed but what can be derived."""
+        """Notes the new log start offset. Blocks. On OSError only derived files may have changed."""
         with self._state.lock:
             if not self.outdated:
                 self._note()
 
     def _note(self) -> None:
-        # What the producers wrote into the segments that go must be remembered elsewhere before they do.
+        # The producers' state in the segments that go is put into a snapshot first.
         for snapshot in self._snapshots:
             if snapshot.offset not in self._state.snapshots:
                 write_snapshot(self._files, self._folder, self._state, snapshot)
@@ -65,7 +65,7 @@ class DeleteTicket:
         self._noted = True
 
     def remove(self) -> None:
-        """Blocks. What cannot be removed now goes when the log is opened next."""
+        """Removes the files. Blocks. Files that cannot be removed now go when the log is opened next."""
         for segment in self.outlived:
             if segment.dropped:
                 segment.settle()

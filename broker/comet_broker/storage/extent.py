@@ -1,4 +1,4 @@
-"""A place in a log, made on the loop's thread to be read there or on a worker.
+"""A readable part of a log, created on the loop's thread and read there or on a worker.
 
     extent = log.extent(offset, high_watermark)
     try:
@@ -8,11 +8,11 @@
     finally:
         extent.release()
 
-What it reads are whole batches, each verified, from the one that holds the offset. An extent sees the log as it was
-when it was made: batches appended later are not read, and segments deleted later still are.
+It reads whole batches, each verified, from the one that holds the offset. An extent sees the log as it was at its
+creation: batches appended later are not read, and segments deleted later still are.
 
-Where a checksum does not hold, or the disk cannot read, DataLoss names the damaged offsets, and `release` has the log
-remember them. Where the log was cut back meanwhile, what goes wrong is Truncated, and nothing is remembered.
+If a checksum is wrong, or the disk cannot read, DataLoss names the damaged offsets, and `release` notes them in the
+log. If the log was truncated meanwhile, a failed read raises Truncated, and nothing is noted.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _PAGE_BYTES: Final = 4096
 
 
 class ReadResult(NamedTuple):
-    """`size` bytes of whole batches, and the offset that follows them. With a size of 0, `needed` is how large the
-    buffer must be for the first batch."""
+    """`size` bytes of whole batches, and the offset that follows them. With a size of 0, the first batch needs a
+    buffer of `needed` bytes."""
 
     size: int
     next_offset: int
@@ -46,7 +46,7 @@ class ReadResult(NamedTuple):
 
 
 class Extent:
-    """Used by one thread at a time, released once, on the loop's thread."""
+    """A readable part of one segment. Used by one thread at a time, released once, on the loop's thread."""
 
     def __init__(self, log: Log, segment: Segment, offset: int, end: int) -> None:
         assert segment.base_offset <= offset < segment.next_offset
@@ -57,10 +57,10 @@ class Extent:
         self._end = min(end, segment.next_offset)
         self._limit = segment.size
         self._limit_offset = segment.next_offset
-        self._cuts = segment.cuts
+        self._truncations = segment.truncations
         self._damage: list[tuple[int, int]] = []
         self._released = False
-        # How far the walk towards the offset has come; a position of -1: not begun.
+        # The progress of the walk towards the offset; a position of -1: not begun.
         self._position = segment.hints.get(offset, -1)
         self._expected = offset
         self._arrived = self._position >= 0
@@ -70,7 +70,7 @@ class Extent:
     def read(self, into: memoryview, *, wait: bool) -> ReadResult | None:
         """Fills `into` with the batches from the one that holds the offset. Without `wait`, None if that would block.
 
-        Raises DataLoss for a batch that is damaged or cannot be read, OSError where no file can be opened, Truncated.
+        Raises DataLoss for a damaged or unreadable batch, OSError if the file cannot be opened, Truncated.
         """
         assert not self._released
         segment = self._segment
@@ -78,7 +78,7 @@ class Extent:
             try:
                 segment.warm_up()
             except FileNotFoundError:
-                self._refuse_if_cut()
+                self._refuse_if_truncated()
                 raise
         file, index = segment.file, segment.index
         if file is None or index is None:
@@ -106,16 +106,16 @@ class Extent:
             if stopped == ENDED:
                 self._arrived = True
             elif size:
-                continue  # there was something to step over; look again from there
+                continue  # stepped over earlier batches; read on from there
             elif len(into) < stopped <= self._limit - self._position:
                 return ReadResult(0, self._offset, needed=stopped)
             elif wait:
                 self._step_over_damage(file, index)
             else:
-                return None  # not in memory, or damaged: for somebody who has the time to find out
+                return None  # not in memory, or damaged: a read with `wait` finds out
 
     def _fill(self, file: File, into: memoryview) -> int:
-        """Reads at the walk's position; up to a page that the disk cannot read."""
+        """Reads at the walk's position, up to the first page that the disk cannot read."""
         try:
             return file.read_into(self._position, into)
         except OSError as error:
@@ -136,7 +136,7 @@ class Extent:
         return filled
 
     def _step_over_damage(self, file: File, index: Index) -> None:
-        """Goes on behind the damage at the walk's position; raises DataLoss if the offset lies in it."""
+        """Skips the damage at the walk's position; raises DataLoss if the offset lies in it."""
         first = self._expected
         known = bisect_right(index.positions, self._position)
         at, offset = self._limit, self._limit_offset
@@ -147,12 +147,12 @@ class Extent:
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            # What cannot be read cannot be searched: the stretch is given up, the next one begins where it is known to.
+            # An unreadable stretch cannot be searched: it is skipped up to the next one that the index knows.
             position, end = at, offset
         else:
             position = self._limit if found is None else found.position
             end = self._limit_offset if found is None else found.header.base_offset
-        self._refuse_if_cut()
+        self._refuse_if_truncated()
         self._damage.append((first, end))
         if self._offset < end:
             raise data_loss(first, end)
@@ -160,20 +160,20 @@ class Extent:
         self._arrived = end == self._offset
 
     @property
-    def _cut(self) -> bool:
-        """The log was cut back, in this segment or before it, since the extent was made."""
-        return self._segment.cuts != self._cuts or self._segment.gone
+    def _truncated(self) -> bool:
+        """Whether the log was truncated in this segment or before it since the extent was created."""
+        return self._segment.truncations != self._truncations or self._segment.gone
 
-    def _refuse_if_cut(self) -> None:
-        if self._cut:
+    def _refuse_if_truncated(self) -> None:
+        if self._truncated:
             end = self._log.log_end
-            raise Truncated(f"the log was cut back to offset {end} while it was read", details={"log_end": str(end)})
+            raise Truncated(f"the log was truncated to offset {end} while it was read", details={"log_end": str(end)})
 
     def release(self) -> None:
-        """Lets go of the segment. On the loop's thread, once, whatever came of the reading."""
+        """Releases the segment. On the loop's thread, once, also after a failed read."""
         assert not self._released
         self._released = True
-        if not self._cut:
+        if not self._truncated:
             if self._stopped_at is not None:
                 self._segment.remember(*self._stopped_at)
             for first, end in self._damage:

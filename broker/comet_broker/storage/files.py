@@ -1,10 +1,10 @@
 """The real file system behind the Files port: the only module that opens, syncs and renames.
 
-    RealFiles(root)   one data folder, owned by one process: lock() says so to all others
+    RealFiles(root)   one data folder, owned by one process, which locks it
     RealFile          one open file: appended to with writev, read at positions
 
-An append is one system call. Where it fails or stops short, the file is cut back to where it was, so that a batch is
-either whole in the file or not there. Where even that fails, `torn` says so for good.
+An append is one system call. If it fails or stops short, the file is truncated to its earlier size, so that a batch is
+either whole in the file or not there. If the truncation fails as well, `torn` stays true.
 
 Measured on ext4: appends into space reserved ahead run two to three times as fast as into a file that grows with
 each of them, so a log reserves in steps. Reserving exists on Linux only and is silently left out elsewhere.
@@ -31,15 +31,15 @@ LOCK_NAME: Final = "lock"
 TEMPORARY: Final = ".tmp"
 _FILE_MODE: Final = 0o600
 _FOLDER_MODE: Final = 0o700
-_KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE: reserve, but leave the file as long as it is
-# Only Linux can read "if it is in memory, else not at all".
+_KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE: reserve without a change of the file's size
+# Only Linux can read cached bytes without blocking.
 _NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 
 Writev = Callable[[int, Sequence[Buffer]], int]
 
 
 def _find_fallocate() -> Callable[[int, int, int], None] | None:
-    """fallocate(2) for a descriptor, position and size: the os module has only the kind that makes a file longer."""
+    """fallocate(2) for a descriptor, position and size: the os module only has the variant that extends the file."""
     if sys.platform != "linux":
         return None
     try:
@@ -95,7 +95,7 @@ class RealFile:
         self._size += total
 
     def _append_rest(self, parts: Sequence[Buffer], written: int) -> None:
-        """After a short write: goes on until all is written, or a write fails or writes nothing."""
+        """Continues after a short write until all is written, or a write fails or writes nothing."""
         rest = [memoryview(part) for part in parts]
         while True:
             while rest and written >= len(rest[0]):
@@ -135,7 +135,7 @@ class RealFile:
             return 0
         try:
             return os.preadv(self._descriptor, [into], position, _NOWAIT)
-        except OSError:  # not in memory; or a file system that cannot say; or a true error, which `read` will raise
+        except OSError:  # not in memory, not supported by the file system, or a true error, which `read` will raise
             return 0
 
     def reserve(self, size: int) -> None:
@@ -149,7 +149,7 @@ class RealFile:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            self._reserved = sys.maxsize  # this file system does not reserve: never ask again
+            self._reserved = sys.maxsize  # this file system does not reserve: never try again
         else:
             self._reserved = size
 
@@ -178,10 +178,10 @@ class RealFiles:
         self._lock = -1
         self._spare = _Spare()
 
-    # ---- who owns the folder
+    # ---- the lock of the folder
 
     def lock(self) -> None:
-        """Takes the folder for this process until `unlock`, or until the process ends in whatever way."""
+        """Locks the folder for this process until `unlock`, or until the process ends in any way."""
         assert self._lock < 0, "locked twice"
         self.root.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         path = self.root / LOCK_NAME
@@ -195,7 +195,7 @@ class RealFiles:
             raise
         self._lock = descriptor
         self._spare.take()
-        with contextlib.suppress(OSError):  # the pid is for people; a full disk is no reason not to start
+        with contextlib.suppress(OSError):  # the pid is for people; a broker starts on a full disk, too
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
@@ -233,7 +233,7 @@ class RealFiles:
         try:
             file = self.open(temporary, create=True)
             try:
-                file.truncate(0)  # what a crash may have left
+                file.truncate(0)  # after a crash it may hold bytes
                 file.append((data,))
                 file.sync()
             finally:
@@ -254,7 +254,7 @@ class RealFiles:
             return ()
 
     def make_folder(self, path: str) -> None:
-        """Makes the folder and those above it, and puts each of them on disk."""
+        """Creates the folder and its parents, and syncs each of them."""
         missing = []
         while path and not (self.root / path).is_dir():
             missing.append(path)
@@ -277,7 +277,7 @@ class RealFiles:
         try:
             _sync_folder(self.root / path)
         except OSError as error:
-            # A sync that fails is final for a log, so it must not fail for want of a descriptor.
+            # A failed sync is final for a log, so it must not fail for lack of a descriptor.
             if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._spare.give():
                 raise
             try:
@@ -291,7 +291,7 @@ class RealFiles:
 
 
 class _Spare:
-    """A file descriptor held back for when there are no others."""
+    """A file descriptor in reserve, for a process that has no others left."""
 
     def __init__(self) -> None:
         self._descriptor = -1

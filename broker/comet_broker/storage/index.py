@@ -40,7 +40,7 @@ from comet_broker.core.epochs import Entry
 
 STRETCH_BYTES: Final = 64 << 10
 INDEX_HEADER_BYTES: Final = 64
-# What is read of an index file to know its header and its epochs; a file with more of them is as good as none.
+# The part of an index file that is read for its header and epochs; a file with more epochs counts as missing.
 INDEX_HEAD_BYTES: Final = 4096
 
 _MAGIC: Final = b"COMETIDX"
@@ -56,7 +56,7 @@ assert _HEADER.size == INDEX_HEADER_BYTES
 
 
 class IndexHeader(NamedTuple):
-    """What an index file says about its segment as a whole."""
+    """The properties of a segment in its index file."""
 
     entries: int
     base_offset: int
@@ -68,8 +68,8 @@ class IndexHeader(NamedTuple):
 
 
 class Index:
-    """Written by the thread that owns the log; look-ups may come from others at the same time: an entry is complete
-    before its offset, which is what look-ups go by, is there."""
+    """The index of one segment. Written by the thread that owns the log, with look-ups from others at the same time:
+    look-ups go by offset, and an entry's offset is added last."""
 
     __slots__ = ("epochs", "last_epoch", "max_timestamps", "offsets", "positions")
 
@@ -84,19 +84,19 @@ class Index:
         return len(self.offsets)
 
     def begin(self, offset: int, position: int) -> None:
-        """A new stretch begins with the batch at this position."""
+        """Begins a new stretch with the batch at this position."""
         assert not self.offsets or (offset > self.offsets[-1] and position > self.positions[-1])
         self.max_timestamps.append(_LOWEST)
         self.positions.append(position)
         self.offsets.append(offset)
 
     def cover(self, max_timestamp_us: int) -> None:
-        """A batch was added to the last stretch."""
+        """Adds the timestamp of a batch to the last stretch."""
         if max_timestamp_us > self.max_timestamps[-1]:  # noqa: PLR1730 - max() costs 60 ns, and this is every append
             self.max_timestamps[-1] = max_timestamp_us
 
     def find(self, offset: int) -> int:
-        """Number of the stretch that holds the offset, or would; -1 before the first."""
+        """The number of the stretch that holds, or would hold, the offset; -1 before the first."""
         return bisect_right(self.offsets, offset) - 1
 
     def begin_epoch(self, epoch: int, offset: int) -> None:
@@ -108,11 +108,11 @@ class Index:
         self.last_epoch = self.epochs[-1][0] if self.epochs else 0
 
     def up_to(self, position: int, epochs: Iterable[Entry]) -> Index:
-        """A copy for the segment cut at `position`. Its latest times may be later than they need be."""
+        """A copy for the segment cut at `position`. Its maximal timestamps may be too high."""
         copy = Index()
-        kept = bisect_left(self.positions, position)
-        copy.offsets, copy.positions = self.offsets[:kept], self.positions[:kept]
-        copy.max_timestamps = self.max_timestamps[:kept]
+        count = bisect_left(self.positions, position)
+        copy.offsets, copy.positions = self.offsets[:count], self.positions[:count]
+        copy.max_timestamps = self.max_timestamps[:count]
         copy.take_epochs(epochs)
         return copy
 
@@ -130,7 +130,7 @@ class Index:
 
 
 def read_index_header(data: bytes) -> IndexHeader | None:
-    """None if it is damaged, cut off or of another version. Reads the epochs, too."""
+    """Reads the header and the epochs; None if they are damaged, cut off or of another version."""
     if len(data) < INDEX_HEADER_BYTES or crc32c(data[:60]) != _CRC.unpack_from(data, 60)[0]:
         return None
     magic, version, *fields, count, _ = _HEADER.unpack_from(data)
@@ -147,7 +147,7 @@ def read_index_header(data: bytes) -> IndexHeader | None:
 
 
 def read_index(data: bytes) -> tuple[IndexHeader, Index] | None:
-    """None for anything but a whole, undamaged index file."""
+    """Reads an index file; None unless it is whole and undamaged."""
     header = read_index_header(data)
     if header is None:
         return None

@@ -1,11 +1,11 @@
-"""The files of one partition's folder: their names, and the blocks that say what they are.
+"""The files of one partition's folder: their names, and the header blocks of segments.
 
     00000000000000004711.log         a segment: a header block, then record batches one after the other
     00000000000000004711.index       its sparse index, derived (index.py)
     00000000000000004711.producers   the producer table as of that offset, derived (core/producers.py)
-    checkpoint                       up to where the log was synced, and where it starts (checkpoint.py)
-    clean                            the log was closed in good order; gone while it is open
-    ….refused                        a segment that is not what its name says, kept for whoever put it there
+    checkpoint                       the synced end and the start of the log (checkpoint.py)
+    clean                            the log was closed cleanly; removed while it is open
+    ….refused                        a segment whose header does not match its name, set aside
 
 The header block of a segment, 64 bytes, little-endian:
 
@@ -44,7 +44,7 @@ assert _HEADER.size == SEGMENT_HEADER_BYTES
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """Whose log it is; written into every segment, so that a misplaced file is not taken for another."""
+    """The topic and partition of a log; written into every segment, so that a misplaced file is detected."""
 
     topic_id: bytes
     partition: int
@@ -74,7 +74,7 @@ def producers_name(offset: int) -> str:
 
 
 def parse_name(name: str) -> tuple[int, str] | None:
-    """The offset and kind in a file's name; None for anything that is not ours."""
+    """The offset and kind in a file's name; None for other files."""
     match = _NAME.fullmatch(name)
     if match is None or int(match[1]) >= 1 << 63:
         return None
@@ -87,7 +87,7 @@ def pack_segment_header(identity: LogIdentity, base_offset: int, created_us: int
 
 
 def read_segment_header(block: bytes) -> SegmentHeader | None:
-    """None for a block that is cut off, damaged, or of a version this one does not know."""
+    """Reads a segment's header; None if it is cut off, damaged, or of an unknown version."""
     if len(block) < SEGMENT_HEADER_BYTES:
         return None
     magic, version, partition, topic_id, base_offset, created_us, crc = _HEADER.unpack_from(block)

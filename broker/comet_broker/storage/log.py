@@ -1,14 +1,14 @@
 """The log of one partition: segments on disk, appended to at one end, deleted from the other.
 
     append, append_stamped   one write, no await     start_sync   ─► SyncTicket.run on a worker   ─► finish_sync
-    extent                   a place to read from    start_delete ─► DeleteTicket.run on a worker ─► finish_delete
-    truncate, reset          cut back (cut.py)       start_retention: the same
+    extent                   a part to read          start_delete ─► DeleteTicket.run on a worker ─► finish_delete
+    truncate, reset          truncation.py             start_retention: the same
 
-Offsets are dense, rise for ever and are never given twice, whatever becomes of the disk. A log that fails a sync is
-poisoned: `failed` says why, nothing is appended any more, and what was read before can still be read. Only a follower
-gives offsets away again: it is cut back to where its leader's log and its own agree.
+Offsets are dense, rise for ever and are never given twice, also after a failure of the disk. A log that fails a sync is
+poisoned: `failed` says why, nothing is appended any more, and its records can still be read. Only a follower gives
+offsets again: it truncates its log to where the leader's log and its own agree.
 
-Owned by its Partition; everything runs on the loop's thread but what says otherwise. Opening and closing block.
+Owned by its Partition; all methods run on the loop's thread unless they say otherwise. Opening and closing block.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from comet.types import TopicConfig
 from comet_broker.core.producers import ProducerTable
 from comet_broker.core.retention import expired_segments
 from comet_broker.ports import Clock, Files
-from comet_broker.storage import cut
+from comet_broker.storage import truncation
 from comet_broker.storage.appending import Appended, Appending
 from comet_broker.storage.aside import NotSetAside, set_aside
 from comet_broker.storage.checkpoint import (
@@ -49,22 +49,22 @@ __all__ = ["Appended", "DeleteTicket", "Extent", "Log", "LogIdentity", "ReadResu
 
 
 class Log(Appending):
-    """Made by `open`."""
+    """The log of one partition. Created by `open`."""
 
     @classmethod
     def open(cls, files: Files, folder: str, identity: LogIdentity, config: TopicConfig, clock: Clock) -> Log:
-        """Creates the log, or recovers what is there. Blocks; raises OSError where the disk fails."""
+        """Creates the log, or recovers an existing one. Blocks; raises OSError if the disk fails."""
         return cls(files, folder, identity, config, clock, recover(files, folder, identity, clock))
 
     # ---- syncing
 
     @property
     def unfinished(self) -> bool:
-        """There are sealed segments that no sync has finished: they are not indexed on disk yet."""
+        """Whether sealed segments wait for a sync: they are not indexed on disk yet."""
         return bool(self._unsynced)
 
     def start_sync(self) -> SyncTicket | None:
-        """What there is to sync; None if nothing, or if the log has failed."""
+        """A ticket for a sync; None if there is nothing to sync, or the log has failed."""
         if self.failed is not None or self._closed:
             return None
         if self.flushed_end == self.log_end and not self._unsynced:
@@ -84,13 +84,13 @@ class Log(Appending):
         )
 
     def finish_sync(self, ticket: SyncTicket, error: OSError | None) -> None:
-        """Takes note of how the ticket's run ended: `error` is what it raised."""
+        """Takes the result of the ticket's run: `error` is the one that it raised."""
         ticket.release()
         if error is not None:
             self._poison(error, "syncing")
             return
         if self.failed is not None or ticket.outdated:
-            return  # what a failed sync leaves behind is not to be believed
+            return  # the result of a sync after a failed one cannot be trusted
         self.flushed_end = max(self.flushed_end, ticket.log_end)
         self._marked = max(self._marked, ticket.high_watermark)
         self._unsynced = [segment for segment in self._unsynced if segment not in ticket.sealed or not segment.indexed]
@@ -100,18 +100,18 @@ class Log(Appending):
         assert self.flushed_end <= self.log_end
 
     def note_high_watermark(self, high_watermark: int) -> None:
-        """Remembers it, over a restart as of some sync ago. It never falls but with the log's end."""
+        """Notes the high watermark; a restart finds that of a recent sync. It falls only with the log end offset."""
         if self.high_watermark < high_watermark <= self.log_end:
             self.high_watermark = high_watermark
 
     @property
     def mark_due(self) -> bool:
-        """The high watermark is higher than what is noted on disk."""
+        """Whether the high watermark is higher than the one noted on disk."""
         return self.high_watermark > self._marked and not self._closed and self.failed is None
 
     def write_mark(self) -> None:
-        """Notes the high watermark where a kill of the process does not take it, without a sync. Blocks, for a worker;
-        may be called while the log is used otherwise."""
+        """Notes the high watermark on disk without a sync, so that it survives a kill of the process. Blocks, for a
+        worker; may run beside other uses of the log."""
         with self._state.lock:
             if self.mark_due:
                 checkpoint = self._checkpoint(self.flushed_end)
@@ -122,7 +122,7 @@ class Log(Appending):
     # ---- reading
 
     def extent(self, offset: int, end: int | None = None) -> Extent:
-        """Where `offset` lies, to be read from there, nothing beyond `end`. To be released.
+        """An extent from `offset` to `end`, to be read and then released.
 
         Raises OffsetOutOfRange, or DataLoss for an offset that is known to be damaged.
         """
@@ -146,13 +146,13 @@ class Log(Appending):
         return self._lost.ranges
 
     def quarantine(self, first: int, end: int) -> None:
-        """Remembers that these offsets are damaged, unless they are gone meanwhile."""
+        """Notes that these offsets are damaged, unless they are deleted or truncated."""
         first, end = max(first, self.log_start), min(end, self.log_end)
         if first < end:
             self._lost.add(first, end)
 
     def was_read(self, segment: Segment) -> None:
-        """Keeps the sealed segments that were read last warm, and no more of them."""
+        """Keeps the last read sealed segments warm, up to WARM_SEGMENTS_MAX."""
         if not segment.sealed or segment.dropped:
             return
         self._warm[segment] = None
@@ -162,18 +162,19 @@ class Log(Appending):
             oldest.cool()
 
     def find_time(self, timestamp_us: int) -> int:
-        """The first offset whose record's time is at or after the one given; the log's end if there is none.
+        """The first offset with a timestamp at or after the given one; the log end offset if there is none.
 
         Runs on a worker; may be called on any thread.
         """
         log_start, log_end = self.log_start, self.log_end
         found = find_time(self._segments, timestamp_us, log_start)
-        return log_end if found is None else min(max(found, log_start), log_end)  # a cut may have failed halfway
+        # A truncation may have failed halfway.
+        return log_end if found is None else min(max(found, log_start), log_end)
 
     # ---- deleting
 
     def start_retention(self, now_us: int, upto: int | None = None) -> DeleteTicket | None:
-        """What the topic's limits no longer cover, of the records below `upto`; None if there is nothing to delete."""
+        """A ticket for the expired records below `upto`; None if there is nothing to delete."""
         if self._closed or self.failed is not None:
             return None
         facts = [segment.facts() for segment in self._segments]
@@ -185,7 +186,7 @@ class Log(Appending):
         return self._delete_ticket(max(self.log_start, self._segments[count].base_offset))
 
     def start_delete(self, before: int) -> DeleteTicket | None:
-        """To delete all records below `before`; None if they are deleted. See delete.py for what to do with it."""
+        """A ticket to delete all records below `before`; None if they are deleted. See delete.py for its use."""
         if self._closed:
             raise Closed("the log is closed")
         if self.failed is not None:
@@ -199,7 +200,7 @@ class Log(Appending):
             return None
         if before == self.log_end and self._active.next_offset > self._active.base_offset:
             with contextlib.suppress(DiskFull, LimitExceeded):
-                self._roll()  # so that all that is deleted can go, and its space with it
+                self._roll()  # so that all deleted records free their space
         return self._delete_ticket(before)
 
     def _delete_ticket(self, offset: int) -> DeleteTicket:
@@ -215,14 +216,14 @@ class Log(Appending):
         )
 
     def finish_delete(self, ticket: DeleteTicket, error: OSError | None) -> int:
-        """Takes note of how the ticket's run ended: `error` is what it raised. Returns where the log starts now.
+        """Takes the result of the ticket's run: `error` is the one that it raised. Returns the log start offset.
 
         Raises DiskFull or LimitExceeded, with nothing changed, or LogFailed.
         """
         if ticket.outdated:
             return self.log_start
         if error is not None and not (error.errno in NO_SPACE and ticket.outlived):
-            raise self._unchanged(error, "the new start of the log could not be noted") from error
+            raise self._unchanged(error, "the new log start offset could not be written") from error
         self.log_start = max(self.log_start, ticket.offset)
         self._leaving = [segment for segment in self._leaving if not segment.gone]
         for segment in ticket.outlived:
@@ -239,11 +240,11 @@ class Log(Appending):
         return self.log_start
 
     def apply_retention(self, now_us: int) -> int:
-        """Deletes what the topic's limits no longer cover. Blocks. Returns where the log starts now."""
+        """Deletes expired segments. Blocks. Returns the log start offset."""
         return self._delete(self.start_retention(now_us))
 
     def delete_before(self, offset: int) -> int:
-        """Deletes all records below `offset`, for good when it returns. Blocks. Returns where the log starts now."""
+        """Deletes all records below `offset`, durable when it returns. Blocks. Returns the log start offset."""
         return self._delete(self.start_delete(offset))
 
     def _delete(self, ticket: DeleteTicket | None) -> int:
@@ -258,55 +259,55 @@ class Log(Appending):
         ticket.remove()
         return self.log_start
 
-    # ---- cutting back
+    # ---- truncation
 
     def truncate(self, offset: int) -> int:
-        """Cuts the log back to the last batch boundary that is not above `offset`, for good when it returns. Returns
-        where the log ends now.
+        """Truncates the log to the last batch boundary up to `offset`, durable when it returns. Returns the log end
+        offset.
 
-        Blocks: for a worker, while nobody appends, syncs, deletes or closes. Reading below `offset` may go on.
+        Blocks: for a worker, while no append, sync, deletion or close runs. Reading below `offset` may go on.
         Raises DiskFull or LimitExceeded, with nothing changed, or LogFailed.
         """
         self._require_open()
         if offset < self.log_start:
             raise OffsetOutOfRange(
-                f"the log cannot be cut back to offset {offset}: it begins at {self.log_start}",
+                f"the log cannot be truncated to offset {offset}: it begins at {self.log_start}",
                 details={"log_start": str(self.log_start), "log_end": str(self.log_end)},
             )
         if offset >= self.log_end:
             return self.log_end
         with self._state.lock:
             try:
-                planned = cut.plan(self._segments, offset, self.log_start)
-                producers = cut.producers(self._files, self._folder, self._state, self._snapshots, planned)
+                planned = truncation.plan(self._segments, offset, self.log_start)
+                producers = truncation.producers(self._files, self._folder, self._state, self._snapshots, planned)
             except OSError as error:
                 raise self._unchanged(error, "the log could not be read") from error
-            self._cut(planned, producers, planned.end)
+            self._truncate(planned, producers, planned.end)
         return self.log_end
 
     def set_aside(self, offset: int, *, restart: bool, epoch: int) -> str:
-        """Copies what `truncate`, or with `restart` `reset`, is about to take away into a file beside the log; returns
-        its path. Blocks, for a worker as they do. Raises NotSetAside; the log stays as it was."""
+        """Copies the records that `truncate`, or with `restart` `reset`, is about to remove into a file beside the
+        log; returns its path. Blocks, for a worker as they do. Raises NotSetAside; the log stays as it was."""
         self._require_open()
         now_us = self._clock.wall_us()
         with self._state.lock:
             try:
-                everything = cut.everything(self._segments, self.log_start)
-                planned = everything if restart else cut.plan(self._segments, offset, self.log_start)
+                everything = truncation.everything(self._segments, self.log_start)
+                planned = everything if restart else truncation.plan(self._segments, offset, self.log_start)
                 return set_aside(self._files, self._folder, self._identity, planned, epoch, self.log_end, now_us)
             except (OSError, CometError) as error:
-                raise NotSetAside(f"the records to be cut off could not be set aside: {error}") from error
+                raise NotSetAside(f"the records to truncate could not be set aside: {error}") from error
 
     def reset(self, offset: int) -> None:
-        """Gives up all there is: the log is empty and begins and ends at `offset`, for good when it returns.
+        """Removes all records: the log is empty and begins and ends at `offset`, durable when it returns.
 
         Blocks and raises as `truncate` does.
         """
         assert offset >= 0
         self._require_open()
         with self._state.lock:
-            planned = cut.everything(self._segments, self.log_start)._replace(forget_producers=True)
-            self._cut(planned, ProducerTable(), offset)
+            planned = truncation.everything(self._segments, self.log_start)._replace(forget_producers=True)
+            self._truncate(planned, ProducerTable(), offset)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -314,17 +315,17 @@ class Log(Appending):
         if self.failed is not None:
             raise self.failed.with_traceback(None)
 
-    def _cut(self, planned: cut.Cut, producers: ProducerTable, start: int) -> None:
-        """Where nothing stays, the log goes on at `start`."""
+    def _truncate(self, planned: truncation.Truncation, producers: ProducerTable, start: int) -> None:
+        """Carries out a truncation. If no segment stays, the log goes on at `start`."""
         end, known = planned.end, self.high_watermark
         high_watermark = min(known, end)
         checkpoint = Checkpoint(min(self.flushed_end, end), self.log_start, high_watermark)
         try:
             replace_checkpoint(self._files, self._folder, checkpoint)
         except OSError as error:
-            raise self._unchanged(error, "the cut could not be noted") from error
-        # From here on nobody begins to read what goes.
-        self._state.cuts += 1
+            raise self._unchanged(error, "the truncation could not be written") from error
+        # From here on no new read begins in the part that goes.
+        self._state.truncations += 1
         self.log_end, self.flushed_end, self.high_watermark = end, checkpoint.synced_end, high_watermark
         self._marked = high_watermark
         self.producers = producers
@@ -337,7 +338,7 @@ class Log(Appending):
         try:
             for segment in self._leaving:
                 segment.unlink()
-            cut.carry_out(self._files, self._folder, self._state, planned, self.epochs)
+            truncation.carry_out(self._files, self._folder, self._state, planned, self.epochs)
             if not planned.stay:
                 self._restart(start, min(known, start))
             elif planned.position is None:
@@ -345,20 +346,20 @@ class Log(Appending):
             else:
                 self._take_segments(planned.stay)
         except OSError as error:
-            raise self._poison(error, "cutting back") from error
+            raise self._poison(error, "truncating") from error
 
     def _go_on(self, stay: Sequence[Segment]) -> None:
-        """Ends where a segment ends: the next one begins there."""
+        """Begins a segment after a truncation at the end of another one."""
         segment = create_segment(self._files, self._folder, self._identity, self.log_end, self._clock.wall_us())
         self._take_segments((*stay, segment))
         self._sync_new(segment)
 
     def _restart(self, start: int, high_watermark: int) -> None:
-        """Begins and ends at `start`; at no moment does the log seem to hold anything."""
+        """Begins and ends at `start`; at no moment does the log seem to hold records."""
         if start != self.log_start:
             self.high_watermark = high_watermark
             replace_checkpoint(self._files, self._folder, Checkpoint(start, start, self.high_watermark))
-        self._begin_anew(start)
+        self._restart_at(start)
         self._sync_new(self._active)
         self.log_start = max(self.log_start, start)
         self.log_end = self.flushed_end = start
@@ -369,10 +370,10 @@ class Log(Appending):
         segment.file.sync()
         self._files.sync_folder(self._folder)
 
-    # ---- the end
+    # ---- closing
 
     def close(self) -> None:
-        """Syncs, and leaves all that makes the next opening quick. Blocks; to be called once, from a worker."""
+        """Syncs, and writes the files that make the next opening quick. Blocks; to be called once, from a worker."""
         if self._closed:
             return
         try:
@@ -395,11 +396,11 @@ class Log(Appending):
             self.finish_sync(ticket, error)
             if self.failed is not None:
                 raise self.failed
-        # From here on everything is derived: what cannot be written only makes the next opening slower.
+        # From here on all files are derived: a missing one only makes the next opening slower.
         with contextlib.suppress(OSError), self._state.lock:
             write_snapshot(self._files, self._folder, self._state, self.producers.snapshot(self.log_end))
             assert self._active.file is not None
-            self._active.file.truncate(self._active.size)  # gives back what was reserved
+            self._active.file.truncate(self._active.size)  # frees the reserved space
             self._active.file.sync()
             self._active.write_index()
             raise_checkpoint(self._files, self._folder, self._checkpoint(self.log_end))
@@ -407,20 +408,20 @@ class Log(Appending):
 
     @property
     def size_bytes(self) -> int:
-        """On disk."""
+        """The size on disk."""
         segments = self._segments
         return segments[0].size if len(segments) == 1 else sum(segment.size for segment in segments)
 
     @property
     def last_append_us(self) -> int | None:
-        """When the last batch was written, as its leader's clock said; None where none is left to tell."""
+        """The append time of the last batch, by its leader's clock; None if the log is empty."""
         for segment in reversed(self._segments):
             if segment.next_offset > segment.base_offset:
                 return segment.last_append_us
         return None
 
     def statistics(self) -> dict[str, Any]:
-        """A snapshot in numbers."""
+        """A snapshot of the log's numbers."""
         return {
             "log_start": self.log_start,
             "log_end": self.log_end,

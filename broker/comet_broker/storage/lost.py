@@ -1,4 +1,4 @@
-"""The offsets of a log that are damaged and cannot be read, as far as anybody found out."""
+"""The damaged, unreadable offsets of a log, as far as they are known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Range = tuple[int, int]
 
 def data_loss(first: int, end: int) -> DataLoss:
     return DataLoss(
-        f"offsets {first} up to {end} are damaged on this broker's disk and cannot be read; what follows can",
+        f"offsets {first} up to {end} are damaged on this broker's disk and cannot be read; later ones can",
         details={"first": str(first), "end": str(end)},
     )
 
@@ -27,7 +27,7 @@ class LostRanges:
             self._add(*one)
 
     def add(self, first: int, end: int) -> None:
-        """Remembers a range that a reader found. There is a limit to that; beyond it, readers find out again."""
+        """Notes a range that a reader found, up to LOST_RANGES_MAX; readers find others again."""
         if len(self.ranges) < LOST_RANGES_MAX:
             self._add(first, end)
 
@@ -50,11 +50,11 @@ class LostRanges:
             raise data_loss(*self.ranges[at])
 
     def forget_before(self, offset: int) -> None:
-        """What is deleted is no longer lost."""
+        """Drops deleted offsets."""
         self.ranges = tuple((max(first, offset), end) for first, end in self.ranges if end > offset)
 
     def forget_from(self, offset: int) -> None:
-        """What is cut off is no longer lost."""
+        """Drops truncated offsets."""
         self.ranges = tuple((first, min(end, offset)) for first, end in self.ranges if first < offset)
 
 

@@ -1,13 +1,13 @@
 """A file system in memory behind the Files port, with the faults of a real one.
 
-Every file is kept twice: as the broker sees it, and as it lies on the disk. `sync` brings the second to the first,
-`sync_folder` does so for names. A crash leaves what is on the disk and, as chance has it, parts of what is not:
+Every file exists twice: as the broker sees it, and as it is on the disk. `sync` copies the first to the second,
+`sync_folder` does so for names. A crash leaves the state of the disk and, at random, parts of the unsynced state:
 
     bytes not synced     none, all, a prefix, or pages of them with zeros in between
     names not synced     each of them as before or as after
 
 Faults are set on `faults` and by the methods that damage: a full disk, a failing sync after which the bytes are
-lost although later syncs succeed (as Linux does it), failing and torn writes, flipped bits.
+lost although later syncs succeed (as on Linux), failing and torn writes, flipped bits.
 
 Deterministic: all chance comes from the Random it is given.
 """
@@ -28,15 +28,15 @@ _PLENTY_BYTES: Final = 1 << 50
 
 @dataclass(slots=True)
 class Faults:
-    """What goes wrong next. A countdown of 1 strikes at the next call, None never."""
+    """The next faults. A countdown of 1 strikes at the next call, None never."""
 
     capacity_bytes: int | None = None  # size of the disk
-    sync_fails_in: int | None = None  # EIO, once; what was to be synced is lost
-    append_fails_in: int | None = None  # EIO, once; the file is cut back
+    sync_fails_in: int | None = None  # EIO, once; the bytes to be synced are lost
+    append_fails_in: int | None = None  # EIO, once; the file is truncated to its earlier size
     append_full_in: int | None = None  # ENOSPC, once; the next write finds room again
-    append_tears_in: int | None = None  # EIO, once; part of the bytes stay and cannot be cut back
+    append_tears_in: int | None = None  # EIO, once; part of the bytes stay and cannot be truncated
     open_fails_in: int | None = None  # EMFILE, once
-    syncs: int = 0  # how many there were, for tests that strike at each in turn
+    syncs: int = 0  # the number of syncs, for tests that strike at each in turn
 
 
 @dataclass(slots=True, eq=False)
@@ -45,9 +45,9 @@ class _Inode:
 
     seen: bytearray = field(default_factory=bytearray)
     disk: bytearray = field(default_factory=bytearray)
-    clean: int = 0  # up to here both agree, but for `lost`
+    clean: int = 0  # below it, both agree, except for `lost`
     lost: list[tuple[int, int]] = field(default_factory=list)  # believed on disk after a failed sync, but are not
-    unreadable: list[tuple[int, int]] = field(default_factory=list)  # EIO for whoever reads there
+    unreadable: list[tuple[int, int]] = field(default_factory=list)  # EIO for reads of these
     links: int = 0
 
     def sync(self) -> None:
@@ -58,12 +58,12 @@ class _Inode:
             self.disk[start:end] = bytes(len(self.disk[start:end]))
 
     def lose(self) -> None:
-        """A sync failed: the kernel now takes the bytes for clean, so that no later sync writes them."""
+        """A sync failed: the kernel treats the bytes as clean now, so that no later sync writes them."""
         if self.clean < len(self.seen):
             self.lost.append((self.clean, len(self.seen)))
 
     def forget(self) -> None:
-        """The page cache goes: what a failed sync lost is now seen to be lost."""
+        """Drops the page cache: the bytes that a failed sync lost now read as lost."""
         for start, end in self.lost:
             self.seen[start:end] = bytes(len(self.seen[start:end]))
 
@@ -74,17 +74,17 @@ class _Inode:
         self.lost = [(start, min(end, size)) for start, end in self.lost if start < size]
 
     def crash(self, random: Random) -> None:
-        """Back to what is on disk, with a part of what is not."""
+        """Goes back to the bytes on disk, with a part of the unsynced ones."""
         survived = bytearray(self.disk)
         if len(self.disk) <= len(self.seen) and self.clean == len(self.disk) and not self.lost:
             survived += _survivor(random, bytes(self.seen[self.clean :]))
-        elif self.clean < len(self.disk) and random.random() < 0.5:  # a cut that did reach the disk
+        elif self.clean < len(self.disk) and random.random() < 0.5:  # a truncation that did reach the disk
             del survived[self.clean :]
         self.seen, self.disk, self.clean, self.lost = bytearray(survived), survived, len(survived), []
 
 
 def _survivor(random: Random, suffix: bytes) -> bytes:
-    """What a power cut may leave of bytes that were written and not synced."""
+    """The part of written, unsynced bytes that survives a power cut."""
     if not suffix:
         return suffix
     match random.randrange(4):
@@ -104,7 +104,7 @@ def _survivor(random: Random, suffix: bytes) -> bytes:
 
 
 class MemoryFile:
-    """ports.File of a MemoryFiles; of no use after its crash."""
+    """ports.File of a MemoryFiles; unusable after its crash."""
 
     def __init__(self, files: MemoryFiles, inode: _Inode) -> None:
         self._files = files
@@ -196,7 +196,7 @@ class MemoryFile:
 
 
 class MemoryFiles:
-    """ports.Files in memory. `cold` is how often bytes are not in the page cache."""
+    """ports.Files in memory. `cold` is the share of reads that miss the page cache."""
 
     def __init__(self, random: Random | None = None, *, cold: float = 0.0) -> None:
         self.random = random or Random(0)
@@ -220,7 +220,7 @@ class MemoryFiles:
         return left == 1
 
     def crash(self, *, power: bool = True) -> None:
-        """The machine loses power, or with power=False the process alone dies, which loses nothing written."""
+        """The machine loses power, or with power=False only the process dies, which loses no written bytes."""
         self.boots += 1
         self.faults = Faults(capacity_bytes=self.faults.capacity_bytes)
         if not power:
@@ -261,11 +261,11 @@ class MemoryFiles:
         self._seen[path].unreadable.append((position, position + size))
 
     def snapshot(self) -> dict[str, bytes]:
-        """Every file as it is seen now."""
+        """The present bytes of every file, as the broker sees them."""
         return {path: bytes(inode.seen) for path, inode in self._seen.items()}
 
     def put_back(self, files: Mapping[str, bytes], below: str = "") -> None:
-        """What lies below the folder is what it was when the snapshot was taken, on disk too. While no file is open."""
+        """Restores the files below the folder from the snapshot, on disk too. While no file is open."""
         within = f"{below}/" if below else ""
         for path in [path for path in {**self._seen, **self._disk} if path.startswith(within)]:
             self._seen.pop(path, None)
@@ -278,7 +278,7 @@ class MemoryFiles:
         self._recount()
 
     def cut(self, path: str, size: int) -> None:
-        """The end of a file is gone, in memory and on disk."""
+        """Removes the end of a file, in memory and on disk."""
         inode = self._seen[path]
         inode.cut(size)
         del inode.disk[size:]
@@ -390,7 +390,7 @@ def _parent(path: str) -> str:
 
 
 def _above(path: str) -> set[str]:
-    """The folders that a path lies in, the root among them."""
+    """The folders above a path, with the root."""
     found = {""}
     while path := _parent(path):
         found.add(path)

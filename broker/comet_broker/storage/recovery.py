@@ -1,15 +1,15 @@
-"""Opens the folder of a log, whatever state it was left in.
+"""Recovery of a log: opens its folder in any state.
 
-    1  what is known: checkpoint, clean marker, index files, producer snapshots
-    2  which segment files are really this log's
-    3  every segment in order: believed by its index, or read batch by batch; `rules` says what becomes of damage
-    4  the producer table: the last good snapshot, and the batches after it
-    5  everything on disk, and a new checkpoint
+    1  reads the checkpoint, the clean marker, the index files and the producer snapshots
+    2  selects the segment files that belong to this log
+    3  goes through the segments in order: trusts the index, or reads batch by batch; `rules` decides about damage
+    4  restores the producer table: the last good snapshot, and the batches after it
+    5  syncs everything, and writes a new checkpoint
 
-A segment is believed without being read when its index file is whole and describes a file of just this size: the
-index is written after the segment is synced. For the last segment the clean marker has to say so too.
+A segment is trusted without being read if its index file is whole and describes a file of just this size: the index is
+written after the segment is synced. For the last segment the clean marker has to agree too.
 
-What is found is what `Recovered` reports. Runs on a worker thread, before anybody else knows of the log.
+`Recovered` reports the findings. Runs on a worker thread, before any other use of the log.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ from comet_broker.storage.rules import RULES, Action, Known, RecoveryFinding
 from comet_broker.storage.scan import Found, first_stamp, stamps, unfinished, walk
 from comet_broker.storage.segment import Segment
 
-SNAPSHOTS_KEPT: Final = 2
 REFUSED: Final = ".refused"
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
@@ -63,17 +62,17 @@ class Recovered:
     epochs: EpochHistory
     high_watermark: int
     events: list[tuple[RecoveryFinding, Action, int]] = field(default_factory=list)
-    short: bool = False  # more was cut off than a write that was under way when the process died
+    short: bool = False  # more was truncated than a write that was under way when the process died
     scanned_bytes: int = 0
     cut_bytes: int = 0
 
 
 def create_segment(files: Files, folder: str, identity: LogIdentity, base_offset: int, now_us: int) -> Segment:
-    """A new, empty segment; nothing stays behind if that fails. Not synced."""
+    """Creates an empty segment, not synced; a failure leaves no file."""
     segment = Segment(files, folder, base_offset, now_us)
     file = files.open(segment.path, create=True)
     try:
-        file.truncate(0)  # what an earlier, failed attempt may have left
+        file.truncate(0)  # after a failed attempt it may hold bytes
         file.append((pack_segment_header(identity, base_offset, now_us),))
     except OSError:
         file.close()
@@ -101,7 +100,7 @@ def recover(files: Files, folder: str, identity: LogIdentity, clock: Clock) -> R
 
 
 class _StaleSnapshotError(Exception):
-    """The snapshot of the producers that was used knows of batches that are gone. It is deleted."""
+    """The producer snapshot in use covers batches that are gone. It is deleted."""
 
 
 class _Recovery:
@@ -114,11 +113,11 @@ class _Recovery:
         self.indexes: dict[int, IndexHeader] = {}
         self.snapshots: list[int] = []
         self.segments: list[Segment] = []
-        self.touched: list[Segment] = []  # whose files may be open
+        self.touched: list[Segment] = []  # their files may be open
         self.lost: list[tuple[int, int]] = []
         self.events: list[tuple[RecoveryFinding, Action, int]] = []
         self.producers = ProducerTable()
-        self.producers_offset = -1  # batches from here on are still to be noted; -1: from the first one there is
+        self.producers_offset = -1  # batches from here on are still to be noted; -1: from the first one on
         self.epochs = EpochHistory()
         self.scanned_bytes = 0
         self.cut_bytes = 0
@@ -126,7 +125,7 @@ class _Recovery:
         self.short = False
         self.cut_off = False  # the log ends here: later segments go
 
-    # ---- 1: what is known
+    # ---- 1: the checkpoint and the derived files
 
     def run(self) -> Recovered:
         clean = take_clean_marker(self.files, self.folder)
@@ -145,9 +144,9 @@ class _Recovery:
         )
         self._admit_files()
         expected = self._walk_segments()
-        log_end = max(expected, self.synced_end, self.log_start)  # what was deleted need not have been synced
+        log_end = max(expected, self.synced_end, self.log_start)  # deleted records need not have been synced
         if self.producers_offset > log_end:
-            # Before records are deleted what their producers wrote is put on disk, and that need not be synced then.
+            # A deletion writes a snapshot first, which may cover records that were not synced.
             self.files.remove(f"{self.folder}/{producers_name(self.producers_offset)}")
             raise _StaleSnapshotError
         if log_end > expected:
@@ -188,7 +187,7 @@ class _Recovery:
             segment.retire()
 
     def _take_stock(self) -> None:
-        """Which files there are. Left-overs of interrupted replacements go."""
+        """Lists the files, and removes left-overs of interrupted replacements."""
         for name in self.files.list(self.folder):
             if name.endswith(".tmp"):
                 self.files.remove(f"{self.folder}/{name}")
@@ -212,7 +211,7 @@ class _Recovery:
         return header
 
     def _load_producers(self) -> None:
-        """The latest snapshot that is whole; others are deleted in time."""
+        """Loads the latest whole snapshot, and deletes damaged later ones."""
         for offset in sorted(self.snapshots, reverse=True):
             path = f"{self.folder}/{producers_name(offset)}"
             try:
@@ -235,7 +234,7 @@ class _Recovery:
         self.events.append((finding, action, offset))
         return action
 
-    # ---- 2: which files are ours
+    # ---- 2: the segment files of this log
 
     def _admit_files(self) -> None:
         for base in sorted(self.bases):
@@ -245,7 +244,7 @@ class _Recovery:
                 size = file.size
                 index = self.indexes.get(base)
                 if index is None or index.segment_bytes != size:
-                    # Not known to be synced. A sync may even have failed: then memory shows what the disk lacks.
+                    # Perhaps not synced. After a failed sync, memory would even show bytes that the disk lacks.
                     file.forget_cache()
                 header = read_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
             finally:
@@ -257,7 +256,7 @@ class _Recovery:
                 self._refuse(self._decide(RecoveryFinding.FOREIGN, base), path)
             else:
                 segment = Segment(self.files, self.folder, base, header.created_us)
-                segment.size = size  # of the file, until it is known how much of it is good
+                segment.size = size  # of the file, until the size of its whole batches is known
                 self.segments.append(segment)
                 self.touched.append(segment)
 
@@ -293,18 +292,18 @@ class _Recovery:
         return expected
 
     def _delete_outlived(self, found: list[Segment]) -> list[Segment]:
-        """Segments whose every offset was deleted already, as the next one's base tells."""
+        """Removes segments whose offsets are all deleted, by the next one's base offset."""
         for base in [base for base, index in self.indexes.items() if index.next_offset <= self.log_start]:
             if base not in self.bases:  # a deletion was cut short between the two files of a segment
                 self.files.remove(f"{self.folder}/{index_name(base)}")
-        kept = 0
-        while kept + 1 < len(found) and found[kept + 1].base_offset <= self.log_start:
-            self._remove(found[kept])
-            kept += 1
-        return found[kept:]
+        first = 0
+        while first + 1 < len(found) and found[first + 1].base_offset <= self.log_start:
+            self._remove(found[first])
+            first += 1
+        return found[first:]
 
     def _joins(self, segment: Segment, expected: int) -> bool:
-        """Whether the segment takes part; deletes it or sets it aside if not."""
+        """Whether the segment continues the log; deletes it or sets it aside if not."""
         if self.cut_off:
             self._remove(segment)
             return False
@@ -321,7 +320,7 @@ class _Recovery:
         return True
 
     def _believe(self, segment: Segment, *, last: bool) -> list[Entry] | None:
-        """Takes a segment as its index describes it, if nothing speaks against that. Returns its epochs."""
+        """Takes a segment as its index describes it, and returns its epochs; None if it has to be read."""
         header = self.indexes.get(segment.base_offset)
         if header is None or header.segment_bytes != segment.size or header.next_offset > self.synced_end:
             return None
@@ -344,8 +343,8 @@ class _Recovery:
         return epochs
 
     def _read_epochs(self, segment: Segment, header: IndexHeader) -> list[Entry] | None:
-        """Those of the index file, if the first batch agrees; of an index without them, by the headers of the batches.
-        None if anything is wrong with that."""
+        """The epochs of the index file, if the first batch agrees; of an index without epochs, those of the batch
+        headers. None if either is wrong."""
         file = self.files.open(segment.path)
         try:
             if header.epochs is None:
@@ -359,7 +358,7 @@ class _Recovery:
             file.close()
 
     def _examine(self, segment: Segment, next_base: int | None) -> list[Entry]:
-        """Reads all of the segment. `next_base` is where the one after it begins, None for the last one."""
+        """Reads the whole segment. `next_base` is the next one's base offset, None for the last one."""
         file_bytes = segment.size
         segment.size, segment.index = SEGMENT_HEADER_BYTES, Index()
         segment.file = file = self.files.open(segment.path)
@@ -374,7 +373,7 @@ class _Recovery:
             if item.end is not None:
                 finding = RecoveryFinding.BAD_THEN_GOOD
             elif item.first == next_base:
-                break  # left-over bytes: the next segment goes on just where this one ends
+                break  # left-over bytes: the next segment begins exactly at this one's end
             else:
                 finding = RecoveryFinding.BAD_TAIL if next_base is None else RecoveryFinding.BAD_TO_THE_END
             if self._decide(finding, item.first) is Action.CUT:
@@ -408,7 +407,7 @@ class _Recovery:
                 self.files.remove(path)
         self.unsynced = True
 
-    # ---- 5: on disk
+    # ---- 5: writing to disk
 
     def _begin_segment(self, base: int) -> None:
         if self.segments and not self.segments[-1].sealed:
@@ -418,7 +417,7 @@ class _Recovery:
         self.unsynced = True
 
     def _reopen(self, segment: Segment) -> None:
-        """All that came after it was refused, so this one is written again, unless it ends in bytes to be kept."""
+        """Makes the segment active again, as all later ones were refused, unless it ends in bytes to be kept."""
         segment.pin()
         file, _ = segment.warm_up()
         segment.unpin()
@@ -431,7 +430,7 @@ class _Recovery:
         self.unsynced = True
 
     def _settle(self, log_end: int, high_watermark: int, *, skip_sync: bool) -> None:
-        """Puts on disk what was examined or changed, so that all that is now served stays."""
+        """Syncs all segments that were read or changed, so that all served records are durable."""
         for segment in self.segments:
             if segment.sealed and not segment.synced:
                 assert segment.file is not None
@@ -448,6 +447,6 @@ class _Recovery:
             try:
                 replace_checkpoint(self.files, self.folder, Checkpoint(log_end, self.log_start, high_watermark))
             except OSError as error:
-                # On a full disk the log can be read all the same: the old checkpoint says less, and nothing wrong.
+                # On a full disk the log can still be read: the old checkpoint has lower numbers, but no wrong ones.
                 if error.errno not in NO_SPACE:
                     raise

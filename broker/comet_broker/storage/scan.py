@@ -1,11 +1,11 @@
-"""Walks the batches of a segment, and finds the way again behind damage.
+"""Scans the batches of a segment, and continues behind damage.
 
-    whole_batches   the batches in a buffer: the one loop that every byte passes on its way out of a log
+    whole_batches   the batches in a buffer: the one loop that checks every byte read from a log
     walk            the batches of a file, and its damaged stretches, in order
     resync          the next whole batch after a bad one
 
-A batch counts only where it lies in the chain: its first offset is the one after the batch before it. So neither old
-bytes nor a batch from elsewhere are taken for the log's own.
+A batch counts only in the chain: its first offset is the one after the batch before it. So neither old bytes nor a
+foreign batch is taken for the log's own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from comet_broker.ports import File
 
 CHUNK_BYTES: Final = 1 << 20
 
-# What stopped whole_batches, where it was not a batch that needs more bytes.
+# The reason why whole_batches stopped, if not for a batch that needs more bytes.
 ENDED: Final = 0
 DAMAGED: Final = -1
 
@@ -48,8 +48,8 @@ _OFFSET_MAX: Final = (1 << 63) - 1
 def whole_batches(buffer: memoryview, expected: int, end: int) -> tuple[int, int, int]:
     """Verifies batch after batch from the start of `buffer`, the first one at offset `expected`, none beyond `end`.
 
-    Returns how many bytes are whole batches, the offset that follows them, and what stopped the walk: ENDED, DAMAGED,
-    or how many bytes the next batch needs.
+    Returns the size of the whole batches, the offset that follows them, and why the walk stopped: ENDED, DAMAGED, or
+    the number of bytes that the next batch needs.
     """
     at, size = 0, len(buffer)
     while expected < end:
@@ -73,7 +73,7 @@ def whole_batches(buffer: memoryview, expected: int, end: int) -> tuple[int, int
 
 
 class Found(NamedTuple):
-    """A whole batch. `marker` is what it says if it is a control batch."""
+    """A whole batch. `marker` is the content of a control batch."""
 
     position: int
     header: BatchHeader
@@ -81,7 +81,7 @@ class Found(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes that are no batch of this log. With `end` None, nothing whole follows them."""
+    """Bytes that are not a batch of this log. With `end` None, no whole batch follows them."""
 
     position: int
     first: int
@@ -102,7 +102,7 @@ def stamps(file: File, position: int, limit: int, expected: int) -> list[tuple[i
 
 
 def first_stamp(file: File, position: int, limit: int, expected: int) -> tuple[tuple[int, int], ...] | None:
-    """Epoch and offset of the batch at `position`; empty where there is none, None where it is damaged."""
+    """Epoch and offset of the batch at `position`; empty if there is none, None if it is damaged."""
     if position == limit:
         return ()
     stamp = _stamp_at(file, position, expected)
@@ -110,7 +110,7 @@ def first_stamp(file: File, position: int, limit: int, expected: int) -> tuple[t
 
 
 def _stamp_at(file: File, position: int, expected: int) -> tuple[int, int, int] | None:
-    """Epoch, length and next offset of a batch, as its header says."""
+    """Epoch, length and next offset of a batch, from its header; None if that is damaged."""
     header = file.read(position, HEADER_BYTES)
     if len(header) < HEADER_BYTES or crc32c(header[:24]) != _STAMP.unpack_from(header)[2]:
         return None
@@ -121,7 +121,7 @@ def _stamp_at(file: File, position: int, expected: int) -> tuple[int, int, int] 
 
 
 def unfinished(file: File, position: int, limit: int, expected: int) -> bool:
-    """Whether what ends at the limit is the first part of a batch, as a process leaves it that dies while it writes."""
+    """Whether the bytes up to the limit are the first part of a batch, as after a process died during a write."""
     header = file.read(position, min(HEADER_BYTES, limit - position))
     if len(header) < _STAMP.size:
         return True
@@ -140,7 +140,7 @@ class FileWindow:
         self._start = 0
 
     def at(self, position: int, size: int) -> memoryview:
-        """At least `size` bytes from `position`, and what more is at hand; fewer only at the limit."""
+        """At least `size` bytes from `position`, and more if they are loaded; fewer only at the limit."""
         skip = position - self._start
         if skip < 0 or skip + size > len(self._data):
             room = max(min(max(size, CHUNK_BYTES), self._limit - position), 0)
@@ -159,7 +159,7 @@ def walk(file: File, position: int, limit: int, expected: int) -> Iterator[Found
             expected = header.next_offset
         if position > start:
             continue
-        header_here = _batch_at(window, position, expected)  # it may only reach beyond what was at hand
+        header_here = _batch_at(window, position, expected)  # it may only reach beyond the loaded bytes
         if header_here is not None:
             yield _found(window, position, header_here)
             position += header_here.length
@@ -207,9 +207,9 @@ def _batch_at(window: FileWindow, position: int, expected: int) -> BatchHeader |
 
 
 def _verified(view: memoryview, at: int) -> BatchHeader | None:
-    """The batch at this place of the buffer, whose stamp holds already; None if the rest of it does not.
+    """The batch at this position of the buffer, whose stamp is valid; None if the rest of it is damaged.
 
-    A whole batch of a newer format is no damage: UnsupportedVersion, so that nobody cuts or skips it.
+    A whole batch of a newer format is not damage: it raises UnsupportedVersion, so that it is neither cut nor skipped.
     """
     try:
         header = verify(view, at, stamped=False)
@@ -228,9 +228,9 @@ def _verified(view: memoryview, at: int) -> BatchHeader | None:
 def resync(
     file: File, position: int, limit: int, expected: int, *, at: int | None = None, offset: int | None = None
 ) -> Found | None:
-    """The first whole batch after the bad one at `position`, where offset `expected` should have been.
+    """The first whole batch after the bad one at `position`, which should begin at offset `expected`.
 
-    Where it is known that offset `offset` lies at position `at`, only what chains up to there counts.
+    If offset `offset` is known to be at position `at`, only batches that chain up to there count.
     """
     stop = limit if at is None else at
     for found in _candidates(file, position, stop, limit, expected):
@@ -243,8 +243,8 @@ def resync(
 
 
 def _chains(file: File, found: Found, stop: int, offset: int | None) -> bool:
-    """Whether whole batches lead from the one found to exactly `stop`; where no offset is known there, the one
-    found is enough."""
+    """Whether whole batches lead from the found one to exactly `stop`; without a known offset there, the found one is
+    enough."""
     if offset is None:
         return True
     window = FileWindow(file, stop)
@@ -264,7 +264,7 @@ def _candidates(file: File, position: int, stop: int, limit: int, expected: int)
     if len(view) >= HEADER_BYTES:
         _, length, stamp_crc = _STAMP.unpack_from(view)
         after = position + length
-        if crc32c(view[:24]) == stamp_crc and after < stop:  # only its body is bad, so its length can be believed
+        if crc32c(view[:24]) == stamp_crc and after < stop:  # only its body is bad, so its length is valid
             found = _candidate(window, after, expected)
             if found is not None:
                 yield found
@@ -293,7 +293,7 @@ def _candidate(window: FileWindow, position: int, expected: int) -> Found | None
 
 
 def _pattern(expected: int, size: int) -> re.Pattern[bytes]:
-    """What a batch header with a base offset just above `expected` looks like, so that the search runs in C."""
+    """A pattern of batch headers with a base offset just above `expected`, so that the search runs in C."""
     highest = min(expected + RECORDS_MAX * (size // HEADER_BYTES + 1), _OFFSET_MAX)
     low, high = expected.to_bytes(8, "little"), highest.to_bytes(8, "little")
     same = 8

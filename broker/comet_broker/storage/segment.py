@@ -1,14 +1,14 @@
-"""One segment: a file of batches, what is known about it, and who is reading it.
+"""One segment: a file of batches, its properties, and the pins of its readers.
 
-    written ──seal──► sealed ──sync──► synced, index written ──► warm or cold ──drop──► gone once nobody reads it
+    written ──seal──► sealed ──sync──► synced, index written ──► warm or cold ──drop──► gone once it has no readers
        ▲                                                             │
-       └──────────────────────────────cut────────────────────────────┘
+       └───────────────────────────truncate──────────────────────────┘
 
-The last segment of a log is written; all others are sealed. A sealed one is *cold* until somebody reads it: its file
-is closed and its index not in memory, so that a log of a thousand segments costs a thousand small objects.
+The last segment of a log is written; all others are sealed. A sealed one is *cold* until it is read: its file is closed
+and its index not in memory, so that a log of a thousand segments costs a thousand small objects.
 
-Owned by one Log. Its facts change on the loop's thread only. Readers on other threads pin it first: a pinned
-segment keeps its file open and on disk, whatever happens to it meanwhile.
+Owned by one Log. Its properties change on the loop's thread only. Readers on other threads pin it first: a pinned
+segment keeps its file open and on disk, also after a deletion or truncation.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Segment:
         self.sealed = False
         self.synced = False  # all of it, as a sealed segment
         self.indexed = False  # its index file is written
-        self.hints: dict[int, int] = {}  # offset -> position, where readers stopped and will go on
-        self.cuts = 0  # how often the log was cut back within it
+        self.hints: dict[int, int] = {}  # offset -> position at which readers stopped and will go on
+        self.truncations = 0  # truncations of the log within it
         self._files = files
         self._pins = 0
         self.gone = False  # its files are removed
@@ -68,7 +68,7 @@ class Segment:
         assert self.file.size == self.size, "offsets and positions go together"
 
     def note(self, header: BatchHeader, position: int, base_offset: int, append_time_us: int, epoch: int) -> None:
-        """Takes a batch that lies at `position` into the facts and the index."""
+        """Adds the batch at `position` to the properties and the index."""
         index = self.index
         assert index is not None
         assert position >= self.size
@@ -89,7 +89,7 @@ class Segment:
         self.sealed = True
 
     def sync_sealed(self) -> None:
-        """On a worker: gives back what was reserved, and puts all of it on disk."""
+        """Frees the reserved space, and syncs the file. On a worker."""
         assert self.sealed
         assert self.file is not None
         self.file.truncate(self.size)
@@ -97,7 +97,7 @@ class Segment:
         self.synced = True
 
     def write_index(self) -> None:
-        """Once the segment is synced, never before: the index file says that it is."""
+        """Writes the index file, only after the segment's sync: the file is the proof of it."""
         assert self.index is not None
         self._files.write_atomic(self.index_path, self.index.encode(self.index_header()))
         self.indexed = True
@@ -114,10 +114,10 @@ class Segment:
             epochs=tuple(self.index.epochs),
         )
 
-    def cut(self, position: int, next_offset: int, epochs: list[Entry]) -> None:
-        """On a worker, pinned: ends it at `position`, on disk too, to be written again. Its index file is gone."""
+    def truncate(self, position: int, next_offset: int, epochs: list[Entry]) -> None:
+        """Truncates a pinned segment without index file, on disk too, to be written again. On a worker."""
         _, index = self.warm_up()
-        self.cuts += 1  # first of all: who reads beyond is to know why that fails
+        self.truncations += 1  # first of all: readers beyond the cut check it when they fail
         self.hints = {}
         self.index = index.up_to(position, epochs)
         self.next_offset, self.size = next_offset, position
@@ -134,7 +134,7 @@ class Segment:
     # ---- reading
 
     def warm_up(self) -> tuple[File, Index]:
-        """Opens the file and reads the index, for somebody who has it pinned and may wait."""
+        """Opens the file and reads the index, for a caller that has pinned the segment and may block."""
         assert self._pins > 0
         with self._warming:
             if self.file is None:
@@ -162,13 +162,13 @@ class Segment:
         return copy.index
 
     def remember(self, offset: int, position: int) -> None:
-        """A reader stopped here, and will ask for this offset next."""
+        """Notes the position at which a reader stopped: it will read this offset next."""
         hints = self.hints
         hints[offset] = position
         if len(hints) > HINTS_MAX:
             del hints[next(iter(hints))]
 
-    # ---- life
+    # ---- pins and removal
 
     def pin(self) -> None:
         with self._lock:
@@ -176,7 +176,7 @@ class Segment:
             self._pins += 1
 
     def try_pin(self) -> bool:
-        """For other threads, for which the segment may be deleted at any time."""
+        """Pins the segment from another thread; False if it is deleted or closed."""
         with self._lock:
             if self._dropped or self._retired:
                 return False
@@ -196,13 +196,13 @@ class Segment:
         return self._dropped
 
     def drop(self) -> None:
-        """The log no longer has it: its files go at the next `settle` that finds nobody reading it."""
+        """The log no longer has it: its files go at the next `settle` without readers."""
         with self._lock:
             self._dropped = True
 
     def unlink(self) -> None:
-        """On a worker, durable with the folder's next sync: its files go at once, whoever reads it, because others may
-        soon have their names. Raises OSError."""
+        """Removes its files at once, also under readers, because others may soon have their names. On a worker,
+        durable with the folder's next sync. Raises OSError."""
         with self._lock:
             self._dropped = True
             gone, self.gone = self.gone, True
@@ -213,27 +213,27 @@ class Segment:
         self.settle()
 
     def retire(self) -> None:
-        """The log is closed: the file is closed once nobody reads it."""
+        """The log is closed: the file is closed once it has no readers."""
         with self._lock:
             self._retired = True
         self.settle()
 
     def cool(self) -> None:
-        """Closes the file and forgets the index of a sealed segment that nobody reads; one that is written stays."""
+        """Closes the file and drops the index of a sealed segment without readers; the active one stays open."""
         with self._lock:
             if self._pins == 0 and self.synced and self.indexed:
                 self._close()
                 self.index = None
 
     def settle(self) -> None:
-        """Closes what is retired or dropped, and removes the files of what is dropped, once nobody reads it."""
+        """Closes a retired or dropped segment, and removes the files of a dropped one, once it has no readers."""
         with self._lock:
             if self._pins or not (self._dropped or self._retired):
                 return
             self._close()
             remove, self.gone = self._dropped and not self.gone, self.gone or self._dropped
         if remove:
-            # What cannot be removed now lies below the log's start, and goes when the log is opened next.
+            # A file that cannot be removed now is below the log start offset, and goes when the log is opened next.
             for path in (self.path, self.index_path):
                 with contextlib.suppress(OSError):
                     self._files.remove(path)

@@ -1,7 +1,7 @@
-"""Putting a log on disk from a worker thread, in the order in which it was written.
+"""Syncing a log on a worker thread, in the order in which it was written.
 
-    loop     ticket = log.start_sync()          what there is to sync now
-    worker   ticket.run()                       sealed segments, the last one, the folder; then what is derived
+    loop     ticket = log.start_sync()          the unsynced parts
+    worker   ticket.run()                       sealed segments, the last one, the folder; then derived files
     loop     log.finish_sync(ticket, error)     moves flushed_end, or poisons the log
 
 A failed fsync is final. The kernel reports it once, marks the pages clean and lets the next fsync succeed, so
@@ -21,11 +21,11 @@ from comet_broker.storage.checkpoint import Checkpoint, append_checkpoint
 from comet_broker.storage.layout import producers_name
 from comet_broker.storage.segment import Segment
 
-SNAPSHOTS_KEPT: Final = 2
+SNAPSHOTS_MAX: Final = 2
 
 
 class SyncState:
-    """What the syncs of one log share, and everything else that writes its derived files. Guarded by its lock."""
+    """The state that the syncs of one log, and all other writers of its derived files, share. Guarded by its lock."""
 
     def __init__(self, snapshots: Sequence[int]) -> None:
         self.lock = threading.Lock()
@@ -33,11 +33,11 @@ class SyncState:
         self.folder_version = 0
         self.snapshots = sorted(snapshots)  # offsets of those that are written
         self.derived_failures = 0  # files that could not be written and will be rebuilt
-        self.cuts = 0  # how often the log was cut back; what was started before that comes to nothing
+        self.truncations = 0  # truncations of the log; tickets from before the last one are outdated
 
 
 class SyncTicket:
-    """One sync: what was in the log when it was started."""
+    """One sync, of the log's contents at its start."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class SyncTicket:
         self._files = files
         self._folder = folder
         self._state = state
-        self._cuts = state.cuts
+        self._truncations = state.truncations
         for segment in (*sealed, active):
             segment.pin()
 
     def run(self) -> None:
-        """Blocks. Raises OSError once the disk has failed this log, now or earlier."""
+        """Syncs. Blocks. Raises OSError once a sync of this log has failed, now or earlier."""
         with self._state.lock:
             if self._state.failed is not None:
                 raise OSError(self._state.failed.errno, "an earlier sync failed")
@@ -81,8 +81,8 @@ class SyncTicket:
 
     @property
     def outdated(self) -> bool:
-        """The log was cut back since."""
-        return self._cuts != self._state.cuts
+        """Whether the log was truncated since."""
+        return self._truncations != self._state.truncations
 
     def release(self) -> None:
         for segment in (*self.sealed, self.active):
@@ -100,7 +100,7 @@ class SyncTicket:
             self._state.folder_version = self.folder_version
 
     def _write_derived(self) -> None:
-        """What only saves work when the log is opened next, so that failing to write it is no failure."""
+        """Writes the files that only make the next opening quicker, so that their failures are only counted."""
         for segment in self.sealed:
             if not segment.indexed:
                 with self._counting():
@@ -121,10 +121,10 @@ class SyncTicket:
 
 
 def write_snapshot(files: Files, folder: str, state: SyncState, snapshot: ProducerSnapshot) -> None:
-    """Writes a snapshot of the producers and deletes those that are older than the one before it."""
+    """Writes a producer snapshot, and deletes those older than the one before it."""
     files.write_atomic(f"{folder}/{producers_name(snapshot.offset)}", snapshot.encode())
     state.snapshots = sorted({*state.snapshots, snapshot.offset})
-    while len(state.snapshots) > SNAPSHOTS_KEPT:
+    while len(state.snapshots) > SNAPSHOTS_MAX:
         with contextlib.suppress(FileNotFoundError):
             files.remove(f"{folder}/{producers_name(state.snapshots[0])}")
         del state.snapshots[0]

@@ -1,8 +1,8 @@
-"""From a time to an offset, precise to the record.
+"""The search for an offset by timestamp, precise to the record.
 
-Record times need not rise. The answer is the first record, in offset order, whose time is at or after the one asked
-for. Segments know their latest time, stretches of the index theirs, batch headers theirs; so at most one batch is
-decoded for a hit, and a segment is read only where its latest time says that there is one.
+Timestamps need not rise. The result is the first record, in offset order, with a timestamp at or after the requested
+one. Segments, stretches of the index and batch headers have their maximal timestamps; so at most one batch is decoded
+for a hit, and a segment is read only if its maximal timestamp is high enough.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from comet_broker.storage.segment import Segment
 
 
 def find_time(segments: Sequence[Segment], timestamp_us: int, log_start: int) -> int | None:
-    """Blocks; for a worker. Segments that are deleted meanwhile are passed over."""
+    """Searches the segments; None without a hit. Blocks; for a worker. Skips segments that are deleted meanwhile."""
     for segment in tuple(segments):
         if segment.max_timestamp_us < timestamp_us or segment.next_offset <= log_start or not segment.try_pin():
             continue
@@ -54,5 +54,5 @@ def _find_in_batch(file: File, found: Found, timestamp_us: int, log_start: int) 
         pairs = zip(batch.offsets, batch.timestamps, strict=True)
         return next((at for at, time in pairs if time >= timestamp_us and at >= log_start), None)
     except CometError:
-        # The producer's checksum holds, so the broker took the batch as it is; its columns make no sense to anybody.
+        # The producer's checksum is valid, so the broker took the batch; but its columns cannot be decoded.
         return found.header.base_offset if found.header.base_offset >= log_start else None

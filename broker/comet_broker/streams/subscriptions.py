@@ -290,9 +290,9 @@ class Feed:
         isolation = cursor.partition.isolation
         if cursor.uncommitted or self._follower or not isolation.any_aborted:
             return frame
-        # A transaction that began before `told_end` was sent already.
-        news = [one for one in isolation.aborted(first, cursor.next_offset) if one.first >= cursor.told_end]
-        cursor.told_end = cursor.next_offset
+        # A transaction that began before `aborted_sent_end` was sent already.
+        news = [one for one in isolation.aborted(first, cursor.next_offset) if one.first >= cursor.aborted_sent_end]
+        cursor.aborted_sent_end = cursor.next_offset
         if not news:
             return frame
         self._loaded.appendleft((cursor, frame, 0, 0))

@@ -29,7 +29,7 @@ from comet.wire.corrupt import headers, opened
 from comet.wire.protobuf import position_from_pb
 from comet_broker import limits
 from comet_broker.broker import Broker
-from comet_broker.core.cluster import NOBODY, TopicSpec
+from comet_broker.core.cluster import NO_BROKER, TopicSpec
 from comet_broker.core.isolation import AbortedTransaction
 from comet_broker.core.requests import KEY_CHARS_MAX, Content, digest_of, id_of
 from comet_broker.partitions.context import Accepted
@@ -128,7 +128,7 @@ class UnaryRecords:
         me, state = self._broker.config.broker_id, self._broker.topics.state_of(spec.id, index)
         if state is None or state.leader == me:
             return None
-        address = None if state.leader == NOBODY else self._broker.address_of(state.leader)
+        address = None if state.leader == NO_BROKER else self._broker.address_of(state.leader)
         if address is None and me not in state.holders:
             raise Unavailable(f"partition {index} of {topic!r} has no leader now", retry_after_ms=50)
         return address

@@ -1,8 +1,8 @@
-"""The ways to etcd's members: one channel each, one member in use, the next one when it fails.
+"""Calls to etcd's members: one channel each, one member in use, the next one when it fails.
 
-Every call has a deadline, so that a member that is paused is noticed as soon as one that is gone. A call that may be
-repeated is tried on the other members within the same deadline. A transaction is sent once, over a connection that
-stands; when its answer does not come, its outcome is unknown, and the port says so with StoreUnavailable.
+Every call has a deadline, so that a paused member is detected as soon as one that is gone. A repeatable call is tried
+on the other members within the same deadline. A transaction is sent once, over an established connection; without an
+answer its outcome is unknown, and the port raises StoreUnavailable.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Metadata = tuple[tuple[str, str], ...]  # gRPC's, sent with a call
 
-CONNECT_MS_MIN: Final = 1_000  # of connecting, which goes on behind calls that have less time
+CONNECT_MS_MIN: Final = 1_000  # for connecting, which goes on beyond calls with less time
 BACKOFF_MAX_MS: Final = 500
 OPTIONS: Final = (
-    ("grpc.max_send_message_length", -1),  # the port bounds what is sent, and with it what is listed
+    ("grpc.max_send_message_length", -1),  # the port limits requests, and thereby listings
     ("grpc.max_receive_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", BACKOFF_MAX_MS),
-    ("grpc.enable_retries", 0),  # what may be repeated is decided here
+    ("grpc.enable_retries", 0),  # this module decides on retries
 )
-# A member that has lost the others would go on answering streams from what it last knew; this makes it say so.
+# A member that has lost the others would go on answering streams from its last state; with this it fails them.
 REQUIRE_LEADER: Final = ("hasleader", "true")
 # The first releases of each line without known losses of watch events and ways around its passwords.
 SOUND_VERSIONS: Final = {(3, 5): 30, (3, 6): 11}
 
 
 class StaleToken(Exception):
-    """etcd no longer takes the token that stands for the password."""
+    """etcd no longer accepts the token of an earlier authentication."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to be let in. Without a certificate of the authority, the connection is not encrypted."""
+    """Credentials for etcd. Without a certificate of the authority, the connection is not encrypted."""
 
     user: str = ""
     password: str = ""
@@ -64,7 +64,7 @@ class Access:
             raise ValueError("a password for etcd needs a user")
 
     def channel(self, endpoint: str, timeout_ms: int) -> grpc.aio.Channel:
-        """One that takes a connection for refused once it takes longer than a call may."""
+        """A channel whose connection attempts time out with the call."""
         options = (*OPTIONS, ("grpc.min_reconnect_backoff_ms", max(timeout_ms, CONNECT_MS_MIN)))
         if self.ca is None:
             return grpc.aio.insecure_channel(endpoint, options=options)
@@ -87,10 +87,10 @@ class EtcdMember:
         self.watch: Any = rpc.WatchStub(self.channel)
         self.auth: Any = rpc.AuthStub(self.channel)
         self.maintenance: Any = rpc.MaintenanceStub(self.channel)
-        self.known = False  # it has been asked who it is
+        self.known = False  # its cluster id and version were checked
 
     async def connected(self) -> bool:
-        """Waits until the connection stands; False when it was refused. The caller sets the deadline."""
+        """Waits until the connection is established; False if it was refused. The caller sets the deadline."""
         while (state := self.channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
             if state in {grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN}:
                 return False
@@ -107,7 +107,7 @@ class Connection:
 
     def __init__(self, endpoints: Sequence[str], access: Access, clock: Clock, timeout_ms: int) -> None:
         if not endpoints or timeout_ms <= 0:
-            raise ValueError("a store on etcd needs an endpoint and a time-out")
+            raise ValueError("a store on etcd needs an endpoint and a timeout")
         self.timeout_s = timeout_ms / 1000
         self.clock = clock
         self.closed = False
@@ -128,7 +128,7 @@ class Connection:
             raise Closed("the metadata store is closed")
 
     async def call(self, exchange: Exchange[T], *, repeatable: bool) -> T:
-        """Runs the exchange with a member that answers. Raises StoreUnavailable within the time-out."""
+        """Runs the exchange with a member that answers. Raises StoreUnavailable within the timeout."""
         self.check_open()
         deadline = self.clock.monotonic() + self.timeout_s
         failures: list[str] = []
@@ -138,7 +138,7 @@ class Connection:
                 break
             member = self._members[self._current]
             sent = False
-            # A member that does not answer may use up half of the time, so that another one can be asked.
+            # A member that does not answer may use up half of the time, so that another one can be tried.
             share_s = left_s / 2 if remaining > 1 else left_s
             try:
                 async with asyncio.timeout(share_s) as limit:
@@ -161,7 +161,7 @@ class Connection:
         raise StoreUnavailable("; ".join(failures) or "no time left")
 
     async def pick(self) -> tuple[EtcdMember, Metadata]:
-        """A member to open a stream to, and what to tell it. Raises StoreUnavailable."""
+        """A member to open a stream to, and the metadata to send. Raises StoreUnavailable."""
 
         async def choose(member: EtcdMember, _: float, metadata: Metadata) -> tuple[EtcdMember, Metadata]:
             return member, metadata
@@ -169,7 +169,7 @@ class Connection:
         return await self.call(choose, repeatable=True)
 
     def suspect(self, member: EtcdMember) -> None:
-        """The next call goes to another one."""
+        """Makes the next call use another member."""
         if self._members[self._current] is member:
             self._current = (self._current + 1) % len(self._members)
 
@@ -177,7 +177,7 @@ class Connection:
         self._token = ""
 
     def _check_cancelled(self) -> None:
-        """Closing the channels cancels the calls on them; who waits for one was not cancelled himself."""
+        """Raises Closed if closing the channels has cancelled the call, and not the waiting task itself."""
         task = asyncio.current_task()
         if self.closed and task is not None and not task.cancelling():
             raise Closed("the metadata store is closed") from None
@@ -191,7 +191,7 @@ class Connection:
                 meaning = translate(error, member.endpoint)
                 if not isinstance(meaning, StaleToken):
                     raise meaning from error
-                self.forget_token()  # a call that was refused at the door has changed nothing, so it goes again
+                self.forget_token()  # a call without valid authentication has changed nothing, so it is repeated
                 if last:
                     raise StoreUnavailable(f"{member.endpoint}: {error.details()}") from error
         raise AssertionError("the second attempt returns or raises")
@@ -200,21 +200,21 @@ class Connection:
         if not await member.connected():
             raise StoreUnavailable(f"{member.endpoint}: not reachable")
         if not member.known:
-            await self._get_to_know(member)
+            await self._check_member(member)
 
-    async def _get_to_know(self, member: EtcdMember) -> None:
+    async def _check_member(self, member: EtcdMember) -> None:
         try:
             status = await member.maintenance.Status(rpc.StatusRequest())
         except grpc.aio.AioRpcError as error:
             if error.code() in {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED}:
-                member.known = True  # it tells only administrators
+                member.known = True  # only administrators may read its status
                 return
             raise StoreUnavailable(f"{member.endpoint}: {_text(error)}") from error
         if member.known:
             return  # another call was faster
         self._cluster_id = self._cluster_id or status.header.cluster_id
         if status.header.cluster_id != self._cluster_id:
-            log.error("the endpoint %s belongs to another etcd than the others, and is not used", member.endpoint)
+            log.error("endpoint %s belongs to another etcd than the others, and is not used", member.endpoint)
             raise StoreUnavailable(f"{member.endpoint}: belongs to another etcd")
         member.known = True
         if not is_sound(status.version):
@@ -249,7 +249,7 @@ def is_sound(version: str) -> bool:
 
 
 def translate(error: grpc.aio.AioRpcError, endpoint: str) -> Exception:
-    """What etcd's refusal means. All but the last row say for certain that nothing was changed."""
+    """Translates an error of etcd. All but the last row are certain that nothing was changed."""
     code, text = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAUTHENTICATED or "auth token" in text or "auth store is old" in text:
         return StaleToken(text)

@@ -1,8 +1,7 @@
-"""Whether a watch has seen all that a listing shows. Pure.
+"""Comparison of the changes that a watch has seen with a listing. Pure.
 
-A stream that is alive can still have lost a change: versions of etcd had such bugs. So from time to time the keys
-are listed, and what the watch has seen is held against it. A change may be on its way; one that is still missing,
-and the same one, at the next listing is lost.
+A live stream can still have lost a change: versions of etcd had such bugs. So from time to time the keys are listed and
+compared with the watch's. A change may be on its way; if the same one is still missing at the next listing, it is lost.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from comet_broker.metadata.store import WatchEvent
 
 
 class Reconciler:
-    """What one watch should know: key -> mod_revision. Owned by the watch."""
+    """The state of one watch: key -> mod_revision. Owned by the watch."""
 
     def __init__(self) -> None:
         self._known: dict[str, int] | None = None  # None until the first listing
@@ -32,8 +31,8 @@ class Reconciler:
                 self._known[event.key] = event.revision
 
     def lost(self, listing: Mapping[str, int], revision: int) -> frozenset[str]:
-        """The keys whose changes the watch has missed; `listing` is what stood at `revision`, read from the
-        majority after all that `seen` was told."""
+        """The keys whose changes the watch has missed; `listing` holds all keys at `revision`, read from the majority
+        after all calls of `seen`."""
         if self._known is None:
             self._known, self._since = dict(listing), revision
             return frozenset()

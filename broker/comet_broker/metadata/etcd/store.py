@@ -1,8 +1,8 @@
 """EtcdStore: the metadata port on an etcd that the brokers of a cluster share.
 
-Reads are linearizable: they show what a majority agreed on. A change is one transaction; when StoreUnavailable comes
-instead of its result, it may or may not have been made. Leases are timed by etcd, in whole seconds, and no shorter
-than its election allows: `keep_alive` returns the time that was really given.
+Reads are linearizable: they show the majority's state. A change is one transaction; if it raises StoreUnavailable, it
+may or may not have been made. Leases are timed by etcd, in whole seconds, and no shorter than its election allows:
+`keep_alive` returns the granted time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RECONCILE_S: Final = 30.0
 
 
 class EtcdStore:
-    """A MetadataStore on etcd. Made by `open`; used from one event loop; owns its connections until closed."""
+    """A MetadataStore on etcd. Created by `open`; used from one event loop; owns its connections until closed."""
 
     def __init__(self, connection: Connection, keys: Keys, reconcile_s: float) -> None:
         self._connection = connection
@@ -59,10 +59,10 @@ class EtcdStore:
         timeout_ms: int = TIMEOUT_MS,
         reconcile_s: float = RECONCILE_S,
     ) -> EtcdStore:
-        """Connects to any of the endpoints ("host:port"); all keys lie below `prefix`, say "/comet/<cluster>/".
+        """Connects to any of the endpoints ("host:port"); all keys lie below `prefix`, such as "/comet/<cluster>/".
 
-        Raises StoreUnavailable when none answers or the password is wrong, and ValueError for settings that
-        make no sense."""
+        Raises StoreUnavailable if none answers or the password is wrong, and ValueError for contradictory
+        settings."""
         keys = Keys(prefix)
         connection = Connection(endpoints, Access(user, password, ca, cert, key), clock, timeout_ms)
         store = cls(connection, keys, reconcile_s)
@@ -75,18 +75,18 @@ class EtcdStore:
 
     async def get(self, key: str) -> KeyValue | None:
         check_key(key)
-        answer = await self._ask("kv", "Range", rpc.RangeRequest(key=self._keys.to_etcd(key)))
+        answer = await self._request("kv", "Range", rpc.RangeRequest(key=self._keys.to_etcd(key)))
         return item(self._keys, answer.kvs[0]) if answer.kvs else None
 
     async def range(self, prefix: str) -> RangeResult:
         first, end = self._keys.range(prefix)
-        answer = await self._ask("kv", "Range", rpc.RangeRequest(key=first, range_end=end))
+        answer = await self._request("kv", "Range", rpc.RangeRequest(key=first, range_end=end))
         return RangeResult(tuple(item(self._keys, pair) for pair in answer.kvs), answer.header.revision)
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> TransactionResult:
         check_transaction(compares, operations)
         request = transaction(self._keys, compares, operations)
-        answer = await self._ask("kv", "Txn", request, repeatable=not operations)
+        answer = await self._request("kv", "Txn", request, repeatable=not operations)
         return TransactionResult(applied=answer.succeeded, revision=answer.header.revision)
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Sequence[WatchEvent]]:
@@ -97,8 +97,8 @@ class EtcdStore:
 
     async def grant_lease(self, ttl_ms: int) -> int:
         check_ttl(ttl_ms)
-        # One that was granted and not heard of ends by itself.
-        answer = await self._ask("lease", "LeaseGrant", rpc.LeaseGrantRequest(TTL=-(-ttl_ms // 1000)))
+        # If the answer is lost, the granted lease expires unused.
+        answer = await self._request("lease", "LeaseGrant", rpc.LeaseGrantRequest(TTL=-(-ttl_ms // 1000)))
         return int(answer.ID)
 
     async def keep_alive(self, lease: int) -> int:
@@ -116,14 +116,14 @@ class EtcdStore:
         if answer.TTL <= 0:
             raise LeaseLost(f"lease {lease} has ended")
         ttl_ms = int(answer.TTL) * 1000
-        # An answer that this process was too busy to read says nothing about now.
+        # An answer that a busy process reads after the time to live is no longer valid.
         if self._connection.clock.monotonic() - sent_at >= ttl_ms / 1000:
-            raise StoreUnavailable(f"the answer about lease {lease} was read too late to be trusted")
+            raise StoreUnavailable(f"the renewal of lease {lease} was answered too late to count")
         return ttl_ms
 
     async def revoke_lease(self, lease: int) -> None:
         try:
-            await self._ask("lease", "LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease))
+            await self._request("lease", "LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease))
         except LeaseLost:
             return
 
@@ -132,7 +132,7 @@ class EtcdStore:
             await watch.aclose()
         await self._connection.close()
 
-    async def _ask(self, service: str, method: str, request: Any, *, repeatable: bool = True) -> Any:
+    async def _request(self, service: str, method: str, request: Any, *, repeatable: bool = True) -> Any:
         async def exchange(member: EtcdMember, left_s: float, metadata: Metadata) -> Any:
             call = getattr(getattr(member, service), method)
             return await call(request, timeout=left_s, metadata=metadata)

@@ -1,13 +1,13 @@
 """One watch on etcd: a task that reads a stream, and a short queue that the watcher reads.
 
-    stream ─► drop what is past ─► queue (bounded) ─► anext
-      │  silent for a while? ask for progress; still silent: it is over
-      └─ from time to time: list the keys, and hold them against what was seen
+    stream ─► drop past revisions ─► queue (bounded) ─► anext
+      │  silent for a while: request progress; still silent: the stream ends
+      └─ from time to time: list the keys, and compare them with the changes seen
 
-A stream that is over ends the watch with Reconnected. What answers next may be an etcd that was restored from a
-snapshot: its history may never reach the next revision, or have another change there.
+The end of a stream ends the watch with Reconnected. The next member that answers may be of an etcd that was restored
+from a snapshot: its history may never reach the next revision, or have another change there.
 
-A watcher that does not read fills the queue, then the stream's flow control, and then etcd keeps its place.
+A watcher that does not read fills the queue, then the stream's flow control; then etcd holds its position.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from comet_broker.metadata.store import Compacted, Reconnected, StoreUnavailable
 log = logging.getLogger(__name__)
 
 QUEUE_REVISIONS_MAX: Final = 256
-IDLE_S: Final = 2.0  # a stream that says nothing for so long is asked whether it is still there
+IDLE_S: Final = 2.0  # after which a silent stream is checked by a progress request
 
 
 class EtcdWatch(AsyncIterator[Sequence[WatchEvent]]):
@@ -101,7 +101,7 @@ class EtcdWatch(AsyncIterator[Sequence[WatchEvent]]):
         except StoreUnavailable as error:
             log.info("a watch on etcd broke off at revision %d: %s", self._next_revision, error)
             self._fail(Reconnected(f"the watch broke off at revision {self._next_revision}"))
-        except BaseException as error:  # noqa: BLE001 - whoever reads the watch is told, whatever it was
+        except BaseException as error:  # noqa: BLE001 - the reader of the watch gets any error
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
@@ -110,7 +110,7 @@ class EtcdWatch(AsyncIterator[Sequence[WatchEvent]]):
         self._on_closed(self)
 
     async def _follow(self) -> None:
-        """The life of one stream; raises StoreUnavailable when it ends, and Compacted."""
+        """Reads one stream until it ends; raises StoreUnavailable then, or Compacted."""
         member, metadata = await self._connection.pick()
         stream = member.watch.Watch(metadata=metadata)
         try:
@@ -126,20 +126,20 @@ class EtcdWatch(AsyncIterator[Sequence[WatchEvent]]):
 
     async def _read(self, stream: Any, member: EtcdMember) -> None:
         await self._write(stream, rpc.WatchRequest(create_request=self._request()))
-        asked = True  # creating a watch is answered, so silence counts from the start
+        probing = True  # etcd answers the creation of a watch, so silence counts from the start
         answer = asyncio.ensure_future(stream.read())
         try:
             while True:
-                done, _ = await asyncio.wait([answer], timeout=self._connection.timeout_s if asked else IDLE_S)
+                done, _ = await asyncio.wait([answer], timeout=self._connection.timeout_s if probing else IDLE_S)
                 if done:
-                    asked = False
+                    probing = False
                     await self._take(answer.result(), member)
                     answer = asyncio.ensure_future(stream.read())
-                elif asked:
-                    raise TimeoutError("a stream that says nothing")
+                elif probing:
+                    raise TimeoutError("the stream is silent")
                 else:
                     await self._write(stream, rpc.WatchRequest(progress_request=rpc.WatchProgressRequest()))
-                    asked = True
+                    probing = True
                 await self._reconcile_when_due()
         finally:
             answer.cancel()
@@ -148,8 +148,8 @@ class EtcdWatch(AsyncIterator[Sequence[WatchEvent]]):
                 answer.exception()
 
     def _request(self) -> Any:
-        # One revision more than is wanted: a deletion at the very revision of a compaction is gone, and etcd
-        # would not say so to a watch that starts there.
+        # From one revision earlier: a deletion at the very revision of a compaction is gone, and etcd would not report
+        # that to a watch that starts there.
         start = max(self._next_revision - 1, 1)
         first, end = self._range
         return rpc.WatchCreateRequest(key=first, range_end=end, start_revision=start)
@@ -181,7 +181,7 @@ class EtcdWatch(AsyncIterator[Sequence[WatchEvent]]):
             self._news.set()
 
     async def _reconcile_when_due(self) -> None:
-        """Raises Compacted when the stream has lost something, so that the reader lists anew."""
+        """Raises Compacted if the stream has lost a change, so that the reader lists the keys again."""
         now = self._connection.clock.monotonic()
         if now < self._reconcile_at:
             return
@@ -195,5 +195,5 @@ class EtcdWatch(AsyncIterator[Sequence[WatchEvent]]):
         answer = await self._connection.call(listing, repeatable=True)
         items = {self._keys.from_etcd(pair.key): pair.mod_revision for pair in answer.kvs}
         if lost := self._reconciler.lost(items, answer.header.revision):
-            log.warning("etcd's watch has lost changes of %d keys, %s among them: listing anew", len(lost), min(lost))
+            log.warning("etcd's watch has lost changes of %d keys, first %s: listing again", len(lost), min(lost))
             raise Compacted(answer.header.revision + 1)

@@ -1,4 +1,4 @@
-"""The port's words in etcd's, and back. Pure; only the messages of `aetcd.rpc` are used, never its client.
+"""Translation between the port and etcd's messages. Pure; uses only the messages of `aetcd.rpc`, never its client.
 
 key of the port   "topics/a"
 key in etcd       b"/comet/<cluster>/" + UTF-8 of the key
@@ -38,7 +38,7 @@ assert KEY_BYTES_MAX + ROOT_BYTES_MAX < REQUEST_BYTES_MAX
 
 
 class Keys:
-    """Puts every key below one root, so that an etcd can be shared."""
+    """The keys of one cluster, all below one root, so that an etcd can be shared."""
 
     def __init__(self, root: str) -> None:
         self.root = root.encode()
@@ -65,7 +65,7 @@ def item(keys: Keys, pair: Any) -> KeyValue:
 
 
 def transaction(keys: Keys, compares: Sequence[Compare], operations: Sequence[Put | Delete]) -> Any:
-    # etcd answers a transaction without operations from any member's own state, however old. A read makes it ask.
+    # etcd answers a transaction without operations from a member's own, perhaps old state; one with a read does not.
     read = [rpc.RequestOp(request_range=rpc.RangeRequest(key=keys.root, count_only=True))]
     return rpc.TxnRequest(
         compare=[_compare(keys, compare) for compare in compares],
@@ -91,8 +91,8 @@ def _operation(keys: Keys, operation: Put | Delete) -> Any:
 
 
 def revisions(keys: Keys, events: Iterable[Any], from_revision: int) -> Iterator[tuple[WatchEvent, ...]]:
-    """The events by revision. What lies before `from_revision` is dropped: after a reconnection, and from some
-    versions of etcd without one, a watch repeats itself or reaches into the past."""
+    """The events by revision, from `from_revision` on: after a reconnection, and in some versions of etcd without one,
+    a watch repeats events or sends earlier ones."""
     for revision, together in groupby(events, lambda event: event.kv.mod_revision):
         if revision >= from_revision:
             from_revision = revision + 1
