@@ -199,9 +199,11 @@ class LogMachine(RuleBasedStateMachine):
         except LogFailed:
             if self.remains is None:
                 self.remains, self.reset_to = before, offset
-            if self.world.log.log_end != len(self.values):
-                self.ends_at(self.log_start)
+            # An empty log tells by its producers alone whether it was truncated before the disk failed.
+            log = self.world.log
+            if log.log_end != len(self.values) or remembered(log.producers) != self.producers_by_the_list():
                 self.batches.clear()
+                self.ends_at(self.log_start)
             return
         self.ends_at(0)
         self.begins_at(offset)

@@ -95,6 +95,15 @@ def test_a_cut_takes_the_end_of_a_transaction_back() -> None:
     assert world.log.producers.isolation.stable_end(2) == 2
 
 
+def test_a_log_that_is_reset_below_its_start_waits_for_a_transaction_there() -> None:
+    world = World()
+    write(world, part())
+    world.log.delete_before(1)
+    world.log.reset(0)
+    write(world, part(epoch=2))
+    assert world.log.producers.isolation.stable_end(1) == 0
+
+
 def test_markers_of_a_newer_format_are_neither_cut_nor_skipped() -> None:
     world = World()
     write(world, part())

@@ -329,7 +329,7 @@ class Log(Appending):
         self.log_end, self.flushed_end, self.high_watermark = end, checkpoint.synced_end, high_watermark
         self._marked = high_watermark
         self.producers = producers
-        producers.isolation.forget_before(self.log_start)
+        producers.isolation.forget_before(self.log_start if planned.stay else start)
         self.epochs.truncate(end if planned.stay else 0)
         self._lost.forget_from(end)
         self._snapshots = [snapshot for snapshot in self._snapshots if planned.outlived_by(snapshot.offset)]
