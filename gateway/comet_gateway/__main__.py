@@ -1,4 +1,4 @@
-"""`python -m comet_gateway`: one gateway and nothing else. Prints its URL on stdout once it takes requests.
+"""`python -m comet_gateway`: runs one gateway. Prints its URL on stdout once it takes requests.
 
 Takes the settings of `comet gateway`, by flag, environment and file.
 """

@@ -148,7 +148,7 @@ def test_wider_than_loopback_with_tokens(tmp_path: Path) -> None:
         started.process.send_signal(signal.SIGHUP)
         assert started.process.stderr is not None
         said = iter(started.process.stderr.readline, "")
-        assert any("read again" in line for line in said)  # before it, it may have said that there is no broker
+        assert any("reloaded" in line for line in said)  # before it, it may have said that there is no broker
         assert get(f"{started.url}/metrics", headers={"authorization": f"Bearer {token}"}).status_code == 401
         assert get(f"{started.url}/metrics", headers={"authorization": f"Bearer {other}"}).status_code == 200
 

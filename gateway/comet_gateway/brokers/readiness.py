@@ -1,4 +1,4 @@
-"""Whether the gateway can serve: asked often, looked at once a second at most, and never for long."""
+"""Readiness of the gateway: checked once a second at most, within a short timeout, however often it is requested."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from comet.errors import CometError
 from comet_gateway.brokers.backend import Backend
 
 FRESH_S: Final = 1.0
-PATIENCE_S: Final = 2.0  # a broker that takes longer is none that helps
+PATIENCE_S: Final = 2.0  # a broker that takes longer counts as unreachable
 
 
 class Readiness:
-    """One for an application; `backend` is there while its lifespan lasts."""
+    """The readiness check. One for an application; `backend` is set while its lifespan lasts."""
 
     def __init__(self, draining: asyncio.Event) -> None:
         self.backend: Backend | None = None
@@ -24,13 +24,13 @@ class Readiness:
         self._looking: asyncio.Task[None] | None = None
 
     async def reasons(self) -> list[str]:
-        """Why not; empty: it is ready."""
+        """Reasons why the gateway is not ready; empty: it is."""
         if self._draining.is_set():
             return ["the gateway is about to stop"]
         if self.backend is None:
             return ["the gateway has not started"]
         if monotonic() >= self._until:
-            # One look for all who ask meanwhile; it goes on where one of them gives up.
+            # One check for all callers; it continues if one of them gives up.
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(self._look(self.backend))
             await asyncio.shield(self._looking)

@@ -1,4 +1,4 @@
-"""What a request that settles letters is answered with: lines, as it comes forward."""
+"""The streamed answer of a redrive or discard request: lines of progress and failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from comet_gateway.search.slots import Slots
 
 
 class SettlingSlots(Slots):
-    """How many requests settle letters at once. One for an application, kept by its sources."""
+    """Limits redrive and discard requests at once. One for an application, owned by its sources."""
 
     what = "requests redrive or discard letters"
 
@@ -28,7 +28,7 @@ class SettlingSlots(Slots):
 
 
 class AnswerLines:
-    """The lines of one answer."""
+    """Encodes the lines of one answer."""
 
     def __init__(self, settling: Settling, plan: SettlingPlan, draining: asyncio.Event, request_id: str) -> None:
         self._settling = settling
@@ -63,11 +63,11 @@ class AnswerLines:
 
 
 class Streamed(Response):
-    """An answer that sends itself."""
+    """A response whose body is an answer that sends itself."""
 
     def __init__(self, answer: WalkAnswer) -> None:
         super().__init__()
         self._answer = answer
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - it knows its request
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - it has its request
         await self._answer(send)

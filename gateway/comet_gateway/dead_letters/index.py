@@ -1,7 +1,8 @@
-"""What is known of the letters of one topic: all of its newest records are read once, and what comes after them as it
-comes. Each look goes on where the last one stopped, and stops when its time is over.
+"""The index of one topic's dead letters: its newest records are read once, and later ones as they are written.
 
-    first ········ next ········ end      of a partition: looked at · to be looked at
+Each scan continues where the last one stopped, and stops at its deadline.
+
+    first ········ next ········ end      of a partition: scanned · to be scanned
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from comet.errors import CorruptRecords, OffsetOutOfRange, Truncated
 from comet.types import AtOffset, Latest, TopicInfo
 from comet_gateway.dead_letters.letter import DeadLetter, LetterOffset, LetterState, Note, letter_of, note_of
 
-READ_RECORDS: Final = 250  # at once: what is made of them takes the loop for some milliseconds
+READ_RECORDS: Final = 250  # at once: handling them blocks the loop for some milliseconds
 READ_BYTES: Final = 1 << 20
 AT_ONCE: Final = 8  # partitions
-REASONS_MAX: Final = 20_000  # that are kept once for all letters that have them
+REASONS_MAX: Final = 20_000  # distinct texts that dead letters share
 
 Cause = tuple[str, str]  # group, cause
 
 
 @dataclass(slots=True)
 class Room:
-    """For letters, of all topic_indexes together."""
+    """Space for dead letters, shared by all indexes."""
 
     letters_max: int
     letters: int = 0
@@ -35,7 +36,7 @@ class Room:
 
 @dataclass(slots=True)
 class IndexedPartition:
-    """One partition."""
+    """The scanned part of one partition."""
 
     partition: int
     first: int = -1  # -1: not begun
@@ -52,32 +53,32 @@ class IndexedPartition:
 
 @dataclass(slots=True)
 class Counts:
-    """Of one group and cause."""
+    """Counts of one group and cause."""
 
     states: Counter[LetterState] = field(default_factory=Counter)
     newest_us: int = 0
-    sources: Counter[str] = field(default_factory=Counter)  # pending letters by the topic they come from
+    sources: Counter[str] = field(default_factory=Counter)  # pending dead letters by their source topic
 
 
 class DeadLetterIndex:
-    """One topic. Owned by DeadLetterIndexes. `take`, `settle` and all that is asked of it are synchronous."""
+    """The index of one topic. Owned by DeadLetterIndexes. `take`, `settle` and all queries are synchronous."""
 
     def __init__(self, info: TopicInfo, room: Room, records_max: int) -> None:
         self.topic = info.name
         self.topic_id = info.id
         self.counts: defaultdict[Cause, Counts] = defaultdict(Counts)
         self.sources = [IndexedPartition(index) for index in range(len(info.partitions))]
-        self.version = 0  # another whenever anything else is known
+        self.version = 0  # changes with the content
         self._room = room
-        self._records_max = records_max  # of the log that are looked at
+        self._records_max = records_max  # newest records of the log that are scanned
         self._busy = asyncio.Lock()
         self._reasons: dict[str, str] = {}
 
-    # ---- what is known
+    # ---- queries
 
     @property
     def complete(self) -> bool:
-        """All that there was at the last look has been looked at, but for what is older than it goes back."""
+        """Whether all records in reach at the last scan were scanned."""
         return all(source.done for source in self.sources)
 
     @property
@@ -86,12 +87,12 @@ class DeadLetterIndex:
 
     @property
     def records(self) -> int:
-        """That are to be looked at."""
+        """Records to scan."""
         return sum(max(source.end, source.next) - source.first for source in self.sources if source.first >= 0)
 
     @property
     def older(self) -> int:
-        """Records of the log that are not looked at."""
+        """Records of the log that are too old to be scanned."""
         return sum(max(0, source.first - source.log_start) for source in self.sources)
 
     def letters(self) -> Iterator[DeadLetter]:
@@ -107,7 +108,7 @@ class DeadLetterIndex:
             found += counts.states
         return found
 
-    # ---- what is learned
+    # ---- changes
 
     def take(self, source: IndexedPartition, batches: Sequence[comet.RecordBatch[bytes]]) -> None:
         for batch in batches:
@@ -164,7 +165,7 @@ class DeadLetterIndex:
         self._room.letters -= 1
 
     def _cut(self, source: IndexedPartition, log_start: int) -> None:
-        """What retention has deleted is no letter any more."""
+        """Drops dead letters that retention has deleted."""
         source.log_start = log_start
         if log_start <= source.first:
             return
@@ -184,11 +185,12 @@ class DeadLetterIndex:
             self._drop(source, offset)
         source.first, source.next, source.epoch, source.end = -1, 0, None, 0
 
-    # ---- looking
+    # ---- scanning
 
     async def advance(self, reader: comet.Reader, until: float) -> bool:
-        """Reads on to the ends of the log as they are now, until then (time of the loop) at most; whether it came
-        there. Raises CometError."""
+        """Scans up to the present log end offsets, until `until` (loop time) at most; whether it got there.
+
+        Raises CometError."""
         async with self._busy:
             gate = asyncio.Semaphore(AT_ONCE)
 
@@ -221,7 +223,7 @@ class DeadLetterIndex:
                 )  # fmt: skip
             except OffsetOutOfRange as error:
                 log_start = int(error.details.get("log_start", "0"))
-                if log_start <= source.next:  # the log was made anew
+                if log_start <= source.next:  # the log was created again
                     self._clear(source)
                     return
                 self._cut(source, log_start)

@@ -1,20 +1,20 @@
 """One dead letter, as it is in its topic, and the note that settles it. Pure.
 
-A letter is a record with the headers `comet-dead-letter-topic`, `-partition`, `-offset` (where it was), `-group`,
-`-attempts`, `-reason` (who gave up on it, after how many times, and why). What becomes of it is written behind it, into
-the same partition of the same topic, so that every gateway knows it and it goes when the letter goes:
+A dead letter is a record with the headers `comet-dead-letter-topic`, `-partition`, `-offset` (its origin), `-group`,
+`-attempts`, `-reason` (the group that gave up, its delivery count, and why). Its outcome is written behind it, into
+the same partition of the same topic, so that every gateway sees it, and retention deletes both:
 
-    note     key "PARTITION/OFFSET" of the letter, no value
+    note     key "PARTITION/OFFSET" of the dead letter, no value
              comet-dead-letter-settled: redriven | discarded
-             comet-dead-letter-settled-to: TOPIC/PARTITION/OFFSET of the record that it became, where it was redriven
-             comet-dead-letter-settled-by: who did it
+             comet-dead-letter-settled-to: TOPIC/PARTITION/OFFSET of the new record, if it was redriven
+             comet-dead-letter-settled-by: name of the user
 
-A letter without a note is pending. Where notes disagree it was redriven: that it was written cannot be undone. The
-record that it becomes has its key, value, timestamp and own headers, and says where it comes from:
+A dead letter without a note is pending. If notes disagree it was redriven, since the write cannot be undone. The new
+record has its key, value, timestamp and own headers, and names its origin:
 
-    comet-redriven-from                 TOPIC/PARTITION/OFFSET of the letter
-    comet-redriven-group, -reason       of the letter
-    comet-redriven-times                how often it was, this time included
+    comet-redriven-from                 TOPIC/PARTITION/OFFSET of the dead letter
+    comet-redriven-group, -reason       of the dead letter
+    comet-redriven-times                how often it was redriven, this time included
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from typing import Any, Final, NamedTuple
 Pairs = list[tuple[str, bytes]]
 
 PREFIX: Final = "comet-dead-letter-"
-END: Final = PREFIX + "end"  # of a note of a batch that cannot be read: the offset behind its last record
+END: Final = PREFIX + "end"  # of a note of a corrupt batch: the offset behind its last record
 SETTLED: Final = PREFIX + "settled"
 SETTLED_TO: Final = SETTLED + "-to"
 SETTLED_BY: Final = SETTLED + "-by"
 REDRIVEN: Final = "comet-redriven-"
 REASON_CHARS_MAX: Final = 500
 CAUSE_CHARS_MAX: Final = 160
-KEY_BYTES_MAX: Final = 64  # of a key that are remembered
+KEY_BYTES_MAX: Final = 64  # of a key that are kept
 
 _TOLD: Final = (
     "partition", "offset", "topic", "source_partition", "source_offset", "group", "attempts", "reason", "cause",
@@ -46,7 +46,7 @@ _PLACE: Final = re.compile(r"(\d{1,6})/(\d{1,19})", re.ASCII)
 
 
 class LetterState(StrEnum):
-    """What became of a letter."""
+    """The state of a dead letter."""
 
     PENDING = "pending"
     REDRIVEN = "redriven"
@@ -60,19 +60,19 @@ class LetterOffset(NamedTuple):
 
 @dataclass(slots=True)
 class DeadLetter:
-    """Owned by its topic_index, which changes `state`, `to` and `by` when a note comes."""
+    """One dead letter. Owned by its index, which sets `state`, `to` and `by` from a note."""
 
     partition: int
     offset: int
-    time_us: int  # of the event
-    topic: str  # where it was read
+    time_us: int  # timestamp of the record
+    topic: str  # its source
     source_partition: int
     source_offset: int
     group: str
     attempts: int
     reason: str
-    cause: str  # the reason without what differs from one record to the next
-    times: int  # that it was redriven before
+    cause: str  # the reason without its numbers
+    times: int  # redrives before
     key: bytes | None  # the beginning of it
     size: int  # bytes of the value
     state: LetterState = LetterState.PENDING
@@ -84,7 +84,7 @@ class DeadLetter:
         return LetterOffset(self.partition, self.offset)
 
     def told(self) -> dict[str, Any]:
-        """What is told of it in the same way everywhere."""
+        """The fields that all answers share."""
         return {
             **{name: getattr(self, name) for name in _TOLD},
             "state": self.state.value,
@@ -100,12 +100,12 @@ class Note(NamedTuple):
 
 
 def cause_of(reason: str) -> str:
-    """The reason with # for its numbers, so that `order 17 is late` and `order 18 is late` are one."""
+    """The reason with # for its numbers, so that `order 17 is late` and `order 18 is late` are one cause."""
     return _DIGITS.sub("#", reason.split("\n", 1)[0])[:CAUSE_CHARS_MAX].strip()
 
 
 def is_either(headers: Iterable[tuple[str, bytes]]) -> bool:
-    """Whether a record is a letter, or a note of one."""
+    """Whether a record is a dead letter, or a note of one."""
     names = {name for name, _ in headers if name.startswith(PREFIX)}
     return SETTLED in names or {PREFIX + "topic", PREFIX + "partition", PREFIX + "offset"} <= names
 
@@ -113,7 +113,7 @@ def is_either(headers: Iterable[tuple[str, bytes]]) -> bool:
 def letter_of(
     partition: int, offset: int, time_us: int, key: bytes | None, value: bytes | None, headers: Pairs
 ) -> DeadLetter | None:
-    """The letter that a record is; None: it is none."""
+    """Parses a record as a dead letter; None if it is not one."""
     said = {name: _text(value) for name, value in headers if name.startswith((PREFIX, REDRIVEN))}
     topic, source = said.get(PREFIX + "topic", ""), said.get(PREFIX + "partition", "")
     at = said.get(PREFIX + "offset", "")
@@ -129,7 +129,7 @@ def letter_of(
 
 
 def note_of(partition: int, key: bytes | None, value: bytes | None, headers: Pairs) -> Note | None:
-    """The note that a record is; None: it is none, or of another partition, whose records it cannot be behind."""
+    """Parses a record as a note; None if it is not one, or names another partition, which no valid note does."""
     said = {name: _text(value) for name, value in headers if name.startswith(SETTLED)}
     found = _PLACE.fullmatch(_text(key or b""))
     if value is not None or found is None or said.get(SETTLED) not in (LetterState.REDRIVEN, LetterState.DISCARDED):
@@ -141,7 +141,7 @@ def note_of(partition: int, key: bytes | None, value: bytes | None, headers: Pai
 
 
 def note_for(letter: DeadLetter, state: LetterState, *, to: str, by: str) -> tuple[bytes, Pairs]:
-    """Key and headers of the note."""
+    """Key and headers of a note."""
     headers = [(SETTLED, state.encode()), (SETTLED_BY, by.encode())]
     if to:
         headers.append((SETTLED_TO, to.encode()))
@@ -149,7 +149,7 @@ def note_for(letter: DeadLetter, state: LetterState, *, to: str, by: str) -> tup
 
 
 def own_headers(headers: Iterable[tuple[str, bytes]]) -> Pairs:
-    """Those of the event, without what was added when it died or was redriven."""
+    """The record's own headers, without those of dead letters and redrives."""
     return [(name, value) for name, value in headers if not name.startswith((PREFIX, REDRIVEN))]
 
 
@@ -164,7 +164,7 @@ def redriven_headers(letter: DeadLetter, dead_letters: str, headers: Iterable[tu
 
 
 def once_key(topic_id: bytes, letter: DeadLetter) -> str:
-    """What a letter is written by at most once, whoever asks how often (`Producer.publish_once`)."""
+    """The idempotency key of a dead letter: every redrive of it uses the same (`Producer.publish_once`)."""
     return f"redrive/{topic_id.hex()}/{letter.partition}/{letter.offset}"
 
 

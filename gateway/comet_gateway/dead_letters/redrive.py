@@ -1,11 +1,11 @@
-"""Redriving and discarding letters, one after the other, at a bounded rate, until all are done or somebody stops it.
+"""Redrives and discards dead letters at a bounded rate, until all are done or it is stopped.
 
-    letter ─► read from its log ─► written to its topic, once (`publish_once`) ─► note behind the letter
+    dead letter ─► read from its log ─► written to its topic, once (`publish_once`) ─► note behind the dead letter
 
-What crashes between the two is written again by whoever tries next, which finds that it is there: the letter's place is
-its idempotency key. So a record is written once as long as its partition remembers the key, which is for the next 4096
-keys of others. Letters of one key, or of one partition where they have none, are written in the order in which they
-died. Whoever stops it waits for what is under way, which gets its note.
+After a crash between write and note, the next redrive writes again, and the broker answers that the record is there:
+the dead letter's topic and offset are its idempotency key. So a record is written once as long as its partition
+remembers the key, which is for the next 4096 other keys. Dead letters of one key, or of one partition if they have
+none, are written in the order of their offsets. A stop waits for writes under way, which get their notes.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ log = logging.getLogger(__name__)
 
 QUEUES: Final = 16  # that write at once
 WAITING_MAX: Final = 8  # in one queue
-READ_LETTERS: Final = 500  # that are read at once, and done before more are read
+READ_LETTERS: Final = 500  # read at once, and done before more are read
 READ_BYTES: Final = 8 << 20  # of their values, unless one alone is larger
 TIMEOUT_MS: Final = 10_000  # of one write
-TOLD_MAX: Final = 100  # failures that are told one by one
-IN_A_ROW_MAX: Final = 50  # failures, then it ends: something is wrong with all of them
-SAY_S: Final = 0.25  # between two lines of progress
-FINISH_S: Final = 15.0  # that what is under way may take when it is stopped
+REPORTED_MAX: Final = 100  # failures that are reported one by one
+IN_A_ROW_MAX: Final = 50  # failures, then the run ends: the cause concerns all of them
+PROGRESS_S: Final = 0.25  # between two lines of progress
+FINISH_S: Final = 15.0  # for writes under way at a stop
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What one letter is written with in place of its own. Fields that are not in `given` stay."""
+    """Changes to one dead letter before it is written. Fields that are not in `given` stay."""
 
     given: frozenset[str] = frozenset()  # of value, key, headers
     value: bytes | None = None
@@ -63,11 +63,11 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What to do. `to`: in place of the topic that each comes from. `partitions`: how many each topic has."""
+    """One task. `to` replaces the source topic of each. `partitions`: number of partitions of each topic."""
 
     state: LetterState
     letters: Sequence[DeadLetter]
-    rate: float  # letters a second
+    rate: float  # dead letters a second
     by: str
     to: str = ""
     edit: Edit | None = None
@@ -82,7 +82,7 @@ class RedriveFailure:
 
 @dataclass(frozen=True, slots=True)
 class RedriveProgress:
-    """How far it has come. `already` were written by an earlier try that did not come to its note."""
+    """Progress of a run. `already` were written by an earlier run that crashed before their notes."""
 
     letters: int
     done: int
@@ -90,11 +90,11 @@ class RedriveProgress:
     failed: int
     over: bool = False
     stopped: bool = False
-    problem: Problem | None = None  # that it ended for
+    problem: Problem | None = None  # that ended the run
 
 
 class Settling:
-    """One run. Used by one task: `events` to its end, or closed before."""
+    """One run. Used by one task, which iterates over `events` to the end, or closes it before."""
 
     def __init__(
         self, topic_index: DeadLetterIndex, reader: comet.Reader, producer: comet.Producer, task: Task
@@ -111,7 +111,7 @@ class Settling:
         self._stop = asyncio.Event()
 
     def stop(self, problem: Problem | None = None) -> None:
-        """Nothing more is begun; `events` ends when what is under way is done."""
+        """Starts no more writes; `events` ends when those under way are done."""
         self._problem = self._problem or problem
         self._stop.set()
 
@@ -121,7 +121,7 @@ class Settling:
         try:
             while not working.done():
                 yield self._progress()
-                await asyncio.wait([working], timeout=SAY_S)
+                await asyncio.wait([working], timeout=PROGRESS_S)
                 for failure in self._failures:
                     yield failure
                 self._failures.clear()
@@ -129,7 +129,7 @@ class Settling:
             yield self._progress(over=True)
         finally:
             self._stop.set()
-            # Also when it is closed early: what is under way comes to its note.
+            # When closed early, too: writes under way get their notes.
             with suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.gather(working, return_exceptions=True), FINISH_S)
 
@@ -160,7 +160,7 @@ class Settling:
             await asyncio.gather(*workers)
 
     async def _hand_out(self) -> None:
-        """Gives each queue its letters, no faster than was asked for."""
+        """Gives each queue its dead letters, at the requested rate."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         by_partition: defaultdict[int, list[DeadLetter]] = defaultdict(list)
@@ -172,7 +172,7 @@ class Settling:
                 for letter in some:
                     if self._stop.is_set():
                         return
-                    if letter.state is not LetterState.PENDING:  # somebody was faster
+                    if letter.state is not LetterState.PENDING:  # settled meanwhile
                         self._numbers["already"] += 1
                         continue
                     queue = self._queues[_work_off(letter)]
@@ -204,7 +204,7 @@ class Settling:
             for batch in part.batches:
                 found.update((record.offset, record) for record in batch.records() if record.offset in wanted)
             at = max(part.next_offset, at + 1)
-            at = min((offset for offset in wanted if offset >= at), default=end)  # over what is not wanted
+            at = min((offset for offset in wanted if offset >= at), default=end)  # skips records that are not needed
         return found
 
     async def _work_off(self, queue: asyncio.Queue[tuple[DeadLetter, comet.Record[bytes] | None] | None]) -> None:
@@ -219,14 +219,14 @@ class Settling:
                 self._fail(letter, problem)
             except Exception:
                 log.exception("a dead letter cannot be settled")
-                self._fail(letter, Problem("INTERNAL", "the gateway failed to settle this one; its log says more"))
+                self._fail(letter, Problem("INTERNAL", "unexpected error with this dead letter; see the gateway's log"))
             finally:
                 queue.task_done()
 
     def _fail(self, letter: DeadLetter, problem: Problem) -> None:
         self._numbers["failed"] += 1
         self._in_a_row += 1
-        if self._numbers["failed"] <= TOLD_MAX:
+        if self._numbers["failed"] <= REPORTED_MAX:
             self._failures.append(RedriveFailure(letter, problem))
         if self._in_a_row >= IN_A_ROW_MAX:
             self.stop(problem)
@@ -246,9 +246,9 @@ class Settling:
         self._in_a_row = 0
 
     async def _write(self, letter: DeadLetter, record: comet.Record[bytes] | None) -> Receipt | None:
-        """None: it was written before, as it was then."""
+        """Writes the record; None if an earlier run has written it."""
         if record is None:
-            raise Problem("OFFSET_OUT_OF_RANGE", "the letter is not in the log any more")
+            raise Problem("OFFSET_OUT_OF_RANGE", "the dead letter is no longer in the log")
         topic, new = rewritten(letter, record, self._topic_index.topic, self._task)
         try:
             (receipt,) = await self._producer.publish_once(
@@ -263,20 +263,20 @@ class Settling:
 def rewritten(
     letter: DeadLetter, record: comet.Record[bytes], dead_letters: str, task: Task
 ) -> tuple[str, comet.NewRecord]:
-    """The record that a letter becomes, and where. The same each time for the same letter and task. Raises Problem."""
+    """The new record and its topic: the same each time for the same dead letter and task. Raises Problem."""
     topic, edit = task.to or letter.topic, task.edit or Edit()
     if "value" not in edit.given and any(name == END for name, _ in record.headers):
-        detail = f"the letter is a note of a corrupt batch of {letter.topic}/{letter.source_partition}: it has no value"
+        detail = f"the dead letter marks a corrupt batch of {letter.topic}/{letter.source_partition}: it has no value"
         raise Problem("INVALID_ARGUMENT", detail, hint="Discard it.")
     if topic == dead_letters:
-        raise Problem("INVALID_ARGUMENT", f"a letter of {topic!r} cannot be redriven to where it is")
+        raise Problem("INVALID_ARGUMENT", f"a dead letter of {topic!r} cannot be redriven to the same topic")
     if topic.startswith("__"):
-        raise Problem("INVALID_ARGUMENT", f"{topic!r} is the platform's own")
+        raise Problem("INVALID_ARGUMENT", f"{topic!r} is an internal topic")
     if topic not in task.partitions:
         raise Problem("TOPIC_NOT_FOUND", f"there is no topic {topic!r}", hint="Redrive it to another topic.")
     partition = edit.partition
     if partition is None and topic == letter.topic and "key" not in edit.given:
-        # Where it was, if it still can be: in order with those around it, whatever chose that partition.
+        # Its source partition, if that exists: in order with the records around it, with any partitioner.
         partition = letter.source_partition if letter.source_partition < task.partitions[topic] else None
     headers = redriven_headers(letter, dead_letters, edit.headers if "headers" in edit.given else record.headers)
     return topic, comet.NewRecord(
@@ -289,7 +289,7 @@ def rewritten(
 
 
 def portions(letters: Sequence[DeadLetter]) -> Iterator[Sequence[DeadLetter]]:
-    """What is in memory at once: so many letters, of so many bytes."""
+    """Splits dead letters into portions that fit in memory, by count and bytes."""
     first, size = 0, 0
     for index, letter in enumerate(letters):
         if index > first and (index - first >= READ_LETTERS or size + letter.size > READ_BYTES):
@@ -306,7 +306,7 @@ def _work_off(letter: DeadLetter) -> int:
 
 
 async def _either(work: object, stop: asyncio.Event) -> None:
-    """Waits for it, or until somebody stops all."""
+    """Waits for the work, or until the run is stopped."""
     task = asyncio.ensure_future(work)  # type: ignore[call-overload]
     stopping = asyncio.create_task(stop.wait(), name="gateway: until it is stopped")
     try:

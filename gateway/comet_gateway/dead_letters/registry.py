@@ -1,9 +1,9 @@
-"""Which topics hold dead letters, and a topic_index for each.
+"""Finds the topics that hold dead letters, and has an index for each.
 
-Nothing says of a topic that it is for dead letters: any may be named as one, by applications that the brokers know
-nothing of. So the newest records tell: a topic holds dead letters where one of the newest NEWEST of one of its
-partitions is a letter, or a note of one. Each look asks a bounded number of topics, those first that were not asked for
-the longest, and none again unless it has grown; one that was found stays.
+Topics have no mark for dead letters: an application may use any topic, unknown to the brokers. So the newest records
+decide: a topic holds dead letters if one of the newest NEWEST records of a partition is a dead letter or a note. Each
+scan inspects a bounded number of topics, those with the oldest inspection first, and again only after they have grown;
+a topic that was found stays.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from comet_gateway.dead_letters.index import DeadLetterIndex, Room
 from comet_gateway.dead_letters.letter import is_either
 
 NEWEST: Final = 16
-PARTITIONS_MAX: Final = 32  # of one topic that are asked, the fullest first
+PARTITIONS_MAX: Final = 32  # of one topic that are inspected, the fullest first
 BYTES_MAX: Final = 256 * 1024
-AGAIN_S: Final = 5.0  # before a topic is asked again
+AGAIN_S: Final = 5.0  # before a topic is inspected again
 AT_ONCE: Final = 8
-TOPICS_MAX: Final = 10_000  # whose ends are remembered
+TOPICS_MAX: Final = 10_000  # whose log end offsets are kept
 INDEXES_MAX: Final = 200
 INTERNAL: Final = "__"
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """How far the look for topics has come."""
+    """Progress of the search for dead-letter topics."""
 
-    looked: int  # topics, at any time
+    looked: int  # topics inspected, ever
     topics: int
 
 
@@ -47,7 +47,7 @@ class _Asked:
 
 
 class DeadLetterIndexes:
-    """One for a gateway. Works only while somebody asks."""
+    """The indexes of all dead-letter topics. One for a gateway. Works only during requests."""
 
     def __init__(self, admin: comet.Admin, reader: comet.Reader, limits: Limits) -> None:
         self._admin = admin
@@ -55,7 +55,7 @@ class DeadLetterIndexes:
         self._limits = limits
         self._room = Room(limits.letters_max)
         self._indexes: OrderedDict[str, DeadLetterIndex] = OrderedDict()
-        self._found: set[str] = set()  # topics that hold letters, of those in _indexes
+        self._found: set[str] = set()  # topics that hold dead letters, of those in _indexes
         self._asked: dict[str, _Asked] = {}
         self._looking = asyncio.Lock()
 
@@ -64,7 +64,7 @@ class DeadLetterIndexes:
         return self._reader
 
     async def look(self, until: float) -> Looked:
-        """Looks for topics until then at most, and reads on in those that are known. Raises CometError."""
+        """Searches for topics until `until` at most, and advances the known indexes. Raises CometError."""
         topics = {info.name: info for info in await self._admin.list_topics() if not info.name.startswith(INTERNAL)}
         async with self._looking:
             self._forget(topics)
@@ -74,11 +74,11 @@ class DeadLetterIndexes:
         return Looked(sum(name in self._asked or name in self._found for name in topics), len(topics))
 
     def known(self) -> list[DeadLetterIndex]:
-        """Those that hold letters, or did, by name."""
+        """Indexes of the topics that hold dead letters, or did, by name."""
         return [self._indexes[name] for name in sorted(self._found)]
 
     async def topic_index(self, topic: str, until: float) -> DeadLetterIndex:
-        """That of any topic, read as far as the time allows. Raises TopicNotFound, CometError."""
+        """The index of any topic, advanced until `until`. Raises TopicNotFound, CometError."""
         info, _ = await self._admin.describe_topic(topic)
         topic_index = self._open(info)
         await topic_index.advance(self._reader, until)
@@ -117,9 +117,9 @@ class DeadLetterIndexes:
         except TopicNotFound:
             self._close(topic_index.topic)
         except CometError:
-            return  # one that cannot be read keeps nobody from the others; it is not complete, which it says
+            return  # does not block the others; the index reports that it is incomplete
 
-    # ---- finding them
+    # ---- finding topics
 
     def _due(self, topics: Sequence[TopicInfo]) -> list[TopicInfo]:
         now = asyncio.get_running_loop().time()
@@ -132,7 +132,7 @@ class DeadLetterIndexes:
         return sorted(waiting, key=lambda info: self._asked.get(info.name, never).at)[:TOPICS_MAX]
 
     async def _ask(self, topics: list[TopicInfo], until: float) -> None:
-        """All of them, a few at once, for as long as there is time; one at least of each that is begun."""
+        """Inspects the topics, a few at once, until `until`; at least one per task."""
         left = iter(topics)
 
         async def some() -> None:
@@ -153,7 +153,7 @@ class DeadLetterIndexes:
                 self._open(info)
                 self._found.add(info.name)
         except CometError:
-            return  # it will be asked again
+            return  # inspected again later
         self._asked[info.name] = _Asked(info.id, now, ends)
 
     async def _holds(self, topic: str, statuses: Sequence[PartitionStatus]) -> bool:

@@ -1,4 +1,4 @@
-"""Which letters are meant: named one by one, or all that fit a filter. Where there are many, others get their turn."""
+"""Selection of dead letters: by name, or by a filter. Yields to other tasks while it scans many."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Final
 from comet_gateway.dead_letters.index import DeadLetterIndex
 from comet_gateway.dead_letters.letter import DeadLetter, LetterOffset, LetterState
 
-TURN: Final = 2_000  # letters that are looked at before somebody else has a turn
+TURN: Final = 2_000  # dead letters that are checked before other tasks get a turn
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What is None does not matter. `reason` is a part of it, in capitals or not; `cause` all of it."""
+    """A filter; None matches all. `reason` matches a part, in any case; `cause` the whole text."""
 
     state: LetterState | None = None
     group: str | None = None
     cause: str | None = None
     reason: str | None = None
-    topic: str | None = None  # where they come from
+    topic: str | None = None  # the source
     from_us: int | None = None
-    to_us: int | None = None  # and before
+    to_us: int | None = None  # exclusive
 
     def fits(self, letter: DeadLetter) -> bool:
         return (
@@ -40,11 +40,11 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class LetterSelection:
-    """In the order of their partitions and offsets: that in which they died."""
+    """Selected dead letters in the order of their partitions and offsets."""
 
     letters: list[DeadLetter]
-    settled: int  # were meant, and need nothing any more
-    unknown: list[LetterOffset]  # were named, and are no letters
+    settled: int  # selected, but redriven or discarded before
+    unknown: list[LetterOffset]  # named, but not dead letters
 
 
 def named(topic_index: DeadLetterIndex, places: Iterable[LetterOffset]) -> LetterSelection:
@@ -81,7 +81,7 @@ def order(letter: DeadLetter) -> Order:
 async def newest(
     topic_index: DeadLetterIndex, wanted: Filter, limit: int, before: Order | None = None
 ) -> tuple[list[DeadLetter], int]:
-    """The newest that fit, newest first, of those before a place; and how many fit at all."""
+    """The newest matches before a position, newest first; and the number of all matches."""
     matched = 0
     found: list[DeadLetter] = []
     async for some in _turns(topic_index, wanted):
@@ -93,7 +93,7 @@ async def newest(
 
 
 async def _turns(topic_index: DeadLetterIndex, wanted: Filter) -> AsyncIterator[list[DeadLetter]]:
-    """Those that fit, as they were when this began, a turn at a time."""
+    """The matches as of the start, a turn at a time."""
     letters = list(topic_index.letters())
     for first in range(0, len(letters), TURN):
         yield [letter for letter in letters[first : first + TURN] if wanted.fits(letter)]

@@ -1,10 +1,12 @@
-"""uvicorn's HTTP/1.1 with what it has no bound for: how large the head of a request is, and how long a client may take
-to send it, to go on with its body, or to read its answer. What dawdles would hold its place for as long as it likes.
+"""uvicorn's HTTP/1.1 protocol with bounds that it lacks.
 
-And an answer leaves in one write: uvicorn calls the kernel for the head, and again for the body.
+Bounded are the size of a request's head, and the time that a client takes to send the head, to continue its body, and
+to read the answer. A slow client would otherwise hold its connection for ever.
 
-A request that offers another protocol than WebSocket, as clients do that would rather speak HTTP/2, is read again
-without the offer: the parser would take its body for the next request."""
+An answer leaves in one write: uvicorn calls the kernel for the head, and again for the body.
+
+A request with an Upgrade to another protocol than WebSocket, as of clients that prefer HTTP/2, is parsed again without
+it: the parser would take its body for the next request."""
 
 from __future__ import annotations
 
@@ -19,15 +21,15 @@ from comet_gateway.http.slow_client import Unread
 
 HEAD_BYTES_MAX: Final = 64 * 1024  # request line and headers
 HEAD_S_MAX: Final = 15.0  # from the connection, or the first byte, to the end of the head
-SILENCE_S_MAX: Final = 30.0  # in the middle of a body, while somebody waits for more of it
+SILENCE_S_MAX: Final = 30.0  # in the middle of a body that the application is reading
 LOOK_S: Final = 5.0
-LATE_S: Final = 1.0  # of a look, on a busy machine
+LATE_S: Final = 1.0  # of a check, on a busy machine
 
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class Cork:
-    """The way out of one answer: its head waits for what is written next, until the loop's next turn at most."""
+    """Joins the head of an answer with the next write; flushes in the loop's next turn at the latest."""
 
     __slots__ = ("_head", "_loop", "_open", "_transport")
 
@@ -59,7 +61,7 @@ class Cork:
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection, until it becomes a WebSocket. Made by uvicorn, ends with the connection."""
+    """One HTTP connection, until it becomes a WebSocket. Created by uvicorn, ends with the connection."""
 
     unread_s: ClassVar[float] = Limits().unread_s
 
@@ -69,13 +71,13 @@ class Protocol(HttpToolsProtocol):
         self._in_head = True
         self._in_body = False
         self._first = True
-        self._heard = self.loop.time()  # when the head began, or the body last went on
+        self._heard = self.loop.time()  # start of the head, or the body's last progress
         self._look: asyncio.TimerHandle | None = None
         self._unread = Unread(self.unread_s)
 
     @property
     def idle(self) -> bool:
-        """Whether it is not answering anything."""
+        """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
@@ -116,7 +118,7 @@ class Protocol(HttpToolsProtocol):
             else:
                 self._without_offer(data[found.args[0] :])
         except httptools.HttpParserError:
-            self.send_400_response("This is no HTTP.")
+            self.send_400_response("Not an HTTP request.")
 
     def on_headers_complete(self) -> None:
         if self._declines():
@@ -128,14 +130,14 @@ class Protocol(HttpToolsProtocol):
             self.cycle.transport = Cork(self.transport, self.loop)  # type: ignore[assignment] # as much as it uses
 
     def _declines(self) -> bool:
-        """The request offers a protocol that is not spoken here."""
+        """Whether the request has an Upgrade to an unsupported protocol."""
         return self.parser.should_upgrade() and not self._should_upgrade()
 
     def _without_offer(self, rest: bytes) -> None:
-        """Reads the request once more, as one that offers nothing, and what came behind its head."""
+        """Parses the request again without its Upgrade header, with the bytes behind its head."""
         method: bytes = self.parser.get_method()
         if method == b"CONNECT":
-            self.send_400_response("This is no proxy.")
+            self.send_400_response("CONNECT is not supported.")
             return
         head = [b"%b %b HTTP/%b\r\n" % (method, self.url, self.parser.get_http_version().encode())]
         for name, value in self.headers:
@@ -156,7 +158,7 @@ class Protocol(HttpToolsProtocol):
     def _look_after(self) -> None:
         now = self.loop.time()
         assert self._look is not None
-        # A process that was stopped has not heard what came meanwhile: that was not the client's fault.
+        # After a pause of this process, data may have arrived meanwhile: the client is not to blame.
         self._heard = min(self._heard + max(now - self._look.when() - LATE_S, 0), now)
         self._look = self.loop.call_later(LOOK_S, self._look_after)
         waited_s = now - self._heard

@@ -1,4 +1,4 @@
-"""Dead letters: which topics hold some, why they died, and back to work with them, or away."""
+"""Routes of dead letters: list, redrive and discard them."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ from comet_gateway.search.answer import WalkAnswer
 
 router = APIRouter(prefix="/v1", tags=["dead letters"], dependencies=STRICT)
 
-LOOK_S: Final = 2.0  # that a look may take; the next one goes on
-SETTLE_LOOK_S: Final = 20.0  # that it may take to know all that is settled already
+LOOK_S: Final = 2.0  # of one scan; the next request continues it
+SETTLE_LOOK_S: Final = 20.0  # of the scan for notes, before a change
 CAUSES: Final = 100  # of one topic, in the list of all
 TEXT_MAX: Final = 1_000
 NDJSON: Final = "application/x-ndjson"
@@ -67,12 +67,12 @@ def _until(seconds: float) -> float:
 # ---- looking
 
 
-@router.get("/dead-letters", operation_id="listDeadLetterTopics")
+@router.get("/dead-letters", operation_id="listDeadLetterTopics", summary="List dead-letter topics")
 async def list_topics(indexes: IndexesOf) -> DeadLetterTopics:
-    """Topics that hold dead letters, with how many there are by group and cause.
+    """Lists topics with dead letters, and their counts by group and cause.
 
-    A topic holds dead letters where one of the newest records of a partition is one. All topics are looked at, a
-    bounded number at each request: `looked` of `topics` says how far that is."""
+    A topic is listed if one of the newest records of a partition is a dead letter. All topics are inspected, a bounded
+    number with each request: `looked` of `topics` is the progress."""
     looked = await indexes.look(_until(LOOK_S))
     return DeadLetterTopics(
         items=[_topic(topic_index) for topic_index in indexes.known()], looked=looked.looked, topics=looked.topics
@@ -116,6 +116,7 @@ Text = Annotated[str | None, Field(max_length=TEXT_MAX)]
 @router.get(
     "/dead-letters/{topic}",
     operation_id="listDeadLetters",
+    summary="List dead letters of a topic",
     responses={
         **answers("TOPIC_NOT_FOUND", "MALFORMED_CURSOR"),
         200: links(
@@ -133,16 +134,18 @@ async def list_letters(
     indexes: IndexesOf,
     topic: TopicName,
     limit: Limit = PAGE,
-    cursor: Annotated[str, Query(max_length=100, description="`next` of the page before.")] = "",
-    state: Annotated[StateName | None, Query(description="Only those in this state.")] = None,
-    group: Annotated[Text, Query(description="Only those of this group.")] = None,
-    cause: Annotated[Text, Query(description="Only those of this cause, as the counts have it.")] = None,
-    reason: Annotated[Text, Query(description="Only those with this in their reason, in capitals or not.")] = None,
-    from_topic: Annotated[Text, Query(description="Only those that come from this topic.")] = None,
-    from_us: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", description="Only those from then on.")] = None,
-    to_us: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", description="Only those before then.")] = None,
+    cursor: Annotated[str, Query(max_length=100, description="`next` of the previous page.")] = "",
+    state: Annotated[StateName | None, Query(description="Only dead letters in this state.")] = None,
+    group: Annotated[Text, Query(description="Only dead letters of this group.")] = None,
+    cause: Annotated[Text, Query(description="Only dead letters with this cause, as in the counts.")] = None,
+    reason: Annotated[
+        Text, Query(description="Only dead letters whose reason contains this text, in any case.")
+    ] = None,
+    from_topic: Annotated[Text, Query(description="Only dead letters of records of this topic.")] = None,
+    from_us: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", description="Only from this time on.")] = None,
+    to_us: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", description="Only before this time.")] = None,
 ) -> Letters:
-    """The dead letters in a topic, newest event first, page by page. Notes and other records are none."""
+    """Lists dead letters in a topic, newest record first, page by page."""
     before = _order(cursor) if cursor else None
     topic_index = await indexes.topic_index(topic, _until(LOOK_S))
     wanted = selection.Filter(
@@ -179,9 +182,9 @@ def letter_document(letter: DeadLetter) -> documents.Letter:
 # ---- settling
 
 _LINES: Final = (
-    "One JSON object a line: `plan`, the document of a dry run; `progress`, again and again; `failure`, a letter with "
-    "the problem that keeps it pending, for the first 100 of them; at last `end`, with `stopped` where some were not "
-    "tried, or `problem`."
+    "One JSON object a line: `plan`, as in a dry run; `progress`, repeatedly; `failure`, a dead letter with the problem "
+    "that keeps it pending, for the first 100 failures; last `end`, with `stopped` if some were not tried, or "
+    "`problem`."
 )
 _EXAMPLE: Final = (
     '{"plan":{"dry_run":false,"topic":"orders-failed","letters":1,"settled":0,"unknown":[],"targets":[{"topic":"orders",'
@@ -194,7 +197,7 @@ def _settled(*codes: str) -> dict[int | str, dict[str, Any]]:
     return {
         **answers("TOPIC_NOT_FOUND", "TOO_MANY_REQUESTS", "TIMEOUT", *codes),
         200: {
-            "description": "With `dry_run` a document, else lines of progress.",
+            "description": "With `dry_run` a document, otherwise lines of progress.",
             "content": {NDJSON: {"schema": {"type": "string", "description": _LINES}, "example": _EXAMPLE}},
         },
     }
@@ -203,17 +206,18 @@ def _settled(*codes: str) -> dict[int | str, dict[str, Any]]:
 @router.post(
     "/dead-letters/{topic}/redrive",
     operation_id="redriveDeadLetters",
+    summary="Redrive dead letters",
     response_model=SettlingPlan,
     responses=_settled("RECORD_TOO_LARGE"),
 )
 async def redrive(
     request: Request, indexes: IndexesOf, topic: TopicName, body: Redrive, dry_run: DryRun = False
 ) -> SettlingPlan | Response:
-    """Writes letters to where they come from, or to another topic, as new records: each once, whoever asks how often.
+    """Writes dead letters to their source topic, or another one, as new records: each once, however often it is
+    requested.
 
-    A letter that is written is settled by a note behind it, and is redriven no more. Whoever stops reading the answer
-    stops it: nothing more is begun, and what is under way is finished. Every group that reads the topic gets the
-    records, not only the one that gave them up."""
+    A redriven dead letter is marked by a note behind it, and is not redriven again. To stop, disconnect: writes under
+    way are finished. Every group that reads the topic gets the records, not only the one that gave up."""
     edit = _edit(body.record) if body.record is not None else None
     return await _settle(request, indexes, topic, body, LetterState.REDRIVEN, dry_run, body.to or "", edit)
 
@@ -221,13 +225,14 @@ async def redrive(
 @router.post(
     "/dead-letters/{topic}/discard",
     operation_id="discardDeadLetters",
+    summary="Discard dead letters",
     response_model=SettlingPlan,
     responses=_settled(),
 )
 async def discard(
     request: Request, indexes: IndexesOf, topic: TopicName, body: Discard, dry_run: DryRun = False
 ) -> SettlingPlan | Response:
-    """Settles letters without writing them again, by a note behind each. They can still be read in the log."""
+    """Marks dead letters as discarded, by a note behind each. They can still be read in the log."""
     return await _settle(request, indexes, topic, body, LetterState.DISCARDED, dry_run)
 
 
@@ -244,14 +249,14 @@ async def _settle(
     app = request.app.state
     limits: Limits = app.config.limits
     if body.rate > limits.letter_rate_max:
-        raise Problem("VALIDATION", f"rate is at most {limits.letter_rate_max} at this gateway, not {body.rate:g}")
+        raise Problem("VALIDATION", f"rate must be at most {limits.letter_rate_max} at this gateway, not {body.rate:g}")
     topic_index = await indexes.topic_index(topic, _until(SETTLE_LOOK_S))
     if not topic_index.complete and not dry_run:
         raise Problem(
             "TIMEOUT",
-            f"the gateway has read {topic_index.looked} of {topic_index.records} records so far, and cannot "
-            "tell yet which dead letters are settled",
-            hint="Ask again: it goes on where it stopped.",
+            f"the gateway has scanned {topic_index.looked} of {topic_index.records} records so far, and does not "
+            "know yet which dead letters are still pending",
+            hint="Send the request again: the scan continues.",
         )
     chosen = await _chosen(topic_index, body)
     task = Task(state, chosen.letters, body.rate, request.scope["comet.who"].name, to, edit)
@@ -278,7 +283,7 @@ async def _chosen(topic_index: DeadLetterIndex, body: Chosen) -> selection.Lette
 
 
 def _edit(record: dict[str, Any]) -> Edit:
-    """Raises Problem."""
+    """Parses an edited record. Raises Problem."""
     given = {
         name
         for name, members in (("value", _CONTENT), ("key", ("key", "key_base64")), ("headers", ("headers",)))

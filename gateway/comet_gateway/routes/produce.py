@@ -1,4 +1,4 @@
-"""Writing records: one or many as a JSON document, or any number as lines, answered while they still come."""
+"""Route to write records: one or many as a JSON document, or any number as NDJSON, answered while they arrive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ACKS: Final = {"0": comet.Acks.NONE, "1": comet.Acks.LEADER, "all": comet.Acks.
 
 
 class ProduceQuery(msgspec.Struct, frozen=True):
-    """What the query says."""
+    """Parsed query parameters."""
 
     acks: comet.Acks = comet.Acks.LEADER
     timeout_ms: int = TIMEOUT_MS
@@ -50,10 +50,10 @@ _PLAIN: Final = ProduceQuery()
     ),
 )  # fmt: skip
 async def produce(request: Request) -> Answer:
-    """Writes one record, many as a document, or any number as lines of NDJSON.
+    """Writes one record, many in a document, or any number as NDJSON.
 
-    The answer tells of each record, in order, where it is. Lines are answered by lines, while more may still be sent;
-    whoever sends many has to read meanwhile.
+    The answer has the partition and offset of each record, in order. NDJSON is answered line by line, while more is
+    sent; a client that sends many lines must read meanwhile.
     """
     scope = request.scope
     state = scope["app"].state
@@ -67,7 +67,7 @@ async def produce(request: Request) -> Answer:
     key = headers.get(b"idempotency-key")
     if kind == request_body.NDJSON:
         if key is not None:
-            raise Problem("INVALID_ARGUMENT", "lines are written as they come, so that they cannot have one key")
+            raise Problem("INVALID_ARGUMENT", "NDJSON is written as it arrives, so it cannot have an idempotency key")
         lines = request_body.read_lines(request.receive, headers, config.limits, state.traffic)
         answer = LinesAnswer(
             lines,
@@ -97,7 +97,7 @@ def _asked(query_string: bytes, timeout_ms_max: int) -> ProduceQuery:
     query = QueryParams(query_string, _KNOWN)
     acks = _ACKS.get(query.text("acks", "1"))
     if acks is None:
-        raise Problem("VALIDATION", f"acks is 0, 1 or all, not {query.text('acks')[:40]!r}")
+        raise Problem("VALIDATION", f"acks must be 0, 1 or all, not {query.text('acks')[:40]!r}")
     return ProduceQuery(acks, query.number("timeout_ms", TIMEOUT_MS, 1, timeout_ms_max))
 
 
