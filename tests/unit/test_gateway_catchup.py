@@ -110,7 +110,7 @@ async def test_a_table_of_a_partition_that_nobody_leads_is_waited_for_as_a_topic
     async with asyncio.timeout(LIMITS.feed_start_s + 1):
         several = await asyncio.gather(*(tables.snapshot(table, since) for _ in range(20)), return_exceptions=True)
     assert {type(one) for one in several} == {comet.Unavailable}, "not one after the other, and not for ever"
-    assert str(several[0]) == f"{TOPIC}/1 cannot be read for now: no leader answers"
+    assert str(several[0]) == f"{TOPIC}/1 cannot be read now: no leader answers"
     assert brokers.fetches.count(1) == 1
     assert (brokers.under_way, log.waiting, table.filling) == (0, 0, None)
     brokers.led.set()

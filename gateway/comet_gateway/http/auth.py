@@ -75,8 +75,8 @@ class Who:
             raise Problem("FORBIDDEN", f"this needs the role {needed}; {self.name} has {own}")
 
 
-NOBODY: Final = Who("anyone", Role.ANYONE)
-EVERYBODY: Final = Who("anyone", Role.ADMIN)  # without configured tokens, on loopback only
+ANONYMOUS: Final = Who("anyone", Role.ANYONE)
+UNRESTRICTED: Final = Who("anyone", Role.ADMIN)  # without configured tokens, on loopback only
 
 
 def _template(path: str) -> str:
@@ -333,9 +333,9 @@ class Gatekeeper:
     def who(self, address: str, token: str | None) -> Who:
         """The owner of a token. Raises UNAUTHENTICATED; TOO_MANY_REQUESTS if the address is throttled."""
         if self._tokens is None:
-            return EVERYBODY
+            return UNRESTRICTED
         if token is None:
-            return NOBODY
+            return ANONYMOUS
         found = self._tokens.whose(token)
         if self._shut_out(address) and (found is None or (address, found.name) not in self._known):
             # Right tokens are refused, too, or guessing would not be slowed down; known owners are not locked out.

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from comet_gateway.config import KIB, Limits
 from comet_gateway.dashboard import login_redirect, sessions
 from comet_gateway.dashboard.sessions import CSRF_HEADER, Visit
-from comet_gateway.http.auth import NOBODY, ROLES, UNAUDITED, AuthenticatedConnection, Gatekeeper, Role, Who, bearer
+from comet_gateway.http.auth import ANONYMOUS, ROLES, UNAUDITED, AuthenticatedConnection, Gatekeeper, Role, Who, bearer
 from comet_gateway.http.origins import PAGE_HEADERS, SAFE_METHODS, HeaderPairs, Security
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.traffic import Traffic
@@ -137,7 +137,7 @@ class Admission:
 
     def _let_in(self, scope: Scope, role: Role, method: str) -> None:
         """Authenticates and authorizes. Raises UNAUTHENTICATED, FORBIDDEN, STALE_PAGE."""
-        scope["comet.who"] = NOBODY
+        scope["comet.who"] = ANONYMOUS
         if role is Role.ANYONE:
             return
         keeper, headers = self._gatekeeper, scope["comet.headers"]
@@ -148,7 +148,7 @@ class Admission:
         else:
             token = None if keeper.open else bearer(headers, scope.get("subprotocols"))
             who = keeper.who(_client(scope), token)
-        if who is NOBODY:
+        if who is ANONYMOUS:
             raise Problem("UNAUTHENTICATED", "a token is required")
         scope["comet.who"] = who  # before the role check: the page for 403 shows the name
         who.require(role)
@@ -157,7 +157,7 @@ class Admission:
         """The owner of the session."""
         headers = scope["comet.headers"]
         if not self._security.own(method, headers, scope["scheme"]):
-            return NOBODY
+            return ANONYMOUS
         found = self._gatekeeper.visit(cookie)
         if found is None:
             raise Problem("UNAUTHENTICATED", "the session is over", hint="Log in again.")
@@ -329,4 +329,4 @@ async def _audited(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
 def _via(scope: Scope, who: Who) -> str:
     if "comet.session" in scope:
         return "session"
-    return "token" if b"authorization" in scope["comet.headers"] and who is not NOBODY else "nothing"
+    return "token" if b"authorization" in scope["comet.headers"] and who is not ANONYMOUS else "nothing"

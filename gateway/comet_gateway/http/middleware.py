@@ -84,7 +84,7 @@ class Front:
             pass  # the client has gone
         except Problem as problem:
             await answer.problem(problem)
-        except Exception as error:  # noqa: BLE001 - this is the boundary: a request ends with an answer, whatever happens
+        except Exception as error:  # noqa: BLE001 - this is the boundary: a request ends with an answer, in every case
             await answer.failed(error)
         finally:
             if counted:

@@ -32,7 +32,7 @@ def _resumed(work: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, 
         while True:
             try:
                 sent = yield awaited
-            except BaseException as error:  # noqa: BLE001 - thrown in, by whoever cancels
+            except BaseException as error:  # noqa: BLE001 - thrown in by a cancellation
                 awaited = work.throw(error)
             else:
                 awaited = work.send(sent)

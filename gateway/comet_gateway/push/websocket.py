@@ -1,11 +1,11 @@
 """`/v1/ws`: drives the session of one WebSocket.
 
-    receive ─► Session.take ─► actions ─┬► Follower, Member, ShareMember: a task per subscription ─┐
-                                        ├► Writing: produce ─► receipts                             ├─► Wire ─► client
-                                        └► errors, pongs, ends ─────────────────────────────────────┘
+    receive ─► PushSession.take ─► actions ─┬► SubscriptionPump, GroupMembership, ShareMember: a task each ─┐
+                                            ├► Writing: produce ─► receipts                                 ├─► Wire
+                                            └► errors, pongs, ends ─────────────────────────────────────────┘
 
-The ASGI call reads; each subscription has a task that takes what it has and writes it, in turn with the others, when
-there is room. Where the client does not read, all of them wait, and so does the reader once it has something to say.
+The ASGI call reads; each subscription has a task that writes its events, in turn with the others, when there is room.
+While the client does not read, all of them wait, and so does the reader when it has an answer to send.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from comet_gateway.push.writing import Writing
 log = logging.getLogger(__name__)
 
 SUBPROTOCOL: Final = "comet.v1"
-FAREWELL_S: Final = 1.0  # that a client has to read what is said last
+FAREWELL_S: Final = 1.0  # for a client to read the last frames
 Pump = SubscriptionPump | GroupMembership | ShareMember
 
 
 class WebSocketConnection:
-    """One connection, for as long as its ASGI call."""
+    """One connection. Lives as long as its ASGI call."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope["app"].state
@@ -58,7 +58,7 @@ class WebSocketConnection:
         self._session = session.PushSession(self._limits, operator=who is None or who.role >= Role.OPERATOR)
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
         self._writing = Writing(self._backend, self._tell, self._limits, state.metrics, state.traffic)
-        self._writes = False  # it has written something
+        self._writes = False  # it has written records
         self._pumps: dict[str, tuple[Pump, asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._asking = asyncio.Semaphore(self._limits.in_flight_max)  # acks under way
@@ -88,7 +88,7 @@ class WebSocketConnection:
             await self._close(close)
 
     async def _serve(self) -> Close | None:
-        """Reads to the end; why we end it, None where the client did."""
+        """Reads frames to the end; the reason to close, None if the client closed."""
         await self._say(
             frames.Welcome(
                 frames.VERSION,
@@ -181,7 +181,7 @@ class WebSocketConnection:
                 return SubscriptionPump(id_, lambda: hub.subscribe(asked), wire, limits.delivery_bytes, asked.topics)
 
     async def _run(self, id_: str, pump: Pump, asked: SubscribeRequest | Joined | Played) -> None:
-        self._connections.subscriptions += 1  # here: what is dropped before its first turn never comes to the end
+        self._connections.subscriptions += 1  # here: a task that is dropped before its first turn never reaches the end
         try:
             match asked:
                 case Joined():
@@ -193,7 +193,7 @@ class WebSocketConnection:
                 case _:
                     end = await pump.run()
         except Gone:
-            return  # the reader hears of it, too
+            return  # the reader notices, too
         except Exception as error:  # noqa: BLE001 - what goes wrong with one subscription ends only that
             await self._failed(id_, error)
             end = frames.EndFrame(id_, "failed")
@@ -211,7 +211,7 @@ class WebSocketConnection:
                 problem = Problem.of(error)
             case _:
                 log.error("subscription %r failed", id_, exc_info=error)
-                problem = Problem("INTERNAL", "the gateway failed; its log says more")
+                problem = Problem("INTERNAL", "unexpected error; see the gateway's log")
         with suppress(Gone):
             await self._say(frames.error_of(problem, id_=id_, of="subscribe"))
 
@@ -235,7 +235,7 @@ class WebSocketConnection:
         await self._say(frames.error_of(problem, id_=id_, of=session.asked_by(action)))
 
     async def _ask(self, id_: str, of: str, asking: Coroutine[Any, Any, frames.ServerFrame]) -> None:
-        """Answers when it is known; at most `in_flight_max` are not, then no more are read."""
+        """Answers a frame in a task; with `in_flight_max` unanswered ones no more frames are read."""
         await self._asking.acquire()
 
         async def answer() -> None:
@@ -271,7 +271,7 @@ class WebSocketConnection:
             self._spawn(self._move(reconnect_ms))
 
     def beat(self, now: float) -> None:
-        """Nothing to do: the server sends pings."""
+        """Does nothing: the server sends pings."""
 
     async def _move(self, reconnect_ms: int) -> None:
         with suppress(TimeoutError):
@@ -281,7 +281,7 @@ class WebSocketConnection:
             self._serving.cancel()
 
     async def _end(self) -> None:
-        """Members leave their groups; whoever waits for something waits no more."""
+        """Ends all tasks; members leave their groups."""
         tasks = {task for _, task in self._pumps.values()} | self._tasks
         self._pumps.clear()
         for task in tasks:
@@ -299,13 +299,13 @@ class WebSocketConnection:
                     {"type": "websocket.close", "code": close.value.code, "reason": close.value.reason}
                 )  # fmt: skip
         except TimeoutError:
-            self._wire.abort()  # it does not even read that
+            self._wire.abort()  # the client does not read
         except (OSError, RuntimeError):
-            pass  # it went first
+            pass  # the client closed first
 
 
 class WebSocketEndpoint:
-    """The ASGI application behind the route: one connection per call."""
+    """The ASGI application of the route: one connection per call."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await WebSocketConnection(scope, receive, send).run()

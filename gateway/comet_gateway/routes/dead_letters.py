@@ -182,8 +182,8 @@ def letter_document(letter: DeadLetter) -> documents.Letter:
 # ---- settling
 
 _LINES: Final = (
-    "One JSON object a line: `plan`, as in a dry run; `progress`, repeatedly; `failure`, a dead letter with the problem "
-    "that keeps it pending, for the first 100 failures; last `end`, with `stopped` if some were not tried, or "
+    "One JSON object a line: `plan`, as in a dry run; `progress`, repeatedly; `failure`, a dead letter with its "
+    "problem, for the first 100 failures, which stay pending; last `end`, with `stopped` if some were not tried, or "
     "`problem`."
 )
 _EXAMPLE: Final = (

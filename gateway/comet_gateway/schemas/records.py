@@ -130,7 +130,7 @@ def _decode_body(body: bytes, records_max: int) -> Columns:
     if found.records is UNSET:
         return columns([found])
     if any(getattr(found, name) is not UNSET for name in _NAMES):
-        raise Problem("VALIDATION", "a document is either one record or has `records`")
+        raise Problem("VALIDATION", "a document must be one record or have `records`, not both")
     _check_count(found.records, records_max)
     return columns(found.records, {"records": 1})
 
@@ -250,7 +250,7 @@ def _keys(given: dict[str, list[Any]], count: int) -> list[bytes | None] | None:
     for index, key in enumerate(binaries or ()):
         if key is not UNSET:
             if texts is not None and texts[index] is not UNSET:
-                raise _contradiction(index, count, "a record must not have both key and key_base64")
+                raise _contradiction(index, count, "a record must have key or key_base64, not both")
             keys[index] = key
     return keys
 
