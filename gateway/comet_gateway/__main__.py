@@ -26,9 +26,9 @@ def main() -> int:
         sys.stdout.flush()
 
     try:
-        told = parse(parser, None, os.environ)
-        set_up_logging(told.log_level)
-        serve(told.config, ready)
+        loaded = parse(parser, None, os.environ)
+        set_up_logging(loaded.log_level)
+        serve(loaded.config, ready)
     except CometError as error:
         sys.stderr.write(f"comet_gateway: {error.message} [{error.code}]\n")
         return 1

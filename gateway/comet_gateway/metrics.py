@@ -130,8 +130,10 @@ def _hub(now: Mapping[str, Any]) -> Iterator[Metric]:
     yield _counter("comet_gateway_feed_reads", "Reads of logs for subscribers that are behind.", [({}, now["reads"])])
     listed = now["feeds"].items()
     yield _gauge("comet_gateway_feeds", "Followed topics.", [({}, len(listed))])
-    came = [({"topic": topic}, feed["records"]) for topic, feed in listed]
-    yield _counter("comet_gateway_feed_records", "Records received from brokers for all subscribers of a topic.", came)
+    counts = [({"topic": topic}, feed["records"]) for topic, feed in listed]
+    yield _counter(
+        "comet_gateway_feed_records", "Records received from brokers for all subscribers of a topic.", counts
+    )
     for name, about in _FEED.items():
         found = [({"topic": topic}, feed[name]) for topic, feed in listed]
         yield _gauge(f"comet_gateway_feed_{name}", about, found)

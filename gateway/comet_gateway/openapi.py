@@ -126,9 +126,9 @@ def _complete(operation: dict[str, Any], role: Role, tokens: bool) -> None:
         if own is None:
             responses[str(status)] = response
             continue
-        said = own.get("description", "")
-        more = [code for code in codes if KINDS[code].status == status and code not in said]
-        own["description"] = "; ".join(filter(None, [said, *(f"{code}: {KINDS[code].title}" for code in more)]))
+        own_text = own.get("description", "")
+        more = [code for code in codes if KINDS[code].status == status and code not in own_text]
+        own["description"] = "; ".join(filter(None, [own_text, *(f"{code}: {KINDS[code].title}" for code in more)]))
         own.setdefault("content", {}).setdefault(MEDIA_TYPE, response["content"][MEDIA_TYPE])
     for status, response in responses.items():
         response.setdefault("headers", {}).update(_HEADERS | (_RETRY if status in ("429", "503") else {}))

@@ -35,7 +35,7 @@ BACKLOG: Final = 2048
 POLL_S: Final = 0.05
 IDLE_S: Final = 0.2  # idle time after which a connection is closed during a drain
 CUT_S: Final = 1  # for cut connections to end
-_SAID_BEFORE: Final = ("Exception in ASGI application", "ASGI callable returned without completing")
+_LOGGED_BEFORE: Final = ("Exception in ASGI application", "ASGI callable returned without completing")
 
 
 class Server(uvicorn.Server):
@@ -129,16 +129,16 @@ class Server(uvicorn.Server):
             self._on_ready(self.url)
 
     async def main_loop(self) -> None:
-        looking = asyncio.create_task(self._look())
+        checking = asyncio.create_task(self._check_ready())
         while not self._stop.is_set():
             await self.on_tick(0)  # sets the Date header of answers
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await self._stop.wait()
-        looking.cancel()
+        checking.cancel()
         await self._drain()
 
-    async def _look(self) -> None:
+    async def _check_ready(self) -> None:
         """Logs once if no broker can be reached after the start."""
         for reason in await self.app.state.readiness.reasons():
             log.warning("not ready: %s; retrying", reason)
@@ -198,7 +198,7 @@ def set_up_logging(level: str) -> None:
     logging.getLogger("comet_gateway.audit").setLevel(logging.INFO)
     # Errors are logged once, by `Front`, with the request's id; uvicorn would repeat them without it. It also reports a
     # refused handshake as one that was never answered.
-    logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(_SAID_BEFORE))
+    logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(_LOGGED_BEFORE))
 
 
 def serve(config: GatewayConfig, on_ready: Callable[[str], None] | None = None) -> None:

@@ -464,7 +464,7 @@ async def test_a_bounded_look_goes_on_where_it_stopped() -> None:
         async with comet.Admin(broker.address) as admin, comet.Reader(broker.address) as reader:
             topic_indexes = DeadLetterIndexes(admin, reader, Limits())
             topic_index = await topic_indexes.topic_index("failed", 0)
-            assert 0 < topic_index.looked < topic_index.records == 5_003
+            assert 0 < topic_index.scanned < topic_index.records == 5_003
             looks = 1
             while not (await topic_indexes.topic_index("failed", 0)).complete:
                 looks += 1

@@ -278,7 +278,7 @@ async def test_a_client_that_dawdles_is_let_go(bounds: str, sent: bytes, monkeyp
         host, _, port = (await ready).removeprefix("http://").rpartition(":")
         with monkeypatch.context() as hasty:
             hasty.setattr(uvicorn_http, bounds, 0.05)
-            hasty.setattr(uvicorn_http, "LOOK_S", 0.02)
+            hasty.setattr(uvicorn_http, "CHECK_S", 0.02)
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(sent)
             async with asyncio.timeout(TIMEOUT_S):

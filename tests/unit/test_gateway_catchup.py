@@ -184,8 +184,8 @@ async def test_what_nobody_waits_for_any_more_is_not_read() -> None:
     brokers.refused[0] = comet.NotLeader("nobody leads it")
     brokers.silent.add(1)
     log, ring = log_of(brokers), ring_of()
-    with pytest.raises(comet.Unavailable, match=f"{TOPIC}/0 cannot be read for now"):
-        await log.look(ring, 0, CursorPlace(0))
+    with pytest.raises(comet.Unavailable, match=f"{TOPIC}/0 cannot be read now"):
+        await log.check(ring, 0, CursorPlace(0))
     await under_way(brokers, 0)
     waiting = [asyncio.create_task(log.read(ring, 1, CursorPlace(0))) for _ in range(3)]
     await under_way(brokers, 1)

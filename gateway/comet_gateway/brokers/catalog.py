@@ -32,7 +32,7 @@ class Catalog:
     def __init__(self, admin: comet.Admin) -> None:
         self._admin = admin
         self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._asking: dict[str, asyncio.Task[TopicInfo]] = {}
+        self._requests: dict[str, asyncio.Task[TopicInfo]] = {}
 
     async def topic(self, name: str) -> TopicInfo:
         """A topic's metadata, at most a second old while the cluster answers. Raises TopicNotFound, InvalidArgument."""
@@ -41,10 +41,10 @@ class Catalog:
         if known is not None and now < known.requested + FRESH_S:
             return known.info
         check_topic_name(name)
-        task = self._asking.get(name)
+        task = self._requests.get(name)
         if task is None:
-            task = self._asking[name] = asyncio.create_task(self._ask(name), name="gateway: look up a topic")
-            task.add_done_callback(_looked_at)
+            task = self._requests[name] = asyncio.create_task(self._fetch(name), name="gateway: look up a topic")
+            task.add_done_callback(_ignore_error)
         if known is not None and now < known.requested + STALE_S:
             await asyncio.wait([task], timeout=PATIENCE_S)
             if not task.done() or isinstance(task.exception(), Unavailable | Timeout):
@@ -54,7 +54,7 @@ class Catalog:
     def forget(self, name: str) -> None:
         """Drops the metadata of a topic, as after a mismatch. An answer under way is too old for later callers."""
         self._known.pop(name, None)
-        self._asking.pop(name, None)
+        self._requests.pop(name, None)
 
     @contextmanager
     def changing(self, name: str) -> Iterator[None]:
@@ -64,7 +64,7 @@ class Catalog:
         finally:
             self.forget(name)
 
-    async def _ask(self, name: str) -> TopicInfo:
+    async def _fetch(self, name: str) -> TopicInfo:
         requested = asyncio.get_running_loop().time()
         try:
             info, _ = await self._admin.describe_topic(name)
@@ -72,9 +72,9 @@ class Catalog:
             self._known.pop(name, None)
             raise
         finally:
-            wanted = self._asking.get(name) is asyncio.current_task()
+            wanted = self._requests.get(name) is asyncio.current_task()
             if wanted:
-                del self._asking[name]
+                del self._requests[name]
         if not wanted:  # forgotten meanwhile
             return info
         self._known[name] = _Known(info, requested)
@@ -84,7 +84,7 @@ class Catalog:
         return info
 
 
-def _looked_at(task: asyncio.Task[TopicInfo]) -> None:
+def _ignore_error(task: asyncio.Task[TopicInfo]) -> None:
     """Marks the task's error as retrieved: all callers may have given up."""
     if not task.cancelled():
         task.exception()

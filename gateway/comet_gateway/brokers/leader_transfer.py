@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 State = Literal["idle", "planned", "running", "stopping", "stopped", "done", "failed"]
 
 AT_ONCE: Final = 50  # partitions whose leadership is being moved
-LOOK_S: Final = 0.5  # between two checks of the leaders
+CHECK_S: Final = 0.5  # between two checks of the leaders
 PATIENCE_S: Final = 60.0  # wait for those under way, before the job continues without them
 MOVES_MAX: Final = 10_000  # of one job
 
@@ -213,4 +213,4 @@ class LeaderJob:
             progress.led = before + len(decided) - left
             if not left or loop.time() >= until:
                 return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)

@@ -21,7 +21,7 @@ class Readiness:
         self._draining = draining
         self._found: list[str] = []
         self._until = 0.0
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
 
     async def reasons(self) -> list[str]:
         """Reasons why the gateway is not ready; empty: it is."""
@@ -31,12 +31,12 @@ class Readiness:
             return ["the gateway has not started"]
         if monotonic() >= self._until:
             # One check for all callers; it continues if one of them gives up.
-            if self._looking is None or self._looking.done():
-                self._looking = asyncio.create_task(self._look(self.backend))
-            await asyncio.shield(self._looking)
+            if self._checking is None or self._checking.done():
+                self._checking = asyncio.create_task(self._check(self.backend))
+            await asyncio.shield(self._checking)
         return self._found
 
-    async def _look(self, backend: Backend) -> None:
+    async def _check(self, backend: Backend) -> None:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await backend.admin.find_topics(limit=1)
@@ -49,6 +49,6 @@ class Readiness:
         self._until = monotonic() + FRESH_S
 
     async def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)

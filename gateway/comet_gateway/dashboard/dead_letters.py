@@ -49,7 +49,7 @@ def _indexes(sources: Sources) -> DeadLetterIndexes:
 
 async def dead_letters(sources: Sources, _: PageRequest) -> facts.DeadLetters:
     indexes = _indexes(sources)
-    looked = await indexes.look(_until())
+    looked = await indexes.discover(_until())
     known = indexes.known()
     causes = [cause for topic_index in known for cause in _causes(topic_index)]
     causes.sort(key=lambda cause: -cause.pending)
@@ -58,7 +58,7 @@ async def dead_letters(sources: Sources, _: PageRequest) -> facts.DeadLetters:
         tuple(map(_topic, known)),
         tuple(causes[:CAUSES_MAX]),
         len(causes),
-        looked.looked,
+        looked.inspected,
         looked.topics,
     )
 
@@ -92,7 +92,7 @@ def _topic(topic_index: DeadLetterIndex) -> facts.LetterTopic:
         states[LetterState.REDRIVEN],
         states[LetterState.DISCARDED],
         topic_index.records,
-        topic_index.looked,
+        topic_index.scanned,
         topic_index.older,
         topic_index.complete,
     )
@@ -117,4 +117,4 @@ def _cause(topic: str, group: str, cause: str, counts: Counts) -> facts.LetterCa
 
 
 def _letter(letter: DeadLetter) -> facts.Letter:
-    return facts.Letter(**letter.told(), time_us=letter.time_us, size=letter.size, to=letter.to, by=letter.by)
+    return facts.Letter(**letter.fields(), time_us=letter.time_us, size=letter.size, to=letter.to, by=letter.by)

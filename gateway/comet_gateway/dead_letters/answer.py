@@ -50,8 +50,8 @@ class AnswerLines:
     def _line(self, event: RedriveFailure | RedriveProgress) -> bytes:
         if isinstance(event, RedriveFailure):
             at = event.letter
-            told = {"partition": at.partition, "offset": str(at.offset), "problem": event.problem.document()}
-            return msgspec.json.encode({"failure": told}) + b"\n"
+            failure = {"partition": at.partition, "offset": str(at.offset), "problem": event.problem.document()}
+            return msgspec.json.encode({"failure": failure}) + b"\n"
         numbers: dict[str, Any] = {
             "letters": event.letters, "done": event.done, "already": event.already, "failed": event.failed
         }  # fmt: skip

@@ -82,7 +82,7 @@ class DeadLetterIndex:
         return all(source.done for source in self.sources)
 
     @property
-    def looked(self) -> int:
+    def scanned(self) -> int:
         return sum(source.next - source.first for source in self.sources if source.first >= 0)
 
     @property

@@ -37,7 +37,7 @@ REASON_CHARS_MAX: Final = 500
 CAUSE_CHARS_MAX: Final = 160
 KEY_BYTES_MAX: Final = 64  # of a key that are kept
 
-_TOLD: Final = (
+_FIELDS: Final = (
     "partition", "offset", "topic", "source_partition", "source_offset", "group", "attempts", "reason", "cause",
     "times",
 )  # fmt: skip
@@ -83,10 +83,10 @@ class DeadLetter:
     def place(self) -> LetterOffset:
         return LetterOffset(self.partition, self.offset)
 
-    def told(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """The fields that all answers share."""
         return {
-            **{name: getattr(self, name) for name in _TOLD},
+            **{name: getattr(self, name) for name in _FIELDS},
             "state": self.state.value,
             "key": None if self.key is None else self.key.decode(errors="replace"),
         }
@@ -114,15 +114,15 @@ def letter_of(
     partition: int, offset: int, time_us: int, key: bytes | None, value: bytes | None, headers: Pairs
 ) -> DeadLetter | None:
     """Parses a record as a dead letter; None if it is not one."""
-    said = {name: _text(value) for name, value in headers if name.startswith((PREFIX, REDRIVEN))}
-    topic, source = said.get(PREFIX + "topic", ""), said.get(PREFIX + "partition", "")
-    at = said.get(PREFIX + "offset", "")
-    if SETTLED in said or not topic or not _natural(source) or not _natural(at):
+    texts = {name: _text(value) for name, value in headers if name.startswith((PREFIX, REDRIVEN))}
+    topic, source = texts.get(PREFIX + "topic", ""), texts.get(PREFIX + "partition", "")
+    at = texts.get(PREFIX + "offset", "")
+    if SETTLED in texts or not topic or not _natural(source) or not _natural(at):
         return None
-    reason = said.get(PREFIX + "reason", "")[:REASON_CHARS_MAX]
-    attempts, times = said.get(PREFIX + "attempts", ""), said.get(REDRIVEN + "times", "")
+    reason = texts.get(PREFIX + "reason", "")[:REASON_CHARS_MAX]
+    attempts, times = texts.get(PREFIX + "attempts", ""), texts.get(REDRIVEN + "times", "")
     return DeadLetter(
-        partition, offset, time_us, topic, int(source), int(at), said.get(PREFIX + "group", ""),
+        partition, offset, time_us, topic, int(source), int(at), texts.get(PREFIX + "group", ""),
         int(attempts) if _natural(attempts) else 0, reason, cause_of(reason), int(times) if _natural(times) else 0,
         None if key is None else bytes(key[:KEY_BYTES_MAX]), len(value or b""),
     )  # fmt: skip
@@ -130,14 +130,14 @@ def letter_of(
 
 def note_of(partition: int, key: bytes | None, value: bytes | None, headers: Pairs) -> Note | None:
     """Parses a record as a note; None if it is not one, or names another partition, which no valid note does."""
-    said = {name: _text(value) for name, value in headers if name.startswith(SETTLED)}
+    texts = {name: _text(value) for name, value in headers if name.startswith(SETTLED)}
     found = _PLACE.fullmatch(_text(key or b""))
-    if value is not None or found is None or said.get(SETTLED) not in (LetterState.REDRIVEN, LetterState.DISCARDED):
+    if value is not None or found is None or texts.get(SETTLED) not in (LetterState.REDRIVEN, LetterState.DISCARDED):
         return None
     place = LetterOffset(int(found[1]), int(found[2]))
     if place.partition != partition:
         return None
-    return Note(place, LetterState(said[SETTLED]), said.get(SETTLED_TO, ""), said.get(SETTLED_BY, ""))
+    return Note(place, LetterState(texts[SETTLED]), texts.get(SETTLED_TO, ""), texts.get(SETTLED_BY, ""))
 
 
 def note_for(letter: DeadLetter, state: LetterState, *, to: str, by: str) -> tuple[bytes, Pairs]:
@@ -154,13 +154,13 @@ def own_headers(headers: Iterable[tuple[str, bytes]]) -> Pairs:
 
 
 def redriven_headers(letter: DeadLetter, dead_letters: str, headers: Iterable[tuple[str, bytes]]) -> Pairs:
-    said = {
+    texts = {
         "from": f"{dead_letters}/{letter.partition}/{letter.offset}",
         "group": letter.group,
         "reason": letter.reason,
         "times": str(letter.times + 1),
     }
-    return [*own_headers(headers), *((REDRIVEN + name, text.encode()) for name, text in said.items())]
+    return [*own_headers(headers), *((REDRIVEN + name, text.encode()) for name, text in texts.items())]
 
 
 def once_key(topic_id: bytes, letter: DeadLetter) -> str:

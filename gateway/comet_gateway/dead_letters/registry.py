@@ -32,15 +32,15 @@ INTERNAL: Final = "__"
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class DiscoveryProgress:
     """Progress of the search for dead-letter topics."""
 
-    looked: int  # topics inspected, ever
+    inspected: int  # topics inspected, ever
     topics: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Inspection:
     id: bytes
     at: float
     ends: tuple[int, ...]
@@ -56,22 +56,22 @@ class DeadLetterIndexes:
         self._room = Room(limits.letters_max)
         self._indexes: OrderedDict[str, DeadLetterIndex] = OrderedDict()
         self._found: set[str] = set()  # topics that hold dead letters, of those in _indexes
-        self._asked: dict[str, _Asked] = {}
-        self._looking = asyncio.Lock()
+        self._inspections: dict[str, _Inspection] = {}
+        self._discovering = asyncio.Lock()
 
     @property
     def reader(self) -> comet.Reader:
         return self._reader
 
-    async def look(self, until: float) -> Looked:
+    async def discover(self, until: float) -> DiscoveryProgress:
         """Searches for topics until `until` at most, and advances the known indexes. Raises CometError."""
         topics = {info.name: info for info in await self._admin.list_topics() if not info.name.startswith(INTERNAL)}
-        async with self._looking:
+        async with self._discovering:
             self._forget(topics)
-            await self._ask(self._due(list(topics.values())), until)
+            await self._inspect(self._due(list(topics.values())), until)
         topic_indexes = self.known()
         await asyncio.gather(*(self._advance(topic_index, until) for topic_index in topic_indexes))
-        return Looked(sum(name in self._asked or name in self._found for name in topics), len(topics))
+        return DiscoveryProgress(sum(name in self._inspections or name in self._found for name in topics), len(topics))
 
     def known(self) -> list[DeadLetterIndex]:
         """Indexes of the topics that hold dead letters, or did, by name."""
@@ -107,9 +107,9 @@ class DeadLetterIndexes:
         for name, topic_index in list(self._indexes.items()):
             if name not in topics or topics[name].id != topic_index.topic_id:
                 self._close(name)
-        for name, asked in list(self._asked.items()):
-            if name not in topics or topics[name].id != asked.id:
-                del self._asked[name]
+        for name, inspection in list(self._inspections.items()):
+            if name not in topics or topics[name].id != inspection.id:
+                del self._inspections[name]
 
     async def _advance(self, topic_index: DeadLetterIndex, until: float) -> None:
         try:
@@ -123,29 +123,29 @@ class DeadLetterIndexes:
 
     def _due(self, topics: Sequence[TopicInfo]) -> list[TopicInfo]:
         now = asyncio.get_running_loop().time()
-        never = _Asked(b"", -AGAIN_S, ())
+        never = _Inspection(b"", -AGAIN_S, ())
         waiting = [
             info
             for info in topics
-            if info.name not in self._found and self._asked.get(info.name, never).at + AGAIN_S <= now
+            if info.name not in self._found and self._inspections.get(info.name, never).at + AGAIN_S <= now
         ]
-        return sorted(waiting, key=lambda info: self._asked.get(info.name, never).at)[:TOPICS_MAX]
+        return sorted(waiting, key=lambda info: self._inspections.get(info.name, never).at)[:TOPICS_MAX]
 
-    async def _ask(self, topics: list[TopicInfo], until: float) -> None:
+    async def _inspect(self, topics: list[TopicInfo], until: float) -> None:
         """Inspects the topics, a few at once, until `until`; at least one per task."""
         left = iter(topics)
 
         async def some() -> None:
             for info in left:
-                await self._ask_one(info)
+                await self._inspect_one(info)
                 if asyncio.get_running_loop().time() >= until:
                     return
 
         await asyncio.gather(*(some() for _ in range(AT_ONCE)))
 
-    async def _ask_one(self, info: TopicInfo) -> None:
+    async def _inspect_one(self, info: TopicInfo) -> None:
         now = asyncio.get_running_loop().time()
-        before = self._asked.get(info.name)
+        before = self._inspections.get(info.name)
         try:
             _, statuses = await self._admin.describe_topic(info.name)
             ends = tuple(status.log_end for status in statuses)
@@ -154,7 +154,7 @@ class DeadLetterIndexes:
                 self._found.add(info.name)
         except CometError:
             return  # inspected again later
-        self._asked[info.name] = _Asked(info.id, now, ends)
+        self._inspections[info.name] = _Inspection(info.id, now, ends)
 
     async def _holds(self, topic: str, statuses: Sequence[PartitionStatus]) -> bool:
         filled = sorted(

@@ -40,8 +40,8 @@ def install(app: FastAPI) -> None:
         return _answer(request, problem)
 
     @app.exception_handler(RequestValidationError)
-    async def unfit(request: Request, error: RequestValidationError) -> Response:
-        return _answer(request, _unfit(error.errors()))
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return _answer(request, _invalid(error.errors()))
 
     @app.exception_handler(HTTPException)
     async def plain(request: Request, error: HTTPException) -> Response:
@@ -73,7 +73,7 @@ def methods(routes: Sequence[BaseRoute], request: Request) -> list[str]:
     return sorted(found)
 
 
-def _unfit(faults: Sequence[Any]) -> Problem:
+def _invalid(faults: Sequence[Any]) -> Problem:
     for fault in faults:
         if fault["type"] == "json_invalid":
             at = fault["loc"][-1]

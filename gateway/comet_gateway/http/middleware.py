@@ -179,9 +179,9 @@ class _Answer:
         ):
             assert self._encoding is not None
             body = await compression.compressed(body, self._encoding)
-            kept = [pair for pair in start["headers"] if pair[0] != b"content-length"]
+            others = [pair for pair in start["headers"] if pair[0] != b"content-length"]
             start["headers"] = [
-                *kept,
+                *others,
                 (b"content-length", str(len(body)).encode()),
                 (b"content-encoding", self._encoding),
                 (b"vary", b"accept-encoding"),

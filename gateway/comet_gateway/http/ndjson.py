@@ -173,9 +173,9 @@ class LinesAnswer:
             if isinstance(one, WriteResult):
                 await one.wait(deadline)
             self._waiting.popleft()
-            await self._say(send, one)
+            await self._send(send, one)
 
-    async def _say(self, send: Send, one: WriteResult | str) -> None:
+    async def _send(self, send: Send, one: WriteResult | str) -> None:
         texts = [one] if isinstance(one, str) else one.texts
         size = _bytes(one)
         # All that is complete by now is sent together.

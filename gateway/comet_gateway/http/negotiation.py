@@ -56,7 +56,7 @@ def _weight(text: str) -> float:
 
 def _liked(likes: dict[str, float], kind: str) -> float:
     """The weight of the most specific entry that matches."""
-    for said in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
-        if said in likes:
-            return likes[said]
+    for pattern in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
+        if pattern in likes:
+            return likes[pattern]
     return 0.0

@@ -22,7 +22,7 @@ from comet_gateway.http.slow_client import Unread
 HEAD_BYTES_MAX: Final = 64 * 1024  # request line and headers
 HEAD_S_MAX: Final = 15.0  # from the connection, or the first byte, to the end of the head
 SILENCE_S_MAX: Final = 30.0  # in the middle of a body that the application is reading
-LOOK_S: Final = 5.0
+CHECK_S: Final = 5.0
 LATE_S: Final = 1.0  # of a check, on a busy machine
 
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -72,7 +72,7 @@ class Protocol(HttpToolsProtocol):
         self._in_body = False
         self._first = True
         self._heard = self.loop.time()  # start of the head, or the body's last progress
-        self._look: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
         self._unread = Unread(self.unread_s)
 
     @property
@@ -82,7 +82,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
-        self._look = self.loop.call_later(LOOK_S, self._look_after)
+        self._check_timer = self.loop.call_later(CHECK_S, self._check_progress)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
@@ -142,8 +142,8 @@ class Protocol(HttpToolsProtocol):
         head = [b"%b %b HTTP/%b\r\n" % (method, self.url, self.parser.get_http_version().encode())]
         for name, value in self.headers:
             if name == b"connection":
-                kept = [token for token in value.split(b",") if token.strip().lower() != b"upgrade"]
-                head.append(b"connection:%b\r\n" % b",".join(kept))
+                others = [token for token in value.split(b",") if token.strip().lower() != b"upgrade"]
+                head.append(b"connection:%b\r\n" % b",".join(others))
             elif name != b"upgrade":
                 head.append(b"%b: %b\r\n" % (name, value))
         self.parser = httptools.HttpRequestParser(self)
@@ -155,20 +155,20 @@ class Protocol(HttpToolsProtocol):
         self._in_head, self._in_body, self._head_bytes = True, False, 0
         super().on_message_complete()
 
-    def _look_after(self) -> None:
+    def _check_progress(self) -> None:
         now = self.loop.time()
-        assert self._look is not None
+        assert self._check_timer is not None
         # After a pause of this process, data may have arrived meanwhile: the client is not to blame.
-        self._heard = min(self._heard + max(now - self._look.when() - LATE_S, 0), now)
-        self._look = self.loop.call_later(LOOK_S, self._look_after)
+        self._heard = min(self._heard + max(now - self._check_timer.when() - LATE_S, 0), now)
+        self._check_timer = self.loop.call_later(CHECK_S, self._check_progress)
         waited_s = now - self._heard
         waits_for_head = self._in_head and (self._first or self._head_bytes > 0)
         waits_for_body = self._in_body and not self.flow.read_paused
         late = (waits_for_head and waited_s > HEAD_S_MAX) or (waits_for_body and waited_s > SILENCE_S_MAX)
-        if late or self._unread.too_long(self.transport, LOOK_S):
+        if late or self._unread.too_long(self.transport, CHECK_S):
             self.transport.abort()
 
     def _leave(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+            self._check_timer = None

@@ -20,7 +20,7 @@ from comet_gateway.push.wire import EXTENSION
 
 _TEXT: Final = 0x81  # a complete text message
 LATE_S: Final = 1.0  # of a timer, on a busy machine
-LOOKS: Final = 10  # checks for unread data within `unread_s`
+CHECKS: Final = 10  # checks for unread data within `unread_s`
 _JOINED_BYTES_MAX: Final = 32 * 1024  # below it, joining the parts is cheaper than a list
 
 
@@ -41,25 +41,25 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._unread = Unread(self.unread_s)
-        self._look: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
-        self._look = self.loop.call_later(self.unread_s / LOOKS, self._look_after)
+        self._check_timer = self.loop.call_later(self.unread_s / CHECKS, self._check_progress)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+            self._check_timer = None
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:
         self._unread.went_on()
         super().resume_writing()
 
-    def _look_after(self) -> None:
-        self._look = self.loop.call_later(self.unread_s / LOOKS, self._look_after)
-        if self._unread.too_long(self.transport, self.unread_s / LOOKS):
+    def _check_progress(self) -> None:
+        self._check_timer = self.loop.call_later(self.unread_s / CHECKS, self._check_progress)
+        if self._unread.too_long(self.transport, self.unread_s / CHECKS):
             self.transport.abort()
 
     def handle_connect(self, event: Request) -> None:

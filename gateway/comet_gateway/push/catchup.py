@@ -98,7 +98,7 @@ class Log:
         """The start positions for a start other than latest. Offsets are checked; gaps are reported."""
         chosen = sorted(ring.places if partitions is None else partitions)
         if isinstance(start, AtOffset):
-            pieces = await together(self.look(ring, index, CursorPlace(start.offset)) for index in chosen)
+            pieces = await together(self.check(ring, index, CursorPlace(start.offset)) for index in chosen)
             for index, piece in zip(chosen, pieces, strict=True):
                 if piece.missing is not None and piece.missing.reason == "truncated":
                     end = piece.following.offset
@@ -133,19 +133,19 @@ class Log:
 
     async def _pieces(self, ring: Ring, wanted: Mapping[int, CursorPlace]) -> Beginning:
         unsure = [index for index, place in wanted.items() if not ring.vouches(index, place)]
-        pieces = await together(self.look(ring, index, wanted[index]) for index in unsure)
+        pieces = await together(self.check(ring, index, wanted[index]) for index in unsure)
         found = dict(wanted) | {index: piece.following for index, piece in zip(unsure, pieces, strict=True)}
         missing = tuple(piece.missing for piece in pieces if piece.missing is not None)
         return Beginning(found, not missing, missing)
 
-    async def look(self, ring: Ring, partition: int, place: CursorPlace) -> Piece:
+    async def check(self, ring: Ring, partition: int, place: CursorPlace) -> Piece:
         """Checks that the log can be read at a position. Raises Unavailable if no broker answers for long."""
         async with self._soon(f"{ring.topic}/{partition}"):
             piece = await self._shared(ring, partition, place, 0)
         return piece if piece.missing is not None else Piece([], place)
 
     async def earliest(self, topic: str) -> dict[int, int]:
-        """The log start offset of each partition. Raises Unavailable as `look` does."""
+        """The log start offset of each partition. Raises Unavailable as `check` does."""
         return await self._offsets(topic, Earliest())
 
     async def _offsets(self, topic: str, at: Position) -> dict[int, int]:
@@ -168,7 +168,7 @@ class Log:
         return await self._shared(ring, partition, place, self._limits.delivery_bytes)
 
     async def read_soon(self, ring: Ring, partition: int, place: CursorPlace, bytes_max: int) -> Piece:
-        """Reads a piece with records for a new subscriber. Raises Unavailable as `look` does."""
+        """Reads a piece with records for a new subscriber. Raises Unavailable as `check` does."""
         async with self._soon(f"{ring.topic}/{partition}"):
             while True:
                 piece = await self._shared(ring, partition, place, bytes_max)

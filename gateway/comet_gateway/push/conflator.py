@@ -18,10 +18,10 @@ from comet_gateway.push.subscribe_request import SubscribeRequest
 class Conflator:
     """A conflating subscriber of one feed's table. Owned by a subscription."""
 
-    def __init__(self, ring: Ring, asked: SubscribeRequest, ticker: Ticker) -> None:
+    def __init__(self, ring: Ring, request: SubscribeRequest, ticker: Ticker) -> None:
         self.ring = ring
-        self.partitions = asked.partitions
-        self.values = asked.values
+        self.partitions = request.partitions
+        self.values = request.values
         self.ticker = ticker
         self.delivered = 0
         self.dropped = 0

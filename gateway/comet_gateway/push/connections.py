@@ -50,7 +50,7 @@ class Connections:
         self._all.add(connection)
         if self._watch is None:
             self._watch = asyncio.create_task(self._watching())
-            self._watch.add_done_callback(_look_at)
+            self._watch.add_done_callback(_log_error)
         try:
             if self._draining.is_set() and self._watch.done():
                 connection.move(self._reconnect_ms())  # it was opened during the drain
@@ -124,6 +124,6 @@ class Connections:
         return self._random.randrange(RECONNECT_MS_MAX)
 
 
-def _look_at(task: asyncio.Task[None]) -> None:
+def _log_error(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("task of connections failed", exc_info=error)

@@ -38,7 +38,7 @@ log = logging.getLogger("comet.gateway")
 # woken later, and other tasks get their turn.
 WOKEN_AT_ONCE: Final = 16
 
-TOLD_BYTES: Final = 16 * 1024
+REPORT_BYTES: Final = 16 * 1024
 
 
 class Needs:
@@ -85,7 +85,7 @@ class Feed:
         self._grown = grown  # called when all rings together may be too large
         self._over = over
         self._room = room
-        self._told_bytes = 0  # size of the ring at the last check of all rings
+        self._reported_bytes = 0  # size of the ring at the last check of all rings
         self._armed: deque[tuple[int, FeedSubscriber]] = deque()  # with the head that each has seen, in order
         self._waking = False
         self._consumer: comet.Consumer[bytes] | None = None
@@ -166,8 +166,8 @@ class Feed:
             self._waking = True
             asyncio.get_running_loop().call_soon(self._wake)
         self.trim(self._limits.feed_bytes)
-        if abs(self.ring.bytes - self._told_bytes) > TOLD_BYTES:
-            self._told_bytes = self.ring.bytes
+        if abs(self.ring.bytes - self._reported_bytes) > REPORT_BYTES:
+            self._reported_bytes = self.ring.bytes
             self._grown()
 
     def _wake(self) -> None:
@@ -206,11 +206,11 @@ class Feed:
 
     async def join(self, subscription: Subscription, cursor: Cursor | None, start: Position) -> None:
         """Adds a subscriber, at its cursor or else at the start. Raises Problem, CometError."""
-        asked = subscription.asked
-        await self._check(asked.partitions or frozenset())
+        request = subscription.request
+        await self._check(request.partitions or frozenset())
         needs = Needs(self.tables)
         try:
-            follower = await self._begin(asked, cursor, start, needs)
+            follower = await self._begin(request, cursor, start, needs)
             if self.failure is not None:  # meanwhile
                 raise Problem(self.failure.code, self.failure.detail, retry_after_ms=self.failure.retry_after_ms)
             if subscription.closed:
@@ -229,31 +229,31 @@ class Feed:
                 raise PartitionNotFound(f"topic {self.topic!r} has no partition {unknown[-1]}")
 
     async def _begin(
-        self, asked: SubscribeRequest, cursor: Cursor | None, start: Position, needs: Needs
+        self, request: SubscribeRequest, cursor: Cursor | None, start: Position, needs: Needs
     ) -> RingCursor | Conflator:
         beginning = Beginning({}, None, ())
         if cursor is not None:
-            beginning = await self._log.resume(self.ring, cursor, asked.partitions)
-        elif not asked.snapshot and not isinstance(start, Latest):
-            beginning = await self._log.begin(self.ring, start, asked.partitions)
+            beginning = await self._log.resume(self.ring, cursor, request.partitions)
+        elif not request.snapshot and not isinstance(start, Latest):
+            beginning = await self._log.begin(self.ring, start, request.partitions)
         places = beginning.places if cursor is not None or beginning.places else None
-        snapshot = asked.snapshot and cursor is None
+        snapshot = request.snapshot and cursor is None
         follower: RingCursor | Conflator
-        if asked.policy is Policy.CONFLATE:
-            clockwork = needs.tick(asked.values, asked.interval_ms)
+        if request.policy is Policy.CONFLATE:
+            clockwork = needs.tick(request.values, request.interval_ms)
             walk = None
             if snapshot or places is not None:
-                taken = await self.tables.snapshot(needs.table(asked.values), places)
-                walk = SnapshotWalk(taken, asked.partitions, places)
-            follower = Conflator(self.ring, asked, clockwork.ticker)
+                taken = await self.tables.snapshot(needs.table(request.values), places)
+                walk = SnapshotWalk(taken, request.partitions, places)
+            follower = Conflator(self.ring, request, clockwork.ticker)
             at = self.ring.cursor() if places is None else self.ring.cursor_of(places)
             if walk is not None:
                 follower.begin_with(walk, _between(places or {}, walk.snapshot.places))
         else:
             walk = None
             if snapshot:
-                walk = SnapshotWalk(await self.tables.snapshot(needs.table(asked.values)), asked.partitions, None)
-            follower = RingCursor(self.ring, asked)
+                walk = SnapshotWalk(await self.tables.snapshot(needs.table(request.values)), request.partitions, None)
+            follower = RingCursor(self.ring, request)
             if walk is not None:
                 follower.begin_with(walk)
             elif places is not None:

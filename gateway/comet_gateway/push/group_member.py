@@ -64,21 +64,21 @@ class Notes:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._waiting: deque[bytes] = deque()
-        self._telling: asyncio.Task[None] | None = None
+        self._flushing: asyncio.Task[None] | None = None
 
     def add(self, frame: frames.ServerFrame) -> None:
         if len(self._waiting) >= NOTES_MAX:
             self._wire.abort()  # the client has not read for very long
             return
         self._waiting.append(frames.encode(frame))
-        if self._telling is None:
-            self._telling = asyncio.create_task(self._tell())
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
 
-    async def _tell(self) -> None:
+    async def _flush(self) -> None:
         with suppress(Gone):  # the reader notices, too
             await self._wire.room()
             await self._wire.write(self.taken())
-        self._telling = None
+        self._flushing = None
 
     def taken(self) -> list[Frame]:
         found: list[Frame] = [[one] for one in self._waiting]
@@ -86,8 +86,8 @@ class Notes:
         return found
 
     def close(self) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._flushing is not None:
+            self._flushing.cancel()
 
 
 Written = tuple[int, bytes]  # the offset behind a record, and its JSON
@@ -296,10 +296,12 @@ class ShareMember:
             try:
                 return await self._consumer.get(timeout_s)
             except comet.CorruptRecords as error:  # its records are rejected
-                told = error.details
-                missing = frames.MissingItem(int(told["partition"]), told["first"], told["end"], "damaged")
-                count = int(told["end"]) - int(told["first"])
-                await self._wire.write([[frames.encode(frames.LostFrame(self._id, told["topic"], count, [missing]))]])
+                details = error.details
+                missing = frames.MissingItem(int(details["partition"]), details["first"], details["end"], "damaged")
+                count = int(details["end"]) - int(details["first"])
+                await self._wire.write(
+                    [[frames.encode(frames.LostFrame(self._id, details["topic"], count, [missing]))]]
+                )
 
     async def _gather(self, record: comet.ShareRecord[bytes] | None) -> list[Frame]:
         """The record and those already received, as frames: one for each run of the same topic."""
@@ -346,9 +348,9 @@ class ShareMember:
         keys = [(self._topic(one), one.partition, int(one.offset)) for one in frame.records]
         for key in keys:
             held = self._held.get(key)
-            waiting.append((key, None if held is None else self._say(frame, key, held[1])))
+            waiting.append((key, None if held is None else self._acknowledge(frame, key, held[1])))
         results = [await _acknowledged(key, what) for key, what in waiting]
-        return frames.Acked(self._id, of=_SAID[type(frame)][0], results=results)
+        return frames.Acked(self._id, of=_ACKNOWLEDGE[type(frame)][0], results=results)
 
     def _topic(self, one: frames.RecordPlace) -> str:
         if one.topic is not None:
@@ -357,16 +359,16 @@ class ShareMember:
             raise Problem("INVALID_ARGUMENT", "give the topic of each record: the subscription has several")
         return self._joined.topics[0]
 
-    def _say(self, frame: frames.Acknowledge, key: Key, record: comet.ShareRecord[bytes]) -> Awaitable[None]:
+    def _acknowledge(self, frame: frames.Acknowledge, key: Key, record: comet.ShareRecord[bytes]) -> Awaitable[None]:
         if isinstance(frame, frames.Extend):
             self._held[key] = asyncio.get_running_loop().time() + self._lock_s, record
             self._held.move_to_end(key)
         else:
             del self._held[key]
-        return _SAID[type(frame)][1](frame, record)
+        return _ACKNOWLEDGE[type(frame)][1](frame, record)
 
 
-_SAID: Final[dict[type, tuple[Any, Callable[[Any, Any], Awaitable[None]]]]] = {
+_ACKNOWLEDGE: Final[dict[type, tuple[Any, Callable[[Any, Any], Awaitable[None]]]]] = {
     frames.Ack: ("ack", lambda _, record: record.ack()),
     frames.NackFrame: ("nack", lambda frame, record: record.nack(frame.delay_ms)),
     frames.RejectFrame: ("reject", lambda frame, record: record.reject(frame.reason)),

@@ -67,18 +67,18 @@ class Hub:
 
     # ---- subscribing
 
-    async def subscribe(self, asked: SubscribeRequest) -> Subscription:
+    async def subscribe(self, request: SubscribeRequest) -> Subscription:
         """Subscribes: all records written after the return are delivered. Raises Problem, CometError."""
         if self._closed:
             raise Draining("the gateway is stopping")
-        check(asked, self._limits)
-        expression = compiled(asked.pattern) if asked.pattern else None
-        subscription = Subscription(asked, self)
+        check(request, self._limits)
+        expression = compiled(request.pattern) if request.pattern else None
+        subscription = Subscription(request, self)
         try:
             if expression is not None:
                 await self._watch.add(subscription, expression)
             else:
-                await together(self._join(subscription, topic) for topic in asked.topics)
+                await together(self._join(subscription, topic) for topic in request.topics)
         except BaseException:
             subscription.close()
             raise
@@ -86,11 +86,11 @@ class Hub:
         return subscription
 
     async def _join(self, subscription: Subscription, topic: str, start: Position | None = None) -> None:
-        asked = subscription.asked
+        request = subscription.request
         self._joining[topic] += 1
         try:
             feed = await self._feed(topic)
-            await feed.join(subscription, asked.cursors.get(topic), asked.start if start is None else start)
+            await feed.join(subscription, request.cursors.get(topic), request.start if start is None else start)
         finally:
             self._joining[topic] -= 1
             if not self._joining[topic]:

@@ -32,7 +32,7 @@ class Body:
         cursor: str,
     ) -> None:  # fmt: skip
         self._topic = topic
-        self._fragments = [kept.fragment for kept in records]
+        self._fragments = [entry.fragment for entry in records]
         self._flags = conflated, snapshot, last, complete
         self._cursor = cursor
 
@@ -76,11 +76,11 @@ def event_of(
 def parts_of(records: Sequence[TableEntry], bytes_max: int, most: int | None = None) -> Iterator[tuple[int, int]]:
     """Splits records into parts of at most `bytes_max`, but at least one record: (begin, end). At least one part."""
     begin = size = 0
-    for index, kept in enumerate(records):
-        if index > begin and (size + len(kept.fragment) > bytes_max or index - begin == most):
+    for index, entry in enumerate(records):
+        if index > begin and (size + len(entry.fragment) > bytes_max or index - begin == most):
             yield begin, index
             begin, size = index, 0
-        size += len(kept.fragment) + 1
+        size += len(entry.fragment) + 1
     yield begin, len(records)
 
 
@@ -120,12 +120,12 @@ class TableSnapshot:
         found: list[TableEntry] = []
         size = 0
         while index < len(self.records):
-            kept = self.records[index]
-            if wanted(kept):
-                size += len(kept.fragment) + 1
+            entry = self.records[index]
+            if wanted(entry):
+                size += len(entry.fragment) + 1
                 if found and (size > self._bytes_max or len(found) == permits):
                     break
-                found.append(kept)
+                found.append(entry)
             index += 1
         last = index == len(self.records)
         event = event_of(
@@ -140,8 +140,8 @@ class TableSnapshot:
         return sum(self.totals.get(index, 0) for index in wanted)
 
 
-def _alive(kept: TableEntry) -> bool:
-    return not kept.dead
+def _alive(entry: TableEntry) -> bool:
+    return not entry.dead
 
 
 class SnapshotWalk:
@@ -171,13 +171,13 @@ class SnapshotWalk:
         self.given += event.count
         return event
 
-    def _wants(self, kept: TableEntry) -> bool:
-        if self._partitions is not None and kept.partition not in self._partitions:
+    def _wants(self, entry: TableEntry) -> bool:
+        if self._partitions is not None and entry.partition not in self._partitions:
             return False
         if self._newer_than is None:
-            return not kept.dead
-        place = self._newer_than.get(kept.partition)
-        return place is None or kept.offset >= place.offset
+            return not entry.dead
+        place = self._newer_than.get(entry.partition)
+        return place is None or entry.offset >= place.offset
 
 
 # ---- conflation

@@ -17,7 +17,7 @@ from comet_gateway.push.ring import Ring
 from comet_gateway.push.subscribe_request import Values
 from comet_gateway.records.cursor import CursorPlace
 
-KEPT_OVERHEAD: Final = 300  # bytes of memory of an entry beside its key and record
+ENTRY_OVERHEAD: Final = 300  # bytes of memory of an entry beside its key and record
 
 
 class TableEntry(NamedTuple):
@@ -49,63 +49,65 @@ class LatestTable:
         self.whole = False  # filled from the log start offset
         self._keys_max = keys_max
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[bytes | None, TableEntry] = OrderedDict()
+        self._entries: OrderedDict[bytes | None, TableEntry] = OrderedDict()
         self._dead: OrderedDict[bytes | None, None] = OrderedDict()  # keys whose entry is a tombstone
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     # ---- arriving records
 
     def apply(self, source: Source) -> None:
         """Applies the next records."""
-        kept, partition, version = self._kept, source.partition, self.version
+        entries, partition, version = self._entries, source.partition, self.version
         batch = source.batch
         for key, value, offset, timestamp_us, fragment in zip(
             batch.keys, batch.values, source.offsets, batch.timestamps, source.fragments(self.values), strict=True
         ):
             version += 1
-            old = kept.get(key)
+            old = entries.get(key)
             if old is not None and old.partition != partition and old.timestamp_us > timestamp_us:
                 continue
             self._put(key, TableEntry(version, partition, offset, timestamp_us, fragment, value is None))
         self.version = version
         self._shrink()
 
-    def _put(self, key: bytes | None, kept: TableEntry) -> None:
-        old = self._kept.get(key)
+    def _put(self, key: bytes | None, entry: TableEntry) -> None:
+        old = self._entries.get(key)
         if old is not None:
             self.bytes -= len(old.fragment)
-            self._kept.move_to_end(key)
+            self._entries.move_to_end(key)
         else:
-            self.bytes += KEPT_OVERHEAD + len(key or b"")
-        self._kept[key] = kept
-        self.bytes += len(kept.fragment)
-        if kept.dead:
+            self.bytes += ENTRY_OVERHEAD + len(key or b"")
+        self._entries[key] = entry
+        self.bytes += len(entry.fragment)
+        if entry.dead:
             self._dead[key] = None
             self._dead.move_to_end(key)
         elif old is not None and old.dead:
             del self._dead[key]
 
     def _remove(self, key: bytes | None) -> TableEntry:
-        kept = self._kept.pop(key)
+        entry = self._entries.pop(key)
         self._dead.pop(key, None)
-        self.bytes -= KEPT_OVERHEAD + len(key or b"") + len(kept.fragment)
-        return kept
+        self.bytes -= ENTRY_OVERHEAD + len(key or b"") + len(entry.fragment)
+        return entry
 
     def _shrink(self) -> None:
         """Evicts deleted keys first, then the least recently written ones."""
-        while len(self._kept) > self._keys_max or (self.bytes > self._bytes_max and len(self._kept) > 1):
+        while len(self._entries) > self._keys_max or (self.bytes > self._bytes_max and len(self._entries) > 1):
             if self._dead:
                 self._remove(next(iter(self._dead)))
                 self.forgot_dead = True
             else:
-                self._remove(next(iter(self._kept)))
+                self._remove(next(iter(self._entries)))
                 self.lossy = True
 
     def cut(self, partition: int, offset: int) -> None:
         """Handles a truncation: drops records from behind it; the previous records of their keys are unknown."""
-        for key in [key for key, kept in self._kept.items() if kept.partition == partition and kept.offset >= offset]:
+        for key in [
+            key for key, entry in self._entries.items() if entry.partition == partition and entry.offset >= offset
+        ]:
             self._remove(key)
             self.lossy = True
         if offset < self.filled_from.get(partition, 0):
@@ -119,14 +121,14 @@ class LatestTable:
 
     def filled(self, filling: Filling) -> None:
         """Adds records read from the log before the applied ones. They are no change for subscribers."""
-        before = self._kept
-        self._kept, self._dead, self.bytes = OrderedDict(), OrderedDict(), 0
-        for key, kept in filling.kept.items():
-            self._put(key, kept)
-        for key, kept in before.items():
-            old = self._kept.get(key)
-            if old is None or kept.beats(old):
-                self._put(key, kept)
+        before = self._entries
+        self._entries, self._dead, self.bytes = OrderedDict(), OrderedDict(), 0
+        for key, entry in filling.entries.items():
+            self._put(key, entry)
+        for key, entry in before.items():
+            old = self._entries.get(key)
+            if old is None or entry.beats(old):
+                self._put(key, entry)
         self.filled_from.update(filling.begin)
         self.lossy = self.lossy or filling.lossy
         self._shrink()
@@ -136,16 +138,16 @@ class LatestTable:
     def since(self, version: int, partitions: frozenset[int] | None) -> list[TableEntry]:
         """Entries after a version, the oldest first."""
         found: list[TableEntry] = []
-        for kept in reversed(self._kept.values()):
-            if kept.version <= version:
+        for entry in reversed(self._entries.values()):
+            if entry.version <= version:
                 break
-            if partitions is None or kept.partition in partitions:
-                found.append(kept)
+            if partitions is None or entry.partition in partitions:
+                found.append(entry)
         found.reverse()
         return found
 
     def all(self) -> list[TableEntry]:
-        return list(self._kept.values())
+        return list(self._entries.values())
 
 
 class Filling:
@@ -153,7 +155,7 @@ class Filling:
 
     def __init__(self, table: LatestTable, begin: Mapping[int, int]) -> None:
         self.begin = dict(begin)
-        self.kept: OrderedDict[bytes | None, TableEntry] = OrderedDict()
+        self.entries: OrderedDict[bytes | None, TableEntry] = OrderedDict()
         self.lossy = False
         self._values = table.values
         self._keys_max = table._keys_max
@@ -168,17 +170,17 @@ class Filling:
         ):
             if offset >= end:
                 break
-            kept = TableEntry(0, partition, offset, timestamp_us, fragment, value is None)
-            old = self.kept.get(key)
+            entry = TableEntry(0, partition, offset, timestamp_us, fragment, value is None)
+            old = self.entries.get(key)
             if old is None:
-                self._bytes += KEPT_OVERHEAD + len(key or b"") + len(fragment)
-            elif kept.beats(old):
+                self._bytes += ENTRY_OVERHEAD + len(key or b"") + len(fragment)
+            elif entry.beats(old):
                 self._bytes += len(fragment) - len(old.fragment)
-                self.kept.move_to_end(key)
+                self.entries.move_to_end(key)
             else:
                 continue
-            self.kept[key] = kept
-        while len(self.kept) > self._keys_max or (self._bytes > self._bytes_max and len(self.kept) > 1):
-            key, old = self.kept.popitem(last=False)
-            self._bytes -= KEPT_OVERHEAD + len(key or b"") + len(old.fragment)
+            self.entries[key] = entry
+        while len(self.entries) > self._keys_max or (self._bytes > self._bytes_max and len(self.entries) > 1):
+            key, old = self.entries.popitem(last=False)
+            self._bytes -= ENTRY_OVERHEAD + len(key or b"") + len(old.fragment)
             self.lossy = self.lossy or not old.dead

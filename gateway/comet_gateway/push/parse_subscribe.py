@@ -44,10 +44,10 @@ class Played:
     paused: bool
 
 
-def _place(name: str, said: str | int, now_us: int) -> Position:
+def _place(name: str, given: str | int, now_us: int) -> Position:
     """Parses a position. Raises Problem."""
     try:
-        return place(name, said, now_us)
+        return place(name, given, now_us)
     except CometError as error:
         raise Problem("INVALID_ARGUMENT", error.message) from None
 
@@ -65,7 +65,7 @@ def names(topics: Iterable[str]) -> tuple[str, ...]:
 
 def window(
     topic: str,
-    said: frames.Window,
+    given: frames.Window,
     *,
     now_us: int,
     span_ms_max: int,
@@ -74,7 +74,7 @@ def window(
     values: Values = Values.AUTO,
 ) -> Played:
     """Parses a replay. Raises Problem."""
-    start, end = _place("start", said.start, now_us), _place("end", said.end, now_us)
+    start, end = _place("start", given.start, now_us), _place("end", given.end, now_us)
     if isinstance(end, Earliest):
         raise Problem("INVALID_ARGUMENT", "the replay ends where the topic begins")
     if isinstance(start, AtTime):
@@ -89,8 +89,8 @@ def window(
         end=end,
         cursor=None if cursor is None else Cursor.parse(cursor),
         values=values,
-        speed=said.speed,
-        paused=said.paused,
+        speed=given.speed,
+        paused=given.paused,
     )
 
 
@@ -153,40 +153,40 @@ def join(
     return Joined(_chosen(topics, pattern), pattern, _place("start", start, now_us), values, permits, group)
 
 
-def of_frame(asked: frames.Subscribe, *, now_us: int, span_ms_max: int) -> SubscribeRequest | Joined | Played:
+def of_frame(frame: frames.Subscribe, *, now_us: int, span_ms_max: int) -> SubscribeRequest | Joined | Played:
     """Parses a subscribe frame. Raises Problem."""
-    if sum(one is not None for one in (asked.topic, asked.topics, asked.pattern)) != 1:
+    if sum(one is not None for one in (frame.topic, frame.topics, frame.pattern)) != 1:
         raise Problem("INVALID_ARGUMENT", "give one of `topic`, `topics` and `pattern`")
-    topics = [asked.topic] if asked.topic is not None else asked.topics or []
-    if asked.cursor is not None and (asked.topic is None or asked.cursors is not None):
+    topics = [frame.topic] if frame.topic is not None else frame.topics or []
+    if frame.cursor is not None and (frame.topic is None or frame.cursors is not None):
         raise Problem("INVALID_ARGUMENT", "`cursor` goes with `topic` only; use `cursors` for several topics")
-    if asked.replay is not None:
-        _only(asked, "replay", {"start", "cursors", "policy", "buffer", "interval_ms", "snapshot", "permits", "group"})
-        if asked.topic is None:
+    if frame.replay is not None:
+        _only(frame, "replay", {"start", "cursors", "policy", "buffer", "interval_ms", "snapshot", "permits", "group"})
+        if frame.topic is None:
             raise Problem("INVALID_ARGUMENT", "a replay needs one `topic`")
         return window(
-            asked.topic, asked.replay, now_us=now_us, span_ms_max=span_ms_max, partitions=asked.partitions,
-            cursor=asked.cursor, values=asked.values,
+            frame.topic, frame.replay, now_us=now_us, span_ms_max=span_ms_max, partitions=frame.partitions,
+            cursor=frame.cursor, values=frame.values,
         )  # fmt: skip
-    if asked.group is not None:
-        _only(asked, "group", {"cursor", "cursors", "policy", "buffer", "interval_ms", "snapshot", "partitions"})
+    if frame.group is not None:
+        _only(frame, "group", {"cursor", "cursors", "policy", "buffer", "interval_ms", "snapshot", "partitions"})
         return join(
-            frames.GroupTerms(asked.group) if isinstance(asked.group, str) else asked.group,
-            topics=topics, pattern=asked.pattern or "", start=asked.start, values=asked.values,
-            permits=asked.permits, now_us=now_us,
+            frames.GroupTerms(frame.group) if isinstance(frame.group, str) else frame.group,
+            topics=topics, pattern=frame.pattern or "", start=frame.start, values=frame.values,
+            permits=frame.permits, now_us=now_us,
         )  # fmt: skip
     return follow(
         topics=topics,
-        pattern=asked.pattern or "",
-        start=asked.start,
-        cursors=asked.cursors if asked.cursor is None else {topics[0]: asked.cursor},
-        partitions=asked.partitions,
-        values=asked.values,
-        policy=asked.policy,
-        buffer=asked.buffer,
-        interval_ms=asked.interval_ms,
-        snapshot=asked.snapshot == "latest",
-        permits=asked.permits,
+        pattern=frame.pattern or "",
+        start=frame.start,
+        cursors=frame.cursors if frame.cursor is None else {topics[0]: frame.cursor},
+        partitions=frame.partitions,
+        values=frame.values,
+        policy=frame.policy,
+        buffer=frame.buffer,
+        interval_ms=frame.interval_ms,
+        snapshot=frame.snapshot == "latest",
+        permits=frame.permits,
         now_us=now_us,
     )
 
@@ -206,7 +206,7 @@ def _chosen(topics: Iterable[str], pattern: str) -> tuple[str, ...]:
 _DEFAULTS = frames.Subscribe(id="x")
 
 
-def _only(asked: frames.Subscribe, what: str, foreign: set[str]) -> None:
-    found = sorted(name for name in foreign if getattr(asked, name) != getattr(_DEFAULTS, name))
+def _only(frame: frames.Subscribe, what: str, foreign: set[str]) -> None:
+    found = sorted(name for name in foreign if getattr(frame, name) != getattr(_DEFAULTS, name))
     if found:
         raise Problem("INVALID_ARGUMENT", f"{', '.join(found)}: not allowed with `{what}`")

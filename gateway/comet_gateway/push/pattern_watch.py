@@ -68,13 +68,13 @@ class PatternWatch:
         """Joins all topics that match now; those that cannot be followed yet are reported, and joined later.
 
         Raises Problem if there are too many, CometError, Unavailable if none can be followed."""
-        asked = subscription.asked
+        request = subscription.request
         topics = [topic for topic in await self._admin.list_topics() if expression.fullmatch(topic.name)]
         if len(topics) > self._limits.pattern_topics_max:
             raise Problem(
                 "TOO_MANY_REQUESTS", f"{len(topics)} topics match, more than {self._limits.pattern_topics_max}"
             )  # fmt: skip
-        start = Earliest() if asked.cursors else None
+        start = Earliest() if request.cursors else None
         results = await asyncio.gather(
             *(self._join(subscription, topic.name, start) for topic in topics), return_exceptions=True
         )
@@ -82,12 +82,12 @@ class PatternWatch:
         for topic, result in zip(topics, results, strict=True):
             if isinstance(result, Unavailable) and not isinstance(result, Draining) and subscription.subscribers:
                 watched.late[topic.name, topic.id] = start
-                subscription.tell(failed(topic.name, result))
+                subscription.notify(failed(topic.name, result))
             elif isinstance(result, BaseException) and not isinstance(result, TopicNotFound):
                 raise result
         self._watched[subscription] = watched
         if self._task is None:
-            self._task = asyncio.create_task(self._look(), name="gateway: look for topics")
+            self._task = asyncio.create_task(self._watch_topics(), name="gateway: look for topics")
             self._task.add_done_callback(self._ended)
 
     def remove(self, subscription: Subscription) -> None:
@@ -98,7 +98,7 @@ class PatternWatch:
             self._task.cancel()
             self._task = None
 
-    async def _look(self) -> None:
+    async def _watch_topics(self) -> None:
         while True:
             await asyncio.sleep(self._limits.pattern_s)
             try:
@@ -122,7 +122,7 @@ class PatternWatch:
         self._task = None
         for subscription, watched in self._watched.items():
             watched.close()
-            subscription.tell(Failed("INTERNAL", f"watching topics failed: {error!r}", {}))
+            subscription.notify(Failed("INTERNAL", f"watching topics failed: {error!r}", {}))
         self._watched.clear()
 
     def _appeared(self, subscription: Subscription, watched: _Watched, topic: comet.TopicInfo) -> None:
@@ -131,7 +131,7 @@ class PatternWatch:
             return
         if len(subscription.subscribers) >= most:
             watched.given_up.add((topic.name, topic.id))
-            subscription.tell(_told(topic.name, Problem("TOO_MANY_REQUESTS", f"more than {most} topics match")))
+            subscription.notify(_failure(topic.name, Problem("TOO_MANY_REQUESTS", f"more than {most} topics match")))
         elif len(subscription.subscribers) + len(watched.joining) < most:  # otherwise retried at the next check
             watched.joining[topic.name] = asyncio.create_task(
                 self._follow(subscription, watched, topic), name=f"gateway: join {topic.name}"
@@ -146,20 +146,20 @@ class PatternWatch:
         except CometError as error:
             if error.retriable:
                 return  # retried at the next check
-            told = failed(topic.name, error)
+            failure = failed(topic.name, error)
         except Problem as problem:
-            told = _told(topic.name, problem)
+            failure = _failure(topic.name, problem)
         except Exception as error:
             log.error("gateway: joining %s failed", topic.name, exc_info=error)
-            told = Failed("INTERNAL", f"joining {topic.name} failed: {error!r}", {}, topic=topic.name)
+            failure = Failed("INTERNAL", f"joining {topic.name} failed: {error!r}", {}, topic=topic.name)
         else:
             watched.late.pop(known, None)
             return
         finally:
             del watched.joining[topic.name]
         watched.given_up.add(known)
-        subscription.tell(told)
+        subscription.notify(failure)
 
 
-def _told(topic: str, problem: Problem) -> Failed:
+def _failure(topic: str, problem: Problem) -> Failed:
     return Failed(problem.code, problem.detail, {}, round(problem.retry_after_s * 1000), topic)

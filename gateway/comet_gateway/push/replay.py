@@ -388,16 +388,16 @@ class Replay:
 def gap_of(error: CometError, topic: str, source: ReplayPartition) -> Gap | None:
     """The gap that a failed read reports; None if there is none, or it is unknown."""
 
-    def told(name: str) -> int:
+    def detail(name: str) -> int:
         text = error.details.get(name, "")
         return int(text) if text.isdecimal() else -1
 
     match error:
-        case comet.OffsetOutOfRange() if source.reading < told("log_start"):
-            return Gap(topic, source.partition, source.reading, told("log_start"), "deleted")
-        case comet.OffsetOutOfRange() | comet.Truncated() if told("log_end") >= 0:
+        case comet.OffsetOutOfRange() if source.reading < detail("log_start"):
+            return Gap(topic, source.partition, source.reading, detail("log_start"), "deleted")
+        case comet.OffsetOutOfRange() | comet.Truncated() if detail("log_end") >= 0:
             # The window's records are gone; those at these offsets now were written later.
-            return Gap(topic, source.partition, min(told("log_end"), source.reading), source.end, "truncated")
-        case comet.DataLoss() if told("end") > source.reading:
-            return Gap(topic, source.partition, max(told("first"), source.reading), told("end"), "damaged")
+            return Gap(topic, source.partition, min(detail("log_end"), source.reading), source.end, "truncated")
+        case comet.DataLoss() if detail("end") > source.reading:
+            return Gap(topic, source.partition, max(detail("first"), source.reading), detail("end"), "damaged")
     return None

@@ -32,11 +32,11 @@ class Read(NamedTuple):
 class RingCursor:
     """A subscriber's cursor in one feed's ring. Owned by a subscription."""
 
-    def __init__(self, ring: Ring, asked: SubscribeRequest) -> None:
+    def __init__(self, ring: Ring, request: SubscribeRequest) -> None:
         self.ring = ring
-        self.partitions = asked.partitions
-        self.values = asked.values
-        self.buffer = asked.buffer if asked.policy is Policy.DROP_OLDEST else None
+        self.partitions = request.partitions
+        self.values = request.values
+        self.buffer = request.buffer if request.policy is Policy.DROP_OLDEST else None
         self._everything = self.partitions is None and self.buffer is None
         self.delivered = 0
         self.dropped = 0

@@ -30,7 +30,7 @@ class Open:
     """Opens a subscription."""
 
     id: str
-    asked: SubscribeRequest | Joined | Played
+    request: SubscribeRequest | Joined | Played
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class SendFrame:
     """Sends a frame."""
 
     frame: frames.ServerFrame
@@ -94,7 +94,7 @@ class CloseConnection:
     close: Close
 
 
-Action = Open | Drop | Grant | Steer | Commit | Acknowledge | Write | Say | CloseConnection
+Action = Open | Drop | Grant | Steer | Commit | Acknowledge | Write | SendFrame | CloseConnection
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class PushSession:
         try:
             return self._act(frame, text, now_us)
         except Problem as problem:
-            return [Say(frames.error_of(problem, id_=frame.id, of=type_of(frame)))]
+            return [SendFrame(frames.error_of(problem, id_=frame.id, of=type_of(frame)))]
 
     def take_binary(self) -> list[Action]:
         return [] if self._over else self._end(Close.BINARY)
@@ -151,12 +151,12 @@ class PushSession:
         if self._garbage > GARBAGE_MAX:
             return self._end(Close.GARBAGE)
         of, id_ = frames.about(text)
-        return [Say(frames.error_of(problem, id_=id_, of=of))]
+        return [SendFrame(frames.error_of(problem, id_=id_, of=of))]
 
     def _act(self, frame: frames.ClientFrame, text: str | bytes, now_us: int) -> list[Action]:
         match frame:
             case frames.Ping():
-                return [Say(frames.Pong(frame.id))]
+                return [SendFrame(frames.Pong(frame.id))]
             case frames.Subscribe():
                 return [self._subscribe(frame, now_us)]
             case frames.Unsubscribe():
@@ -180,17 +180,17 @@ class PushSession:
                 f"limit of {self._limits.subscriptions_max} subscriptions on one connection reached",
                 more={"subscriptions_max": self._limits.subscriptions_max},
             )
-        asked = of_frame(frame, now_us=now_us, span_ms_max=self._limits.replay_ms_max)
-        match asked:
+        request = of_frame(frame, now_us=now_us, span_ms_max=self._limits.replay_ms_max)
+        match request:
             case Joined():
                 self._may("be a member of a group")
-                kind: str = asked.group.kind
+                kind: str = request.group.kind
             case Played():
                 kind = "replay"
             case _:
                 kind = "follow"
         self._open[frame.id] = _Subscription(kind, frame.permits)
-        return Open(frame.id, asked)
+        return Open(frame.id, request)
 
     def _permit(self, frame: frames.Permit) -> Action:
         one = self._known(frame.id)
@@ -246,12 +246,12 @@ _KINDS: Final = {
 }
 
 
-def asked_by(action: Action) -> str | None:
+def cause_type(action: Action) -> str | None:
     """The type of the frame that caused an action."""
     match action:
         case Acknowledge() | Write() | Steer():
             return type_of(action.frame)
-        case Say() | CloseConnection():
+        case SendFrame() | CloseConnection():
             return None
     return {Open: "subscribe", Drop: "unsubscribe", Grant: "permit", Commit: "ack"}[type(action)]
 

@@ -90,37 +90,37 @@ def read_partitions(text: str | None) -> list[int] | None:
     return [int(part) for part in parts]
 
 
-def read_asked(scope: Scope, topic: str, limits: Limits, *, now_us: int) -> SubscribeRequest | Played:
+def parse_request(scope: Scope, topic: str, limits: Limits, *, now_us: int) -> SubscribeRequest | Played:
     """Parses a request. Raises Problem."""
-    asked = read_query(scope["query_string"])
-    cursor = scope["comet.headers"].get(b"last-event-id", b"").decode("latin-1") or asked.cursor
-    partitions = read_partitions(asked.partitions)
-    if asked.replay_from is not None:
-        if asked.policy is not Policy.BLOCK or asked.snapshot != "none":
+    wanted = read_query(scope["query_string"])
+    cursor = scope["comet.headers"].get(b"last-event-id", b"").decode("latin-1") or wanted.cursor
+    partitions = read_partitions(wanted.partitions)
+    if wanted.replay_from is not None:
+        if wanted.policy is not Policy.BLOCK or wanted.snapshot != "none":
             raise Problem("INVALID_ARGUMENT", "policy and snapshot are not allowed with a replay")
-        said = frames.Window(
-            asked.replay_from,
-            "latest" if asked.replay_to is None else asked.replay_to,
-            1.0 if asked.speed is None else asked.speed,
+        span = frames.Window(
+            wanted.replay_from,
+            "latest" if wanted.replay_to is None else wanted.replay_to,
+            1.0 if wanted.speed is None else wanted.speed,
         )
-        if not 0 <= said.speed <= 1_000_000:
+        if not 0 <= span.speed <= 1_000_000:
             raise Problem("INVALID_ARGUMENT", "speed must be from 0 to 1000000")
         return window(
-            topic, said, now_us=now_us, span_ms_max=limits.replay_ms_max, partitions=partitions,
-            cursor=cursor, values=asked.values,
+            topic, span, now_us=now_us, span_ms_max=limits.replay_ms_max, partitions=partitions,
+            cursor=cursor, values=wanted.values,
         )  # fmt: skip
-    if asked.replay_to is not None or asked.speed is not None:
+    if wanted.replay_to is not None or wanted.speed is not None:
         raise Problem("INVALID_ARGUMENT", "`to` and `speed` are for a replay, which needs `from`")
     return follow(
         topics=[topic],
-        start=asked.start,
+        start=wanted.start,
         cursors=None if cursor is None else {topic: cursor},
         partitions=partitions,
-        values=asked.values,
-        policy=asked.policy,
-        buffer=asked.buffer,
-        interval_ms=asked.interval_ms,
-        snapshot=asked.snapshot == "latest",
+        values=wanted.values,
+        policy=wanted.policy,
+        buffer=wanted.buffer,
+        interval_ms=wanted.interval_ms,
+        snapshot=wanted.snapshot == "latest",
         now_us=now_us,
     )
 
@@ -132,16 +132,16 @@ async def open_stream(request: Request, topic: str, *, now_us: int) -> EventStre
     state = request.scope["app"].state
     limits: Limits = state.config.limits
     connections: Connections = state.connections
-    asked = read_asked(request.scope, topic, limits, now_us=now_us)
+    wanted = parse_request(request.scope, topic, limits, now_us=now_us)
     with ExitStack() as stack:
 
         async def begin() -> PumpedSubscription:
             begun: PumpedSubscription
-            if isinstance(asked, Played):
+            if isinstance(wanted, Played):
                 stack.enter_context(connections.replay())
-                begun = await Replay.begin(asked, state.backend.admin, state.backend.reader, limits)
+                begun = await Replay.begin(wanted, state.backend.admin, state.backend.reader, limits)
             else:
-                begun = await state.hub.subscribe(asked)
+                begun = await state.hub.subscribe(wanted)
             stack.callback(begun.close)  # also if the client has disconnected meanwhile
             return begun
 
@@ -209,8 +209,8 @@ class EventStream:
                 self._beating.cancel()
         if self._reconnect_ms is None:
             return None
-        told = frames.encode({"reconnect_ms": self._reconnect_ms})
-        return b"retry: %d\nevent: goaway\ndata: %b\n\n" % (self._reconnect_ms, told)
+        fields = frames.encode({"reconnect_ms": self._reconnect_ms})
+        return b"retry: %d\nevent: goaway\ndata: %b\n\n" % (self._reconnect_ms, fields)
 
     async def _pump(self) -> bytes:
         """Writes events; returns the last one without writing it."""
@@ -294,6 +294,6 @@ def event_bytes(event: Event | Ended) -> bytes:
             return event.sse()
 
 
-def _named(name: str, told: Mapping[str, Any], cursor: str = "") -> bytes:
+def _named(name: str, fields: Mapping[str, Any], cursor: str = "") -> bytes:
     id_ = f"id: {cursor}\n" if cursor else ""
-    return f"event: {name}\n{id_}data: ".encode() + frames.encode(told) + b"\n\n"
+    return f"event: {name}\n{id_}data: ".encode() + frames.encode(fields) + b"\n\n"

@@ -54,21 +54,21 @@ class SubscribeRequest:
     permits: int | None = None  # records that may be sent before a permit; None: no limit
 
 
-def check(asked: SubscribeRequest, limits: Limits) -> None:
+def check(request: SubscribeRequest, limits: Limits) -> None:
     """Checks a request. Raises Problem."""
-    if bool(asked.topics) == bool(asked.pattern):
+    if bool(request.topics) == bool(request.pattern):
         raise Problem("INVALID_ARGUMENT", "give topics or a pattern")
-    for topic in asked.topics:
+    for topic in request.topics:
         check_topic_name(topic)
-    if len(set(asked.topics)) < len(asked.topics):
+    if len(set(request.topics)) < len(request.topics):
         raise Problem("INVALID_ARGUMENT", "a topic is given twice")
-    if asked.partitions is not None and not asked.partitions:
+    if request.partitions is not None and not request.partitions:
         raise Problem("INVALID_ARGUMENT", "`partitions` is empty")
     for name, low, high in (
         ("buffer", 1, limits.buffer_max),
         ("interval_ms", INTERVAL_MS_MIN, INTERVAL_MS_MAX),
         ("permits", 0, PERMITS_MAX),
     ):
-        value = getattr(asked, name)
+        value = getattr(request, name)
         if value is not None and not low <= value <= high:
             raise Problem("INVALID_ARGUMENT", f"{name} must be from {low} to {high}, not {value}")

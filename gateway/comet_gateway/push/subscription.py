@@ -107,16 +107,16 @@ class CloseListener(Protocol):
 class Subscription:
     """Created by the hub; owned by one connection, whose single task takes its events."""
 
-    def __init__(self, asked: SubscribeRequest, hub: CloseListener) -> None:
-        self.asked = asked
+    def __init__(self, request: SubscribeRequest, hub: CloseListener) -> None:
+        self.request = request
         self.subscribers: dict[str, FeedSubscriber] = {}
         self.closed = False
-        self.permits = asked.permits
+        self.permits = request.permits
         self._loop = asyncio.get_running_loop()
         self._hub = hub
         self._hot: deque[FeedSubscriber] = deque()
         self._parked: list[FeedSubscriber] = []
-        self._told: deque[Event] = deque()
+        self._notices: deque[Event] = deque()
         self._event: Event | None = None  # found by `ready`
         self._waiter: asyncio.Future[None] | None = None
         self._gone = dict.fromkeys(COUNTED, 0)  # counts of ended topics
@@ -181,7 +181,7 @@ class Subscription:
                         "dropped": follower.dropped, "conflated": follower.conflated}
                 for topic, follower in followers.items()
             },
-            "policy": self.asked.policy.value,
+            "policy": self.request.policy.value,
             "permits": self.permits,
             "behind": sum(follower.behind for follower in followers.values()),
             **self.counts(),
@@ -199,17 +199,17 @@ class Subscription:
         self._wake()
         return subscriber
 
-    def tell(self, event: Event) -> None:
+    def notify(self, event: Event) -> None:
         """Queues an event that is not from a topic's subscriber."""
         if not self.closed:
-            self._told.append(event)
+            self._notices.append(event)
             self._wake()
 
     # ---- next event
 
     def _take(self) -> Event | None:
-        if self._told:
-            return self._told.popleft()
+        if self._notices:
+            return self._notices.popleft()
         hot = self._hot
         while hot:
             subscriber = hot.popleft()

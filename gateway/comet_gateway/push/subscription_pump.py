@@ -29,7 +29,7 @@ class PumpedSubscription(Protocol):
 class SubscribeHub(Protocol):
     """The part of the hub that is used here."""
 
-    async def subscribe(self, asked: SubscribeRequest) -> PumpedSubscription: ...
+    async def subscribe(self, request: SubscribeRequest) -> PumpedSubscription: ...
 
 
 class SubscriptionPump:
@@ -116,11 +116,11 @@ class EventFrames:
     __slots__ = ("_id", "_latest", "_records", "_snapshot")
 
     def __init__(self, id_: str) -> None:
-        said = frames.encode(id_)
+        encoded_id = frames.encode(id_)
         self._id = id_
-        self._records = b'{"type":"records","id":%b,' % said
-        self._latest = b'{"type":"latest","id":%b,' % said
-        self._snapshot = b'{"type":"snapshot","id":%b,' % said
+        self._records = b'{"type":"records","id":%b,' % encoded_id
+        self._latest = b'{"type":"latest","id":%b,' % encoded_id
+        self._snapshot = b'{"type":"snapshot","id":%b,' % encoded_id
 
     def of(self, event: Event | Ended) -> Frame:
         match event:

@@ -28,16 +28,16 @@ from comet_gateway.schemas.records import read_records
 
 TIMEOUT_S: Final = 30.0
 _MEMBERS: Final = ("type", *frames.Produce.__struct_fields__)
-Say = Callable[[bytes], Awaitable[None]]
+SendText = Callable[[bytes], Awaitable[None]]
 Outcome = WriteResult | asyncio.Task[list[Receipt]] | Problem
 
 
 class Writing:
     """The writes of one connection, which closes it. `write` is called by its reader, `run` by a task."""
 
-    def __init__(self, backend: Backend, say: Say, limits: Limits, metrics: Metrics, traffic: Traffic) -> None:
+    def __init__(self, backend: Backend, send: SendText, limits: Limits, metrics: Metrics, traffic: Traffic) -> None:
         self._backend = backend
-        self._say = say
+        self._send = send
         self._in_flight_max = limits.in_flight_max
         self._in_flight_bytes_max = limits.in_flight_bytes_max
         self._records_max = limits.records_max
@@ -92,12 +92,12 @@ class Writing:
                 await self._changed.wait()
             # It stays in the queue until it is answered, since it is under way until then.
             id_, deadline, size, outcome = self._waiting[0]
-            told = await _told(id_, deadline, outcome)
+            receipt = await _receipt(id_, deadline, outcome)
             self._waiting.popleft()
             self._release(size)
             if self._has_room():
                 self._room.set()
-            await self._say(told)
+            await self._send(receipt)
 
     def close(self) -> None:
         """Releases what is left. Called after `write` and `run` have ended."""
@@ -128,7 +128,7 @@ class Writing:
         return asyncio.create_task(once, name="gateway: write once")
 
 
-async def _told(id_: str, deadline: float, outcome: Outcome) -> bytes:
+async def _receipt(id_: str, deadline: float, outcome: Outcome) -> bytes:
     """The receipt of a frame, once the results are known."""
     try:
         if isinstance(outcome, Problem):

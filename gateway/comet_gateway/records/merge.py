@@ -91,7 +91,7 @@ class Corrupt(Exception):
 class MergePartition(ABC):
     """A source: one partition of a request."""
 
-    asked: Range
+    wanted: Range
     partition: int
     bytes_max: int  # of one call
     place: CursorPlace = _BEGINNING
@@ -127,11 +127,11 @@ class MergePartition(ABC):
         self, reader: comet.Reader, start: Position, records_max: int, epoch: int | None = None
     ) -> comet.Fetched:
         """Reads from the broker. Raises Problem; Corrupt at a corrupt batch."""
-        asked = self.asked
+        wanted = self.wanted
         try:
             found = await reader.fetch(
-                asked.topic, self.partition, start, epoch=epoch, records_max=records_max,
-                bytes_max=self.bytes_max, isolation=asked.isolation,
+                wanted.topic, self.partition, start, epoch=epoch, records_max=records_max,
+                bytes_max=self.bytes_max, isolation=wanted.isolation,
             )  # fmt: skip
         except comet.CorruptRecords as error:
             first, end = int(error.details["first"]), int(error.details["end"])
@@ -147,7 +147,7 @@ class OldestFirst(MergePartition):
     """Reads towards the end of the log."""
 
     async def begin(self, reader: comet.Reader) -> None:
-        at = self.asked.places[self.partition]
+        at = self.wanted.places[self.partition]
         if isinstance(at, CursorPlace):
             self.place = at
             await self.read(reader)
@@ -164,7 +164,7 @@ class OldestFirst(MergePartition):
             self._pass(corrupt.end)
 
     def _pass(self, end: int) -> None:
-        bound = self.asked.bounds.get(self.partition)
+        bound = self.wanted.bounds.get(self.partition)
         self.place = CursorPlace(end)
         self.done = bound is not None and end >= bound
 
@@ -172,7 +172,7 @@ class OldestFirst(MergePartition):
         return sorted((first, end) for end, first in self.unreadable.items() if first < self.place.offset)
 
     def _keep(self, found: comet.Fetched, *, first: bool = False) -> None:
-        bound = self.asked.bounds.get(self.partition)
+        bound = self.wanted.bounds.get(self.partition)
         if first:
             self.place = CursorPlace(found.first_offset)
         for batch in found.batches:
@@ -199,14 +199,14 @@ class NewestFirst(MergePartition):
     """Reads back towards the log start offset. Its position is the exclusive end of the next window."""
 
     async def begin(self, reader: comet.Reader) -> None:
-        at = self.asked.places[self.partition]
+        at = self.wanted.places[self.partition]
         found = await self.fetch(reader, comet.Latest(), 1)
         end = at.offset if isinstance(at, CursorPlace | AtOffset) else found.log_end
         self.place = CursorPlace(min(end, found.log_end))
         self.done = self.place.offset <= self._floor()
 
     def _floor(self) -> int:
-        return max(self.log_start, self.asked.bounds.get(self.partition, 0))
+        return max(self.log_start, self.wanted.bounds.get(self.partition, 0))
 
     async def read(self, reader: comet.Reader) -> None:
         end = self.place.offset
@@ -290,17 +290,17 @@ class Merged:
             yield batch, indexes
 
 
-async def merge(reader: comet.Reader, order: Order, asked: Range) -> Merged:
+async def merge(reader: comet.Reader, order: Order, wanted: Range) -> Merged:
     """Reads and merges. Raises Problem, with its partition."""
-    share = min(2 * asked.records_max // max(len(asked.places), 1), asked.records_max)
-    bytes_max = max(2 * asked.bytes_max // max(len(asked.places), 1), BYTES_LEAST)
+    share = min(2 * wanted.records_max // max(len(wanted.places), 1), wanted.records_max)
+    bytes_max = max(2 * wanted.bytes_max // max(len(wanted.places), 1), BYTES_LEAST)
     make = _LANES[order]
-    sources = [make(asked, partition, bytes_max, chunk=max(share, LEAST)) for partition in asked.places]
+    sources = [make(wanted, partition, bytes_max, chunk=max(share, LEAST)) for partition in wanted.places]
     gate = asyncio.Semaphore(AT_ONCE)
     await _all(sources, gate, reader, first=True)
     if order is Order.NEWEST:
         await _all([source for source in sources if not source.done], gate, reader)
-    rows = await _Merge(reader, sources, asked).run()
+    rows = await _Merge(reader, sources, wanted).run()
     return Merged(rows, sources)
 
 
@@ -330,10 +330,10 @@ def _first(problems: BaseExceptionGroup[Problem]) -> Problem:
 class _Merge:
     """One merge over sources that have begun."""
 
-    def __init__(self, reader: comet.Reader, sources: Sequence[MergePartition], asked: Range) -> None:
+    def __init__(self, reader: comet.Reader, sources: Sequence[MergePartition], wanted: Range) -> None:
         self._reader = reader
         self._sources = sources
-        self._asked = asked
+        self._wanted = wanted
         self._calls = len(sources) + FURTHER_CALLS  # left
 
     async def run(self) -> list[Row]:
@@ -346,11 +346,11 @@ class _Merge:
             if source.rows:
                 heap.append((source.key(), source))
         heapify(heap)  # keys are unique, so sources are never compared
-        while heap and len(rows) < self._asked.records_max:
+        while heap and len(rows) < self._wanted.records_max:
             source = heap[0][1]
             row = source.rows[0]
             size += row.size
-            if size > self._asked.bytes_max and rows:
+            if size > self._wanted.bytes_max and rows:
                 break
             source.rows.popleft()
             source.took(row)

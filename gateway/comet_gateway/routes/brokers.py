@@ -205,8 +205,8 @@ async def resume_broker(admin: AdminClient, broker: BrokerId, dry_run: DryRun = 
     _found(await admin.describe_cluster(), broker)
     resumed = 0 if dry_run else await admin.resume(broker)
     numbers = await admin.statistics(broker, brief=True)
-    standing = [Failure(**one) for one in numbers["failed"] if one["standing"]]
-    return Resumed(dry_run=dry_run, broker=broker, resumed=resumed, failed=standing)
+    stopped = [Failure(**one) for one in numbers["failed"] if one["standing"]]
+    return Resumed(dry_run=dry_run, broker=broker, resumed=resumed, failed=stopped)
 
 
 # ---- leadership

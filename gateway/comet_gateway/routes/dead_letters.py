@@ -43,8 +43,8 @@ from comet_gateway.search.answer import WalkAnswer
 
 router = APIRouter(prefix="/v1", tags=["dead letters"], dependencies=STRICT)
 
-LOOK_S: Final = 2.0  # of one scan; the next request continues it
-SETTLE_LOOK_S: Final = 20.0  # of the scan for notes, before a change
+SCAN_S: Final = 2.0  # of one scan; the next request continues it
+SETTLE_SCAN_S: Final = 20.0  # of the scan for notes, before a change
 CAUSES: Final = 100  # of one topic, in the list of all
 TEXT_MAX: Final = 1_000
 NDJSON: Final = "application/x-ndjson"
@@ -64,7 +64,7 @@ def _until(seconds: float) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
-# ---- looking
+# ---- lists
 
 
 @router.get("/dead-letters", operation_id="listDeadLetterTopics", summary="List dead-letter topics")
@@ -73,9 +73,9 @@ async def list_topics(indexes: IndexesOf) -> DeadLetterTopics:
 
     A topic is listed if one of the newest records of a partition is a dead letter. All topics are inspected, a bounded
     number with each request: `looked` of `topics` is the progress."""
-    looked = await indexes.look(_until(LOOK_S))
+    found = await indexes.discover(_until(SCAN_S))
     return DeadLetterTopics(
-        items=[_topic(topic_index) for topic_index in indexes.known()], looked=looked.looked, topics=looked.topics
+        items=[_topic(topic_index) for topic_index in indexes.known()], looked=found.inspected, topics=found.topics
     )
 
 
@@ -106,7 +106,7 @@ def _topic(topic_index: DeadLetterIndex) -> DeadLetterTopic:
 
 def scanned(topic_index: DeadLetterIndex) -> Scanned:
     return Scanned(
-        records=topic_index.records, looked=topic_index.looked, older=topic_index.older, complete=topic_index.complete
+        records=topic_index.records, looked=topic_index.scanned, older=topic_index.older, complete=topic_index.complete
     )
 
 
@@ -147,7 +147,7 @@ async def list_letters(
 ) -> Letters:
     """Lists dead letters in a topic, newest record first, page by page."""
     before = _order(cursor) if cursor else None
-    topic_index = await indexes.topic_index(topic, _until(LOOK_S))
+    topic_index = await indexes.topic_index(topic, _until(SCAN_S))
     wanted = selection.Filter(
         None if state is None else LetterState(state), group, cause, reason, from_topic,
         None if from_us is None else int(from_us), None if to_us is None else int(to_us),
@@ -171,7 +171,7 @@ def _order(cursor: str) -> selection.Order:
 
 def letter_document(letter: DeadLetter) -> documents.Letter:
     return documents.Letter(
-        **letter.told(),
+        **letter.fields(),
         timestamp_us=letter.time_us,
         bytes=letter.size,
         to=letter.to or None,
@@ -250,11 +250,11 @@ async def _settle(
     limits: Limits = app.config.limits
     if body.rate > limits.letter_rate_max:
         raise Problem("VALIDATION", f"rate must be at most {limits.letter_rate_max} at this gateway, not {body.rate:g}")
-    topic_index = await indexes.topic_index(topic, _until(SETTLE_LOOK_S))
+    topic_index = await indexes.topic_index(topic, _until(SETTLE_SCAN_S))
     if not topic_index.complete and not dry_run:
         raise Problem(
             "TIMEOUT",
-            f"the gateway has scanned {topic_index.looked} of {topic_index.records} records so far, and does not "
+            f"the gateway has scanned {topic_index.scanned} of {topic_index.records} records so far, and does not "
             "know yet which dead letters are still pending",
             hint="Send the request again: the scan continues.",
         )

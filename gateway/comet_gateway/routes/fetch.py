@@ -164,8 +164,8 @@ async def fetch_topic(request: Request) -> Answer:
     values = query.choice("values", Values.AUTO)
     order = query.choice("order", Order.OLDEST)
     info = await backend.catalog.topic(scope["path_params"]["topic"])
-    asked = await _range(query, order, info, backend, state.config.limits)
-    merged = await merge(backend.reader, order, asked)
+    range_ = await _range(query, order, info, backend, state.config.limits)
+    merged = await merge(backend.reader, order, range_)
     state.metrics.records_out += len(merged.rows)
     return _merged(wanted, merged, Cursor(info.id, merged.places), values)
 

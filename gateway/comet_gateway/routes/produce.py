@@ -61,9 +61,9 @@ async def produce(request: Request) -> Answer:
     backend = state.backend
     headers: request_body.Headers = scope["comet.headers"]
     topic: str = scope["path_params"]["topic"]
-    asked = _asked(scope["query_string"], config.limits.timeout_ms_max) if scope["query_string"] else _PLAIN
+    options = _options(scope["query_string"], config.limits.timeout_ms_max) if scope["query_string"] else _PLAIN
     kind = request_body.media_type(headers, request_body.JSON, request_body.NDJSON)
-    producer = backend.producers[asked.acks]
+    producer = backend.producers[options.acks]
     key = headers.get(b"idempotency-key")
     if kind == request_body.NDJSON:
         if key is not None:
@@ -75,7 +75,7 @@ async def produce(request: Request) -> Answer:
             backend.catalog,
             topic,
             config.limits,
-            asked.timeout_ms / 1000,
+            options.timeout_ms / 1000,
             state.metrics,
             state.draining,
         )
@@ -85,15 +85,15 @@ async def produce(request: Request) -> Answer:
     state.metrics.bytes_in += len(body)
     state.metrics.records_in += len(columns)
     if key is not None:
-        told = await write_once(producer, topic, columns, key.decode("latin-1"), asked.acks, asked.timeout_ms)
-        return Reply(b'{"results":[%b]}' % ",".join(map(_receipt, told)).encode())
-    deadline = asyncio.get_running_loop().time() + asked.timeout_ms / 1000
+        receipts = await write_once(producer, topic, columns, key.decode("latin-1"), options.acks, options.timeout_ms)
+        return Reply(b'{"results":[%b]}' % ",".join(map(_receipt, receipts)).encode())
+    deadline = asyncio.get_running_loop().time() + options.timeout_ms / 1000
     written = await write(producer, backend.catalog, topic, columns, deadline)
     await written.wait(deadline)
-    return _answer(written, asked.acks)
+    return _answer(written, options.acks)
 
 
-def _asked(query_string: bytes, timeout_ms_max: int) -> ProduceQuery:
+def _options(query_string: bytes, timeout_ms_max: int) -> ProduceQuery:
     query = QueryParams(query_string, _KNOWN)
     acks = _ACKS.get(query.text("acks", "1"))
     if acks is None:

@@ -69,20 +69,20 @@ async def search(request: Request) -> Answer:
     found = _Found(values, preview, state.metrics)
 
     async def lines() -> AsyncGenerator[bytes]:
-        told_at = 0.0
+        sent_at = 0.0
         try:
             async for hits in scan.run():
-                told = b"".join(map(found.line, hits))
+                data = b"".join(map(found.line, hits))
                 now = time.monotonic()
-                if hits or now - told_at >= PROGRESS_S:
-                    told_at = now
-                    told += _line("progress", progress(scan))
-                yield told
+                if hits or now - sent_at >= PROGRESS_S:
+                    sent_at = now
+                    data += _line("progress", progress(scan))
+                yield data
                 if state.draining.is_set():
                     raise Problem("DRAINING", "the gateway is about to stop")
         except (Problem, CometError) as error:
             problem = error if isinstance(error, Problem) else Problem.of(error)
-            if not told_at:
+            if not sent_at:
                 raise problem from error
             yield _line("problem", problem.document(request.scope["comet.request_id"]))
             return
@@ -218,5 +218,5 @@ def progress(scan: Scan) -> dict[str, Any]:
     }
 
 
-def _line(name: str, told: dict[str, Any]) -> bytes:
-    return msgspec.json.encode({name: told}) + b"\n"
+def _line(name: str, data: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({name: data}) + b"\n"

@@ -233,8 +233,8 @@ def _values(given: dict[str, list[Any]], count: int) -> list[bytes | None]:
     for index in range(count):
         has = [name for name in contents if given[name][index] is not UNSET]
         if len(has) != 1:
-            said = f"it has {' and '.join(has)}" if has else "it has none of them"
-            raise _contradiction(index, count, f"a record must have one of value, text, base64 and tombstone: {said}")
+            reason = f"it has {' and '.join(has)}" if has else "it has none of them"
+            raise _contradiction(index, count, f"a record must have one of value, text, base64 and tombstone: {reason}")
         found.append(_each(index, count, _CONVERT[has[0]], given[has[0]][index]))
     return found
 

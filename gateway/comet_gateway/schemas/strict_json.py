@@ -98,8 +98,8 @@ def fault(data: bytes, error: Exception) -> Problem:
             position = data.find(error.object) if isinstance(error.object, bytes) else -1
             position = max(position, 0) + error.start
             return Problem("MALFORMED_BODY", f"not UTF-8 at byte {position}", more={"position": position})
-    said = str(error)
-    found = _BYTE.search(said)
+    message = str(error)
+    found = _BYTE.search(message)
     position = int(found[1]) if found else len(data)
-    reason = said[: found.start()] if found else "JSON ends too early, or has half of a surrogate pair"
+    reason = message[: found.start()] if found else "JSON ends too early, or has half of a surrogate pair"
     return Problem("MALFORMED_BODY", f"{reason}, at byte {position}", more={"position": position})

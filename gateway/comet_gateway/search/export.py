@@ -134,8 +134,8 @@ class _Csv:
         record = hit.record
         time = _time(record.timestamp_us)
         headers = [[name, _text(value)] for name, value in record.headers]
-        told = msgspec.json.encode(headers).decode() if headers else ""
-        cells = (safe(_text(record.key)), safe(_text(record.value)), told)
+        header_text = msgspec.json.encode(headers).decode() if headers else ""
+        cells = (safe(_text(record.key)), safe(_text(record.value)), header_text)
         return _row((record.partition, record.offset, time, *cells))
 
     async def end(self) -> bytes:

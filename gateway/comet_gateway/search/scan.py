@@ -39,7 +39,7 @@ CHUNK_LEAST: Final = 64  # records of the first read of a partition; each next o
 CHUNK_MOST: Final = 4096
 READ_BYTES: Final = 4 * MIB  # of the reads of all sources together
 READ_BYTES_LEAST: Final = 64 * KIB
-LOOK: Final = 128  # records between two checks of the clock
+CHECK_RECORDS: Final = 128  # records between two checks of the clock
 TURN_S: Final = 0.004  # then other tasks get a turn
 
 
@@ -270,7 +270,7 @@ class Scan:
         for batch in got.batches:
             offsets = batch.offsets
             end = len(batch) if offsets[-1] < source.high else sum(offset < source.high for offset in offsets)
-            await self._look(source, batch, end)
+            await self._filter(source, batch, end)
         source.low, source.epoch = max(got.next_offset, source.low), got.epoch
         if got.next_offset >= got.log_end:
             source.high = source.low  # the readable part ends there
@@ -297,7 +297,7 @@ class Scan:
         for batch in reversed(got.batches):
             offsets = batch.offsets
             end = len(batch) if offsets[-1] < source.high else sum(offset < source.high for offset in offsets)
-            await self._look(source, batch, end)
+            await self._filter(source, batch, end)
         source.high = start
         source.chunk = min(2 * source.chunk, CHUNK_MOST)
 
@@ -321,12 +321,12 @@ class Scan:
         except comet.CometError as error:
             raise problem_of(error, source.partition) from error
 
-    async def _look(self, source: ScanPartition, batch: Batch, end: int) -> None:
+    async def _filter(self, source: ScanPartition, batch: Batch, end: int) -> None:
         """Filters the first records of a batch, in turns."""
         if not end:
             return
         filters, offsets, timestamps = self._wanted.filters, batch.offsets, batch.timestamps
-        parts = [(at, min(at + LOOK, end)) for at in range(0, end, LOOK)]
+        parts = [(at, min(at + CHECK_RECORDS, end)) for at in range(0, end, CHECK_RECORDS)]
         for first, behind in reversed(parts) if self._back else parts:
             found = filters.found(batch, first, behind) if filters else range(first, behind)
             for index in reversed(found) if self._back else found:
