@@ -43,5 +43,9 @@ def test_where_nobody_is_known_all_slots_are_for_everybody() -> None:
 
 def test_settling_has_slots_of_its_own() -> None:
     slots = SettlingSlots(SOURCES)
-    with slots.take("anna"), slots.take("berta"), pytest.raises(Problem, match="2 requests redrive or discard letters"):
+    with (
+        slots.take("anna"),
+        slots.take("berta"),
+        pytest.raises(Problem, match="2 requests redrive or discard dead letters"),
+    ):
         slots.check("carla")

@@ -9,8 +9,8 @@ from typing import Final
 
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.dead_letters import selection
+from comet_gateway.dead_letters.dead_letter import DeadLetter, DeadLetterState
 from comet_gateway.dead_letters.index import Counts, DeadLetterIndex
-from comet_gateway.dead_letters.letter import DeadLetter, LetterState
 from comet_gateway.dead_letters.registry import DeadLetterIndexes
 from comet_web import facts
 from comet_web.page_request import PageRequest
@@ -67,7 +67,7 @@ async def dead_letter_topic(sources: Sources, asked: PageRequest) -> facts.Lette
     topic_index = await _indexes(sources).topic_index(asked.params["topic"], _until())
     state = state_asked(asked)
     wanted = selection.Filter(
-        None if state == "all" else LetterState(state),
+        None if state == "all" else DeadLetterState(state),
         asked.query.get("group") or None,
         asked.query.get("cause") or None,
         topic=asked.query.get("from") or None,
@@ -88,9 +88,9 @@ def _topic(topic_index: DeadLetterIndex) -> facts.LetterTopic:
     states = topic_index.states()
     return facts.LetterTopic(
         topic_index.topic,
-        states[LetterState.PENDING],
-        states[LetterState.REDRIVEN],
-        states[LetterState.DISCARDED],
+        states[DeadLetterState.PENDING],
+        states[DeadLetterState.REDRIVEN],
+        states[DeadLetterState.DISCARDED],
         topic_index.records,
         topic_index.scanned,
         topic_index.older,
@@ -108,9 +108,9 @@ def _cause(topic: str, group: str, cause: str, counts: Counts) -> facts.LetterCa
         topic,
         group,
         cause,
-        states[LetterState.PENDING],
-        states[LetterState.REDRIVEN],
-        states[LetterState.DISCARDED],
+        states[DeadLetterState.PENDING],
+        states[DeadLetterState.REDRIVEN],
+        states[DeadLetterState.DISCARDED],
         counts.newest_us,
         tuple(sorted(+counts.sources)),
     )

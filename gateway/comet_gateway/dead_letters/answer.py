@@ -21,7 +21,7 @@ from comet_gateway.search.slots import Slots
 class SettlingSlots(Slots):
     """Limits redrive and discard requests at once. One for an application, owned by its sources."""
 
-    what = "requests redrive or discard letters"
+    what = "requests redrive or discard dead letters"
 
     def most(self, limits: Limits) -> int:
         return limits.settlings_max
@@ -49,11 +49,11 @@ class AnswerLines:
 
     def _line(self, event: RedriveFailure | RedriveProgress) -> bytes:
         if isinstance(event, RedriveFailure):
-            at = event.letter
+            at = event.dead_letter
             failure = {"partition": at.partition, "offset": str(at.offset), "problem": event.problem.document()}
             return msgspec.json.encode({"failure": failure}) + b"\n"
         numbers: dict[str, Any] = {
-            "letters": event.letters, "done": event.done, "already": event.already, "failed": event.failed
+            "letters": event.dead_letters, "done": event.done, "already": event.already, "failed": event.failed
         }  # fmt: skip
         if event.over:
             numbers["stopped"] = event.stopped

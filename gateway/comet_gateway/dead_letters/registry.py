@@ -18,8 +18,8 @@ import comet
 from comet.errors import CometError, CorruptRecords, TopicNotFound
 from comet.types import AtOffset, PartitionStatus, TopicInfo
 from comet_gateway.config import Limits
+from comet_gateway.dead_letters.dead_letter import is_either
 from comet_gateway.dead_letters.index import DeadLetterIndex, Room
-from comet_gateway.dead_letters.letter import is_either
 
 NEWEST: Final = 16
 PARTITIONS_MAX: Final = 32  # of one topic that are inspected, the fullest first

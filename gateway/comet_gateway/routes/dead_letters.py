@@ -16,8 +16,8 @@ import comet
 from comet_gateway.config import Limits
 from comet_gateway.dead_letters import selection
 from comet_gateway.dead_letters.answer import AnswerLines, SettlingSlots, Streamed
+from comet_gateway.dead_letters.dead_letter import DeadLetter, DeadLetterOffset, DeadLetterState
 from comet_gateway.dead_letters.index import DeadLetterIndex
-from comet_gateway.dead_letters.letter import DeadLetter, LetterOffset, LetterState
 from comet_gateway.dead_letters.redrive import Edit, Settling, Task
 from comet_gateway.dead_letters.registry import DeadLetterIndexes
 from comet_gateway.http.problems import Problem, answers
@@ -26,11 +26,11 @@ from comet_gateway.schemas import dead_letters as documents
 from comet_gateway.schemas.dead_letters import (
     CauseCounts,
     Chosen,
+    DeadLetterList,
+    DeadLetterPlace,
     DeadLetterTopic,
     DeadLetterTopics,
     Discard,
-    LetterPlace,
-    Letters,
     Redrive,
     Scanned,
     SettlingPlan,
@@ -81,19 +81,19 @@ async def list_topics(indexes: IndexesOf) -> DeadLetterTopics:
 
 def _topic(topic_index: DeadLetterIndex) -> DeadLetterTopic:
     states = topic_index.states()
-    counts = sorted(topic_index.counts.items(), key=lambda item: (-item[1].states[LetterState.PENDING], item[0]))
+    counts = sorted(topic_index.counts.items(), key=lambda item: (-item[1].states[DeadLetterState.PENDING], item[0]))
     return DeadLetterTopic(
         topic=topic_index.topic,
-        pending=states[LetterState.PENDING],
-        redriven=states[LetterState.REDRIVEN],
-        discarded=states[LetterState.DISCARDED],
+        pending=states[DeadLetterState.PENDING],
+        redriven=states[DeadLetterState.REDRIVEN],
+        discarded=states[DeadLetterState.DISCARDED],
         causes=[
             CauseCounts(
                 group=group,
                 cause=cause,
-                pending=one.states[LetterState.PENDING],
-                redriven=one.states[LetterState.REDRIVEN],
-                discarded=one.states[LetterState.DISCARDED],
+                pending=one.states[DeadLetterState.PENDING],
+                redriven=one.states[DeadLetterState.REDRIVEN],
+                discarded=one.states[DeadLetterState.DISCARDED],
                 newest_us=one.newest_us,
                 topics=sorted(+one.sources),
             )
@@ -130,7 +130,7 @@ Text = Annotated[str | None, Field(max_length=TEXT_MAX)]
         ),
     },
 )
-async def list_letters(
+async def list_dead_letters(
     indexes: IndexesOf,
     topic: TopicName,
     limit: Limit = PAGE,
@@ -144,18 +144,18 @@ async def list_letters(
     from_topic: Annotated[Text, Query(description="Only dead letters of records of this topic.")] = None,
     from_us: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", description="Only from this time on.")] = None,
     to_us: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", description="Only before this time.")] = None,
-) -> Letters:
+) -> DeadLetterList:
     """Lists dead letters in a topic, newest record first, page by page."""
     before = _order(cursor) if cursor else None
     topic_index = await indexes.topic_index(topic, _until(SCAN_S))
     wanted = selection.Filter(
-        None if state is None else LetterState(state), group, cause, reason, from_topic,
+        None if state is None else DeadLetterState(state), group, cause, reason, from_topic,
         None if from_us is None else int(from_us), None if to_us is None else int(to_us),
     )  # fmt: skip
     found, matched = await selection.newest(topic_index, wanted, limit + 1, before)
     more = len(found) > limit
-    return Letters(
-        items=[letter_document(letter) for letter in found[:limit]],
+    return DeadLetterList(
+        items=[dead_letter_document(dead_letter) for dead_letter in found[:limit]],
         next="l1.{}-{}-{}".format(*selection.order(found[limit - 1])) if more else None,
         matched=matched,
         scanned=scanned(topic_index),
@@ -169,13 +169,13 @@ def _order(cursor: str) -> selection.Order:
     return int(found[1]), int(found[2]), int(found[3])
 
 
-def letter_document(letter: DeadLetter) -> documents.Letter:
-    return documents.Letter(
-        **letter.fields(),
-        timestamp_us=letter.time_us,
-        bytes=letter.size,
-        to=letter.to or None,
-        by=letter.by or None,
+def dead_letter_document(dead_letter: DeadLetter) -> documents.DeadLetterItem:
+    return documents.DeadLetterItem(
+        **dead_letter.fields(),
+        timestamp_us=dead_letter.time_us,
+        bytes=dead_letter.size,
+        to=dead_letter.to or None,
+        by=dead_letter.by or None,
     )
 
 
@@ -219,7 +219,7 @@ async def redrive(
     A redriven dead letter is marked by a note behind it, and is not redriven again. To stop, disconnect: writes under
     way are finished. Every group that reads the topic gets the records, not only the one that gave up."""
     edit = _edit(body.record) if body.record is not None else None
-    return await _settle(request, indexes, topic, body, LetterState.REDRIVEN, dry_run, body.to or "", edit)
+    return await _settle(request, indexes, topic, body, DeadLetterState.REDRIVEN, dry_run, body.to or "", edit)
 
 
 @router.post(
@@ -233,7 +233,7 @@ async def discard(
     request: Request, indexes: IndexesOf, topic: TopicName, body: Discard, dry_run: DryRun = False
 ) -> SettlingPlan | Response:
     """Marks dead letters as discarded, by a note behind each. They can still be read in the log."""
-    return await _settle(request, indexes, topic, body, LetterState.DISCARDED, dry_run)
+    return await _settle(request, indexes, topic, body, DeadLetterState.DISCARDED, dry_run)
 
 
 async def _settle(
@@ -241,7 +241,7 @@ async def _settle(
     indexes: DeadLetterIndexes,
     topic: str,
     body: Chosen,
-    state: LetterState,
+    state: DeadLetterState,
     dry_run: bool,
     to: str = "",
     edit: Edit | None = None,
@@ -259,8 +259,8 @@ async def _settle(
             hint="Send the request again: the scan continues.",
         )
     chosen = await _chosen(topic_index, body)
-    task = Task(state, chosen.letters, body.rate, request.scope["comet.who"].name, to, edit)
-    targets = await _targets(app.backend.admin, task) if state is LetterState.REDRIVEN else []
+    task = Task(state, chosen.dead_letters, body.rate, request.scope["comet.who"].name, to, edit)
+    targets = await _targets(app.backend.admin, task) if state is DeadLetterState.REDRIVEN else []
     plan = _plan(topic, task, chosen, targets, dry_run)
     if dry_run:
         return plan
@@ -273,9 +273,9 @@ async def _settle(
     return Streamed(WalkAnswer(request, app.sources.kept(SettlingSlots), lines, headers, limits.idle_s))
 
 
-async def _chosen(topic_index: DeadLetterIndex, body: Chosen) -> selection.LetterSelection:
+async def _chosen(topic_index: DeadLetterIndex, body: Chosen) -> selection.DeadLetterSelection:
     if body.letters is not None:
-        return selection.named(topic_index, [LetterOffset(one.partition, one.offset) for one in body.letters])
+        return selection.named(topic_index, [DeadLetterOffset(one.partition, one.offset) for one in body.letters])
     given = body.filter
     assert given is not None
     wanted = selection.Filter(None, given.group, given.cause, given.reason, given.topic, given.from_us, given.to_us)
@@ -301,7 +301,7 @@ def _edit(record: dict[str, Any]) -> Edit:
 
 
 async def _targets(admin: comet.Admin, task: Task) -> list[Target]:
-    counts = Counter(task.to or letter.topic for letter in task.letters)
+    counts = Counter(task.to or dead_letter.topic for dead_letter in task.dead_letters)
     groups = await admin.list_groups() if counts else []
     topics = {info.name for info in await admin.list_topics()} if counts else set()
     return [
@@ -320,16 +320,16 @@ async def _partitions(catalog: Any, targets: list[Target]) -> dict[str, int]:
 
 
 def _plan(
-    topic: str, task: Task, chosen: selection.LetterSelection, targets: list[Target], dry_run: bool
+    topic: str, task: Task, chosen: selection.DeadLetterSelection, targets: list[Target], dry_run: bool
 ) -> SettlingPlan:
     return SettlingPlan(
         dry_run=dry_run,
         topic=topic,
-        letters=len(task.letters),
+        letters=len(task.dead_letters),
         settled=chosen.settled,
-        unknown=[LetterPlace(partition=place.partition, offset=place.offset) for place in chosen.unknown],
+        unknown=[DeadLetterPlace(partition=place.partition, offset=place.offset) for place in chosen.unknown],
         targets=targets,
-        bytes=sum(letter.size for letter in task.letters),
-        seconds=round(len(task.letters) / task.rate, 3),
+        bytes=sum(dead_letter.size for dead_letter in task.dead_letters),
+        seconds=round(len(task.dead_letters) / task.rate, 3),
         rate=task.rate,
     )

@@ -55,7 +55,7 @@ class DeadLetterTopics(Model):
     topics: int = Field(description="Number of topics.")
 
 
-class Letter(Model):
+class DeadLetterItem(Model):
     """A dead letter. Its value is the record's at `partition` and `offset` of the dead-letter topic."""
 
     partition: int
@@ -76,19 +76,19 @@ class Letter(Model):
     by: str | None = Field(description="The user that redrove or discarded it.")
 
 
-class Letters(Model):
-    items: list[Letter] = Field(description="The newest record first.")
+class DeadLetterList(Model):
+    items: list[DeadLetterItem] = Field(description="The newest record first.")
     next: str | None = Field(description="`cursor` of the next page; null: this is the last page.")
     matched: int = Field(description="Matches on all pages.")
     scanned: Scanned
 
 
-class LetterPlace(Strict):
+class DeadLetterPlace(Strict):
     partition: int = Field(ge=0, le=PARTITION_MAX)
     offset: Int64
 
 
-class LetterFilter(Strict):
+class DeadLetterFilter(Strict):
     """A filter of pending dead letters. Absent fields match all."""
 
     group: str | None = Field(default=None, max_length=1_000)
@@ -100,8 +100,8 @@ class LetterFilter(Strict):
 
 
 class Chosen(Strict):
-    letters: list[LetterPlace] | None = Field(default=None, min_length=1, max_length=NAMED_MAX)
-    filter: LetterFilter | None = None
+    letters: list[DeadLetterPlace] | None = Field(default=None, min_length=1, max_length=NAMED_MAX)
+    filter: DeadLetterFilter | None = None
     rate: Annotated[float, Field(ge=0.001, le=1_000_000)] = Field(
         default=RATE, description="Dead letters a second at most.", json_schema_extra={"minimum": 0.001}
     )
@@ -168,7 +168,7 @@ class SettlingPlan(Model):
     topic: str
     letters: int = Field(description="Dead letters to redrive or discard.")
     settled: int = Field(description="Selected, but redriven or discarded already.")
-    unknown: list[LetterPlace] = Field(description="Named, but not dead letters.")
+    unknown: list[DeadLetterPlace] = Field(description="Named, but not dead letters.")
     targets: list[Target] = Field(description="Target topics; empty if discarded.")
     bytes: Int64 = Field(description="Bytes of their values.")
     seconds: float = Field(description="Duration at this rate, at least.")

@@ -45,7 +45,7 @@ _DIGITS: Final = re.compile(r"\d+(?:[.,:_-]\d+)*")
 _PLACE: Final = re.compile(r"(\d{1,6})/(\d{1,19})", re.ASCII)
 
 
-class LetterState(StrEnum):
+class DeadLetterState(StrEnum):
     """The state of a dead letter."""
 
     PENDING = "pending"
@@ -53,7 +53,7 @@ class LetterState(StrEnum):
     DISCARDED = "discarded"
 
 
-class LetterOffset(NamedTuple):
+class DeadLetterOffset(NamedTuple):
     partition: int
     offset: int
 
@@ -75,13 +75,13 @@ class DeadLetter:
     times: int  # redrives before
     key: bytes | None  # the beginning of it
     size: int  # bytes of the value
-    state: LetterState = LetterState.PENDING
+    state: DeadLetterState = DeadLetterState.PENDING
     to: str = ""  # TOPIC/PARTITION/OFFSET
     by: str = ""
 
     @property
-    def place(self) -> LetterOffset:
-        return LetterOffset(self.partition, self.offset)
+    def place(self) -> DeadLetterOffset:
+        return DeadLetterOffset(self.partition, self.offset)
 
     def fields(self) -> dict[str, Any]:
         """The fields that all answers share."""
@@ -93,8 +93,8 @@ class DeadLetter:
 
 
 class Note(NamedTuple):
-    place: LetterOffset
-    state: LetterState
+    place: DeadLetterOffset
+    state: DeadLetterState
     to: str
     by: str
 
@@ -110,7 +110,7 @@ def is_either(headers: Iterable[tuple[str, bytes]]) -> bool:
     return SETTLED in names or {PREFIX + "topic", PREFIX + "partition", PREFIX + "offset"} <= names
 
 
-def letter_of(
+def dead_letter_of(
     partition: int, offset: int, time_us: int, key: bytes | None, value: bytes | None, headers: Pairs
 ) -> DeadLetter | None:
     """Parses a record as a dead letter; None if it is not one."""
@@ -132,20 +132,24 @@ def note_of(partition: int, key: bytes | None, value: bytes | None, headers: Pai
     """Parses a record as a note; None if it is not one, or names another partition, which no valid note does."""
     texts = {name: _text(value) for name, value in headers if name.startswith(SETTLED)}
     found = _PLACE.fullmatch(_text(key or b""))
-    if value is not None or found is None or texts.get(SETTLED) not in (LetterState.REDRIVEN, LetterState.DISCARDED):
+    if (
+        value is not None
+        or found is None
+        or texts.get(SETTLED) not in (DeadLetterState.REDRIVEN, DeadLetterState.DISCARDED)
+    ):
         return None
-    place = LetterOffset(int(found[1]), int(found[2]))
+    place = DeadLetterOffset(int(found[1]), int(found[2]))
     if place.partition != partition:
         return None
-    return Note(place, LetterState(texts[SETTLED]), texts.get(SETTLED_TO, ""), texts.get(SETTLED_BY, ""))
+    return Note(place, DeadLetterState(texts[SETTLED]), texts.get(SETTLED_TO, ""), texts.get(SETTLED_BY, ""))
 
 
-def note_for(letter: DeadLetter, state: LetterState, *, to: str, by: str) -> tuple[bytes, Pairs]:
+def note_for(dead_letter: DeadLetter, state: DeadLetterState, *, to: str, by: str) -> tuple[bytes, Pairs]:
     """Key and headers of a note."""
     headers = [(SETTLED, state.encode()), (SETTLED_BY, by.encode())]
     if to:
         headers.append((SETTLED_TO, to.encode()))
-    return f"{letter.partition}/{letter.offset}".encode(), headers
+    return f"{dead_letter.partition}/{dead_letter.offset}".encode(), headers
 
 
 def own_headers(headers: Iterable[tuple[str, bytes]]) -> Pairs:
@@ -153,19 +157,19 @@ def own_headers(headers: Iterable[tuple[str, bytes]]) -> Pairs:
     return [(name, value) for name, value in headers if not name.startswith((PREFIX, REDRIVEN))]
 
 
-def redriven_headers(letter: DeadLetter, dead_letters: str, headers: Iterable[tuple[str, bytes]]) -> Pairs:
+def redriven_headers(dead_letter: DeadLetter, dead_letter_topic: str, headers: Iterable[tuple[str, bytes]]) -> Pairs:
     texts = {
-        "from": f"{dead_letters}/{letter.partition}/{letter.offset}",
-        "group": letter.group,
-        "reason": letter.reason,
-        "times": str(letter.times + 1),
+        "from": f"{dead_letter_topic}/{dead_letter.partition}/{dead_letter.offset}",
+        "group": dead_letter.group,
+        "reason": dead_letter.reason,
+        "times": str(dead_letter.times + 1),
     }
     return [*own_headers(headers), *((REDRIVEN + name, text.encode()) for name, text in texts.items())]
 
 
-def once_key(topic_id: bytes, letter: DeadLetter) -> str:
+def once_key(topic_id: bytes, dead_letter: DeadLetter) -> str:
     """The idempotency key of a dead letter: every redrive of it uses the same (`Producer.publish_once`)."""
-    return f"redrive/{topic_id.hex()}/{letter.partition}/{letter.offset}"
+    return f"redrive/{topic_id.hex()}/{dead_letter.partition}/{dead_letter.offset}"
 
 
 def _text(value: bytes) -> str:
