@@ -121,7 +121,7 @@ def request(path: str, **headers: str) -> bytes:
         (["--tokens-file", "/nowhere/tokens.toml"], "cannot read the tokens file"),
         (["--tls-cert", "/nowhere.pem"], "belong together"),
         (["--tls-cert", "/nowhere.pem", "--tls-key", "/nowhere.pem"], "certificate"),
-        (["--origins", "app.example.com"], "no origin"),
+        (["--origins", "app.example.com"], "not an origin"),
         (["--requests-max", "0"], "between 1 and"),
         (["--drain-s", "soon"], "cannot read 'soon'"),
     ],

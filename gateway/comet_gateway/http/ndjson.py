@@ -1,6 +1,6 @@
 """The streamed answer to NDJSON records: one line for each, in order, while more arrive.
 
-    body ─► runs of whole lines ─► written ─► under way, at most so many ─► awaited in order ─► lines of the answer
+    body ─► runs of whole lines ─► written ─► under way (bounded) ─► awaited in order ─► lines of the answer
 
 Backpressure works both ways: with too much under way no more is read, and while the answer is not read no more is
 awaited. A malformed line is answered by a problem with its number, and the rest continues. A client that sends all
