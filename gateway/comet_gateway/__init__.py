@@ -1,9 +1,9 @@
-"""Comet's gateway: the same stream over HTTP, SSE and WebSocket.
+"""Comet's gateway: the cluster's topics over HTTP, server-sent events and WebSocket.
 
     from comet_gateway import GatewayConfig, create_app
     app = create_app(GatewayConfig(bootstrap="localhost:9092"))
 
-Stateless: whatever a request needs is in it, so that any number of gateways stand behind any load balancer.
+Stateless: a request carries all that it needs, so any number of gateways work behind any load balancer.
 """
 
 from comet_gateway.app import create_app

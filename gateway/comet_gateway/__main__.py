@@ -1,4 +1,4 @@
-"""`python -m comet_gateway`: one gateway and nothing else. Prints its URL on stdout once it takes requests.
+"""`python -m comet_gateway`: runs one gateway. Prints its URL on stdout once it takes requests.
 
 Takes the settings of `comet gateway`, by flag, environment and file.
 """
@@ -26,9 +26,9 @@ def main() -> int:
         sys.stdout.flush()
 
     try:
-        told = parse(parser, None, os.environ)
-        set_up_logging(told.log_level)
-        serve(told.config, ready)
+        loaded = parse(parser, None, os.environ)
+        set_up_logging(loaded.log_level)
+        serve(loaded.config, ready)
     except CometError as error:
         sys.stderr.write(f"comet_gateway: {error.message} [{error.code}]\n")
         return 1

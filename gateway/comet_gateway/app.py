@@ -1,4 +1,4 @@
-"""The application: routes, what surrounds them, and what lives as long as they do."""
+"""The ASGI application: routes, middleware, and the objects that live as long as the application."""
 
 from __future__ import annotations
 
@@ -47,8 +47,10 @@ from comet_web import render
 
 
 class Gateway(FastAPI):
-    """FastAPI without the layers outside of ours, which together cost a request more than `Front` does. That answers
-    for all that goes wrong, and counts; who traces requests puts a middleware of his own around the application.
+    """FastAPI without its own outer middleware.
+
+    Those layers cost a request more than `Front`, which handles errors and counts. To trace requests, put a middleware
+    around the application.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,7 +71,7 @@ class Gateway(FastAPI):
 
 
 def create_app(config: GatewayConfig | None = None) -> FastAPI:
-    """A gateway as an ASGI application, to be served, or mounted in one of your own.
+    """Creates a gateway as an ASGI application, to be served, or mounted in an application of your own.
 
     Routes find what they need at `request.app.state`: `config`, `draining` (an asyncio.Event, set when the gateway is
     about to stop), and while the lifespan lasts `backend`, `hub` and `sources`.
@@ -77,7 +79,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     config = config or GatewayConfig()
     if not config.tokens_file and not is_loopback(config.host):
         raise InvalidArgument(
-            f"whoever reaches {config.host} could do anything: a gateway that others can reach needs a tokens_file",
+            f"a gateway that listens on {config.host} can be reached from other machines: set tokens_file",
             details={"hint": "make a token: comet gateway token NAME --role admin"},
         )
     app = Gateway(
@@ -109,7 +111,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     if config.dashboard:
         modules += [login, diagnostics, dashboard]
     for module in modules:
-        # Put in flat, because a router within a router is asked anew at each request.
+        # Put in flat: a nested router is matched again at each request.
         app.router.routes += [admission.guard(route) for route in module.router.routes]
     error_handlers.install(app)
     state.description = openapi.description(app, tokens=not state.gatekeeper.open)

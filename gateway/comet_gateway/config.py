@@ -1,4 +1,4 @@
-"""What a gateway is told when it starts. Every limit bounds memory or work that a stranger causes."""
+"""A gateway's configuration. Every limit bounds memory or work that clients cause."""
 
 from __future__ import annotations
 
@@ -11,71 +11,74 @@ MIB: Final = 1024 * KIB
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request, connection or gateway may take. Beyond it: 413, 429 or 503, or a close code that says so."""
+    """Bounds of one request, connection or gateway. Beyond them: 413, 429 or 503, or a close code that says so.
+
+    The settings' help (`comet_gateway.settings`) describes each.
+    """
 
     # requests
-    body_bytes_max: int = 16 * MIB  # as it comes
-    document_bytes_max: int = 1 * MIB  # JSON that is no records: settings of a topic, tokens of locks
-    unpacked_bytes_max: int = 64 * MIB  # a body that was compressed
+    body_bytes_max: int = 16 * MIB  # as sent
+    document_bytes_max: int = 1 * MIB  # JSON without records: settings of a topic, lock tokens
+    unpacked_bytes_max: int = 64 * MIB  # a compressed body, decompressed
     line_bytes_max: int = 2 * MIB  # one line of NDJSON
     records_max: int = 10_000  # in one JSON document, or one answer
     answer_bytes_max: int = 8 * MIB  # records in one answer
-    merged_partitions_max: int = 64  # that one request reads in order of time
+    merged_partitions_max: int = 64  # that one request reads in order of timestamps
     wait_ms_max: int = 30_000  # of a request that waits for records
     timeout_ms_max: int = 60_000  # of a request that writes
     page_max: int = 1_000
     requests_max: int = 1_000  # at once
-    request_bytes_max: int = 128 * MIB  # of bodies held at once, all requests together
+    request_bytes_max: int = 128 * MIB  # bodies in memory, all requests together
 
-    # connections that stay
+    # long-lived connections
     connections_max: int = 10_000
-    client_connections_max: int = 0  # of one address; 0: as many as of all, because a proxy is one address, too
+    client_connections_max: int = 0  # of one address; 0: no own limit, since a proxy is one address, too
     subscriptions_max: int = 64  # of one WebSocket
     watches_max: int = 16  # pages and channels of one tab of the dashboard
-    live_pages_max: int = 200  # of the dashboard that are kept up to date at once, each for all who look at it
-    frame_bytes_max: int = 1 * MIB  # that a client sends
+    live_pages_max: int = 200  # of the dashboard that are live at once, each shared by all its viewers
+    frame_bytes_max: int = 1 * MIB  # sent by a client
     handshake_s: float = 10.0  # until the first frame
-    idle_s: float = 60.0  # without a sign of life; pings keep a connection
-    unread_s: float = 300.0  # that a client takes nothing of what waits for it; a pause of a minute is none of that
+    idle_s: float = 60.0  # without anything from the client; pings count
+    unread_s: float = 300.0  # that a client reads nothing of what waits for it; tolerates a pause of a minute
     delivery_bytes: int = 64 * KIB  # records in one frame, unless one alone is larger
-    outgoing_bytes_max: int = 256 * KIB  # that wait in one connection to be written
+    outgoing_bytes_max: int = 256 * KIB  # waiting to be written to one connection
     members_max: int = 1_000  # of groups, all WebSockets together
-    member_bytes: int = 256 * KIB  # that wait in the gateway for one member
+    member_bytes: int = 256 * KIB  # records that wait in the gateway for one member
     replays_max: int = 200  # at once
     replay_bytes: int = 1 * MIB  # of records that one replay reads ahead
-    heartbeat_s: float = 15.0  # of silence, after which an SSE client is sent a comment
-    in_flight_max: int = 1_000  # produce and ack frames of one connection that are not answered
-    in_flight_bytes_max: int = 8 * MIB  # of produce frames of one connection that are not answered
+    heartbeat_s: float = 15.0  # between comments that are sent to an idle SSE client
+    in_flight_max: int = 1_000  # unanswered produce and ack frames of one connection
+    in_flight_bytes_max: int = 8 * MIB  # of unanswered produce frames of one connection
 
-    # what is kept for all of them
-    feed_bytes: int = 16 * MIB  # recent records of one topic, kept for those who follow it
+    # shared by all connections
+    feed_bytes: int = 16 * MIB  # recent records of one topic, kept for its subscribers
     feeds_bytes_max: int = 256 * MIB  # of all topics
     feeds_max: int = 1_000  # topics that are followed at once
-    feed_idle_s: float = 30.0  # that a topic is followed on after the last subscriber went
-    feed_start_s: float = 10.0  # that a subscriber waits until its topic can be followed
-    reads_max: int = 64  # pieces of the log that are read at once, for those who are behind
+    feed_idle_s: float = 30.0  # that a topic stays followed after its last subscriber has left
+    feed_start_s: float = 10.0  # that a subscriber waits for its topic
+    reads_max: int = 64  # reads of the log at once, for subscribers that are behind
     pattern_topics_max: int = 200  # topics that one pattern may match
-    pattern_s: float = 1.0  # between looks for topics that match
-    buffer_max: int = 1_000_000  # records that a subscriber with drop_oldest may ask to be behind
+    pattern_s: float = 1.0  # between checks for new topics that match
+    buffer_max: int = 1_000_000  # records of lag that a subscriber with drop_oldest may request
     table_keys_max: int = 100_000  # latest values of one topic, for snapshots and conflation
     table_bytes_max: int = 64 * MIB
     table_scan_records_max: int = 5_000_000  # of the log, read to fill such a table
-    tables_max: int = 32  # of all topics; one for each form that values are asked for in
+    tables_max: int = 32  # of all topics; one for each form of values
     replay_ms_max: int = 24 * 3_600_000  # of one replay
-    quote_boards_max: int = 4  # topics of quotes that are watched at once
+    quote_boards_max: int = 4  # topics of quotes that are followed at once
     quote_symbols_max: int = 200  # of each of them; one takes 190 kB, and 200 kB more with what a job makes of it
     quote_scan_records_max: int = 1_000_000  # of the log, read for the past of quotes
-    quote_scan_s: float = 30.0  # that this may take
+    quote_scan_s: float = 30.0  # for reading it
 
     # dead letters
-    letters_max: int = 200_000  # that are known of, all topics together; older ones are forgotten
-    letter_scan_records_max: int = 500_000  # of one topic, the newest, that are looked at for letters
-    letter_rate_max: int = 10_000  # that one request settles a second
-    settlings_max: int = 4  # requests at once that redrive or discard
+    letters_max: int = 200_000  # that are indexed, all topics together; the oldest are dropped
+    letter_scan_records_max: int = 500_000  # the newest of one topic, scanned for dead letters
+    letter_rate_max: int = 10_000  # redriven or discarded a second by one request
+    settlings_max: int = 4  # redrive and discard requests at once
 
-    # walks through the log, for those who look for something
+    # search and export
     searches_max: int = 4  # searches and exports at once
-    search_records_max: int = 2_000_000  # that one search looks at; then it says how to go on
+    search_records_max: int = 2_000_000  # scanned by one search; it then answers with a cursor
     search_bytes_max: int = 1024 * MIB
     search_s: float = 30.0
     export_records_max: int = 1_000_000  # in one export
@@ -84,21 +87,21 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """Everything about one gateway that its owner chooses."""
+    """Settings of one gateway."""
 
-    bootstrap: str = "localhost:9092"  # brokers to begin with, separated by commas
+    bootstrap: str = "localhost:9092"  # initial brokers, separated by commas
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any free one
-    origins: tuple[str, ...] = ()  # pages of these origins may call; the gateway's own are always allowed
-    hosts: tuple[str, ...] = ()  # names it may be called by, beside localhost and `host`; "*": any
+    origins: tuple[str, ...] = ()  # origins whose pages may call; the gateway's own is always allowed
+    hosts: tuple[str, ...] = ()  # accepted Host names, beside localhost and `host`; "*": any
     tokens_file: str = ""  # bearer tokens and their roles; empty: no authentication, loopback only
     tls_cert: str = ""
     tls_key: str = ""
-    proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-For and -Proto are believed
-    drain_s: float = 10.0  # that clients have to move when the gateway stops
-    drain_notice_s: float = 0.0  # that it still takes requests for load balancers to see that it is not ready
+    proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-For and -Proto are trusted
+    drain_s: float = 10.0  # that clients get to reconnect at shutdown
+    drain_notice_s: float = 0.0  # between "not ready" and the drain, for load balancers to notice
     docs: bool = True  # the page of the API
-    dashboard: bool = True  # the pages for people
-    quotes_topic: str = "quotes"  # that the page of quotes shows, unless it is asked for another
+    dashboard: bool = True  # the dashboard
+    quotes_topic: str = "quotes"  # the default topic of the quotes page
     log_level: str = "warning"
     limits: Limits = field(default_factory=Limits)

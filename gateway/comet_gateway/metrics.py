@@ -1,7 +1,7 @@
-"""What /metrics shows: counted as it happens, put into Prometheus' form when somebody asks.
+"""The gateway's metrics: counted as things happen, put into Prometheus' format for each scrape of /metrics.
 
-Counting costs a dictionary and a list; prometheus_client's own counters would cost more than the rest of the guard.
-Everything else is read at that moment from the `statistics()` of those who know.
+Counting costs a dictionary and a list; prometheus_client's own counters would cost more than the rest of the
+middleware. Gauges are read during the scrape from the `statistics()` of their owners.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 import comet
 
-ENDLESS: Final = "/stream"  # what routes end in whose answers have no end
+ENDLESS: Final = "/stream"  # the end of paths whose answers are endless
 CONTENT_TYPE: Final = "text/plain; version=1.0.0; charset=utf-8"
 BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -24,7 +24,7 @@ Statistics = Callable[[], Mapping[str, Any]]
 
 
 class Metrics(Collector):
-    """One for an application, with a registry of its own."""
+    """The metrics of one application, with a registry of its own."""
 
     def __init__(self) -> None:
         self._requests: dict[tuple[str, str, int], int] = {}
@@ -38,17 +38,17 @@ class Metrics(Collector):
         self._registry.register(self)
 
     def watch(self, name: str, statistics: Statistics) -> None:
-        """Has `traffic` or `hub` shown, too."""
+        """Adds a source of statistics, such as `traffic` or `hub`."""
         self._sources[name] = statistics
 
     def answered(self, method: str, route: str, status: int, seconds: float, sent_bytes: int) -> None:
-        """A request is over; status 0: the client had gone."""
+        """Counts an answered request; status 0: the client had disconnected."""
         if not route:
-            method, route = "other", "none"  # what strangers make up must not make new series
+            method, route = "other", "none"  # made-up paths must not create new series
         key = (method, route, status)
         self._requests[key] = self._requests.get(key, 0) + 1
         if route.endswith(ENDLESS):
-            return  # how long it stayed says nothing of how quick we are; its bytes go another way
+            return  # the duration of a stream is not a latency; its bytes are counted elsewhere
         times = self._times.get(key[:2])
         if times is None:
             times = self._times[key[:2]] = [0.0] * (len(BUCKETS_S) + 2)
@@ -60,14 +60,14 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        yield _gauge("comet_gateway_info", "The version that runs.", [({"version": comet.__version__}, 1)])
+        yield _gauge("comet_gateway_info", "Version of the gateway.", [({"version": comet.__version__}, 1)])
         yield _counter(
             "comet_gateway_requests",
-            "Requests by route and status; 0: the client did not wait for the answer.",
+            "Requests by route and status; 0: the client disconnected before the answer.",
             [({"method": m, "route": r, "status": str(s)}, n) for (m, r, s), n in self._requests.items()],
         )
         latency = HistogramMetricFamily(
-            "comet_gateway_request_seconds", "How long answers took.", labels=("method", "route")
+            "comet_gateway_request_seconds", "Duration of requests.", labels=("method", "route")
         )
         for key, times in self._times.items():
             total, buckets = 0.0, []
@@ -77,8 +77,8 @@ class Metrics(Collector):
             latency.add_metric(key, buckets, sum_value=times[-1])
         yield latency
         sent = [({"route": route}, size) for route, size in self._sent.items()]
-        yield _counter("comet_gateway_sent_bytes", "Bytes of bodies of answers, event streams aside.", sent)
-        yield _counter("comet_gateway_received_bytes", "Bytes of bodies of requests.", [({}, self.bytes_in)])
+        yield _counter("comet_gateway_sent_bytes", "Bytes of answers' bodies, without event streams.", sent)
+        yield _counter("comet_gateway_received_bytes", "Bytes of requests' bodies.", [({}, self.bytes_in)])
         flow = [({"direction": "in"}, self.records_in), ({"direction": "out"}, self.records_out)]
         yield _counter("comet_gateway_records", "Records written and read by requests.", flow)
         if (traffic := self._sources.get("traffic")) is not None:
@@ -95,47 +95,49 @@ def _traffic(now: Mapping[str, Any]) -> Iterator[Metric]:
     yield _gauge("comet_gateway_requests_running", "Requests being answered.", [({}, now["requests"])])
     yield _gauge("comet_gateway_body_bytes_held", "Bytes of requests in memory.", [({}, now["body_bytes"])])
     kinds = [({"kind": "sse"}, now["streams"]), ({"kind": "websocket"}, now["sockets"])]
-    yield _gauge("comet_gateway_connections", "Connections that stay.", kinds)
+    yield _gauge("comet_gateway_connections", "Open WebSockets and event streams.", kinds)
     reasons = [({"limit": limit}, number) for limit, number in now["turned_away"].items()]
-    yield _counter("comet_gateway_turned_away", "What was refused because a limit was reached.", reasons)
+    yield _counter(
+        "comet_gateway_turned_away", "Requests and connections refused because a limit was reached.", reasons
+    )
 
 
-# Names in the hub's statistics -> what they mean.
+# Names in the hub's statistics -> help.
 _TOTALS: Final = {
-    "delivered": "Records given to connections that stay.",
-    "dropped": "Records that slow subscribers with drop_oldest did not get.",
-    "conflated": "Records that later ones of their keys took the place of.",
+    "delivered": "Records pushed to WebSockets and event streams.",
+    "dropped": "Records dropped for slow subscribers with drop_oldest.",
+    "conflated": "Records replaced by later ones of their keys.",
 }
 _PUSH: Final = {
-    "members": "Members of groups, of all WebSockets.",
-    "replays": "Replays that are running.",
+    "members": "Group members on WebSockets.",
+    "replays": "Running replays.",
 }
 _FEED: Final = {
-    "subscribers": "Subscribers of a topic that is followed.",
-    "live": "Those of them who have all that there is, or nearly.",
-    "behind_max": "Records that the slowest of them is behind.",
-    "ring_records": "Recent records of it that are kept.",
-    "ring_bytes": "Bytes of those.",
+    "subscribers": "Subscribers of a followed topic.",
+    "live": "Subscribers that are up to date, or nearly.",
+    "behind_max": "Lag of the slowest subscriber, in records.",
+    "ring_records": "Recent records of the topic in memory.",
+    "ring_bytes": "Bytes of recent records in memory.",
 }
 
 
 def _hub(now: Mapping[str, Any]) -> Iterator[Metric]:
     for name, about in _TOTALS.items():
         yield _counter(f"comet_gateway_push_{name}", about, [({}, now[name])])
-    yield _gauge("comet_gateway_subscriptions", "Subscriptions of all connections.", [({}, now["subscriptions"])])
+    yield _gauge("comet_gateway_subscriptions", "Open subscriptions.", [({}, now["subscriptions"])])
     waiting: Samples = [({}, now["waiting_for_brokers"])]
-    yield _gauge("comet_gateway_feeds_waiting", "Reads of logs that wait for a broker to answer.", waiting)
-    yield _counter(
-        "comet_gateway_feed_reads", "Parts of logs read for subscribers that are behind.", [({}, now["reads"])]
-    )
+    yield _gauge("comet_gateway_feeds_waiting", "Reads of logs that wait for a broker.", waiting)
+    yield _counter("comet_gateway_feed_reads", "Reads of logs for subscribers that are behind.", [({}, now["reads"])])
     listed = now["feeds"].items()
-    yield _gauge("comet_gateway_feeds", "Topics that are followed.", [({}, len(listed))])
-    came = [({"topic": topic}, feed["records"]) for topic, feed in listed]
-    yield _counter("comet_gateway_feed_records", "Records of a topic that came from its brokers, once for all.", came)
+    yield _gauge("comet_gateway_feeds", "Followed topics.", [({}, len(listed))])
+    counts = [({"topic": topic}, feed["records"]) for topic, feed in listed]
+    yield _counter(
+        "comet_gateway_feed_records", "Records received from brokers for all subscribers of a topic.", counts
+    )
     for name, about in _FEED.items():
         found = [({"topic": topic}, feed[name]) for topic, feed in listed]
         yield _gauge(f"comet_gateway_feed_{name}", about, found)
-    for name, about in (("keys", "Keys in its tables of latest records."), ("bytes", "Bytes of those.")):
+    for name, about in (("keys", "Keys in the topic's tables of latest values."), ("bytes", "Bytes of those tables.")):
         held = [({"topic": topic}, sum(one[name] for one in feed["tables"].values())) for topic, feed in listed]
         yield _gauge(f"comet_gateway_feed_table_{name}", about, held)
 
@@ -146,9 +148,9 @@ def _push(now: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _dashboard(now: Mapping[str, Any]) -> Iterator[Metric]:
-    yield _gauge("comet_gateway_dashboard_pages", "Pages kept up to date, each for all who look.", [({}, now["pages"])])
+    yield _gauge("comet_gateway_dashboard_pages", "Live pages, each shared by its viewers.", [({}, now["pages"])])
     rounds: Samples = [({}, now["rounds"])]
-    yield _counter("comet_gateway_dashboard_rounds", "Rounds of questions to all brokers.", rounds)
+    yield _counter("comet_gateway_dashboard_rounds", "Samples of all brokers' statistics.", rounds)
 
 
 Samples = Sequence[tuple[dict[str, str], float]]

@@ -1,4 +1,4 @@
-"""The API's description, OpenAPI 3.1: what the routes say of themselves, and what is true of all of them."""
+"""The OpenAPI 3.1 document: the routes' own descriptions, and the parts that all of them share."""
 
 from __future__ import annotations
 
@@ -14,45 +14,46 @@ from comet_gateway.http.problems import EVERYWHERE, KINDS, MEDIA_TYPE, answers
 from comet_gateway.schemas.common import ProblemDocument
 
 ABOUT: Final = """\
-Write, read and follow the topics of a Comet cluster.
+Write, read and follow topics of a Comet cluster.
 
 - 64-bit numbers (offsets, times in microseconds, lags, sizes) are strings in answers; requests may have them as
   strings or as numbers.
-- What goes wrong is a problem document (RFC 9457, `application/problem+json`); its `code` is stable. With 429 and 503
-  `Retry-After` says when to come back.
-- Every answer has an `X-Request-Id`, which is the request's own where it had one.
-- What stays connected, `/v1/ws` and `/v1/topics/{topic}/stream`, can go on where it was, at any gateway.
+- Errors are problem documents (RFC 9457, `application/problem+json`); their `code` is stable. With 429 and 503,
+  `Retry-After` says when to try again.
+- Every answer has an `X-Request-Id`: the request's own, or a new one.
+- Clients of `/v1/ws` and `/v1/topics/{topic}/stream` can reconnect to any gateway and resume with their cursors.
 """
 TAGS: Final = {
-    "records": "Write records, and read them.",
+    "records": "Write and read records.",
     "push": "Follow topics as they grow: WebSocket and server-sent events.",
     "share groups": "Work in a share group without a session: acquire records, then acknowledge them, at any gateway.",
-    "topics": "Make topics, look at them, change them.",
-    "groups": "Consumer groups: who is in them, how far they are, and how far behind.",
-    "dead letters": "What applications gave up on: look at it, write it again, or let it be.",
+    "topics": "Create, inspect, change and delete topics.",
+    "groups": "Consumer groups: members, committed offsets and lag.",
+    "dead letters": "Records that applications gave up on: list, redrive or discard them.",
     "brokers": "The cluster and its brokers.",
-    "operations": "Is this gateway well? For load balancers, Kubernetes and Prometheus.",
+    "operations": "Health and metrics of this gateway, for load balancers, Kubernetes and Prometheus.",
 }
 METHODS: Final = ("get", "put", "post", "delete", "patch", "head", "options")
 _BEARER: Final = {
     "type": "http",
     "scheme": "bearer",
-    "description": "A token of the gateway's tokens file.",
+    "description": "A token from the gateway's tokens file.",
 }
-# Codes that an operation has only under a condition.
+# Codes that an operation has only in some cases.
 _IF_TOKEN: Final = frozenset({"UNAUTHENTICATED", "FORBIDDEN"})
 _HEADERS: Final = {
-    "X-Request-Id": {"description": "The id of the request, as in logs.", "schema": {"type": "string"}},
+    "X-Request-Id": {"description": "The id of the request, as in the gateway's log.", "schema": {"type": "string"}},
 }
 _RETRY: Final = {
-    "Retry-After": {"description": "Seconds until another try may help.", "schema": {"type": "integer", "minimum": 1}},
+    "Retry-After": {"description": "Seconds to wait before a retry.", "schema": {"type": "integer", "minimum": 1}},
 }
 _COUNTED_BY_FASTAPI: Final = ("HTTPValidationError", "ValidationError")
 
 
 def description(app: FastAPI, *, tokens: bool) -> Callable[[str], bytes]:
-    """The document as JSON, for the path that the gateway is mounted under, empty for none; made when it is first asked
-    for. `app.openapi` gives the same. `tokens`: whether this gateway wants any."""
+    """A function that returns the document as JSON, for the path that the gateway is mounted under (empty: none).
+
+    Made at the first request. `app.openapi` returns the same. `tokens`: whether this gateway requires tokens."""
     made: list[bytes] = []
 
     def document() -> dict[str, Any]:
@@ -107,11 +108,11 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 
 
 def _complete(operation: dict[str, Any], role: Role, tokens: bool) -> None:
-    """Adds what is true of all: what else can be answered, who may ask, which headers come back."""
+    """Adds the parts that all operations share: errors, the required role, headers of answers."""
     open_to_all = role is Role.ANYONE or not tokens
     operation["security"] = [] if open_to_all else [{"bearer": []}]
     if role is not Role.ANYONE:
-        text = f"{operation.get('description', '')}\n\nNeeds the role {role.name.lower()}, where tokens are used."
+        text = f"{operation.get('description', '')}\n\nRequires the role {role.name.lower()} if tokens are configured."
         operation["description"] = text.strip()
     responses = operation["responses"]
     if "HTTPValidationError" in str(responses.get("422", "")):
@@ -125,9 +126,9 @@ def _complete(operation: dict[str, Any], role: Role, tokens: bool) -> None:
         if own is None:
             responses[str(status)] = response
             continue
-        said = own.get("description", "")
-        more = [code for code in codes if KINDS[code].status == status and code not in said]
-        own["description"] = "; ".join(filter(None, [said, *(f"{code}: {KINDS[code].title}" for code in more)]))
+        own_text = own.get("description", "")
+        more = [code for code in codes if KINDS[code].status == status and code not in own_text]
+        own["description"] = "; ".join(filter(None, [own_text, *(f"{code}: {KINDS[code].title}" for code in more)]))
         own.setdefault("content", {}).setdefault(MEDIA_TYPE, response["content"][MEDIA_TYPE])
     for status, response in responses.items():
         response.setdefault("headers", {}).update(_HEADERS | (_RETRY if status in ("429", "503") else {}))

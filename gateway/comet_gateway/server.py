@@ -1,10 +1,11 @@
-"""The gateway as a process: uvicorn on uvloop, signals, and an end that clients hear of in time.
+"""The gateway as a process: uvicorn on uvloop, signals, and a graceful shutdown.
 
-SIGTERM   /readyz says no ─► answers close their connection ─► streams tell their clients to move
-          ─► when nobody is left, or after drain_s: cut what remains, close the way to the brokers, exit 0
+SIGTERM   /readyz answers 503 ─► answers close their connection ─► streams tell their clients to reconnect
+          ─► when no client is left, or after drain_s: cut the remaining connections, close the brokers' clients, exit 0
 SIGHUP    read the tokens file again
 
-The only module, with `protocol` and `sockets`, that knows uvicorn; the application runs on any ASGI server.
+With `http.uvicorn_http` and `http.uvicorn_websocket` the only module that depends on uvicorn; the application runs on
+any ASGI server.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from comet_gateway.http.uvicorn_websocket import SocketProtocol
 
 log = logging.getLogger(__name__)
 
-KEEP_ALIVE_S: Final = 75  # longer than load balancers keep theirs, so that they are the ones who close
+KEEP_ALIVE_S: Final = 75  # longer than load balancers' own, so that they close first
 BACKLOG: Final = 2048
 POLL_S: Final = 0.05
-IDLE_S: Final = 0.2  # without a request, then a connection is closed while the gateway drains
-CUT_S: Final = 1  # that what is cut off has to end
-_SAID_BEFORE: Final = ("Exception in ASGI application", "ASGI callable returned without completing")
+IDLE_S: Final = 0.2  # idle time after which a connection is closed during a drain
+CUT_S: Final = 1  # for cut connections to end
+_LOGGED_BEFORE: Final = ("Exception in ASGI application", "ASGI callable returned without completing")
 
 
 class Server(uvicorn.Server):
-    """One gateway, listening. `on_ready` gets its URL once it takes requests."""
+    """The server of one gateway. `on_ready` gets its URL once it takes requests."""
 
     def __init__(self, config: GatewayConfig, on_ready: Callable[[str], None] | None = None) -> None:
         self.app = create_app(config)
@@ -62,8 +63,8 @@ class Server(uvicorn.Server):
                 ws=WebSocket,
                 ws_max_size=limits.frame_bytes_max,
                 ws_ping_interval=limits.idle_s / 3,
-                ws_ping_timeout=limits.idle_s * 4 / 3,  # who was silent for just `idle_s` has a moment to say so
-                ws_per_message_deflate=False,  # it would compress the same bytes anew for each client
+                ws_ping_timeout=limits.idle_s * 4 / 3,  # a client that pings every `idle_s` gets some more time
+                ws_per_message_deflate=False,  # it would compress the same bytes for each client
                 lifespan="on",
                 log_config=None,
                 access_log=False,
@@ -79,13 +80,13 @@ class Server(uvicorn.Server):
         )
         try:
             self.config.load()
-        except OSError as error:  # SSLError is one
+        except OSError as error:  # includes SSLError
             raise InvalidArgument(
                 f"cannot use the certificate {config.tls_cert} with {config.tls_key}: {error}"
             ) from None
 
     @contextmanager
-    def capture_signals(self) -> Iterator[None]:  # ours are the loop's
+    def capture_signals(self) -> Iterator[None]:  # the loop handles them
         loop = asyncio.get_running_loop()
         handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: self.reload}
         for number, handler in handlers.items():
@@ -97,19 +98,19 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def stop(self) -> None:
-        """The first time in good order, the second time at once."""
+        """Stops: the first call gracefully, the second one at once."""
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
 
     def reload(self) -> None:
-        """Reads the tokens file again; one that is wrong changes nothing."""
+        """Reads the tokens file again; if it is wrong, the tokens stay."""
         try:
             self.app.state.gatekeeper.reload()
         except InvalidArgument as error:
-            log.error("the tokens stay as they were: %s", error.message)
+            log.error("tokens file not reloaded, the tokens stay: %s", error.message)
         else:
-            log.warning("the tokens file was read again")
+            log.warning("tokens file reloaded")
 
     async def run_until_stopped(self) -> None:
         listening = _listen(self.gateway)
@@ -120,31 +121,31 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         assert sockets is not None
         self.url = _url(self.gateway, sockets[0])
-        # What was made to get here stays for good. Walking its 80,000 objects held up everyone for 0.1 s and more.
+        # Objects of the start live for good. A collection over these 80,000 blocked the loop for 0.1 s and more.
         gc.collect()
         gc.freeze()
-        log.info("the gateway serves %s", self.url)
+        log.info("gateway listening: %s", self.url)
         if self._on_ready is not None:
             self._on_ready(self.url)
 
     async def main_loop(self) -> None:
-        looking = asyncio.create_task(self._look())
+        checking = asyncio.create_task(self._check_ready())
         while not self._stop.is_set():
-            await self.on_tick(0)  # the date of answers
+            await self.on_tick(0)  # sets the Date header of answers
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await self._stop.wait()
-        looking.cancel()
+        checking.cancel()
         await self._drain()
 
-    async def _look(self) -> None:
-        """Says it once where there is no broker, to whoever waits for the gateway to be of use."""
+    async def _check_ready(self) -> None:
+        """Logs once if no broker can be reached after the start."""
         for reason in await self.app.state.readiness.reasons():
-            log.warning("%s; the gateway goes on trying", reason)
+            log.warning("not ready: %s; retrying", reason)
 
     async def _drain(self) -> None:
-        """Returns when nobody is left, or the time is over."""
-        log.info("the gateway drains")
+        """Waits until no client is left, or the time is over."""
+        log.info("gateway draining")
         self.app.state.draining.set()
         loop, state = asyncio.get_running_loop(), self.server_state
         now = loop.time()
@@ -162,7 +163,7 @@ class Server(uvicorn.Server):
     def _let_go(
         self, connection: Protocol, idle: dict[Protocol, tuple[object, float]], now: float, notice: float
     ) -> None:
-        """Has it close after its answer. One without a request may have one on its way: it gets a moment."""
+        """Closes a connection after its answer. An idle one gets a moment, as a request may be on its way."""
         if not connection.idle:
             connection.shutdown()
             return
@@ -180,24 +181,24 @@ def _listen(config: GatewayConfig) -> socket.socket:
     except OSError as error:
         raise Unavailable(
             f"cannot listen on {config.host}:{config.port}: {error.strerror or error}",
-            details={"hint": "is something else there? choose another --port"},
+            details={"hint": "if another process uses the port, choose another --port"},
         ) from None
 
 
 def _url(config: GatewayConfig, listening: socket.socket) -> str:
-    """As a client on this machine would call it."""
+    """The URL for a client on this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)  # noqa: S104 - compared, not bound
     scheme = "https" if config.tls_cert else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
 
 
 def set_up_logging(level: str) -> None:
-    """To stderr. The audit log is always written, whatever the level."""
+    """Logs to stderr. The audit log is written at every level."""
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("comet_gateway.audit").setLevel(logging.INFO)
-    # What fails is logged once, by `front`, with the request's id; uvicorn would say it again without. It also takes a
-    # refused handshake for one that was never answered.
-    logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(_SAID_BEFORE))
+    # Errors are logged once, by `Front`, with the request's id; uvicorn would repeat them without it. It also reports a
+    # refused handshake as one that was never answered.
+    logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(_LOGGED_BEFORE))
 
 
 def serve(config: GatewayConfig, on_ready: Callable[[str], None] | None = None) -> None:

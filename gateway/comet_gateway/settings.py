@@ -1,9 +1,9 @@
-"""What a gateway is told: its table of settings, for flags, environment and file (see comet.settings).
+"""The gateway's table of settings, for flags, environment and file (see comet.settings).
 
     --bootstrap b1:9092     COMET_GATEWAY_BOOTSTRAP=b1:9092     bootstrap = "b1:9092" in the file that --config or
                                                                 COMET_GATEWAY_CONFIG names
 
-Limits are settings like all others.
+Limits are settings, too.
 """
 
 from __future__ import annotations
@@ -42,79 +42,79 @@ def _time(name: str, about: str, low_ms: int = 0, high_ms: int = _DAY_MS) -> Set
 
 
 SETTINGS: Final = (
-    _row("bootstrap", "text", "Brokers to begin with, separated by commas."),
-    _row("host", "text", "The address to listen on; anything but loopback needs a tokens_file."),
-    _row("port", "number", "The port to listen on; 0 picks a free one.", 0, 65535),
-    _row("origins", "words", "Pages of these origins may call, as https://app.example.com; our own always may."),
-    _row("hosts", "words", "Names it may be called by, beside addresses, localhost and `host`; * for any."),
-    _row("tokens_file", "text", "Bearer tokens and their roles; without it nobody needs one."),
-    _row("tls_cert", "text", "A certificate with its chain (PEM): makes it HTTPS."),
-    _row("tls_key", "text", "The key of that certificate."),
-    _row("proxies", "words", "Addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed."),
-    _time("drain_s", "That clients have to move when the gateway stops."),
-    _time("drain_notice_s", "That it takes requests on while it says it is not ready, for load balancers to notice."),
-    _row("docs", "switch", "Whether the page of the API is served."),
-    _row("dashboard", "switch", "Whether the dashboard is served, its pages and what they load."),
-    _row("quotes_topic", "text", "The topic that the page of quotes shows, unless it is asked for another."),
-    _row("log_level", "level", "What is logged to stderr: debug, info, warning or error."),
-    _size("body_bytes_max", "A request's body as it comes."),
-    _size("document_bytes_max", "A JSON document that holds no records."),
-    _size("unpacked_bytes_max", "A body that came compressed."),
-    _size("line_bytes_max", "One line of NDJSON."),
-    _count("records_max", "Records in one JSON document, and in one answer."),
-    _size("answer_bytes_max", "Records in one answer."),
-    _count("merged_partitions_max", "Partitions that one request reads in the order of time."),
-    _time("wait_ms_max", "That a request may wait for records."),
-    _time("timeout_ms_max", "That a request may take to write."),
-    _count("page_max", "Entries of a list in one answer."),
+    _row("bootstrap", "text", "Initial brokers, separated by commas."),
+    _row("host", "text", "Address to listen on; addresses other than loopback need a tokens_file."),
+    _row("port", "number", "Port to listen on; 0 picks a free one.", 0, 65535),
+    _row("origins", "words", "Other origins whose pages may call the gateway, such as https://app.example.com."),
+    _row("hosts", "words", "Accepted Host names, beside addresses, localhost and `host`; * for any."),
+    _row("tokens_file", "text", "File with bearer tokens and their roles; without it no token is needed."),
+    _row("tls_cert", "text", "Certificate with its chain (PEM), for HTTPS."),
+    _row("tls_key", "text", "Private key of the certificate (PEM)."),
+    _row("proxies", "words", "Addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted."),
+    _time("drain_s", "Time that clients get to reconnect at shutdown."),
+    _time("drain_notice_s", "Time between not being ready and the drain at shutdown, for load balancers to notice."),
+    _row("docs", "switch", "Whether the page of the API (/docs) is served."),
+    _row("dashboard", "switch", "Whether the dashboard is served."),
+    _row("quotes_topic", "text", "Default topic of the quotes page."),
+    _row("log_level", "level", "Level of the log on stderr: debug, info, warning or error."),
+    _size("body_bytes_max", "Size of a request's body as sent."),
+    _size("document_bytes_max", "Size of a JSON document without records."),
+    _size("unpacked_bytes_max", "Size of a compressed body, decompressed."),
+    _size("line_bytes_max", "Size of one line of NDJSON."),
+    _count("records_max", "Number of records in one JSON document, and in one answer."),
+    _size("answer_bytes_max", "Size of the records in one answer."),
+    _count("merged_partitions_max", "Partitions that one request merges by timestamp."),
+    _time("wait_ms_max", "Longest `wait_ms` of a request for records."),
+    _time("timeout_ms_max", "Longest `timeout_ms` of a request that writes."),
+    _count("page_max", "Entries of a list on one page."),
     _count("requests_max", "Requests at once."),
-    _size("request_bytes_max", "Bodies, and frames that write, held at once, of all together."),
-    _count("connections_max", "Connections that stay: WebSockets and event streams."),
-    _count("client_connections_max", "Of these, from one address; 0: no limit of its own.", 0),
+    _size("request_bytes_max", "Bodies and frames with records in memory, all requests and connections together."),
+    _count("connections_max", "WebSockets and event streams at once."),
+    _count("client_connections_max", "WebSockets and event streams from one address at once; 0: no such limit.", 0),
     _count("subscriptions_max", "Subscriptions of one WebSocket."),
-    _count("watches_max", "Pages and channels of one tab of the dashboard."),
-    _count("live_pages_max", "Pages of the dashboard that are kept up to date at once, each for all who look at it."),
-    _size("frame_bytes_max", "A frame that a client sends."),
-    _time("handshake_s", "That a client has until its first frame.", 100),
-    _time("idle_s", "Without a sign of life, then a connection is closed.", 1_000),
-    _time("unread_s", "That a client takes nothing of what waits for it; then its connection is cut.", 1_000),
-    _size("delivery_bytes", "Records in one frame, unless one alone is larger."),
-    _size("outgoing_bytes_max", "That wait in one connection to be written."),
-    _count("members_max", "Members of groups, all WebSockets together."),
-    _size("member_bytes", "That wait in the gateway for one member."),
+    _count("watches_max", "Live pages and channels of one tab of the dashboard."),
+    _count("live_pages_max", "Live pages of the dashboard at once, each shared by all its viewers."),
+    _size("frame_bytes_max", "Size of a frame that a client sends."),
+    _time("handshake_s", "Time that a client gets until its first frame.", 100),
+    _time("idle_s", "Time without data or pings from the client after which a connection is closed.", 1_000),
+    _time("unread_s", "Time without reading waiting data after which a client is disconnected.", 1_000),
+    _size("delivery_bytes", "Size of the records in one frame; a larger record gets its own."),
+    _size("outgoing_bytes_max", "Data that waits to be sent on one connection."),
+    _count("members_max", "Group members, all WebSockets together."),
+    _size("member_bytes", "Records that wait in the gateway for one group member."),
     _count("replays_max", "Replays at once."),
     _size("replay_bytes", "Records that one replay reads ahead."),
-    _time("heartbeat_s", "Of silence, after which an event stream is sent a comment.", 100),
-    _count("in_flight_max", "Frames of one connection that are not answered yet."),
-    _size("in_flight_bytes_max", "Bytes of those that write records."),
-    _size("feed_bytes", "Recent records of one topic that are kept for its followers."),
-    _size("feeds_bytes_max", "Of all topics."),
-    _count("feeds_max", "Topics that are followed at once."),
-    _time("feed_idle_s", "That a topic is followed on after its last follower went."),
-    _time("feed_start_s", "That a subscriber waits until its topic can be followed.", 100),
-    _count("reads_max", "Pieces of the log read at once for those who are behind."),
+    _time("heartbeat_s", "Time between comments on an idle event stream.", 100),
+    _count("in_flight_max", "Unanswered frames of one connection."),
+    _size("in_flight_bytes_max", "Bytes of unanswered frames with records of one connection."),
+    _size("feed_bytes", "Recent records of one topic in memory, for its subscribers."),
+    _size("feeds_bytes_max", "Recent records of all topics in memory."),
+    _count("feeds_max", "Topics with subscribers at once."),
+    _time("feed_idle_s", "Time for which a topic stays followed after its last subscriber has left."),
+    _time("feed_start_s", "Time that a subscriber waits for a topic without leaders.", 100),
+    _count("reads_max", "Reads of the log at once for subscribers that are behind."),
     _count("pattern_topics_max", "Topics that one pattern may match."),
-    _time("pattern_s", "Between looks for topics that match a pattern.", 100),
-    _count("buffer_max", "Records that a subscriber with drop_oldest may ask to be behind.", 1, 100_000_000),
+    _time("pattern_s", "Time between checks for new topics that match a pattern.", 100),
+    _count("buffer_max", "Largest `buffer` of a subscriber with drop_oldest, in records.", 1, 100_000_000),
     _count("table_keys_max", "Keys in a topic's table of latest values.", 1, 100_000_000),
-    _size("table_bytes_max", "Bytes in that table."),
-    _count("table_scan_records_max", "Records of a log that are read to fill that table.", 1, 10_000_000_000),
-    _count("tables_max", "Such tables, of all topics."),
-    _time("replay_ms_max", "Of the past in one replay.", 0, 366 * _DAY_MS),
-    _count("quote_boards_max", "Topics of quotes that are watched at once."),
-    _count("quote_symbols_max", "Symbols of one topic of quotes; each takes 190 kB, 390 kB with analytics."),
-    _count("quote_scan_records_max", "Records of a log that are read for the past of quotes.", 1, 10_000_000_000),
-    _time("quote_scan_s", "That reading it may take.", 100),
+    _size("table_bytes_max", "Size of a table of latest values."),
+    _count("table_scan_records_max", "Records of a topic that are read to fill such a table.", 1, 10_000_000_000),
+    _count("tables_max", "Tables of latest values, of all topics."),
+    _time("replay_ms_max", "Longest time range of one replay.", 0, 366 * _DAY_MS),
+    _count("quote_boards_max", "Topics on the quotes page that are followed at once."),
+    _count("quote_symbols_max", "Symbols of one topic of quotes; each takes 190 kB of memory, 390 kB with analytics."),
+    _count("quote_scan_records_max", "Records of a topic that are read for the history of quotes.", 1, 10_000_000_000),
+    _time("quote_scan_s", "Longest time to read the history of quotes.", 100),
     _count("searches_max", "Searches and exports at once."),
-    _count("search_records_max", "Records that one search looks at.", 1, 10_000_000_000),
-    _size("search_bytes_max", "Bytes that one search looks at."),
-    _time("search_s", "That one search may take.", 100),
+    _count("search_records_max", "Records that one search scans.", 1, 10_000_000_000),
+    _size("search_bytes_max", "Bytes that one search scans."),
+    _time("search_s", "Longest duration of one search.", 100),
     _count("export_records_max", "Records in one export.", 1, 10_000_000_000),
-    _time("export_s", "That one export may take.", 100),
-    _count("letters_max", "Dead letters that are known of, of all topics; older ones are forgotten.", 1, 100_000_000),
-    _count("letter_scan_records_max", "Records of one topic that are looked at for dead letters.", 1, 10_000_000_000),
-    _count("letter_rate_max", "Dead letters that one request settles a second."),
-    _count("settlings_max", "Requests at once that redrive or discard dead letters."),
+    _time("export_s", "Longest duration of one export.", 100),
+    _count("letters_max", "Dead letters in the index, of all topics; the oldest are dropped.", 1, 100_000_000),
+    _count("letter_scan_records_max", "Newest records of a topic, scanned for dead letters.", 1, 10_000_000_000),
+    _count("letter_rate_max", "Dead letters that one request redrives or discards a second."),
+    _count("settlings_max", "Redrive and discard requests at once."),
 )  # fmt: skip
 TABLE: Final = Table(SETTINGS, config_variable=CONFIG_VARIABLE)
 _LIMITS: Final = frozenset(field.name for field in fields(Limits))
@@ -122,19 +122,19 @@ _LIMITS: Final = frozenset(field.name for field in fields(Limits))
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a gateway was told, put together."""
+    """The settings of a gateway, merged and checked."""
 
     config: GatewayConfig
     log_level: str
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """A flag for every setting, and --config. What is absent stays None."""
+    """Adds a flag for every setting, and --config. An absent flag stays None."""
     TABLE.add_flags(parser)
 
 
 def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
-    """Puts flags (by setting name; None: not given), environment and file together. Raises InvalidArgument."""
+    """Merges flags (by setting name; None: not given), environment and file. Raises InvalidArgument."""
     values = TABLE.told(flags, environ)
     if bool(values.get("tls_cert")) != bool(values.get("tls_key")):
         raise InvalidArgument("tls_cert and tls_key belong together: give both or neither")
@@ -147,10 +147,10 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
 
 
 def parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None, environ: Mapping[str, str]) -> Loaded:
-    """Reads a command line that has the flags of `add_flags`."""
+    """Parses a command line with the flags of `add_flags`."""
     return load(vars(parser.parse_args(arguments)), environ)
 
 
 def markdown() -> str:
-    """The table as the page for operators shows it."""
+    """The table of settings for the documentation."""
     return TABLE.markdown()

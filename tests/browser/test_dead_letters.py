@@ -266,7 +266,9 @@ async def test_a_gateway_that_refuses_is_told_with_the_id_of_the_request(
         await live(page)
 
         async def refuse(route: Route) -> None:
-            body = '{"title": "Too much at once", "detail": "4 requests redrive or discard letters", "status": 429}'
+            body = (
+                '{"title": "Too many requests", "detail": "4 requests redrive or discard dead letters", "status": 429}'
+            )
             await route.fulfill(
                 status=429, body=body, content_type="application/problem+json", headers={"x-request-id": "r-1"}
             )
@@ -275,7 +277,7 @@ async def test_a_gateway_that_refuses_is_told_with_the_id_of_the_request(
         await action(page, "Discard all pending").click()
         await dialog(page).get_by_role("button", name="Discard").click()
         progress = page.get_by_role("region", name="Progress")
-        await expect(progress).to_contain_text("Too much at once")
+        await expect(progress).to_contain_text("Too many requests")
         await expect(progress).to_contain_text("request r-1")
 
 

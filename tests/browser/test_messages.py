@@ -101,7 +101,7 @@ async def test_the_address_says_where_it_begins(page: Page, stage: Stage, trades
 @pytest.mark.parametrize(
     ("query", "field", "said"),
     [
-        ("?where=n%3E", "where", "where, at character 3: something to compare with is missing"),
+        ("?where=n%3E", "where", "where, at character 3: the operand is missing"),
         ("?start=offset&offset=4", "partition", "an offset is of one partition: choose it"),
         ("?start=time&time=soon", "time", "'soon' is no time"),
     ],
@@ -410,7 +410,7 @@ async def test_what_the_gateway_refuses_is_said_in_the_dialog(
     await box.get_by_label("Value as").select_option("text")
     await box.get_by_label("Value", exact=True).fill("x" * 1_100_000)
     await box.get_by_role("button", name="Produce").click()
-    await expect(box.get_by_role("alert")).to_contain_text("A record is too large")
+    await expect(box.get_by_role("alert")).to_contain_text("Record too large")
 
 
 # ---- files

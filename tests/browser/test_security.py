@@ -258,7 +258,7 @@ async def test_whoever_may_not_is_told_why(context: Watched, page: Page, locked:
     await expect(disabled).to_have_attribute("title", re.compile("needs the role admin; you are viewer"))
     await expect(page.get_by_role("region", name="Tokens", exact=True)).to_have_count(0)
     await page.goto(locked.at("/about/diagnostics.json"))
-    await expect(page.get_by_role("heading", name="Not allowed")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Permission denied")).to_be_visible()
     await expect(page.get_by_text("This needs the role admin, and my-viewer is viewer")).to_be_visible()
 
 

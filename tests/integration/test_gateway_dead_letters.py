@@ -17,7 +17,7 @@ from comet.errors import Unavailable
 from comet_gateway import GatewayConfig, create_app
 from comet_gateway.config import Limits
 from comet_gateway.dead_letters import redrive
-from comet_gateway.dead_letters.letter import PREFIX, SETTLED
+from comet_gateway.dead_letters.dead_letter import PREFIX, SETTLED
 from comet_gateway.dead_letters.registry import DeadLetterIndexes
 from tests.integration.live_gateway import PATIENCE_S, live_gateway
 
@@ -296,7 +296,7 @@ async def test_letters_of_one_key_keep_their_order(api: Api) -> None:
 
 
 async def test_more_than_are_read_at_once_are_all_redriven(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redrive, "READ_LETTERS", 7)
+    monkeypatch.setattr(redrive, "READ_MAX", 7)
     await dead(api.broker, 40)
     await api.post("failed/discard", {"letters": [{"partition": 0, "offset": str(number)} for number in (0, 6, 7, 39)]})
     assert (await api.post("failed/redrive", {"filter": {}, "rate": 10_000}))["done"] == 36
@@ -464,9 +464,9 @@ async def test_a_bounded_look_goes_on_where_it_stopped() -> None:
         async with comet.Admin(broker.address) as admin, comet.Reader(broker.address) as reader:
             topic_indexes = DeadLetterIndexes(admin, reader, Limits())
             topic_index = await topic_indexes.topic_index("failed", 0)
-            assert 0 < topic_index.looked < topic_index.records == 5_003
+            assert 0 < topic_index.scanned < topic_index.records == 5_003
             looks = 1
             while not (await topic_indexes.topic_index("failed", 0)).complete:
                 looks += 1
             assert looks >= 3
-            assert len(list(topic_index.letters())) == 3
+            assert len(list(topic_index.dead_letters())) == 3

@@ -184,7 +184,7 @@ async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_re
         await write(producer, 5.0)
         await producer.flush()
         await until(lambda: board.records == 1, "what comes is seen")
-        subscribed[0].tell(Failed("UNAVAILABLE", "nobody answers", {}))
+        subscribed[0].notify(Failed("UNAVAILABLE", "nobody answers", {}))
         await until(lambda: len(subscribed) == 2, "it is followed again")
         go_on.set()
         await until(lambda: board.state == "live" and board.reach is not None, "the past is read")

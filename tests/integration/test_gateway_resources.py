@@ -353,7 +353,7 @@ async def test_members_are_shown_and_keep_their_group(broker: comet.testing.Test
         assert {lag["member"] for lag in group["partitions"]} == {group["members"][0]["id"]}
         for dry_run in (True, False):
             problem = await filled.delete("/groups/engine", dry_run=dry_run, status=409)
-            assert (problem["code"], problem["hint"]) == ("GROUP_NOT_EMPTY", "Stop them first.")
+            assert (problem["code"], problem["hint"]) == ("GROUP_NOT_EMPTY", "Stop the members first.")
             body: Any = {"to": "earliest", "topics": ["quotes"]}
             await filled.post("/groups/engine/reset", body, dry_run=dry_run, status=409)
         body = {"offsets": [{"topic": "quotes", "partition": 0, "offset": 1}]}

@@ -19,7 +19,7 @@ from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.channels import CHANNELS
-from comet_gateway.http.auth import EVERYBODY
+from comet_gateway.http.auth import UNRESTRICTED
 from comet_gateway.http.problems import Problem
 from comet_gateway.records.merge import Order
 from comet_gateway.search.scan import Budget, Scan
@@ -279,7 +279,7 @@ async def test_a_value_is_downloaded_as_it_is(http: httpx.AsyncClient, producer:
 async def channel(http: httpx.AsyncClient, kind: str, params: dict[str, str], *said: dict[str, Any]) -> list[Any]:
     """What a channel of the page gives; `said` is what it hears before it begins."""
     sources = http.gateway.app.state.sources  # type: ignore[attr-defined]
-    seat = ChannelSession(sources, EVERYBODY)
+    seat = ChannelSession(sources, UNRESTRICTED)
     for one in said:
         seat.tell(one)
     return [event async for event in CHANNELS[kind].open(seat, params)]

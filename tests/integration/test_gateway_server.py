@@ -121,7 +121,7 @@ def request(path: str, **headers: str) -> bytes:
         (["--tokens-file", "/nowhere/tokens.toml"], "cannot read the tokens file"),
         (["--tls-cert", "/nowhere.pem"], "belong together"),
         (["--tls-cert", "/nowhere.pem", "--tls-key", "/nowhere.pem"], "certificate"),
-        (["--origins", "app.example.com"], "no origin"),
+        (["--origins", "app.example.com"], "not an origin"),
         (["--requests-max", "0"], "between 1 and"),
         (["--drain-s", "soon"], "cannot read 'soon'"),
     ],
@@ -148,7 +148,7 @@ def test_wider_than_loopback_with_tokens(tmp_path: Path) -> None:
         started.process.send_signal(signal.SIGHUP)
         assert started.process.stderr is not None
         said = iter(started.process.stderr.readline, "")
-        assert any("read again" in line for line in said)  # before it, it may have said that there is no broker
+        assert any("reloaded" in line for line in said)  # before it, it may have said that there is no broker
         assert get(f"{started.url}/metrics", headers={"authorization": f"Bearer {token}"}).status_code == 401
         assert get(f"{started.url}/metrics", headers={"authorization": f"Bearer {other}"}).status_code == 200
 
@@ -246,7 +246,7 @@ async def test_without_a_broker_it_is_alive_and_not_ready() -> None:
         assert started.process.stderr is not None
         line = await asyncio.to_thread(started.process.stderr.readline)
         assert f"no broker can be reached at {gone}" in line
-        assert "goes on trying" in line
+        assert "retrying" in line
 
 
 def test_a_head_without_end_is_cut_off() -> None:
@@ -278,7 +278,7 @@ async def test_a_client_that_dawdles_is_let_go(bounds: str, sent: bytes, monkeyp
         host, _, port = (await ready).removeprefix("http://").rpartition(":")
         with monkeypatch.context() as hasty:
             hasty.setattr(uvicorn_http, bounds, 0.05)
-            hasty.setattr(uvicorn_http, "LOOK_S", 0.02)
+            hasty.setattr(uvicorn_http, "CHECK_S", 0.02)
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(sent)
             async with asyncio.timeout(TIMEOUT_S):

@@ -19,7 +19,7 @@ import pytest
 import comet.sync
 from comet_gateway.config import Limits
 from comet_gateway.push.frames import ClientFrame, GroupTerms, Pong, ServerFrame, Subscribe
-from comet_gateway.push.session import PushSession, Say
+from comet_gateway.push.session import PushSession, SendFrame
 from comet_gateway.push.sse import SseQuery
 from tests.integration.gateway_tour import FOLDER, ROOT, Up, plain, play, steps, tables, up
 
@@ -180,7 +180,7 @@ def test_every_frame_that_is_shown_is_one() -> None:
     assert len(shown) > 10
     session = PushSession(Limits())
     for line in shown:
-        said = [action for action in session.take(line, now_us=1_800_000_000_000_000) if isinstance(action, Say)]
+        said = [action for action in session.take(line, now_us=1_800_000_000_000_000) if isinstance(action, SendFrame)]
         assert [type(one.frame) for one in said] == ([Pong] if "ping" in line else []), said
 
 

@@ -14,7 +14,7 @@ from comet_gateway.push.chunk import Slice, Source
 from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Latest
 from comet_gateway.push.latest_fanout import SnapshotWalk, TableSnapshot, Ticker
-from comet_gateway.push.latest_table import KEPT_OVERHEAD, Filling, LatestTable
+from comet_gateway.push.latest_table import ENTRY_OVERHEAD, Filling, LatestTable
 from comet_gateway.push.ring import Ring
 from comet_gateway.push.ring_cursor import RingCursor
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values
@@ -241,7 +241,7 @@ def test_what_does_not_fit_is_said() -> None:
     write(4, [b"5"], [b"e"])  # then the one that was not written for longest
     assert (len(table), table.lossy) == (3, True)
     assert [kept.offset for kept in table.all()] == [2, 3, 4]
-    assert table.bytes == sum(KEPT_OVERHEAD + 1 + len(kept.fragment) for kept in table.all())
+    assert table.bytes == sum(ENTRY_OVERHEAD + 1 + len(kept.fragment) for kept in table.all())
     table.cut(0, 4)
     assert [kept.offset for kept in table.all()] == [2, 3]
 

@@ -149,11 +149,11 @@ DIGEST = "0" * 64
         ("token = []", "1 to 1000"),
         ("[[token]]\nname = 'a'", "name, role and sha256"),
         (f"[[token]]\nname = 'a'\nrole = 'root'\nsha256 = '{DIGEST}'", "viewer, operator or admin"),
-        ("[[token]]\nname = 'a'\nrole = 'admin'\nsha256 = 'comet_secret'", "64 hexadecimal"),
+        ("[[token]]\nname = 'a'\nrole = 'admin'\nsha256 = 'comet_secret'", "64 lower-case hexadecimal"),
         (f"[[token]]\nname = ''\nrole = 'admin'\nsha256 = '{DIGEST}'", "up to 64"),
         (f"[[token]]\nname = 'a'\nrole = 'admin'\nsha256 = '{DIGEST}'\n" * 2, "same name"),
-        (f"other = 1\n[[token]]\nname = 'a'\nrole = 'admin'\nsha256 = '{DIGEST}'", "nothing else"),
-        ("[[token", "no TOML"),
+        (f"other = 1\n[[token]]\nname = 'a'\nrole = 'admin'\nsha256 = '{DIGEST}'", "must consist of"),
+        ("[[token", "not valid TOML"),
     ],
 )
 def test_a_file_that_is_wrong_says_so_without_secrets(text: str, complaint: str, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_reload_takes_effect_and_a_broken_file_none(tokens: tuple[Path, dict[s
     path.write_text("".join("[[token]]" + row for row in before.split("[[token]]")[1:3]))
     keeper.reload()
     assert keeper.who("a", token_of["viewer"]).name == "my-viewer"
-    with pytest.raises(Problem, match="not known"):
+    with pytest.raises(Problem, match="unknown token"):
         keeper.who("a", token_of["admin"])
 
 

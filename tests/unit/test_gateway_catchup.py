@@ -110,7 +110,7 @@ async def test_a_table_of_a_partition_that_nobody_leads_is_waited_for_as_a_topic
     async with asyncio.timeout(LIMITS.feed_start_s + 1):
         several = await asyncio.gather(*(tables.snapshot(table, since) for _ in range(20)), return_exceptions=True)
     assert {type(one) for one in several} == {comet.Unavailable}, "not one after the other, and not for ever"
-    assert str(several[0]) == f"{TOPIC}/1 cannot be read for now: no leader answers"
+    assert str(several[0]) == f"{TOPIC}/1 cannot be read now: no leader answers"
     assert brokers.fetches.count(1) == 1
     assert (brokers.under_way, log.waiting, table.filling) == (0, 0, None)
     brokers.led.set()
@@ -184,8 +184,8 @@ async def test_what_nobody_waits_for_any_more_is_not_read() -> None:
     brokers.refused[0] = comet.NotLeader("nobody leads it")
     brokers.silent.add(1)
     log, ring = log_of(brokers), ring_of()
-    with pytest.raises(comet.Unavailable, match=f"{TOPIC}/0 cannot be read for now"):
-        await log.look(ring, 0, CursorPlace(0))
+    with pytest.raises(comet.Unavailable, match=f"{TOPIC}/0 cannot be read now"):
+        await log.check(ring, 0, CursorPlace(0))
     await under_way(brokers, 0)
     waiting = [asyncio.create_task(log.read(ring, 1, CursorPlace(0))) for _ in range(3)]
     await under_way(brokers, 1)

@@ -52,7 +52,7 @@ async def test_what_waits_in_a_connection_does_not_grow_with_its_subscriptions()
     while len(made) < SUBSCRIPTIONS or any(one._waiter is None for one in made):  # noqa: ASYNC110 - they wait for events
         await asyncio.sleep(0)
     for one in made:
-        one.tell(Begun("t", ""))
+        one.notify(Begun("t", ""))
     while any(one._waiter is not None for one in made):  # noqa: ASYNC110 - they were given one
         await asyncio.sleep(0)
     assert socket.written == 1

@@ -165,7 +165,7 @@ async def test_a_job_that_is_stopped_leaves_the_others_where_they_are() -> None:
     ("error", "said"),
     [
         (comet.Unavailable("nobody is there"), "nobody is there"),
-        (RuntimeError("an unexpected error"), "the gateway met with an error that is in its log"),
+        (RuntimeError("an unexpected error"), "unexpected error; see the gateway's log"),
     ],
 )
 async def test_a_job_that_fails_says_why_and_the_next_one_may_begin(error: Exception, said: str) -> None:

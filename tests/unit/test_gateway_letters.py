@@ -8,28 +8,28 @@ from hypothesis import strategies as st
 
 import comet
 from comet_gateway.dead_letters import selection
-from comet_gateway.dead_letters.index import DeadLetterIndex, Room
-from comet_gateway.dead_letters.letter import (
+from comet_gateway.dead_letters.dead_letter import (
     PREFIX,
     REDRIVEN,
     SETTLED,
     DeadLetter,
-    LetterOffset,
-    LetterState,
+    DeadLetterOffset,
+    DeadLetterState,
     Note,
     cause_of,
+    dead_letter_of,
     is_either,
-    letter_of,
     note_for,
     note_of,
     once_key,
     own_headers,
     redriven_headers,
 )
+from comet_gateway.dead_letters.index import DeadLetterIndex, Room
 from comet_gateway.dead_letters.redrive import (
     QUEUES,
     READ_BYTES,
-    READ_LETTERS,
+    READ_MAX,
     WAITING_MAX,
     Edit,
     RedriveFailure,
@@ -54,7 +54,7 @@ HEADERS = [
 
 def letter(offset: int = 3, **changed: bytes) -> DeadLetter:
     headers = [(name, changed.get(name.removeprefix(PREFIX), value)) for name, value in HEADERS]
-    found = letter_of(0, offset, 5, b"k", b"value", headers)
+    found = dead_letter_of(0, offset, 5, b"k", b"value", headers)
     assert found is not None
     return found
 
@@ -63,7 +63,7 @@ def test_a_letter_is_known_by_its_headers() -> None:
     found = letter()
     assert (found.topic, found.source_partition, found.source_offset) == ("orders", 1, 17)
     assert (found.group, found.attempts, found.reason) == ("work", 5, "ValueError: 17 < 18")
-    assert (found.cause, found.state, found.times, found.size) == ("ValueError: # < #", LetterState.PENDING, 0, 5)
+    assert (found.cause, found.state, found.times, found.size) == ("ValueError: # < #", DeadLetterState.PENDING, 0, 5)
 
 
 @pytest.mark.parametrize(
@@ -71,27 +71,27 @@ def test_a_letter_is_known_by_its_headers() -> None:
 )
 def test_what_does_not_say_where_it_comes_from_is_none(wrong: dict[str, bytes]) -> None:
     headers = [(name, wrong.get(name.removeprefix(PREFIX), value)) for name, value in HEADERS]
-    assert letter_of(0, 1, 5, None, b"", headers) is None
+    assert dead_letter_of(0, 1, 5, None, b"", headers) is None
 
 
 def test_of_headers_that_stand_twice_the_last_counts() -> None:
     """A broker adds its own to those of a letter that dies again."""
-    found = letter_of(0, 1, 5, None, b"", [*HEADERS, (PREFIX + "group", b"audit"), (PREFIX + "offset", b"18")])
+    found = dead_letter_of(0, 1, 5, None, b"", [*HEADERS, (PREFIX + "group", b"audit"), (PREFIX + "offset", b"18")])
     assert found is not None
     assert (found.group, found.source_offset) == ("audit", 18)
 
 
 @given(st.lists(st.tuples(st.sampled_from([PREFIX + "topic", PREFIX + "offset", SETTLED, "x"]), st.binary())))
 def test_whatever_headers_hold_nothing_is_raised(headers: list[tuple[str, bytes]]) -> None:
-    letter_of(0, 1, 5, b"\xff", b"", headers)
+    dead_letter_of(0, 1, 5, b"\xff", b"", headers)
     note_of(0, b"\xff", None, headers)
     is_either(headers)
 
 
 def test_a_note_says_what_became_of_a_letter() -> None:
-    key, headers = note_for(letter(), LetterState.REDRIVEN, to="orders/1/99", by="me")
-    assert note_of(0, key, None, headers) == Note(LetterOffset(0, 3), LetterState.REDRIVEN, "orders/1/99", "me")
-    assert is_either(headers) and letter_of(0, 4, 5, key, None, headers) is None
+    key, headers = note_for(letter(), DeadLetterState.REDRIVEN, to="orders/1/99", by="me")
+    assert note_of(0, key, None, headers) == Note(DeadLetterOffset(0, 3), DeadLetterState.REDRIVEN, "orders/1/99", "me")
+    assert is_either(headers) and dead_letter_of(0, 4, 5, key, None, headers) is None
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_redriven_record_says_where_it_comes_from_and_is_no_letter() -> None:
         (REDRIVEN + "times", b"1"),
     ]
     assert not is_either(headers)
-    again = letter_of(0, 9, 5, None, b"", [*headers, *HEADERS[1:]])
+    again = dead_letter_of(0, 9, 5, None, b"", [*headers, *HEADERS[1:]])
     assert again is not None
     assert again.times == 1
     assert redriven_headers(again, "failed", headers)[-1] == (REDRIVEN + "times", b"2")
@@ -139,7 +139,7 @@ def test_a_redriven_record_says_where_it_comes_from_and_is_no_letter() -> None:
 
 
 def task(**more: object) -> Task:
-    return Task(LetterState.REDRIVEN, (), 1, "me", **{"partitions": {"orders": 2, "other": 4}, **more})  # type: ignore[arg-type]
+    return Task(DeadLetterState.REDRIVEN, (), 1, "me", **{"partitions": {"orders": 2, "other": 4}, **more})  # type: ignore[arg-type]
 
 
 RECORD = comet.Record("failed", 0, 3, b"k", b"value", 5, HEADERS)
@@ -200,31 +200,41 @@ def topic_index(*letters: DeadLetter) -> DeadLetterIndex:
 
 def test_those_that_are_named_and_what_is_wrong_with_the_others() -> None:
     made = topic_index(letter(1), letter(2))
-    made.settle(Note(LetterOffset(0, 2), LetterState.DISCARDED, "", "me"))
+    made.settle(Note(DeadLetterOffset(0, 2), DeadLetterState.DISCARDED, "", "me"))
     chosen = selection.named(
-        made, [LetterOffset(0, 1), LetterOffset(0, 2), LetterOffset(0, 9), LetterOffset(7, 1), LetterOffset(0, 1)]
+        made,
+        [
+            DeadLetterOffset(0, 1),
+            DeadLetterOffset(0, 2),
+            DeadLetterOffset(0, 9),
+            DeadLetterOffset(7, 1),
+            DeadLetterOffset(0, 1),
+        ],
     )
-    assert [one.offset for one in chosen.letters] == [1]
-    assert (chosen.settled, chosen.unknown) == (1, [LetterOffset(0, 9), LetterOffset(7, 1)])
+    assert [one.offset for one in chosen.dead_letters] == [1]
+    assert (chosen.settled, chosen.unknown) == (1, [DeadLetterOffset(0, 9), DeadLetterOffset(7, 1)])
 
 
 def test_that_it_was_written_cannot_be_undone_by_a_later_note() -> None:
     made = topic_index(letter(1))
-    made.settle(Note(LetterOffset(0, 1), LetterState.DISCARDED, "", "a"))
-    made.settle(Note(LetterOffset(0, 1), LetterState.REDRIVEN, "orders/0/5", "b"))
-    made.settle(Note(LetterOffset(0, 1), LetterState.DISCARDED, "", "c"))
-    (found,) = made.letters()
-    assert (found.state, found.to, found.by) == (LetterState.REDRIVEN, "orders/0/5", "b")
-    assert made.states() == {LetterState.REDRIVEN: 1}
+    made.settle(Note(DeadLetterOffset(0, 1), DeadLetterState.DISCARDED, "", "a"))
+    made.settle(Note(DeadLetterOffset(0, 1), DeadLetterState.REDRIVEN, "orders/0/5", "b"))
+    made.settle(Note(DeadLetterOffset(0, 1), DeadLetterState.DISCARDED, "", "c"))
+    (found,) = made.dead_letters()
+    assert (found.state, found.to, found.by) == (DeadLetterState.REDRIVEN, "orders/0/5", "b")
+    assert made.states() == {DeadLetterState.REDRIVEN: 1}
 
 
 def test_counts_follow_every_letter_and_note() -> None:
     made = topic_index(letter(1), letter(2, group=b"audit"), letter(3))
-    made.settle(Note(LetterOffset(0, 3), LetterState.REDRIVEN, "", ""))
+    made.settle(Note(DeadLetterOffset(0, 3), DeadLetterState.REDRIVEN, "", ""))
     counts = {group: dict(+one.states) for (group, _), one in made.counts.items()}
-    assert counts == {"work": {LetterState.PENDING: 1, LetterState.REDRIVEN: 1}, "audit": {LetterState.PENDING: 1}}
+    assert counts == {
+        "work": {DeadLetterState.PENDING: 1, DeadLetterState.REDRIVEN: 1},
+        "audit": {DeadLetterState.PENDING: 1},
+    }
     made.clear()
-    assert (made.counts, list(made.letters())) == ({}, [])
+    assert (made.counts, list(made.dead_letters())) == ({}, [])
 
 
 async def test_pages_hold_each_letter_once_the_newest_first() -> None:
@@ -248,7 +258,7 @@ def test_what_is_read_at_once_is_bounded_in_letters_and_bytes() -> None:
         return [len(some) for some in found]
 
     assert sized() == []
-    assert sized(*[10] * (READ_LETTERS + 1)) == [READ_LETTERS, 1]
+    assert sized(*[10] * (READ_MAX + 1)) == [READ_MAX, 1]
     assert sized(READ_BYTES, 1, READ_BYTES - 1, 1) == [1, 2, 1]
     assert sized(3 * READ_BYTES, 3 * READ_BYTES) == [1, 1]
 
@@ -271,7 +281,7 @@ async def test_what_nobody_thought_of_fails_its_letter_and_holds_up_no_other() -
         topic_index(*letters),
         None,  # type: ignore[arg-type] # nothing is read to discard
         Broken(),  # type: ignore[arg-type]
-        Task(LetterState.DISCARDED, letters, 1e6, "me"),
+        Task(DeadLetterState.DISCARDED, letters, 1e6, "me"),
     )
     events = [event async for event in run.events()]
     failures = [event for event in events if isinstance(event, RedriveFailure)]

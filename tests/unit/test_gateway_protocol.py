@@ -91,11 +91,11 @@ async def test_nonsense_is_nothing_for_the_log(caplog: pytest.LogCaptureFixture)
 async def test_a_process_that_was_stopped_does_not_blame_its_clients() -> None:
     async with connection() as (one, reader, _):
         one.data_received(b"GET /slow HTTP/1.1\r\n")
-        assert one._look is not None
-        one._look.cancel()
+        assert one._check_timer is not None
+        one._check_timer.cancel()
         # As if nothing had run for a minute: neither what is behind the head nor the look was heard of.
         one._heard -= 60
-        one._look = one.loop.call_at(one.loop.time() - 60, lambda: None)
-        one._look_after()
+        one._check_timer = one.loop.call_at(one.loop.time() - 60, lambda: None)
+        one._check_progress()
         one.data_received(HOST + b"\r\n")
         assert await answer(reader) == "200 GET /slow"

@@ -279,7 +279,7 @@ def test_what_does_not_fit_is_refused_with_its_name(body: bytes, said: str) -> N
 )
 def test_what_stands_twice_is_refused(body: bytes) -> None:
     problem = problem_of(body)
-    assert (problem.code, "twice" in problem.detail) == ("VALIDATION", True), problem.detail
+    assert (problem.code, "duplicate" in problem.detail) == ("VALIDATION", True), problem.detail
     if b"records" not in body:
         assert decode_lines(body, 1) is None
 
@@ -292,7 +292,7 @@ def test_any_member_that_stands_twice_is_refused(drawn: list[tuple[dict[str, Any
     name = data.draw(st.sampled_from(sorted(said[index])))
     texts = [json.dumps(document) for document in said]
     texts[index] = f"{texts[index][:-1]}, {json.dumps(name)}: {json.dumps(said[index][name])}}}"
-    assert "twice" in problem_of(f'{{"records": [{", ".join(texts)}]}}'.encode()).detail
+    assert "duplicate" in problem_of(f'{{"records": [{", ".join(texts)}]}}'.encode()).detail
 
 
 def test_a_document_has_a_limit_of_records() -> None:

@@ -27,7 +27,7 @@ from comet_gateway.push.session import (
     Grant,
     Open,
     PushSession,
-    Say,
+    SendFrame,
     Steer,
     Write,
 )
@@ -44,13 +44,13 @@ def take(session: PushSession, **members: Any) -> Action:
     text = json.dumps(members)
     assert CLIENT.is_valid(json.loads(text)), text
     (action,) = session.take(text, now_us=NOW_US)
-    if isinstance(action, Say):
+    if isinstance(action, SendFrame):
         assert SERVER.is_valid(json.loads(frames.encode(action.frame)))
     return action
 
 
 def refused(action: Action) -> frames.Error:
-    assert isinstance(action, Say) and isinstance(action.frame, frames.Error), action
+    assert isinstance(action, SendFrame) and isinstance(action.frame, frames.Error), action
     assert action.frame.problem["code"] in KINDS
     return action.frame
 
@@ -79,7 +79,7 @@ def test_what_is_asked_for_is_what_the_hub_is_told() -> None:
         permits=10, values="text", topic=None, topics=["a", "b", "a"],
     )  # fmt: skip
     assert isinstance(action, Open) and action.id == "a"
-    assert action.asked == SubscribeRequest(
+    assert action.request == SubscribeRequest(
         topics=("a", "b"), partitions=frozenset({0, 1}), start=AtTime(NOW_US - 900_000_000), values=Values.TEXT,
         policy=Policy.CONFLATE, interval_ms=100, snapshot=True, permits=10,
     )  # fmt: skip
@@ -88,20 +88,20 @@ def test_what_is_asked_for_is_what_the_hub_is_told() -> None:
 def test_a_cursor_goes_with_its_topic() -> None:
     text = f"c1.{'0' * 32}.1-17-3.0-1042-3"
     action = subscribe(PushSession(LIMITS), cursor=text)
-    assert isinstance(action, Open) and isinstance(action.asked, SubscribeRequest)
-    assert str(action.asked.cursors["quotes"]) == text
+    assert isinstance(action, Open) and isinstance(action.request, SubscribeRequest)
+    assert str(action.request.cursors["quotes"]) == text
     again = subscribe(PushSession(LIMITS), topic=None, topics=["quotes", "b"], cursors={"quotes": text})
-    assert isinstance(again, Open) and isinstance(again.asked, SubscribeRequest)
-    assert again.asked.cursors == action.asked.cursors
+    assert isinstance(again, Open) and isinstance(again.request, SubscribeRequest)
+    assert again.request.cursors == action.request.cursors
 
 
 def test_a_group_and_a_replay_are_asked_for() -> None:
     joined = subscribe(PushSession(LIMITS), group="engine", permits=5, start="earliest")
     assert isinstance(joined, Open)
-    assert joined.asked == Joined(("quotes",), "", Earliest(), Values.AUTO, 5, frames.GroupTerms("engine"))
+    assert joined.request == Joined(("quotes",), "", Earliest(), Values.AUTO, 5, frames.GroupTerms("engine"))
     played = subscribe(PushSession(LIMITS), replay={"from": "-1h", "speed": 10, "paused": True}, partitions=[2])
     assert isinstance(played, Open)
-    assert played.asked == Played(
+    assert played.request == Played(
         "quotes", frozenset({2}), AtTime(NOW_US - 3_600_000_000), Latest(), None, Values.AUTO, 10, paused=True
     )
 
@@ -252,8 +252,8 @@ def test_who_may_only_read_neither_writes_nor_joins() -> None:
 
 def test_a_ping_is_answered() -> None:
     session = PushSession(LIMITS)
-    assert take(session, type="ping", id="x") == Say(frames.Pong("x"))
-    assert take(session, type="ping") == Say(frames.Pong(None))
+    assert take(session, type="ping", id="x") == SendFrame(frames.Pong("x"))
+    assert take(session, type="ping") == SendFrame(frames.Pong(None))
 
 
 # ---- what ends a connection
@@ -366,7 +366,7 @@ def test_nothing_that_is_json_upsets_a_session(content: Any) -> None:
         text = json.dumps(said)
         if len(text) <= LIMITS.frame_bytes_max:
             for action in session.take(text, now_us=NOW_US):
-                assert isinstance(action, Say)
+                assert isinstance(action, SendFrame)
                 assert SERVER.is_valid(json.loads(frames.encode(action.frame)))
                 if isinstance(action.frame, frames.Error) and action.frame.problem["code"] == "MALFORMED_FRAME":
                     assert not CLIENT.is_valid(json.loads(text)), text

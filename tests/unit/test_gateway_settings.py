@@ -81,7 +81,7 @@ def test_a_bare_number_is_in_the_unit_of_the_name(tmp_path: Path) -> None:
     ("file", "complaint"),
     [
         ("prot = 1", "did you mean port?"),
-        ("origins = ['app.example.com']", "no origin"),
+        ("origins = ['app.example.com']", "not an origin"),
         ("origins = 5", "list of strings"),
         ("docs = 'perhaps'", "yes or no"),
         ("docs = 2", "yes or no"),

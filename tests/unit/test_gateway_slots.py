@@ -10,7 +10,7 @@ import pytest
 
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.dead_letters.answer import SettlingSlots
-from comet_gateway.http.auth import EVERYBODY, Role, Who
+from comet_gateway.http.auth import UNRESTRICTED, Role, Who
 from comet_gateway.http.problems import Problem
 from comet_gateway.search.slots import Slots, whose
 
@@ -35,13 +35,17 @@ def test_where_nobody_is_known_all_slots_are_for_everybody() -> None:
     slots = Slots(SOURCES)
     with ExitStack() as all_:
         for _ in range(4):
-            all_.enter_context(slots.take(whose(EVERYBODY)))
+            all_.enter_context(slots.take(whose(UNRESTRICTED)))
         with pytest.raises(Problem, match="4 searches"):
-            slots.check(whose(EVERYBODY))
+            slots.check(whose(UNRESTRICTED))
     assert whose(Who("anna", Role.VIEWER)) == "anna"
 
 
 def test_settling_has_slots_of_its_own() -> None:
     slots = SettlingSlots(SOURCES)
-    with slots.take("anna"), slots.take("berta"), pytest.raises(Problem, match="2 requests redrive or discard letters"):
+    with (
+        slots.take("anna"),
+        slots.take("berta"),
+        pytest.raises(Problem, match="2 requests redrive or discard dead letters"),
+    ):
         slots.check("carla")

@@ -135,7 +135,7 @@ async def connection(answer: Answer, kind: type[Cut] = Cut) -> AsyncIterator[tup
 
 @pytest.mark.parametrize("answer", [_whole, _unfinished, _endless])
 async def test_a_connection_whose_answer_nobody_reads_is_cut(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uvicorn_http, "LOOK_S", 0.01)
+    monkeypatch.setattr(uvicorn_http, "CHECK_S", 0.01)
     async with connection(answer) as (one, _), asyncio.timeout(60):
         await one.over.wait()
 

@@ -117,7 +117,7 @@ async def test_no_more_are_joined_than_may_match_however_many_come_at_once() -> 
     watch, subscription = cluster.watch(), subscriber()
     await watch.add(subscription, EVERYTHING)
     cluster.names += ["b", "c", "d", "e"]
-    assert await until(lambda: len(subscription._told) == 2, within_s=10, every_s=0)
+    assert await until(lambda: len(subscription._notices) == 2, within_s=10, every_s=0)
     assert subscription.subscribers.keys() == {"a", "b", "c"}
     told = [await subscription.next() for _ in range(2)]
     assert [(one.topic, one.code) for one in told if isinstance(one, Failed)] == [

@@ -79,7 +79,7 @@ async def test_a_frame_that_is_refused_has_acknowledged_none_of_its_records() ->
     member = ShareMember("a", joined, backend, AsgiWire(send), Limits())
     member._hold(cast("comet.ShareRecord[bytes]", Record()))
     of_none = frames.Ack("a", records=[frames.RecordPlace(0, 7, "t"), frames.RecordPlace(0, 8)])
-    with pytest.raises(Problem, match="say the topic"):
+    with pytest.raises(Problem, match="give the topic"):
         await member.acknowledge(of_none)
     answer = await member.acknowledge(frames.Ack("a", records=[frames.RecordPlace(0, 7, "t")]))
     assert isinstance(answer, frames.Acked)

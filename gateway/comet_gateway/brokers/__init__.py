@@ -1,1 +1,1 @@
-"""The gateway's clients of the brokers, and what it knows of the cluster."""
+"""The gateway's clients of the brokers, its cache of topics, readiness, and transfers of leadership."""

@@ -1,5 +1,6 @@
-"""The gateway's way to the brokers: one SDK client of each kind for all requests. Made by the app's lifespan, which
-closes it after the last request."""
+"""The gateway's clients of the brokers: one SDK client of each kind for all requests.
+
+Created by the application's lifespan, which closes it after the last request."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class Backend:
         self.bootstrap = config.bootstrap
         self.admin = comet.Admin(config.bootstrap, name="gateway")
         self.catalog = Catalog(self.admin)
-        # One for each kind of acknowledgement: a producer has one.
+        # One for each `acks`: a producer has one.
         self.producers = {
             acks: comet.Producer(config.bootstrap, acks=acks, timeout_ms=config.limits.timeout_ms_max, name="gateway")
             for acks in (comet.Acks.NONE, comet.Acks.LEADER, comet.Acks.ALL)

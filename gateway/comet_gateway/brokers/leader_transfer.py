@@ -1,8 +1,8 @@
-"""Giving partitions other leaders: the plan (pure), and the job that carries it out.
+"""Transfer of leadership between brokers: the plan (pure), and the job that carries it out.
 
-Who leads a partition is its first replica, as soon as that one is in sync; so a leader is changed by changing the order
-of the replicas, and no record is copied. A job makes few such changes at once, waits until the new leaders lead, and
-goes on; it can be stopped between any two. One job at a time; it ends with its gateway, and what was decided stays.
+The leader of a partition is its first replica once that one is in sync; so leadership moves by reordering the
+replicas, and no record is copied. A job makes a few such changes at once, waits until the new leaders lead, and
+continues; it can be stopped between any two. One job at a time; it ends with its gateway, and changes made stay.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ log = logging.getLogger(__name__)
 
 State = Literal["idle", "planned", "running", "stopping", "stopped", "done", "failed"]
 
-AT_ONCE: Final = 50  # partitions that are under way to their new leaders
-LOOK_S: Final = 0.5  # between two looks at who leads
-PATIENCE_S: Final = 60.0  # that those under way are waited for, before the job goes on without them
+AT_ONCE: Final = 50  # partitions whose leadership is being moved
+CHECK_S: Final = 0.5  # between two checks of the leaders
+PATIENCE_S: Final = 60.0  # wait for those under way, before the job continues without them
 MOVES_MAX: Final = 10_000  # of one job
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One partition, who is to lead it instead of whom, and the order of replicas that makes it so."""
+    """One partition, its present and future leader, and the order of replicas that makes the change."""
 
     topic: str
     partition: int
-    leader: int  # now; 0: nobody
+    leader: int  # now; 0: none
     to: int
     replicas: tuple[int, ...]
 
@@ -47,7 +47,7 @@ class Plan:
     after: dict[int, int]
 
 
-# ---- what is to be done
+# ---- the plan
 
 
 def able(partition: comet.PartitionInfo, calm: Collection[int]) -> list[int]:
@@ -56,8 +56,9 @@ def able(partition: comet.PartitionInfo, calm: Collection[int]) -> list[int]:
 
 
 def spread(topics: Iterable[comet.TopicInfo], calm: Collection[int]) -> Plan:
-    """Each of the calm brokers leads about as many partitions, with as few changes as that takes: nobody leads two
-    more than one who could take one over from him."""
+    """Balances leadership over the calm brokers with as few changes as possible.
+
+    Afterwards no broker leads two partitions more than another one that could take one over from it."""
     partitions = [(topic.name, one) for topic in topics for one in topic.partitions]
     to = {(name, one.index): _settled(one, calm) for name, one in partitions}
     leads = Counter(to.values())
@@ -76,7 +77,7 @@ def spread(topics: Iterable[comet.TopicInfo], calm: Collection[int]) -> Plan:
 
 
 def _settled(partition: comet.PartitionInfo, calm: Collection[int]) -> int:
-    """Who leads it once all is quiet: its first replica, if that can."""
+    """The leader once all changes are through: the first replica, if that can lead."""
     first = partition.replicas[0] if partition.replicas else 0
     return first if first in able(partition, calm) else partition.leader
 
@@ -84,8 +85,9 @@ def _settled(partition: comet.PartitionInfo, calm: Collection[int]) -> int:
 def given(
     topics: Iterable[comet.TopicInfo], wanted: Sequence[tuple[str, int, int | None]], calm: Collection[int]
 ) -> Plan:
-    """What somebody wants: (topic, partition, broker); no broker: whoever of those that can leads least. Raises
-    InvalidArgument where that broker cannot lead it, TopicNotFound, PartitionNotFound."""
+    """The plan for requested moves: (topic, partition, broker); broker 0: the one of those that can which leads least.
+
+    Raises InvalidArgument if the broker cannot lead the partition, TopicNotFound, PartitionNotFound."""
     known = {topic.name: topic for topic in topics}
     partitions = [(topic.name, one) for topic in known.values() for one in topic.partitions]
     leads = Counter(one.leader for _, one in partitions)
@@ -101,7 +103,7 @@ def given(
         others = [other for other in able(one, calm) if other != one.leader]
         if broker is not None and broker != one.leader and broker not in others:
             can = ", ".join(map(str, others)) or "none"
-            raise InvalidArgument(f"broker {broker} cannot lead {name}/{index} now; of its replicas can: {can}")
+            raise InvalidArgument(f"broker {broker} cannot lead {name}/{index} now; replicas that can: {can}")
         chosen = broker or min(others, key=lambda other: leads[other], default=one.leader)
         leads[one.leader] -= 1
         leads[chosen] += 1
@@ -120,7 +122,7 @@ def _plan(
         before[one.leader] += 1
         after[target] += 1
         first = one.replicas[0] if one.replicas else 0
-        if target not in (0, one.leader, first):  # the first replica leads without our doing, as soon as it can
+        if target not in (0, one.leader, first):  # the first replica leads by itself as soon as it can
             replicas = (target, *(broker for broker in one.replicas if broker != target))
             steps.append(Step(name, one.index, one.leader, target, replicas))
     before.pop(0, None)
@@ -128,18 +130,18 @@ def _plan(
     return Plan(tuple(steps), dict(before), dict(after))
 
 
-# ---- doing it
+# ---- the job
 
 
 @dataclass(slots=True)
 class TransferProgress:
-    """How far a job is. `state`: "idle" says that there was none, "planned" that it is none yet."""
+    """Progress of a job. `state` "idle": there was no job; "planned": it has not started."""
 
     state: State = "idle"
     plan: Plan = field(default_factory=lambda: Plan((), {}, {}))
     started_us: int = 0
-    decided: int = 0  # steps that the cluster has been told of
-    led: int = 0  # of those, which have their new leader
+    decided: int = 0  # steps that were sent to the cluster
+    led: int = 0  # of those, the ones with their new leader
     error: str = ""
 
 
@@ -156,7 +158,7 @@ class LeaderJob:
     def start(self, plan: Plan) -> None:
         """Raises Problem while another job runs."""
         if self._task is not None and not self._task.done():
-            raise Problem("LEADERS_MOVING", "leaders are being moved already; wait for the end of that, or stop it")
+            raise Problem("LEADERS_MOVING", "leaders are being moved already; wait until that ends, or stop it")
         if len(plan.steps) > MOVES_MAX:
             raise Problem("LIMIT_EXCEEDED", f"{len(plan.steps)} changes are more than {MOVES_MAX} at once")
         self._stop.clear()
@@ -164,7 +166,7 @@ class LeaderJob:
         self._task = asyncio.create_task(self._run(self.progress), name="gateway: move leaders")
 
     def stop(self) -> None:
-        """No further partition gets another leader; those that were decided do."""
+        """Stops before the next step; changes that were sent still take effect."""
         if self.progress.state == "running":
             self.progress.state = "stopping"
             self._stop.set()
@@ -184,11 +186,11 @@ class LeaderJob:
         except CometError as error:
             progress.state, progress.error = "failed", error.message
         except asyncio.CancelledError:
-            progress.state, progress.error = "failed", "the gateway that did it has ended it"
+            progress.state, progress.error = "failed", "the job ended with its gateway"
             raise
         except Exception:
             log.exception("moving leaders failed")
-            progress.state, progress.error = "failed", "the gateway met with an error that is in its log"
+            progress.state, progress.error = "failed", "unexpected error; see the gateway's log"
 
     async def _some(self, progress: TransferProgress, steps: Sequence[Step]) -> None:
         loop = asyncio.get_running_loop()
@@ -206,9 +208,9 @@ class LeaderJob:
                 for topic in await self._admin.list_topics()
                 for one in topic.partitions
             }
-            # A topic that was deleted meanwhile keeps nobody waiting.
+            # A topic that was deleted meanwhile is not waited for.
             left = sum(led.get((step.topic, step.partition), step.to) != step.to for step in decided)
             progress.led = before + len(decided) - left
             if not left or loop.time() >= until:
                 return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)

@@ -9,8 +9,8 @@ from typing import Final
 
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.dead_letters import selection
+from comet_gateway.dead_letters.dead_letter import DeadLetter, DeadLetterState
 from comet_gateway.dead_letters.index import Counts, DeadLetterIndex
-from comet_gateway.dead_letters.letter import DeadLetter, LetterState
 from comet_gateway.dead_letters.registry import DeadLetterIndexes
 from comet_web import facts
 from comet_web.page_request import PageRequest
@@ -49,7 +49,7 @@ def _indexes(sources: Sources) -> DeadLetterIndexes:
 
 async def dead_letters(sources: Sources, _: PageRequest) -> facts.DeadLetters:
     indexes = _indexes(sources)
-    looked = await indexes.look(_until())
+    looked = await indexes.discover(_until())
     known = indexes.known()
     causes = [cause for topic_index in known for cause in _causes(topic_index)]
     causes.sort(key=lambda cause: -cause.pending)
@@ -58,7 +58,7 @@ async def dead_letters(sources: Sources, _: PageRequest) -> facts.DeadLetters:
         tuple(map(_topic, known)),
         tuple(causes[:CAUSES_MAX]),
         len(causes),
-        looked.looked,
+        looked.inspected,
         looked.topics,
     )
 
@@ -67,7 +67,7 @@ async def dead_letter_topic(sources: Sources, asked: PageRequest) -> facts.Lette
     topic_index = await _indexes(sources).topic_index(asked.params["topic"], _until())
     state = state_asked(asked)
     wanted = selection.Filter(
-        None if state == "all" else LetterState(state),
+        None if state == "all" else DeadLetterState(state),
         asked.query.get("group") or None,
         asked.query.get("cause") or None,
         topic=asked.query.get("from") or None,
@@ -88,11 +88,11 @@ def _topic(topic_index: DeadLetterIndex) -> facts.LetterTopic:
     states = topic_index.states()
     return facts.LetterTopic(
         topic_index.topic,
-        states[LetterState.PENDING],
-        states[LetterState.REDRIVEN],
-        states[LetterState.DISCARDED],
+        states[DeadLetterState.PENDING],
+        states[DeadLetterState.REDRIVEN],
+        states[DeadLetterState.DISCARDED],
         topic_index.records,
-        topic_index.looked,
+        topic_index.scanned,
         topic_index.older,
         topic_index.complete,
     )
@@ -108,13 +108,13 @@ def _cause(topic: str, group: str, cause: str, counts: Counts) -> facts.LetterCa
         topic,
         group,
         cause,
-        states[LetterState.PENDING],
-        states[LetterState.REDRIVEN],
-        states[LetterState.DISCARDED],
+        states[DeadLetterState.PENDING],
+        states[DeadLetterState.REDRIVEN],
+        states[DeadLetterState.DISCARDED],
         counts.newest_us,
         tuple(sorted(+counts.sources)),
     )
 
 
 def _letter(letter: DeadLetter) -> facts.Letter:
-    return facts.Letter(**letter.told(), time_us=letter.time_us, size=letter.size, to=letter.to, by=letter.by)
+    return facts.Letter(**letter.fields(), time_us=letter.time_us, size=letter.size, to=letter.to, by=letter.by)

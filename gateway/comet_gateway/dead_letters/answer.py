@@ -1,4 +1,4 @@
-"""What a request that settles letters is answered with: lines, as it comes forward."""
+"""The streamed answer of a redrive or discard request: lines of progress and failures."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from comet_gateway.search.slots import Slots
 
 
 class SettlingSlots(Slots):
-    """How many requests settle letters at once. One for an application, kept by its sources."""
+    """Limits redrive and discard requests at once. One for an application, owned by its sources."""
 
-    what = "requests redrive or discard letters"
+    what = "requests redrive or discard dead letters"
 
     def most(self, limits: Limits) -> int:
         return limits.settlings_max
 
 
 class AnswerLines:
-    """The lines of one answer."""
+    """Encodes the lines of one answer."""
 
     def __init__(self, settling: Settling, plan: SettlingPlan, draining: asyncio.Event, request_id: str) -> None:
         self._settling = settling
@@ -49,11 +49,11 @@ class AnswerLines:
 
     def _line(self, event: RedriveFailure | RedriveProgress) -> bytes:
         if isinstance(event, RedriveFailure):
-            at = event.letter
-            told = {"partition": at.partition, "offset": str(at.offset), "problem": event.problem.document()}
-            return msgspec.json.encode({"failure": told}) + b"\n"
+            at = event.dead_letter
+            failure = {"partition": at.partition, "offset": str(at.offset), "problem": event.problem.document()}
+            return msgspec.json.encode({"failure": failure}) + b"\n"
         numbers: dict[str, Any] = {
-            "letters": event.letters, "done": event.done, "already": event.already, "failed": event.failed
+            "letters": event.dead_letters, "done": event.done, "already": event.already, "failed": event.failed
         }  # fmt: skip
         if event.over:
             numbers["stopped"] = event.stopped
@@ -63,11 +63,11 @@ class AnswerLines:
 
 
 class Streamed(Response):
-    """An answer that sends itself."""
+    """A response whose body is an answer that sends itself."""
 
     def __init__(self, answer: WalkAnswer) -> None:
         super().__init__()
         self._answer = answer
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - it knows its request
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - it has its request
         await self._answer(send)

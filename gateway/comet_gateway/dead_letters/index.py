@@ -1,7 +1,8 @@
-"""What is known of the letters of one topic: all of its newest records are read once, and what comes after them as it
-comes. Each look goes on where the last one stopped, and stops when its time is over.
+"""The index of one topic's dead letters: its newest records are read once, and later ones as they are written.
 
-    first ········ next ········ end      of a partition: looked at · to be looked at
+Each scan continues where the last one stopped, and stops at its deadline.
+
+    first ········ next ········ end      of a partition: scanned · to be scanned
 """
 
 from __future__ import annotations
@@ -15,27 +16,34 @@ from typing import Final
 import comet
 from comet.errors import CorruptRecords, OffsetOutOfRange, Truncated
 from comet.types import AtOffset, Latest, TopicInfo
-from comet_gateway.dead_letters.letter import DeadLetter, LetterOffset, LetterState, Note, letter_of, note_of
+from comet_gateway.dead_letters.dead_letter import (
+    DeadLetter,
+    DeadLetterOffset,
+    DeadLetterState,
+    Note,
+    dead_letter_of,
+    note_of,
+)
 
-READ_RECORDS: Final = 250  # at once: what is made of them takes the loop for some milliseconds
+READ_RECORDS: Final = 250  # at once: handling them blocks the loop for some milliseconds
 READ_BYTES: Final = 1 << 20
 AT_ONCE: Final = 8  # partitions
-REASONS_MAX: Final = 20_000  # that are kept once for all letters that have them
+REASONS_MAX: Final = 20_000  # distinct texts that dead letters share
 
 Cause = tuple[str, str]  # group, cause
 
 
 @dataclass(slots=True)
 class Room:
-    """For letters, of all topic_indexes together."""
+    """Space for dead letters, shared by all indexes."""
 
     letters_max: int
-    letters: int = 0
+    dead_letters: int = 0
 
 
 @dataclass(slots=True)
 class IndexedPartition:
-    """One partition."""
+    """The scanned part of one partition."""
 
     partition: int
     first: int = -1  # -1: not begun
@@ -43,7 +51,7 @@ class IndexedPartition:
     epoch: int | None = None
     log_start: int = 0
     end: int = 0
-    letters: dict[int, DeadLetter] = field(default_factory=dict)  # by offset, in order
+    dead_letters: dict[int, DeadLetter] = field(default_factory=dict)  # by offset, in order
 
     @property
     def done(self) -> bool:
@@ -52,62 +60,66 @@ class IndexedPartition:
 
 @dataclass(slots=True)
 class Counts:
-    """Of one group and cause."""
+    """Counts of one group and cause."""
 
-    states: Counter[LetterState] = field(default_factory=Counter)
+    states: Counter[DeadLetterState] = field(default_factory=Counter)
     newest_us: int = 0
-    sources: Counter[str] = field(default_factory=Counter)  # pending letters by the topic they come from
+    sources: Counter[str] = field(default_factory=Counter)  # pending dead letters by their source topic
 
 
 class DeadLetterIndex:
-    """One topic. Owned by DeadLetterIndexes. `take`, `settle` and all that is asked of it are synchronous."""
+    """The index of one topic. Owned by DeadLetterIndexes. `take`, `settle` and all queries are synchronous."""
 
     def __init__(self, info: TopicInfo, room: Room, records_max: int) -> None:
         self.topic = info.name
         self.topic_id = info.id
         self.counts: defaultdict[Cause, Counts] = defaultdict(Counts)
         self.sources = [IndexedPartition(index) for index in range(len(info.partitions))]
-        self.version = 0  # another whenever anything else is known
+        self.version = 0  # changes with the content
         self._room = room
-        self._records_max = records_max  # of the log that are looked at
+        self._records_max = records_max  # newest records of the log that are scanned
         self._busy = asyncio.Lock()
         self._reasons: dict[str, str] = {}
 
-    # ---- what is known
+    # ---- queries
 
     @property
     def complete(self) -> bool:
-        """All that there was at the last look has been looked at, but for what is older than it goes back."""
+        """Whether all records in reach at the last scan were scanned."""
         return all(source.done for source in self.sources)
 
     @property
-    def looked(self) -> int:
+    def scanned(self) -> int:
         return sum(source.next - source.first for source in self.sources if source.first >= 0)
 
     @property
     def records(self) -> int:
-        """That are to be looked at."""
+        """Records to scan."""
         return sum(max(source.end, source.next) - source.first for source in self.sources if source.first >= 0)
 
     @property
     def older(self) -> int:
-        """Records of the log that are not looked at."""
+        """Records of the log that are too old to be scanned."""
         return sum(max(0, source.first - source.log_start) for source in self.sources)
 
-    def letters(self) -> Iterator[DeadLetter]:
+    def dead_letters(self) -> Iterator[DeadLetter]:
         for source in self.sources:
-            yield from source.letters.values()
+            yield from source.dead_letters.values()
 
-    def letter(self, place: LetterOffset) -> DeadLetter | None:
-        return self.sources[place.partition].letters.get(place.offset) if place.partition < len(self.sources) else None
+    def dead_letter(self, place: DeadLetterOffset) -> DeadLetter | None:
+        return (
+            self.sources[place.partition].dead_letters.get(place.offset)
+            if place.partition < len(self.sources)
+            else None
+        )
 
-    def states(self) -> Counter[LetterState]:
-        found: Counter[LetterState] = Counter()
+    def states(self) -> Counter[DeadLetterState]:
+        found: Counter[DeadLetterState] = Counter()
         for counts in self.counts.values():
             found += counts.states
         return found
 
-    # ---- what is learned
+    # ---- changes
 
     def take(self, source: IndexedPartition, batches: Sequence[comet.RecordBatch[bytes]]) -> None:
         for batch in batches:
@@ -118,28 +130,30 @@ class DeadLetterIndex:
                 if note is not None:
                     self.settle(note)
                     continue
-                letter = letter_of(partition, offset, time_us, key, value, headers)
-                if letter is not None:
-                    self._add(source, letter)
+                dead_letter = dead_letter_of(partition, offset, time_us, key, value, headers)
+                if dead_letter is not None:
+                    self._add(source, dead_letter)
 
     def settle(self, note: Note) -> None:
-        letter = self.letter(note.place)
-        if letter is None or letter.state is LetterState.REDRIVEN:
+        dead_letter = self.dead_letter(note.place)
+        if dead_letter is None or dead_letter.state is DeadLetterState.REDRIVEN:
             return
-        self._count(letter, -1)
-        letter.state, letter.to, letter.by = note.state, note.to, note.by
-        self._count(letter, 1)
+        self._count(dead_letter, -1)
+        dead_letter.state, dead_letter.to, dead_letter.by = note.state, note.to, note.by
+        self._count(dead_letter, 1)
 
-    def _add(self, source: IndexedPartition, letter: DeadLetter) -> None:
-        if letter.offset in source.letters:
+    def _add(self, source: IndexedPartition, dead_letter: DeadLetter) -> None:
+        if dead_letter.offset in source.dead_letters:
             return
-        letter.reason = self._once(letter.reason)
-        letter.cause, letter.group, letter.topic = map(self._once, (letter.cause, letter.group, letter.topic))
-        source.letters[letter.offset] = letter
-        self._room.letters += 1
-        self._count(letter, 1)
-        if self._room.letters > self._room.letters_max:
-            oldest = next(iter(source.letters))
+        dead_letter.reason = self._once(dead_letter.reason)
+        dead_letter.cause, dead_letter.group, dead_letter.topic = map(
+            self._once, (dead_letter.cause, dead_letter.group, dead_letter.topic)
+        )
+        source.dead_letters[dead_letter.offset] = dead_letter
+        self._room.dead_letters += 1
+        self._count(dead_letter, 1)
+        if self._room.dead_letters > self._room.letters_max:
+            oldest = next(iter(source.dead_letters))
             self._drop(source, oldest)
             source.first = max(source.first, oldest + 1)
 
@@ -148,27 +162,27 @@ class DeadLetterIndex:
             self._reasons.clear()
         return self._reasons.setdefault(text, text)
 
-    def _count(self, letter: DeadLetter, by: int) -> None:
+    def _count(self, dead_letter: DeadLetter, by: int) -> None:
         self.version += 1
-        cause = (letter.group, letter.cause)
+        cause = (dead_letter.group, dead_letter.cause)
         counts = self.counts[cause]
-        counts.states[letter.state] += by
-        counts.newest_us = max(counts.newest_us, letter.time_us)
-        if letter.state is LetterState.PENDING:
-            counts.sources[letter.topic] += by
+        counts.states[dead_letter.state] += by
+        counts.newest_us = max(counts.newest_us, dead_letter.time_us)
+        if dead_letter.state is DeadLetterState.PENDING:
+            counts.sources[dead_letter.topic] += by
         if not counts.states.total():
             del self.counts[cause]
 
     def _drop(self, source: IndexedPartition, offset: int) -> None:
-        self._count(source.letters.pop(offset), -1)
-        self._room.letters -= 1
+        self._count(source.dead_letters.pop(offset), -1)
+        self._room.dead_letters -= 1
 
     def _cut(self, source: IndexedPartition, log_start: int) -> None:
-        """What retention has deleted is no letter any more."""
+        """Drops dead letters that retention has deleted."""
         source.log_start = log_start
         if log_start <= source.first:
             return
-        for offset in list(source.letters):
+        for offset in list(source.dead_letters):
             if offset >= log_start:
                 break
             self._drop(source, offset)
@@ -180,15 +194,16 @@ class DeadLetterIndex:
             self._clear(source)
 
     def _clear(self, source: IndexedPartition) -> None:
-        for offset in list(source.letters):
+        for offset in list(source.dead_letters):
             self._drop(source, offset)
         source.first, source.next, source.epoch, source.end = -1, 0, None, 0
 
-    # ---- looking
+    # ---- scanning
 
     async def advance(self, reader: comet.Reader, until: float) -> bool:
-        """Reads on to the ends of the log as they are now, until then (time of the loop) at most; whether it came
-        there. Raises CometError."""
+        """Scans up to the present log end offsets, until `until` (loop time) at most; whether it got there.
+
+        Raises CometError."""
         async with self._busy:
             gate = asyncio.Semaphore(AT_ONCE)
 
@@ -221,7 +236,7 @@ class DeadLetterIndex:
                 )  # fmt: skip
             except OffsetOutOfRange as error:
                 log_start = int(error.details.get("log_start", "0"))
-                if log_start <= source.next:  # the log was made anew
+                if log_start <= source.next:  # the log was created again
                     self._clear(source)
                     return
                 self._cut(source, log_start)

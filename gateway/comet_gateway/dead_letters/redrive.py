@@ -1,11 +1,11 @@
-"""Redriving and discarding letters, one after the other, at a bounded rate, until all are done or somebody stops it.
+"""Redrives and discards dead letters at a bounded rate, until all are done or it is stopped.
 
-    letter ─► read from its log ─► written to its topic, once (`publish_once`) ─► note behind the letter
+    dead letter ─► read from its log ─► written to its topic, once (`publish_once`) ─► note behind the dead letter
 
-What crashes between the two is written again by whoever tries next, which finds that it is there: the letter's place is
-its idempotency key. So a record is written once as long as its partition remembers the key, which is for the next 4096
-keys of others. Letters of one key, or of one partition where they have none, are written in the order in which they
-died. Whoever stops it waits for what is under way, which gets its note.
+After a crash between write and note, the next redrive writes again, and the broker answers that the record is there:
+the dead letter's topic and offset are its idempotency key. So a record is written once as long as its partition
+remembers the key, which is for the next 4096 other keys. Dead letters of one key, or of one partition if they have
+none, are written in the order of their offsets. A stop waits for writes under way, which get their notes.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from typing import Final
 import comet
 from comet.errors import CometError, KeyReused, OffsetOutOfRange
 from comet.types import Acks, AtOffset, Receipt
-from comet_gateway.dead_letters.index import DeadLetterIndex
-from comet_gateway.dead_letters.letter import (
+from comet_gateway.dead_letters.dead_letter import (
     END,
     DeadLetter,
-    LetterOffset,
-    LetterState,
+    DeadLetterOffset,
+    DeadLetterState,
     Note,
     Pairs,
     note_for,
     once_key,
     redriven_headers,
 )
+from comet_gateway.dead_letters.index import DeadLetterIndex
 from comet_gateway.http.problems import Problem
 
 log = logging.getLogger(__name__)
 
 QUEUES: Final = 16  # that write at once
 WAITING_MAX: Final = 8  # in one queue
-READ_LETTERS: Final = 500  # that are read at once, and done before more are read
+READ_MAX: Final = 500  # read at once, and done before more are read
 READ_BYTES: Final = 8 << 20  # of their values, unless one alone is larger
 TIMEOUT_MS: Final = 10_000  # of one write
-TOLD_MAX: Final = 100  # failures that are told one by one
-IN_A_ROW_MAX: Final = 50  # failures, then it ends: something is wrong with all of them
-SAY_S: Final = 0.25  # between two lines of progress
-FINISH_S: Final = 15.0  # that what is under way may take when it is stopped
+REPORTED_MAX: Final = 100  # failures that are reported one by one
+IN_A_ROW_MAX: Final = 50  # failures, then the run ends: the cause concerns all of them
+PROGRESS_S: Final = 0.25  # between two lines of progress
+FINISH_S: Final = 15.0  # for writes under way at a stop
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What one letter is written with in place of its own. Fields that are not in `given` stay."""
+    """Changes to one dead letter before it is written. Fields that are not in `given` stay."""
 
     given: frozenset[str] = frozenset()  # of value, key, headers
     value: bytes | None = None
@@ -63,11 +63,11 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What to do. `to`: in place of the topic that each comes from. `partitions`: how many each topic has."""
+    """One task. `to` replaces the source topic of each. `partitions`: number of partitions of each topic."""
 
-    state: LetterState
-    letters: Sequence[DeadLetter]
-    rate: float  # letters a second
+    state: DeadLetterState
+    dead_letters: Sequence[DeadLetter]
+    rate: float  # dead letters a second
     by: str
     to: str = ""
     edit: Edit | None = None
@@ -76,25 +76,25 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class RedriveFailure:
-    letter: DeadLetter
+    dead_letter: DeadLetter
     problem: Problem
 
 
 @dataclass(frozen=True, slots=True)
 class RedriveProgress:
-    """How far it has come. `already` were written by an earlier try that did not come to its note."""
+    """Progress of a run. `already` were written by an earlier run that crashed before their notes."""
 
-    letters: int
+    dead_letters: int
     done: int
     already: int
     failed: int
     over: bool = False
     stopped: bool = False
-    problem: Problem | None = None  # that it ended for
+    problem: Problem | None = None  # that ended the run
 
 
 class Settling:
-    """One run. Used by one task: `events` to its end, or closed before."""
+    """One run. Used by one task, which iterates over `events` to the end, or closes it before."""
 
     def __init__(
         self, topic_index: DeadLetterIndex, reader: comet.Reader, producer: comet.Producer, task: Task
@@ -111,7 +111,7 @@ class Settling:
         self._stop = asyncio.Event()
 
     def stop(self, problem: Problem | None = None) -> None:
-        """Nothing more is begun; `events` ends when what is under way is done."""
+        """Starts no more writes; `events` ends when those under way are done."""
         self._problem = self._problem or problem
         self._stop.set()
 
@@ -121,7 +121,7 @@ class Settling:
         try:
             while not working.done():
                 yield self._progress()
-                await asyncio.wait([working], timeout=SAY_S)
+                await asyncio.wait([working], timeout=PROGRESS_S)
                 for failure in self._failures:
                     yield failure
                 self._failures.clear()
@@ -129,7 +129,7 @@ class Settling:
             yield self._progress(over=True)
         finally:
             self._stop.set()
-            # Also when it is closed early: what is under way comes to its note.
+            # When closed early, too: writes under way get their notes.
             with suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.gather(working, return_exceptions=True), FINISH_S)
 
@@ -137,8 +137,8 @@ class Settling:
         numbers = self._numbers
         settled = numbers["done"] + numbers["already"] + numbers["failed"]
         return RedriveProgress(
-            len(self._task.letters), numbers["done"], numbers["already"], numbers["failed"], over,
-            stopped=over and settled < len(self._task.letters), problem=self._problem if over else None,
+            len(self._task.dead_letters), numbers["done"], numbers["already"], numbers["failed"], over,
+            stopped=over and settled < len(self._task.dead_letters), problem=self._problem if over else None,
         )  # fmt: skip
 
     # ---- the work
@@ -160,36 +160,36 @@ class Settling:
             await asyncio.gather(*workers)
 
     async def _hand_out(self) -> None:
-        """Gives each queue its letters, no faster than was asked for."""
+        """Gives each queue its dead letters, at the requested rate."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         by_partition: defaultdict[int, list[DeadLetter]] = defaultdict(list)
-        for letter in self._task.letters:
-            by_partition[letter.partition].append(letter)
-        for partition, letters in by_partition.items():
-            for some in portions(letters):
-                records = await self._read(partition, some) if self._task.state is LetterState.REDRIVEN else {}
-                for letter in some:
+        for dead_letter in self._task.dead_letters:
+            by_partition[dead_letter.partition].append(dead_letter)
+        for partition, dead_letters in by_partition.items():
+            for some in portions(dead_letters):
+                records = await self._read(partition, some) if self._task.state is DeadLetterState.REDRIVEN else {}
+                for dead_letter in some:
                     if self._stop.is_set():
                         return
-                    if letter.state is not LetterState.PENDING:  # somebody was faster
+                    if dead_letter.state is not DeadLetterState.PENDING:  # settled meanwhile
                         self._numbers["already"] += 1
                         continue
-                    queue = self._queues[_work_off(letter)]
-                    await _either(queue.put((letter, records.get(letter.offset))), self._stop)
+                    queue = self._queues[_work_off(dead_letter)]
+                    await _either(queue.put((dead_letter, records.get(dead_letter.offset))), self._stop)
                     due = max(due, loop.time() - 0.1) + 1 / self._task.rate
                     if due > loop.time():
                         await _either(asyncio.sleep(due - loop.time()), self._stop)
                 await _either(asyncio.gather(*(queue.join() for queue in self._queues)), self._stop)
 
-    async def _read(self, partition: int, letters: Sequence[DeadLetter]) -> dict[int, comet.Record[bytes]]:
-        wanted = {letter.offset for letter in letters}
+    async def _read(self, partition: int, dead_letters: Sequence[DeadLetter]) -> dict[int, comet.Record[bytes]]:
+        wanted = {dead_letter.offset for dead_letter in dead_letters}
         found: dict[int, comet.Record[bytes]] = {}
-        at, end = letters[0].offset, letters[-1].offset + 1
+        at, end = dead_letters[0].offset, dead_letters[-1].offset + 1
         while at < end and not self._stop.is_set():
             try:
                 part = await self._reader.fetch(
-                    self._topic_index.topic, partition, AtOffset(at), records_max=min(end - at, READ_LETTERS),
+                    self._topic_index.topic, partition, AtOffset(at), records_max=min(end - at, READ_MAX),
                     bytes_max=READ_BYTES,
                 )  # fmt: skip
             except OffsetOutOfRange as error:
@@ -204,55 +204,59 @@ class Settling:
             for batch in part.batches:
                 found.update((record.offset, record) for record in batch.records() if record.offset in wanted)
             at = max(part.next_offset, at + 1)
-            at = min((offset for offset in wanted if offset >= at), default=end)  # over what is not wanted
+            at = min((offset for offset in wanted if offset >= at), default=end)  # skips records that are not needed
         return found
 
     async def _work_off(self, queue: asyncio.Queue[tuple[DeadLetter, comet.Record[bytes] | None] | None]) -> None:
         while (one := await queue.get()) is not None:
-            letter, record = one
+            dead_letter, record = one
             try:
                 if not self._stop.is_set():
-                    await self._settle(letter, record)
+                    await self._settle(dead_letter, record)
             except CometError as error:
-                self._fail(letter, Problem.of(error))
+                self._fail(dead_letter, Problem.of(error))
             except Problem as problem:
-                self._fail(letter, problem)
+                self._fail(dead_letter, problem)
             except Exception:
                 log.exception("a dead letter cannot be settled")
-                self._fail(letter, Problem("INTERNAL", "the gateway failed to settle this one; its log says more"))
+                self._fail(
+                    dead_letter, Problem("INTERNAL", "unexpected error with this dead letter; see the gateway's log")
+                )
             finally:
                 queue.task_done()
 
-    def _fail(self, letter: DeadLetter, problem: Problem) -> None:
+    def _fail(self, dead_letter: DeadLetter, problem: Problem) -> None:
         self._numbers["failed"] += 1
         self._in_a_row += 1
-        if self._numbers["failed"] <= TOLD_MAX:
-            self._failures.append(RedriveFailure(letter, problem))
+        if self._numbers["failed"] <= REPORTED_MAX:
+            self._failures.append(RedriveFailure(dead_letter, problem))
         if self._in_a_row >= IN_A_ROW_MAX:
             self.stop(problem)
 
-    async def _settle(self, letter: DeadLetter, record: comet.Record[bytes] | None) -> None:
+    async def _settle(self, dead_letter: DeadLetter, record: comet.Record[bytes] | None) -> None:
         task, to, name = self._task, "", "done"
-        if task.state is LetterState.REDRIVEN:
-            receipt = await self._write(letter, record)
+        if task.state is DeadLetterState.REDRIVEN:
+            receipt = await self._write(dead_letter, record)
             to = "" if receipt is None else f"{receipt.topic}/{receipt.partition}/{receipt.offset}"
             name = "already" if receipt is None or receipt.duplicate else "done"
-        key, headers = note_for(letter, task.state, to=to, by=task.by)
+        key, headers = note_for(dead_letter, task.state, to=to, by=task.by)
         await self._producer.publish(
-            self._topic_index.topic, None, key=key, headers=headers, partition=letter.partition
+            self._topic_index.topic, None, key=key, headers=headers, partition=dead_letter.partition
         )
-        self._topic_index.settle(Note(LetterOffset(letter.partition, letter.offset), task.state, to, task.by))
+        self._topic_index.settle(
+            Note(DeadLetterOffset(dead_letter.partition, dead_letter.offset), task.state, to, task.by)
+        )
         self._numbers[name] += 1
         self._in_a_row = 0
 
-    async def _write(self, letter: DeadLetter, record: comet.Record[bytes] | None) -> Receipt | None:
-        """None: it was written before, as it was then."""
+    async def _write(self, dead_letter: DeadLetter, record: comet.Record[bytes] | None) -> Receipt | None:
+        """Writes the record; None if an earlier run has written it."""
         if record is None:
-            raise Problem("OFFSET_OUT_OF_RANGE", "the letter is not in the log any more")
-        topic, new = rewritten(letter, record, self._topic_index.topic, self._task)
+            raise Problem("OFFSET_OUT_OF_RANGE", "the dead letter is no longer in the log")
+        topic, new = rewritten(dead_letter, record, self._topic_index.topic, self._task)
         try:
             (receipt,) = await self._producer.publish_once(
-                topic, [new], idempotency_key=once_key(self._topic_index.topic_id, letter), acks=Acks.ALL,
+                topic, [new], idempotency_key=once_key(self._topic_index.topic_id, dead_letter), acks=Acks.ALL,
                 timeout_ms=TIMEOUT_MS,
             )  # fmt: skip
         except KeyReused:
@@ -261,24 +265,27 @@ class Settling:
 
 
 def rewritten(
-    letter: DeadLetter, record: comet.Record[bytes], dead_letters: str, task: Task
+    dead_letter: DeadLetter, record: comet.Record[bytes], dead_letter_topic: str, task: Task
 ) -> tuple[str, comet.NewRecord]:
-    """The record that a letter becomes, and where. The same each time for the same letter and task. Raises Problem."""
-    topic, edit = task.to or letter.topic, task.edit or Edit()
+    """The new record and its topic: the same each time for the same dead letter and task. Raises Problem."""
+    topic, edit = task.to or dead_letter.topic, task.edit or Edit()
     if "value" not in edit.given and any(name == END for name, _ in record.headers):
-        detail = f"the letter is a note of a corrupt batch of {letter.topic}/{letter.source_partition}: it has no value"
+        source = f"{dead_letter.topic}/{dead_letter.source_partition}"
+        detail = f"the dead letter marks a corrupt batch of {source}: it has no value"
         raise Problem("INVALID_ARGUMENT", detail, hint="Discard it.")
-    if topic == dead_letters:
-        raise Problem("INVALID_ARGUMENT", f"a letter of {topic!r} cannot be redriven to where it is")
+    if topic == dead_letter_topic:
+        raise Problem("INVALID_ARGUMENT", f"a dead letter of {topic!r} cannot be redriven to the same topic")
     if topic.startswith("__"):
-        raise Problem("INVALID_ARGUMENT", f"{topic!r} is the platform's own")
+        raise Problem("INVALID_ARGUMENT", f"{topic!r} is an internal topic")
     if topic not in task.partitions:
         raise Problem("TOPIC_NOT_FOUND", f"there is no topic {topic!r}", hint="Redrive it to another topic.")
     partition = edit.partition
-    if partition is None and topic == letter.topic and "key" not in edit.given:
-        # Where it was, if it still can be: in order with those around it, whatever chose that partition.
-        partition = letter.source_partition if letter.source_partition < task.partitions[topic] else None
-    headers = redriven_headers(letter, dead_letters, edit.headers if "headers" in edit.given else record.headers)
+    if partition is None and topic == dead_letter.topic and "key" not in edit.given:
+        # Its source partition, if that exists: in order with the records around it, with any partitioner.
+        partition = dead_letter.source_partition if dead_letter.source_partition < task.partitions[topic] else None
+    headers = redriven_headers(
+        dead_letter, dead_letter_topic, edit.headers if "headers" in edit.given else record.headers
+    )
     return topic, comet.NewRecord(
         edit.value if "value" in edit.given else record.value,
         edit.key if "key" in edit.given else record.key,
@@ -288,25 +295,25 @@ def rewritten(
     )
 
 
-def portions(letters: Sequence[DeadLetter]) -> Iterator[Sequence[DeadLetter]]:
-    """What is in memory at once: so many letters, of so many bytes."""
+def portions(dead_letters: Sequence[DeadLetter]) -> Iterator[Sequence[DeadLetter]]:
+    """Splits dead letters into portions that fit in memory, by count and bytes."""
     first, size = 0, 0
-    for index, letter in enumerate(letters):
-        if index > first and (index - first >= READ_LETTERS or size + letter.size > READ_BYTES):
-            yield letters[first:index]
+    for index, dead_letter in enumerate(dead_letters):
+        if index > first and (index - first >= READ_MAX or size + dead_letter.size > READ_BYTES):
+            yield dead_letters[first:index]
             first, size = index, 0
-        size += letter.size
-    if first < len(letters):
-        yield letters[first:]
+        size += dead_letter.size
+    if first < len(dead_letters):
+        yield dead_letters[first:]
 
 
-def _work_off(letter: DeadLetter) -> int:
-    what = letter.key if letter.key is not None else b"%d" % letter.source_partition
-    return zlib.crc32(what, zlib.crc32(letter.topic.encode())) % QUEUES
+def _work_off(dead_letter: DeadLetter) -> int:
+    what = dead_letter.key if dead_letter.key is not None else b"%d" % dead_letter.source_partition
+    return zlib.crc32(what, zlib.crc32(dead_letter.topic.encode())) % QUEUES
 
 
 async def _either(work: object, stop: asyncio.Event) -> None:
-    """Waits for it, or until somebody stops all."""
+    """Waits for the work, or until the run is stopped."""
     task = asyncio.ensure_future(work)  # type: ignore[call-overload]
     stopping = asyncio.create_task(stop.wait(), name="gateway: until it is stopped")
     try:

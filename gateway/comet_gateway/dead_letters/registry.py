@@ -1,9 +1,9 @@
-"""Which topics hold dead letters, and a topic_index for each.
+"""Finds the topics that hold dead letters, and has an index for each.
 
-Nothing says of a topic that it is for dead letters: any may be named as one, by applications that the brokers know
-nothing of. So the newest records tell: a topic holds dead letters where one of the newest NEWEST of one of its
-partitions is a letter, or a note of one. Each look asks a bounded number of topics, those first that were not asked for
-the longest, and none again unless it has grown; one that was found stays.
+Topics have no mark for dead letters: an application may use any topic, unknown to the brokers. So the newest records
+decide: a topic holds dead letters if one of the newest NEWEST records of a partition is a dead letter or a note. Each
+scan inspects a bounded number of topics, those with the oldest inspection first, and again only after they have grown;
+a topic that was found stays.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ import comet
 from comet.errors import CometError, CorruptRecords, TopicNotFound
 from comet.types import AtOffset, PartitionStatus, TopicInfo
 from comet_gateway.config import Limits
+from comet_gateway.dead_letters.dead_letter import is_either
 from comet_gateway.dead_letters.index import DeadLetterIndex, Room
-from comet_gateway.dead_letters.letter import is_either
 
 NEWEST: Final = 16
-PARTITIONS_MAX: Final = 32  # of one topic that are asked, the fullest first
+PARTITIONS_MAX: Final = 32  # of one topic that are inspected, the fullest first
 BYTES_MAX: Final = 256 * 1024
-AGAIN_S: Final = 5.0  # before a topic is asked again
+AGAIN_S: Final = 5.0  # before a topic is inspected again
 AT_ONCE: Final = 8
-TOPICS_MAX: Final = 10_000  # whose ends are remembered
+TOPICS_MAX: Final = 10_000  # whose log end offsets are kept
 INDEXES_MAX: Final = 200
 INTERNAL: Final = "__"
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """How far the look for topics has come."""
+class DiscoveryProgress:
+    """Progress of the search for dead-letter topics."""
 
-    looked: int  # topics, at any time
+    inspected: int  # topics inspected, ever
     topics: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Inspection:
     id: bytes
     at: float
     ends: tuple[int, ...]
 
 
 class DeadLetterIndexes:
-    """One for a gateway. Works only while somebody asks."""
+    """The indexes of all dead-letter topics. One for a gateway. Works only during requests."""
 
     def __init__(self, admin: comet.Admin, reader: comet.Reader, limits: Limits) -> None:
         self._admin = admin
@@ -55,30 +55,30 @@ class DeadLetterIndexes:
         self._limits = limits
         self._room = Room(limits.letters_max)
         self._indexes: OrderedDict[str, DeadLetterIndex] = OrderedDict()
-        self._found: set[str] = set()  # topics that hold letters, of those in _indexes
-        self._asked: dict[str, _Asked] = {}
-        self._looking = asyncio.Lock()
+        self._found: set[str] = set()  # topics that hold dead letters, of those in _indexes
+        self._inspections: dict[str, _Inspection] = {}
+        self._discovering = asyncio.Lock()
 
     @property
     def reader(self) -> comet.Reader:
         return self._reader
 
-    async def look(self, until: float) -> Looked:
-        """Looks for topics until then at most, and reads on in those that are known. Raises CometError."""
+    async def discover(self, until: float) -> DiscoveryProgress:
+        """Searches for topics until `until` at most, and advances the known indexes. Raises CometError."""
         topics = {info.name: info for info in await self._admin.list_topics() if not info.name.startswith(INTERNAL)}
-        async with self._looking:
+        async with self._discovering:
             self._forget(topics)
-            await self._ask(self._due(list(topics.values())), until)
+            await self._inspect(self._due(list(topics.values())), until)
         topic_indexes = self.known()
         await asyncio.gather(*(self._advance(topic_index, until) for topic_index in topic_indexes))
-        return Looked(sum(name in self._asked or name in self._found for name in topics), len(topics))
+        return DiscoveryProgress(sum(name in self._inspections or name in self._found for name in topics), len(topics))
 
     def known(self) -> list[DeadLetterIndex]:
-        """Those that hold letters, or did, by name."""
+        """Indexes of the topics that hold dead letters, or did, by name."""
         return [self._indexes[name] for name in sorted(self._found)]
 
     async def topic_index(self, topic: str, until: float) -> DeadLetterIndex:
-        """That of any topic, read as far as the time allows. Raises TopicNotFound, CometError."""
+        """The index of any topic, advanced until `until`. Raises TopicNotFound, CometError."""
         info, _ = await self._admin.describe_topic(topic)
         topic_index = self._open(info)
         await topic_index.advance(self._reader, until)
@@ -107,9 +107,9 @@ class DeadLetterIndexes:
         for name, topic_index in list(self._indexes.items()):
             if name not in topics or topics[name].id != topic_index.topic_id:
                 self._close(name)
-        for name, asked in list(self._asked.items()):
-            if name not in topics or topics[name].id != asked.id:
-                del self._asked[name]
+        for name, inspection in list(self._inspections.items()):
+            if name not in topics or topics[name].id != inspection.id:
+                del self._inspections[name]
 
     async def _advance(self, topic_index: DeadLetterIndex, until: float) -> None:
         try:
@@ -117,35 +117,35 @@ class DeadLetterIndexes:
         except TopicNotFound:
             self._close(topic_index.topic)
         except CometError:
-            return  # one that cannot be read keeps nobody from the others; it is not complete, which it says
+            return  # does not block the others; the index reports that it is incomplete
 
-    # ---- finding them
+    # ---- finding topics
 
     def _due(self, topics: Sequence[TopicInfo]) -> list[TopicInfo]:
         now = asyncio.get_running_loop().time()
-        never = _Asked(b"", -AGAIN_S, ())
+        never = _Inspection(b"", -AGAIN_S, ())
         waiting = [
             info
             for info in topics
-            if info.name not in self._found and self._asked.get(info.name, never).at + AGAIN_S <= now
+            if info.name not in self._found and self._inspections.get(info.name, never).at + AGAIN_S <= now
         ]
-        return sorted(waiting, key=lambda info: self._asked.get(info.name, never).at)[:TOPICS_MAX]
+        return sorted(waiting, key=lambda info: self._inspections.get(info.name, never).at)[:TOPICS_MAX]
 
-    async def _ask(self, topics: list[TopicInfo], until: float) -> None:
-        """All of them, a few at once, for as long as there is time; one at least of each that is begun."""
+    async def _inspect(self, topics: list[TopicInfo], until: float) -> None:
+        """Inspects the topics, a few at once, until `until`; at least one per task."""
         left = iter(topics)
 
         async def some() -> None:
             for info in left:
-                await self._ask_one(info)
+                await self._inspect_one(info)
                 if asyncio.get_running_loop().time() >= until:
                     return
 
         await asyncio.gather(*(some() for _ in range(AT_ONCE)))
 
-    async def _ask_one(self, info: TopicInfo) -> None:
+    async def _inspect_one(self, info: TopicInfo) -> None:
         now = asyncio.get_running_loop().time()
-        before = self._asked.get(info.name)
+        before = self._inspections.get(info.name)
         try:
             _, statuses = await self._admin.describe_topic(info.name)
             ends = tuple(status.log_end for status in statuses)
@@ -153,8 +153,8 @@ class DeadLetterIndexes:
                 self._open(info)
                 self._found.add(info.name)
         except CometError:
-            return  # it will be asked again
-        self._asked[info.name] = _Asked(info.id, now, ends)
+            return  # inspected again later
+        self._inspections[info.name] = _Inspection(info.id, now, ends)
 
     async def _holds(self, topic: str, statuses: Sequence[PartitionStatus]) -> bool:
         filled = sorted(

@@ -1,14 +1,14 @@
-"""Who is asking, and what they may do.
+"""Authentication by bearer tokens, and the roles that routes require.
 
     [[token]]                    the tokens file, TOML; `comet gateway token NAME --role ROLE` prints such a row
-    name = "grafana"             what the audit log calls them
-    role = "viewer"              viewer reads, operator also writes and works in groups, admin also destroys
-    sha256 = "…"                 of the token; the token itself is written nowhere
+    name = "grafana"             the name in the audit log
+    role = "viewer"              viewer reads, operator also writes and works in groups, admin also deletes
+    sha256 = "…"                 of the token; the token itself is not stored
 
 A token comes as `Authorization: Bearer <token>`; from a page's WebSocket, which can send no headers, as one of its
-subprotocols, `comet.bearer.<token in base64url>`, beside `comet.v1`. Never in an address: those end in logs.
-People with a browser log in with theirs once, and have a session (see `dashboard.sessions`).
-ROLES is the one table of who may do what; each route of the application has its row there.
+subprotocols, `comet.bearer.<token in base64url>`, beside `comet.v1`. Never in a URL: URLs end in logs.
+In a browser, people log in with their token once, and have a session (see `dashboard.sessions`).
+ROLES is the one table of required roles; each route of the application has its row there.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ log = logging.getLogger(__name__)
 
 TOKENS_MAX: Final = 1_000
 TOKEN_BYTES_MAX: Final = 512
-FAILURES_MAX: Final = 10  # of one address in a window; then it is not heard until the window is over
+FAILURES_MAX: Final = 10  # of one address in a window; then it is refused until the window is over
 WINDOW_S: Final = 60.0
-ADDRESSES_MAX: Final = 10_000  # that are remembered
-LOGGED_OUT_MAX: Final = 10_000  # sessions that ended before their time, and are remembered for that
+ADDRESSES_MAX: Final = 10_000  # with failures, kept in memory
+LOGGED_OUT_MAX: Final = 10_000  # sessions that ended before their expiry, kept in memory
 SUBPROTOCOL: Final = "comet.bearer."
-_PREFIX: Final = "comet_"  # so that tools which look for secrets in code find them
+_PREFIX: Final = "comet_"  # so that secret scanners find tokens in code
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Role(IntEnum):
-    """Each may do what those before it may."""
+    """Roles; each includes those before it."""
 
     ANYONE = 0  # without a token
     VIEWER = 1
@@ -63,29 +63,29 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Whom a token belongs to. At `scope["comet.who"]` of each request and WebSocket that was let in."""
+    """The owner of a token. At `scope["comet.who"]` of each admitted request and WebSocket."""
 
     name: str
     role: Role
 
     def require(self, role: Role) -> None:
-        """Raises FORBIDDEN."""
+        """Checks the role. Raises FORBIDDEN."""
         if self.role < role:
             needed, own = role.name.lower(), self.role.name.lower()
-            raise Problem("FORBIDDEN", f"this needs the role {needed}, and {self.name} is {own}")
+            raise Problem("FORBIDDEN", f"this needs the role {needed}; {self.name} has {own}")
 
 
-NOBODY: Final = Who("anyone", Role.ANYONE)
-EVERYBODY: Final = Who("anyone", Role.ADMIN)  # where no tokens are configured, and only this machine can reach us
+ANONYMOUS: Final = Who("anyone", Role.ANYONE)
+UNRESTRICTED: Final = Who("anyone", Role.ADMIN)  # without configured tokens, on loopback only
 
 
 def _template(path: str) -> str:
-    """As the table of routes has it."""
+    """The path as ROLES has it."""
     return path.replace(":path}", "}")
 
 
 _VIEWER, _OPERATOR, _ADMIN = Role.VIEWER, Role.OPERATOR, Role.ADMIN
-# (method, route) -> role. "WS": a WebSocket; what is sent in its frames is checked frame by frame.
+# (method, route) -> role. "WS": a WebSocket; its frames are checked one by one.
 ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/livez"): Role.ANYONE,
     ("GET", "/readyz"): Role.ANYONE,
@@ -96,7 +96,7 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("POST", "/login"): Role.ANYONE,
     ("POST", "/logout"): Role.ANYONE,
     ("GET", "/metrics"): _VIEWER,
-    ("GET", "/about/diagnostics.json"): _ADMIN,  # all that is known, in one file to be passed on
+    ("GET", "/about/diagnostics.json"): _ADMIN,  # everything about the gateway, in one file for support
     # the dashboard
     **{("GET", path): Role(page.role) for page in PAGES for path in map(_template, (page.path, page.csv)) if path},
     ("GET", "/static/{version}/{path}"): Role.ANYONE,
@@ -153,7 +153,7 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("POST", "/v1/leaders/move"): _ADMIN,
     ("POST", "/v1/leaders/stop"): _ADMIN,
 }  # fmt: skip
-# Changes that are the work itself, thousands a second, and are in the log of the topic or group anyway.
+# Changes that are the normal work, thousands a second, and stored in the topic's or group's log anyway.
 UNAUDITED: Final[frozenset[tuple[str, str]]] = frozenset({
     ("POST", "/v1/topics/{topic}/records"),
     ("PUT", "/v1/groups/{group}/offsets"),
@@ -166,7 +166,7 @@ UNAUDITED: Final[frozenset[tuple[str, str]]] = frozenset({
 
 
 class TokenFile:
-    """The tokens of one file. Immutable; a reload makes another one."""
+    """The tokens of one file. Immutable; a reload creates another one."""
 
     def __init__(self, rows: list[tuple[bytes, Who]]) -> None:
         self._rows = rows
@@ -175,24 +175,24 @@ class TokenFile:
 
     @classmethod
     def load(cls, path: Path) -> TokenFile:
-        """Raises InvalidArgument, never with a secret in it."""
+        """Parses a tokens file. Raises InvalidArgument, never with a secret in it."""
         try:
             table = tomllib.loads(path.read_text())
         except OSError as error:
             raise InvalidArgument(f"cannot read the tokens file {path}: {error.strerror or error}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"{path} is no TOML: {error}") from None
+            raise InvalidArgument(f"{path} is not valid TOML: {error}") from None
         found = table.get("token")
         if set(table) != {"token"} or not isinstance(found, list) or not 0 < len(found) <= TOKENS_MAX:
-            raise InvalidArgument(f"{path}: it takes [[token]] tables and nothing else, 1 to {TOKENS_MAX} of them")
+            raise InvalidArgument(f"{path} must consist of 1 to {TOKENS_MAX} [[token]] tables")
         rows = [_row(path, number, one) for number, one in enumerate(found, 1)]
         names = [who.name for _, who in rows]
         if len(set(names)) < len(names):
-            raise InvalidArgument(f"{path}: two tokens have the same name; the audit log could not tell them apart")
+            raise InvalidArgument(f"{path}: two tokens have the same name; names must be unique for the audit log")
         return cls(rows)
 
     def whose(self, token: str) -> Who | None:
-        """Compares with all of them, in the same time whether it is one or not."""
+        """The owner of a token, None if unknown. Compares with all of them, in constant time."""
         digest, found = hashlib.sha256(token.encode()).digest(), None
         for expected, who in self._rows:
             if hmac.compare_digest(expected, digest):
@@ -200,26 +200,26 @@ class TokenFile:
         return found
 
     def key_of(self, name: str) -> bytes | None:
-        """That the sessions of this token are proved with."""
+        """The key that signs the sessions of this token."""
         return self._keys.get(name)
 
 
 def _row(path: Path, number: int, one: object) -> tuple[bytes, Who]:
     where = f"{path}: token {number}"
     if not isinstance(one, dict) or set(one) != {"name", "role", "sha256"}:
-        raise InvalidArgument(f"{where} takes name, role and sha256, and all of them")
+        raise InvalidArgument(f"{where} must have name, role and sha256, and nothing else")
     name, role, digest = one["name"], one["role"], one["sha256"]
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidArgument(f"{where}: name takes up to 64 letters, digits and . _ @ -")
+        raise InvalidArgument(f"{where}: name must be up to 64 letters, digits and . _ @ -")
     if role not in ("viewer", "operator", "admin"):
         raise InvalidArgument(f"{where}: role must be viewer, operator or admin, not {role!r}")
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise InvalidArgument(f"{where}: sha256 takes 64 hexadecimal digits in lower case: the digest, not the token")
+        raise InvalidArgument(f"{where}: sha256 must be 64 lower-case hexadecimal digits: the digest, not the token")
     return bytes.fromhex(digest), Who(name, Role[role.upper()])
 
 
 def new_token(name: str, role: str) -> tuple[str, str]:
-    """A token, and its row for the tokens file."""
+    """Creates a token, and its row for the tokens file."""
     token = _PREFIX + secrets.token_urlsafe(32)
     row = f'[[token]]\nname = "{name}"\nrole = "{role}"\nsha256 = "{hashlib.sha256(token.encode()).hexdigest()}"\n'
     _row(Path("token"), 1, tomllib.loads(row)["token"][0])
@@ -227,7 +227,7 @@ def new_token(name: str, role: str) -> tuple[str, str]:
 
 
 def bearer(headers: Mapping[bytes, bytes], subprotocols: list[str] | None = None) -> str | None:
-    """The token of a request, None where it has none. Raises UNAUTHENTICATED for what only looks like one."""
+    """The token of a request, None if it has none. Raises UNAUTHENTICATED if it is malformed."""
     given = headers.get(b"authorization")
     if given is not None:
         scheme, _, token = given.decode("latin-1").partition(" ")
@@ -240,19 +240,19 @@ def bearer(headers: Mapping[bytes, bytes], subprotocols: list[str] | None = None
             try:
                 token = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode()
             except (binascii.Error, ValueError):
-                raise Problem("UNAUTHENTICATED", f"what follows {SUBPROTOCOL} is no token in base64url") from None
+                raise Problem("UNAUTHENTICATED", f"the text after {SUBPROTOCOL} is not a token in base64url") from None
             return _bounded(token)
     return None
 
 
 def _bounded(token: str) -> str:
     if len(token) > TOKEN_BYTES_MAX:
-        raise Problem("UNAUTHENTICATED", "no token is that long")
+        raise Problem("UNAUTHENTICATED", f"the token is longer than {TOKEN_BYTES_MAX} characters")
     return token
 
 
 class AuthenticatedConnection:
-    """A connection that stays for as long as its token, or its session, is good. Run by the task that makes it."""
+    """A long-lived connection, valid as long as its token or session. Created by the task that runs it."""
 
     def __init__(self, good: Callable[[TokenFile], bool], session: bytes = b"") -> None:
         self.good = good
@@ -267,7 +267,7 @@ class AuthenticatedConnection:
 
 
 class Gatekeeper:
-    """Knows the tokens, and the addresses that came with wrong ones. One for an application."""
+    """Checks tokens and sessions, and throttles addresses that send wrong tokens. One for an application."""
 
     def __init__(self, path: str, clock: Callable[[], float] = monotonic, wall: Callable[[], float] = time) -> None:
         self._path = Path(path).expanduser() if path else None
@@ -275,19 +275,20 @@ class Gatekeeper:
         self._clock = clock
         self.wall = wall
         self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()  # address -> end of its window, count
-        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()  # who was let in, from where
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()  # (address, name) with a valid token before
         self._connections: set[AuthenticatedConnection] = set()
         self._logged_out: OrderedDict[bytes, None] = OrderedDict()  # ids
         self.refused = 0
 
     @property
     def open(self) -> bool:
-        """Whether nobody needs a token."""
+        """Whether no token is needed."""
         return self._tokens is None
 
     def reload(self) -> None:
-        """Reads the file again; where it is wrong, the tokens stay as they were. Raises InvalidArgument.
-        Connections that stay end where their token is not what it was."""
+        """Reads the file again, and ends connections whose token has changed.
+
+        Raises InvalidArgument if the file is wrong; the tokens then stay as they were."""
         if self._path is None:
             return
         self._tokens = TokenFile.load(self._path)
@@ -296,26 +297,26 @@ class Gatekeeper:
                 connection.end()
 
     def add(self, connection: AuthenticatedConnection) -> None:
-        """A connection that stays; `remove` when it is over."""
+        """Registers a long-lived connection; `remove` when it is over."""
         self._connections.add(connection)
 
     def remove(self, connection: AuthenticatedConnection) -> None:
         self._connections.discard(connection)
 
     def known(self) -> list[Who]:
-        """Whose tokens there are."""
+        """The owners of the tokens."""
         return [] if self._tokens is None else list(self._tokens.by_name.values())
 
     def log_in(self, address: str, token: str) -> tuple[Visit, Who]:
-        """A session for whoever has the token. Raises as `who` does."""
+        """Creates a session for the owner of a token. Raises as `who` does."""
         who = self.who(address, token)
-        assert self._tokens is not None, "where nobody needs a token, nobody logs in"
+        assert self._tokens is not None, "without tokens there is no login"
         key = self._tokens.key_of(who.name)
         assert key is not None
         return Visit(sessions.begun(who.name, self.wall()), key), who
 
     def visit(self, cookie: str) -> tuple[Visit, Who] | None:
-        """Whose session it is; None where it is none, or over."""
+        """The session of a cookie and its owner; None if it is not valid, or over."""
         tokens = self._tokens
         visit = None if tokens is None else sessions.read(cookie, tokens.key_of, self.wall())
         if tokens is None or visit is None or visit.session.id in self._logged_out:
@@ -323,28 +324,30 @@ class Gatekeeper:
         return visit, tokens.by_name[visit.session.name]
 
     def log_out(self, visit: Visit) -> None:
-        """Ends the session here, with its connections; elsewhere when its time is over, as browsers forget it."""
+        """Ends the session and its connections on this gateway; on others it ends at its expiry."""
         _remember(self._logged_out, visit.session.id, None, LOGGED_OUT_MAX)
         for connection in list(self._connections):
             if connection.session == visit.session.id:
                 connection.end()
 
     def who(self, address: str, token: str | None) -> Who:
-        """Raises UNAUTHENTICATED for a token that is none, TOO_MANY_REQUESTS for an address that keeps trying."""
+        """The owner of a token. Raises UNAUTHENTICATED; TOO_MANY_REQUESTS if the address is throttled."""
         if self._tokens is None:
-            return EVERYBODY
+            return UNRESTRICTED
         if token is None:
-            return NOBODY
+            return ANONYMOUS
         found = self._tokens.whose(token)
         if self._shut_out(address) and (found is None or (address, found.name) not in self._known):
-            # Not even a right one is heard, else this would be no brake; who was known before is not locked out.
+            # Right tokens are refused, too, or guessing would not be slowed down; known owners are not locked out.
             left = self._failures[address][0] - self._clock()
             raise Problem(
-                "TOO_MANY_REQUESTS", "too many wrong tokens came from there", retry_after_ms=max(1, round(left * 1000))
+                "TOO_MANY_REQUESTS",
+                "too many wrong tokens from this address",
+                retry_after_ms=max(1, round(left * 1000)),
             )
         if found is None:
             self._failed(address)
-            raise Problem("UNAUTHENTICATED", "this token is not known here")
+            raise Problem("UNAUTHENTICATED", "unknown token")
         _remember(self._known, (address, found.name), None)
         return found
 
@@ -359,7 +362,7 @@ class Gatekeeper:
         until, count = (until, count + 1) if now < until else (now + WINDOW_S, 1)
         _remember(self._failures, address, (until, count))
         if count == FAILURES_MAX:
-            log.warning("%d wrong tokens from %s: it is not heard for a while", count, address)
+            log.warning("address throttled after %d wrong tokens: %s", count, address)
 
 
 def _remember(table: OrderedDict[K, V], key: K, value: V, most: int = ADDRESSES_MAX) -> None:

@@ -1,4 +1,4 @@
-"""Waiting in the name of a client, for as long as it is there."""
+"""Waiting on behalf of a client, until it disconnects; work shared by several waiting requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def while_there(request: Request, work: Coroutine[Any, Any, T], draining: asyncio.Event) -> T:
-    """Waits for it, unless the client goes away; a gateway that is about to stop lets nobody wait for long."""
+    """Waits for the work until the client disconnects or the gateway drains."""
     task = asyncio.create_task(work, name="gateway: wait for records")
     others = [
         asyncio.create_task(_until_gone(request), name="gateway: until the client goes"),
@@ -38,7 +38,7 @@ async def _until_gone(request: Request) -> None:
 
 
 async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """What all of them give, or what the first that fails raises. Nothing of the others goes on after that."""
+    """The results of all, or the error of the first that fails, which cancels the others."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         return await asyncio.gather(*tasks)
@@ -50,22 +50,22 @@ async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 class Flight(Generic[T]):
-    """Work that several wait for. It ends when nobody waits for it any more."""
+    """Work that several callers wait for. It is cancelled when the last of them has left."""
 
     def __init__(self, work: Coroutine[Any, Any, T], name: str, landed: Callable[[Flight[T]], None]) -> None:
         self.began_s = asyncio.get_running_loop().time()
-        self._landed = landed  # is told of its end, whichever that is
+        self._landed = landed  # called at the end, in every case
         self._task = asyncio.create_task(work, name=name)
         self._task.add_done_callback(self._ended)
         self._waiting = 0
 
     @property
     def over(self) -> bool:
-        """Nothing comes of it any more to somebody who begins to wait now."""
+        """Whether it is too late to start to wait for the result."""
         return self._task.done() or self._task.cancelling() > 0
 
     async def wait(self) -> T:
-        """What comes of it. Raises what it raises; Draining, where it was closed."""
+        """Waits for the result. Raises the work's error; Draining if the gateway is shutting down."""
         self._waiting += 1
         try:
             return await asyncio.shield(self._task)
@@ -85,5 +85,5 @@ class Flight(Generic[T]):
 
     def _ended(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():
-            task.exception()  # whoever waits is told; nobody may
+            task.exception()  # marks the error as retrieved: possibly no caller waits
         self._landed(self)

@@ -1,4 +1,4 @@
-"""Answers in gzip or zstd, where the client takes it and it is worth the work: whole bodies of text, never streams."""
+"""Compression of answers with gzip or zstd if the client accepts it: complete text bodies, never streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 import zstandard
 
 LEAST_BYTES: Final = 1024
-THREAD_BYTES: Final = 128 * 1024  # a body this large would hold up the loop
+THREAD_BYTES: Final = 128 * 1024  # a body this large would block the loop
 ZSTD_LEVEL: Final = 1
 GZIP_LEVEL: Final = 1
 _TEXT: Final = re.compile(rb"(text/|application/([a-z0-9.+-]*\+)?(json|x-ndjson|javascript|xml))")
@@ -18,7 +18,7 @@ _ITEM: Final = re.compile(r"\s*([a-z0-9*-]+)\s*(?:;\s*q\s*=\s*([0-9.]+)\s*)?")
 
 
 def chosen(accept_encoding: bytes) -> bytes | None:
-    """What of ours the client likes best; zstd where it likes both the same.
+    """The encoding that the client prefers; zstd if both are equal.
 
     >>> chosen(b"gzip, deflate, br, zstd"), chosen(b"gzip;q=0.5"), chosen(b"zstd;q=0, identity")
     (b'zstd', b'gzip', None)
@@ -39,7 +39,7 @@ def worthwhile(content_type: bytes, size: int) -> bool:
 
 
 async def compressed(body: bytes, encoding: bytes) -> bytes:
-    """The body in that encoding; a large one is compressed by a thread."""
+    """Compresses a body; a large one in a thread."""
     if len(body) >= THREAD_BYTES:
         return await asyncio.to_thread(_compress, body, encoding)
     return _compress(body, encoding)

@@ -1,4 +1,4 @@
-"""Every way in which a request can go wrong, as a problem document: what routes raise, and what FastAPI raises."""
+"""Turns all errors of requests into problem documents: those of routes, and FastAPI's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from comet_gateway.dashboard.serving import told
 from comet_gateway.http.problems import Problem
 from comet_gateway.metrics import ENDLESS
 
-FAULTS_MAX: Final = 20  # that are named in one answer
+FAULTS_MAX: Final = 20  # listed in one answer
 
 _OF_STATUS: Final = {
     400: "MALFORMED_BODY",
@@ -29,7 +29,7 @@ _OF_STATUS: Final = {
 
 
 def install(app: FastAPI) -> None:
-    """Has the app answer all of them so."""
+    """Adds the error handlers to the application."""
 
     @app.exception_handler(CometError)
     async def refused(request: Request, error: CometError) -> Response:
@@ -40,8 +40,8 @@ def install(app: FastAPI) -> None:
         return _answer(request, problem)
 
     @app.exception_handler(RequestValidationError)
-    async def unfit(request: Request, error: RequestValidationError) -> Response:
-        return _answer(request, _unfit(error.errors()))
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return _answer(request, _invalid(error.errors()))
 
     @app.exception_handler(HTTPException)
     async def plain(request: Request, error: HTTPException) -> Response:
@@ -50,19 +50,19 @@ def install(app: FastAPI) -> None:
             allowed = methods(app.router.routes, request)
             problem = Problem(code, f"{request.url.path} takes {', '.join(allowed)}, not {request.method}")
             return _answer(request, problem, {"allow": ", ".join(allowed)})
-        detail = f"there is no {request.url.path}" if code == "NOT_FOUND" else str(error.detail)
+        detail = f"no route {request.url.path}" if code == "NOT_FOUND" else str(error.detail)
         return _answer(request, Problem(code, detail))
 
 
 def _answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
     if request.scope["type"] == "websocket":
-        raise problem  # `front` denies the handshake, with what all its answers have
+        raise problem  # `Front` denies the handshake, with the headers of all answers
     body, own = told(request.scope, problem)
     return Response(body, problem.kind.status, own | (headers or {}))
 
 
 def methods(routes: Sequence[BaseRoute], request: Request) -> list[str]:
-    """All that the path takes, not only what the first of its routes does."""
+    """The methods of all routes with that path."""
     found: set[str] = set()
     endless = request.url.path.endswith(ENDLESS)
     for route in routes:
@@ -73,11 +73,11 @@ def methods(routes: Sequence[BaseRoute], request: Request) -> list[str]:
     return sorted(found)
 
 
-def _unfit(faults: Sequence[Any]) -> Problem:
+def _invalid(faults: Sequence[Any]) -> Problem:
     for fault in faults:
         if fault["type"] == "json_invalid":
             at = fault["loc"][-1]
-            return Problem("MALFORMED_BODY", f"the body is no JSON: {fault['ctx']['error']} at character {at}")
+            return Problem("MALFORMED_BODY", f"the body is not JSON: {fault['ctx']['error']} at character {at}")
     rows = [{"field": ".".join(map(str, fault["loc"])), "problem": fault["msg"]} for fault in list(faults)[:FAULTS_MAX]]
     first = rows[0]
     more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""

@@ -1,8 +1,8 @@
-"""What is asked at the door of each route, once it is known which: the role, and a body that it can take.
+"""Admission to each route, after routing: authentication, the required role, and a body that the route can take.
 
-Who it is, is said by one of two things. A token is enough: no browser sends one by itself. A session's cookie is heard
-with what a page of ours asked for, and what changes anything shows the session's csrf beside it. With both nobody could
-tell who is meant, so that is refused; with neither a page leads to the login, and anything else is refused.
+A client authenticates in one of two ways. A token is enough: no browser sends one by itself. A session's cookie is
+valid for requests of our own pages, and a change needs the session's CSRF token, too. Both at once are ambiguous, so
+they are refused. Without either, a page redirects to the login, and other routes answer 401.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from comet_gateway.config import KIB, Limits
 from comet_gateway.dashboard import login_redirect, sessions
 from comet_gateway.dashboard.sessions import CSRF_HEADER, Visit
-from comet_gateway.http.auth import NOBODY, ROLES, UNAUDITED, AuthenticatedConnection, Gatekeeper, Role, Who, bearer
+from comet_gateway.http.auth import ANONYMOUS, ROLES, UNAUDITED, AuthenticatedConnection, Gatekeeper, Role, Who, bearer
 from comet_gateway.http.origins import PAGE_HEADERS, SAFE_METHODS, HeaderPairs, Security
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.traffic import Traffic
 
 audit = logging.getLogger("comet_gateway.audit")
 
-SMALL_BYTES: Final = 64 * KIB  # of bodies that are not counted: requests_max of them are bound enough
-STREAMS: Final = frozenset({"/v1/topics/{topic}/stream"})  # answers that stay
+SMALL_BYTES: Final = 64 * KIB  # bodies up to this size are not counted: requests_max bounds them
+STREAMS: Final = frozenset({"/v1/topics/{topic}/stream"})  # answers without an end
 JSON: Final = (b"application/json", b"application/merge-patch+json")
 
 
 class Admission:
-    """One for an application: puts each of its routes behind a door."""
+    """Wraps each route of an application in its checks. One for an application."""
 
     def __init__(self, gatekeeper: Gatekeeper, security: Security, traffic: Traffic, limits: Limits) -> None:
         self._gatekeeper = gatekeeper
@@ -44,7 +44,7 @@ class Admission:
         self._limits = limits
 
     def guard(self, route: BaseRoute) -> BaseRoute:
-        """A copy of the route that lets in who may. The original may belong to other applications, too."""
+        """A copy of the route with the checks. The original may belong to other applications, too."""
         guarded = copy(route)
         if isinstance(guarded, WebSocketRoute):
             guarded.app = self._socket(guarded.app, _role("WS", guarded.path_format))
@@ -56,7 +56,7 @@ class Admission:
             document = isinstance(guarded, APIRoute) and guarded.body_field is not None
             guarded.app = self._http(guarded.app, roles, guarded.path_format, document=document)
         else:
-            raise TypeError(f"{route} has no door")
+            raise TypeError(f"{route} has no admission check")
         return guarded
 
     def _http(self, app: ASGIApp, roles: dict[str, Role], template: str, *, document: bool) -> ASGIApp:
@@ -103,7 +103,7 @@ class Admission:
                 with self._watched(scope) as revoked:
                     await app(scope, receive, _with(more, send) if (more := self._renewal(scope)) else send)
                 if revoked():
-                    with suppress(OSError, RuntimeError):  # it went first, as the tab does in which one logs out
+                    with suppress(OSError, RuntimeError):  # the client left first, as the tab with the logout does
                         await send({"type": "websocket.close", "code": 1008, "reason": "UNAUTHENTICATED"})
             finally:
                 self._traffic.disconnect(client, socket=True)
@@ -112,8 +112,7 @@ class Admission:
 
     @contextmanager
     def _watched(self, scope: Scope) -> Iterator[Callable[[], bool]]:
-        """A connection that stays is over when its token or session is; what is yielded says whether that was the end
-        of it."""
+        """Ends a long-lived connection with its token or session; yields a function that says whether that happened."""
         keeper = self._gatekeeper
         if keeper.open:
             yield lambda: False
@@ -130,35 +129,35 @@ class Admission:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not connection.over or task is None or task.uncancel():
-                raise  # the gateway ends, which is another matter
+                raise  # the gateway is stopping
         finally:
             if timer is not None:
                 timer.cancel()
             keeper.remove(connection)
 
     def _let_in(self, scope: Scope, role: Role, method: str) -> None:
-        """Finds out who it is. Raises UNAUTHENTICATED, FORBIDDEN, STALE_PAGE."""
-        scope["comet.who"] = NOBODY
+        """Authenticates and authorizes. Raises UNAUTHENTICATED, FORBIDDEN, STALE_PAGE."""
+        scope["comet.who"] = ANONYMOUS
         if role is Role.ANYONE:
             return
         keeper, headers = self._gatekeeper, scope["comet.headers"]
         if not keeper.open and (cookie := sessions.cookie(headers, tls=_is_tls(scope))) is not None:
             if bearer(headers, scope.get("subprotocols")) is not None:
-                raise Problem("INVALID_ARGUMENT", "there is a token and a session's cookie: only one can say who it is")
+                raise Problem("INVALID_ARGUMENT", "the request has a token and a session cookie: send only one")
             who = self._visitor(scope, cookie, method)
         else:
             token = None if keeper.open else bearer(headers, scope.get("subprotocols"))
             who = keeper.who(_client(scope), token)
-        if who is NOBODY:
-            raise Problem("UNAUTHENTICATED", "this needs a token")
-        scope["comet.who"] = who  # also of one who may not: the page that says so says to whom
+        if who is ANONYMOUS:
+            raise Problem("UNAUTHENTICATED", "a token is required")
+        scope["comet.who"] = who  # before the role check: the page for 403 shows the name
         who.require(role)
 
     def _visitor(self, scope: Scope, cookie: str, method: str) -> Who:
-        """Whose session it is."""
+        """The owner of the session."""
         headers = scope["comet.headers"]
         if not self._security.own(method, headers, scope["scheme"]):
-            return NOBODY
+            return ANONYMOUS
         found = self._gatekeeper.visit(cookie)
         if found is None:
             raise Problem("UNAUTHENTICATED", "the session is over", hint="Log in again.")
@@ -168,12 +167,12 @@ class Admission:
             and method != "WS"
             and not visit.shows(headers.get(CSRF_HEADER, b"").decode("latin-1"))
         ):
-            raise Problem("STALE_PAGE", "a session changes things only with the x-comet-csrf of its own page")
+            raise Problem("STALE_PAGE", "a change in a session needs the x-comet-csrf of its own page")
         scope["comet.session"] = visit
         return who
 
     def _renewal(self, scope: Scope) -> HeaderPairs:
-        """A new cookie, now and then, for a session that goes on."""
+        """A new cookie, now and then, for a session in use."""
         visit: Visit | None = scope.get("comet.session")
         if visit is None:
             return []
@@ -194,7 +193,7 @@ def _connection(scope: Scope) -> AuthenticatedConnection:
 
 
 def _with(headers: HeaderPairs, send: Send) -> Send:
-    """Has the answer, or the WebSocket when it is accepted, carry these headers, too."""
+    """Adds headers to the answer, or to the WebSocket when it is accepted."""
 
     async def sending(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.accept"):
@@ -205,7 +204,7 @@ def _with(headers: HeaderPairs, send: Send) -> Send:
 
 
 def _is_page(template: str) -> bool:
-    """Whether people look at it in a browser: whatever asks for a role and is no part of the API."""
+    """Whether the route is a page of the dashboard: it requires a role and is not part of the API."""
     return not template.startswith("/v1/") and template not in ("/metrics", "/live")
 
 
@@ -214,18 +213,18 @@ def _is_tls(scope: Scope) -> bool:
 
 
 def _role(method: str, template: str) -> Role:
-    """A route that was forgotten in the table is for those who may do anything; a test finds it."""
+    """The required role; ADMIN for a route that is missing in the table, which a test finds."""
     return ROLES.get((method, template), Role.ADMIN)
 
 
 def _client(scope: Scope) -> str:
-    """The address it came from."""
+    """The client's address."""
     client = scope.get("client")
     return client[0] if client else ""
 
 
 async def _document(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
-    """Reads the JSON document of a request, which is small, so that nobody behind has to bound it."""
+    """Reads the small JSON document of a request, so that its size is bounded before the route."""
     headers = scope["comet.headers"]
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Problem("UNSUPPORTED_MEDIA_TYPE", "this body may not be compressed")
@@ -249,7 +248,7 @@ async def _document(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
 
 
 def _replay(first: Message, then: Receive | None = None) -> Receive:
-    """Gives the one message, then what `then` gives; without it the same again."""
+    """A receive that returns the one message, then those of `then`; without `then` the same again."""
     given = False
 
     async def receive() -> Message:
@@ -263,7 +262,7 @@ def _replay(first: Message, then: Receive | None = None) -> Receive:
 
 
 class _Held:
-    """Counts the bytes of a body that is read as a whole."""
+    """Counts the bytes of a body that is read completely."""
 
     def __init__(self, receive: Receive, traffic: Traffic) -> None:
         self._receive = receive
@@ -287,12 +286,12 @@ def _held(scope: Scope, receive: Receive, traffic: Traffic) -> _Held | None:
     if length is not None and int(length) <= SMALL_BYTES:
         return None
     if headers.get(b"content-type", b"").startswith(b"application/x-ndjson"):
-        return None  # read line by line and let go; what of it is held is counted there
+        return None  # read line by line; its bytes in memory are counted there
     return _Held(receive, traffic)
 
 
 async def _audited(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Writes down who changed what, or tried to, and how it ended."""
+    """Writes the audit log: user, change, and result, also of refused changes."""
     status = 0
 
     async def noting(message: Message) -> None:
@@ -300,7 +299,7 @@ async def _audited(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
         if message["type"] == "http.response.start":
             status = message["status"]
             if status < 400 and (sources := getattr(scope["app"].state, "sources", None)) is not None:
-                sources.renew()  # who looks next is to see it
+                sources.renew()  # the next view shows the change
         await send(message)
 
     try:
@@ -312,7 +311,7 @@ async def _audited(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
         status = 500
         raise
     finally:
-        who: Who = scope["comet.who"]  # now that a login found out who it is
+        who: Who = scope["comet.who"]  # only after the login has authenticated
         row = {
             "who": who.name,
             "role": who.role.name.lower(),
@@ -330,4 +329,4 @@ async def _audited(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
 def _via(scope: Scope, who: Who) -> str:
     if "comet.session" in scope:
         return "session"
-    return "token" if b"authorization" in scope["comet.headers"] and who is not NOBODY else "nothing"
+    return "token" if b"authorization" in scope["comet.headers"] and who is not ANONYMOUS else "nothing"

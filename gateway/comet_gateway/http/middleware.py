@@ -1,15 +1,15 @@
-"""What surrounds every request and every WebSocket: pure ASGI, one layer, because each layer costs and breaks streams.
+"""The middleware around every request and WebSocket: pure ASGI, one layer, since layers cost time and break streams.
 
     request ─► id ─► Host ─► Origin ─► room for one more ─► the routes ─► headers, compression ─► answer
                                                             └─ admission: token, role, body (per route)
 
-For routes, in the scope:
+In the scope, for routes:
     comet.request_id   text
     comet.headers      the request's headers as a dict of bytes
     comet.who          auth.Who, on routes that need a role
-    comet.session      sessions.Visit, where a browser's session says who it is
-    comet.send         the server's own send, without the layers in between: for the body of a stream that has begun,
-                       and for a WebSocket, where thousands of messages a second go out
+    comet.session      sessions.Visit, if a browser's session authenticates
+    comet.send         the server's own send, without layers in between: for a stream's body after its first part, and
+                       for a WebSocket, which sends thousands of messages a second
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from comet_gateway.metrics import ENDLESS, Metrics
 
 log = logging.getLogger(__name__)
 
-WATCHING: Final = frozenset({"/livez", "/readyz", "/metrics"})  # who looks at a busy gateway must not take it for dead
+WATCHING: Final = frozenset({"/livez", "/readyz", "/metrics"})  # answered by an overloaded gateway, too
 _SANE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _SINGLE: Final = (
     b"host", b"origin", b"authorization", b"cookie", b"content-type", b"content-length", b"sec-fetch-site"
@@ -44,7 +44,7 @@ _SINGLE: Final = (
 
 
 class Front:
-    """The application, guarded. Owned by it."""
+    """The outermost middleware. Owned by the application."""
 
     def __init__(
         self, app: ASGIApp, *, security: Security, traffic: Traffic, metrics: Metrics, draining: asyncio.Event
@@ -67,8 +67,8 @@ class Front:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = perf_counter()
-        if scope["method"] == "HEAD" and not scope["path"].endswith(ENDLESS):  # without an end there is no HEAD
-            scope = {**scope, "method": "GET"}  # the server, whose own scope this is not, sends no body
+        if scope["method"] == "HEAD" and not scope["path"].endswith(ENDLESS):  # streams have no HEAD
+            scope = {**scope, "method": "GET"}  # the server has its own scope, and sends no body
         headers = dict(scope["headers"])
         answer = self._answer(scope, headers, send)
         traffic, counted = self._traffic, False
@@ -81,10 +81,10 @@ class Front:
                 counted = True
             await self._app(scope, receive, answer.send)
         except ClientDisconnect:
-            pass  # nobody is there to be told
+            pass  # the client has gone
         except Problem as problem:
             await answer.problem(problem)
-        except Exception as error:  # noqa: BLE001 - this is the boundary: a request ends with an answer, whatever happens
+        except Exception as error:  # noqa: BLE001 - this is the boundary: a request ends with an answer, in every case
             await answer.failed(error)
         finally:
             if counted:
@@ -110,7 +110,7 @@ class Front:
         return _Answer(send, scope, extra, None if accepts is None else compression.chosen(accepts))
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> HeaderPairs | None:
-        """Raises a Problem, or returns the answer to a preflight, or None: go on."""
+        """The answer to a preflight; None for other requests. Raises Problem."""
         if len(headers) != len(scope["headers"]):
             _refuse_doubles(scope["headers"])
         self._security.check_host(headers.get(b"host"))
@@ -138,7 +138,7 @@ class Front:
 
 
 class _Answer:
-    """One answer on its way out. Lives as long as its request."""
+    """One answer being sent. Lives as long as its request."""
 
     __slots__ = ("_encoding", "_extra", "_held", "_scope", "_send", "sent_bytes", "status")
 
@@ -148,7 +148,7 @@ class _Answer:
         self._extra = extra
         self._encoding = encoding
         self._held: Message | None = None  # the head of an answer that may be compressed
-        self.status = 0  # that was sent
+        self.status = 0  # 0: not sent
         self.sent_bytes = 0
 
     async def send(self, message: Message) -> None:
@@ -170,7 +170,7 @@ class _Answer:
         await self._send(message)
 
     async def _begin(self, start: Message, message: Message) -> Message:
-        """Sends the head, now that the first part of the body is known; returns that, perhaps compressed."""
+        """Sends the head, once the first part of the body is there; returns that part, perhaps compressed."""
         body, headers = message.get("body", b""), dict(start["headers"])
         if (
             not message.get("more_body", False)
@@ -179,9 +179,9 @@ class _Answer:
         ):
             assert self._encoding is not None
             body = await compression.compressed(body, self._encoding)
-            kept = [pair for pair in start["headers"] if pair[0] != b"content-length"]
+            others = [pair for pair in start["headers"] if pair[0] != b"content-length"]
             start["headers"] = [
-                *kept,
+                *others,
                 (b"content-length", str(len(body)).encode()),
                 (b"content-encoding", self._encoding),
                 (b"vary", b"accept-encoding"),
@@ -196,7 +196,7 @@ class _Answer:
         await self.send({"type": "http.response.body", "body": b""})
 
     async def problem(self, problem: Problem) -> None:
-        """Answers with the problem; where an answer has begun, it stays unfinished, which the client sees."""
+        """Answers with the problem; an answer that has begun stays unfinished, which the client notices."""
         if self.status:
             return
         body, headers = told(self._scope, problem)
@@ -205,7 +205,7 @@ class _Answer:
         await self.send({"type": "http.response.body", "body": body})
 
     async def failed(self, error: Exception) -> None:
-        """An exception that no route foresaw: what it was stays here."""
+        """Answers an unexpected error; its details go to the log only."""
         if isinstance(known := error.__cause__, (CometError, Problem)) and self.status:
             log.warning("%s %s broke off: %s", self._scope["method"], self._scope["path"], known)
             return
@@ -213,7 +213,7 @@ class _Answer:
         await self.problem(_internal())
 
     async def deny(self, problem: Problem) -> None:
-        """Answers the handshake of a WebSocket with a problem in place of a connection."""
+        """Refuses the handshake of a WebSocket with a problem."""
         if "websocket.http.response" not in self._scope.get("extensions", {}):
             await self._send({"type": "websocket.close", "code": 1008, "reason": problem.code})
             return
@@ -226,7 +226,7 @@ class _Answer:
         _log(self._scope, error)
         try:
             await self.deny(_internal())
-        except RuntimeError:  # it was accepted before
+        except RuntimeError:  # already accepted
             with suppress(RuntimeError, OSError):
                 await self._send({"type": "websocket.close", "code": 1011})
 
@@ -237,7 +237,7 @@ def _head(headers: dict[str, str], body: bytes) -> HeaderPairs:
 
 
 def _internal() -> Problem:
-    return Problem("INTERNAL", "the gateway failed to answer this; its log says more under the request id")
+    return Problem("INTERNAL", "unexpected error; see the gateway's log for this request id")
 
 
 def _log(scope: Scope, error: Exception) -> None:
@@ -246,14 +246,14 @@ def _log(scope: Scope, error: Exception) -> None:
 
 
 def _refuse_doubles(pairs: list[tuple[bytes, bytes]]) -> None:
-    """Of what decides, two that differ would be read in one way here and in another elsewhere."""
+    """Refuses duplicate security headers: a proxy and the gateway could read different ones."""
     names = [name for name, _ in pairs]
     for name in _SINGLE:
         if names.count(name) > 1:
-            raise Problem("INVALID_ARGUMENT", f"there is more than one {name.decode()} header")
+            raise Problem("INVALID_ARGUMENT", f"more than one {name.decode()} header")
 
 
 def request_id(scope: Scope) -> str:
-    """Of the request being answered; empty outside of one."""
+    """The id of the request being answered; empty outside of one."""
     found: str = scope.get("comet.request_id", "")
     return found

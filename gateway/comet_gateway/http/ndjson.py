@@ -1,11 +1,11 @@
-"""The answer to lines of records: a line for each, in order, while more of them come.
+"""The streamed answer to NDJSON records: one line for each, in order, while more arrive.
 
-    body ─► runs of whole lines ─► written ─► under way, at most so many ─► awaited in order ─► lines of the answer
+    body ─► runs of whole lines ─► written ─► under way (bounded) ─► awaited in order ─► lines of the answer
 
-Either side may be slow: with too much under way no more is read, and with the answer not taken no more is awaited. A
-line that is wrong is answered by a problem that names it, and the rest goes on. A client that sends everything before
-it reads anything gets stuck only behind `answer_bytes_max` of answers, some 170,000 records; what then does not move
-for `idle_s` is ended. A gateway that is about to stop answers what it has read, says so in a last line, and ends.
+Backpressure works both ways: with too much under way no more is read, and while the answer is not read no more is
+awaited. A malformed line is answered by a problem with its number, and the rest continues. A client that sends all
+before it reads gets stuck only behind `answer_bytes_max` of answers, some 170,000 records, and is disconnected after
+`idle_s` without progress. A draining gateway answers what it has read, says so in a last line, and ends.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from comet_gateway.metrics import Metrics
 from comet_gateway.records.write import WriteResult, write
 from comet_gateway.schemas.records import Columns, decode_line, decode_lines
 
-ANSWER_BYTES: Final = 48  # of a record that was written
-TURN_LINES: Final = 100  # that are looked at one by one before somebody else has a turn
+ANSWER_BYTES: Final = 48  # of the answer for one record
+TURN_LINES: Final = 100  # that are parsed one by one before other tasks get a turn
 
 _HEADERS: Final = [
     (b"content-type", NDJSON.encode()),
@@ -39,7 +39,7 @@ _HEADERS: Final = [
 
 
 class LinesAnswer:
-    """Of one request. Called to send it, once it has begun."""
+    """The answer to one request. Called to send it, after `begun`."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class LinesAnswer:
         self._metrics = metrics
         self._draining = draining
         self._first: BodyLines | Line | None = None
-        self._waiting: deque[tuple[WriteResult | str, float]] = deque()  # with when it is no longer waited for
-        self._unanswered = 0  # bytes, about
-        self._ended = False  # everything has been read
+        self._waiting: deque[tuple[WriteResult | str, float]] = deque()  # with its deadline
+        self._unanswered = 0  # approximate bytes
+        self._ended = False  # the whole body was read
         self._more = asyncio.Event()
         self._room = asyncio.Event()
 
     async def begun(self) -> Self:
-        """Waits for what comes first, so that what is wrong with the whole request can still be its answer."""
+        """Waits for the first result, so that an error of the whole request can still set the status."""
         await self._catalog.topic(self._topic)
         self._first = await anext(self._lines, None)
         return self
@@ -78,7 +78,7 @@ class LinesAnswer:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             await self._answer(send)
-            await reading  # what went wrong with it, the client going away too, ends the answer before its end
+            await reading  # its error, a disconnect included, ends the answer early
             await send({"type": "http.response.body", "body": b""})
         finally:
             reading.cancel()
@@ -97,7 +97,7 @@ class LinesAnswer:
             while found is not None:
                 await self._take(found)
                 found = await self._next(stopping)
-        except Problem as problem:  # with the body as a whole: no more lines can be told apart
+        except Problem as problem:  # with the whole body: the rest cannot be split into lines
             self._put(_line(problem))
         finally:
             stopping.cancel()
@@ -109,7 +109,7 @@ class LinesAnswer:
         try:
             await asyncio.wait([coming, stopping], return_when=asyncio.FIRST_COMPLETED)
             if stopping.done():
-                raise Problem("DRAINING", "the gateway is about to stop: what has no answer was not written")
+                raise Problem("DRAINING", "the gateway is about to stop: records without an answer were not written")
             return await coming
         finally:
             coming.cancel()
@@ -173,12 +173,12 @@ class LinesAnswer:
             if isinstance(one, WriteResult):
                 await one.wait(deadline)
             self._waiting.popleft()
-            await self._say(send, one)
+            await self._send(send, one)
 
-    async def _say(self, send: Send, one: WriteResult | str) -> None:
+    async def _send(self, send: Send, one: WriteResult | str) -> None:
         texts = [one] if isinstance(one, str) else one.texts
         size = _bytes(one)
-        # What is there by now goes out together.
+        # All that is complete by now is sent together.
         while self._waiting and isinstance(text := self._waiting[0][0], str) and len(texts) < TURN_LINES:
             self._waiting.popleft()
             texts = [*texts, text]
@@ -187,14 +187,14 @@ class LinesAnswer:
         try:
             async with asyncio.timeout(self._limits.idle_s):
                 await send({"type": "http.response.body", "body": body, "more_body": True})
-        except TimeoutError:  # it does not read
+        except TimeoutError:  # the client does not read
             raise ClientDisconnect from None
         self._unanswered -= size
         self._room.set()
 
 
 def _bytes(one: WriteResult | str) -> int:
-    """What its answer takes, about."""
+    """Approximate bytes of its answer."""
     return len(one) if isinstance(one, str) else ANSWER_BYTES * one.count
 
 

@@ -1,4 +1,4 @@
-"""Which form of records a client takes, by its Accept."""
+"""Content negotiation: the form of records that a client accepts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from comet_gateway.http.problems import Problem
 
 
 class Form(Enum):
-    """How records are given."""
+    """Media types of records."""
 
     JSON = "application/json"
     NDJSON = "application/x-ndjson"
@@ -17,19 +17,19 @@ class Form(Enum):
 
 
 def form(accept: bytes) -> Form:
-    """The one that is liked best; of several, JSON before NDJSON before Arrow. Raises NOT_ACCEPTABLE."""
+    """The preferred form; of equal ones JSON before NDJSON before Arrow. Raises NOT_ACCEPTABLE."""
     if not accept or accept == b"*/*":
         return Form.JSON
     likes = _likes(accept.decode("latin-1").lower())
     scored = {form: liked for form in Form if (liked := _liked(likes, form.value)) > 0}
     if not scored:
         hint = f"Accept {', '.join(form.value for form in Form)}."
-        raise Problem("NOT_ACCEPTABLE", f"records are not given as {accept.decode('latin-1')[:100]}", hint=hint)
+        raise Problem("NOT_ACCEPTABLE", f"records are not available as {accept.decode('latin-1')[:100]}", hint=hint)
     if Form.ARROW in scored and find_spec("pyarrow") is None:
         del scored[Form.ARROW]
         if not scored:
-            hint = 'Where the gateway runs: pip install "comet-stream[arrow]".'
-            raise Problem("NOT_ACCEPTABLE", "this gateway cannot write Arrow: it has no pyarrow", hint=hint)
+            hint = 'On the gateway: pip install "comet-stream[arrow]".'
+            raise Problem("NOT_ACCEPTABLE", "this gateway cannot write Arrow without pyarrow", hint=hint)
     return max(scored, key=scored.__getitem__)
 
 
@@ -55,8 +55,8 @@ def _weight(text: str) -> float:
 
 
 def _liked(likes: dict[str, float], kind: str) -> float:
-    """The most exact of what is said of it."""
-    for said in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
-        if said in likes:
-            return likes[said]
+    """The weight of the most specific entry that matches."""
+    for pattern in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
+        if pattern in likes:
+            return likes[pattern]
     return 0.0

@@ -1,16 +1,15 @@
-"""Who may call at all: by which name, from which page. Pure; `front` asks for every request and every WebSocket.
+"""Checks of Host and Origin, and CORS. Pure; `Front` applies them to every request and WebSocket.
 
-A browser sends requests for any page that asks it to. What protects a gateway that needs no token, as on a developer's
-machine, is in three rules:
+A browser sends requests for any page. Three rules protect a gateway without tokens, as on a developer's machine:
 
-    Host        must be an address, localhost, or a name that was configured: a page cannot make its own name point
-                here and then count as the same origin (DNS rebinding). 421
-    Origin      of unsafe methods, of WebSockets and of what scripts of other pages fetch must be the gateway's own or
-                be listed. Browsers say where a request comes from (Sec-Fetch-Site, Origin); what says neither is no
-                browser. 403
-    CORS        answers are readable for pages of listed origins only, and their requests are nobody's, whatever cookie
-                came along. A cookie is heard with requests of our own pages alone; that it came proves nothing, as
-                browsers send it along with a form on another port of this host (see `own`).
+    Host        must be an address, localhost, or a configured name: a page cannot point its own name to this host
+                and then count as the same origin (DNS rebinding). 421
+    Origin      of unsafe methods, of WebSockets and of fetches by scripts of other pages must be the gateway's own or
+                be listed. Browsers send the source of a request (Sec-Fetch-Site, Origin); a request with neither does
+                not come from a browser. 403
+    CORS        only pages of listed origins can read answers, and their cookies are ignored. A cookie authenticates
+                requests of our own pages only; its presence proves nothing, as browsers also send it with a form on
+                another port of this host (see `own`).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from comet_gateway.http.problems import Problem
 HeaderPairs = list[tuple[bytes, bytes]]
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-KNOWN_HOSTS_MAX: Final = 1_000  # Host headers that are remembered as good
+KNOWN_HOSTS_MAX: Final = 1_000  # valid Host headers that are cached
 
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; connect-src 'self'; "
@@ -37,12 +36,12 @@ CONTENT_SECURITY_POLICY: Final = (
 HEADERS: Final[HeaderPairs] = [
     (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"same-origin"),  # with no-referrer, browsers would not say whose page a form of ours is on
+    (b"referrer-policy", b"same-origin"),  # with no-referrer, browsers would not send the Origin of our own forms
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
 ]
-# On every page of the dashboard; that of the API is not written for it.
+# On every page of the dashboard; the API's page does not support it.
 PAGE_HEADERS: Final[HeaderPairs] = [
     (b"content-security-policy-report-only", b"require-trusted-types-for 'script'"),
 ]
@@ -56,11 +55,11 @@ EXPOSED_HEADERS: Final = (
     b"x-request-id, retry-after, comet-cursor, comet-more, comet-next-offset, comet-log-start, comet-log-end, "
     b"comet-unreadable, location, allow, content-disposition"
 )
-PREFLIGHT_S: Final = 600  # that a browser may remember the answer
+PREFLIGHT_S: Final = 600  # that a browser may cache the answer
 
 
 class Security:
-    """One for an application."""
+    """The checks of Host and Origin. One for an application."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self._origins = frozenset(checked_origin(origin) for origin in config.origins)
@@ -70,12 +69,12 @@ class Security:
         self.headers = HEADERS + (TLS_HEADERS if config.tls_cert else [])
 
     def check_host(self, host: bytes | None) -> None:
-        """Raises FOREIGN_HOST."""
+        """Checks the Host header. Raises FOREIGN_HOST."""
         if host in self._good_hosts:
             return
         if host is None or not self._known_host(host):
             shown = "no Host" if host is None else repr(host.decode("latin-1"))
-            raise Problem("FOREIGN_HOST", f"this gateway is not called {shown}")
+            raise Problem("FOREIGN_HOST", f"{shown} is not a name of this gateway")
         if len(self._good_hosts) < KNOWN_HOSTS_MAX:
             self._good_hosts.add(host)
 
@@ -83,26 +82,26 @@ class Security:
         name = _name(host.decode("latin-1"))
         if not name:
             return False
-        # An address cannot be pointed elsewhere, and nobody but this machine resolves localhost.
+        # An address cannot be rebound, and localhost is resolved by this machine only.
         return self._any_host or name in self._hosts or name.endswith(".localhost") or _is_address(name)
 
     def allowed(self, origin: str, host: str, scheme: str) -> bool:
-        """Whether a page of that origin may call: it is listed, or our own, under a name that `check_host` knows."""
+        """Whether a page of that origin may call: it is listed, or our own, under a name that `check_host` accepts."""
         return origin.lower() in self._origins or _is_own(origin, host, scheme)
 
     def readable(self, origin: bytes) -> bool:
-        """Whether pages of that origin may read answers: the listed ones; our own need no leave."""
+        """Whether pages of that origin may read answers: the listed ones; our own need no CORS."""
         return origin.decode("latin-1").lower() in self._origins
 
     def check_origin(self, method: str, headers: Mapping[bytes, bytes], scheme: str) -> None:
-        """Raises FOREIGN_ORIGIN for what a page of another origin had its browser send."""
+        """Refuses requests of pages of other origins. Raises FOREIGN_ORIGIN."""
         site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
         if site is None and origin is None:
-            return  # no browser
+            return  # not a browser
         if site == b"same-origin":
             return
         if method in SAFE_METHODS and (site is None or site == b"none" or _is_navigation(headers)):
-            return  # it changes nothing, and who may not read it is not shown it
+            return  # no change, and CORS keeps the answer from the page
         if origin is not None and self.allowed(
             origin.decode("latin-1"), headers.get(b"host", b"").decode("latin-1"), scheme
         ):
@@ -110,10 +109,10 @@ class Security:
         raise Problem("FOREIGN_ORIGIN", f"a page of {_shown(origin)} may not do this")
 
     def own(self, method: str, headers: Mapping[bytes, bytes], scheme: str) -> bool:
-        """Whether a page of ours sent it, or the address bar: only then does a cookie say who is asking.
+        """Whether one of our pages, or the address bar, sent the request: only then does a cookie authenticate.
 
-        Browsers say so of all but a GET without a script to an address that is neither TLS nor localhost; that is
-        taken, as it changes nothing and no other page may read it."""
+        Browsers mark all requests but a GET without a script to an address that is neither TLS nor localhost; that is
+        accepted, as it changes nothing and no other page can read the answer."""
         site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
         safe = method in SAFE_METHODS
         if site is not None:
@@ -123,11 +122,11 @@ class Security:
         return _is_own(origin.decode("latin-1"), headers.get(b"host", b"").decode("latin-1"), scheme)
 
     def check_socket(self, headers: Mapping[bytes, bytes], scheme: str) -> None:
-        """As `check_origin`, for a WebSocket, whose handshake is a GET that no browser guards."""
+        """Checks as `check_origin`, for a WebSocket, whose handshake is a GET without CORS."""
         self.check_origin("POST", headers, scheme)
 
     def preflight(self, headers: Mapping[bytes, bytes]) -> HeaderPairs:
-        """What a browser is told that asks whether a page may call. Raises FOREIGN_ORIGIN."""
+        """The answer to a CORS preflight. Raises FOREIGN_ORIGIN."""
         origin = headers[b"origin"]
         if not self.readable(origin):
             raise Problem("FOREIGN_ORIGIN", f"a page of {_shown(origin)} may not call this gateway")
@@ -139,7 +138,7 @@ class Security:
         ]
 
     def cors(self, origin: bytes) -> HeaderPairs:
-        """For the answer to a page of a listed origin."""
+        """CORS headers of an answer to a page of a listed origin."""
         return [
             (b"access-control-allow-origin", origin),
             (b"access-control-expose-headers", EXPOSED_HEADERS),
@@ -148,12 +147,12 @@ class Security:
 
     @property
     def shares(self) -> bool:
-        """Whether any other origin is listed."""
+        """Whether other origins are listed."""
         return bool(self._origins)
 
 
 def origin_allowed(scope: Mapping[str, Any]) -> bool:
-    """Whether the page behind a request or WebSocket may call; what names no origin is no page."""
+    """Whether the page behind a request or WebSocket may call; a request without an origin is not from a page."""
     security: Security = scope["app"].state.security
     try:
         security.check_socket(dict(scope["headers"]), scope["scheme"])
@@ -163,24 +162,24 @@ def origin_allowed(scope: Mapping[str, Any]) -> bool:
 
 
 def checked_origin(origin: str) -> str:
-    """As browsers write it. Raises InvalidArgument."""
+    """The origin in the form that browsers send. Raises InvalidArgument."""
     parts = urlsplit(origin.lower())
     if (
         parts.scheme not in ("http", "https")
         or not parts.hostname
         or origin.lower() != f"{parts.scheme}://{parts.netloc}"
     ):
-        raise InvalidArgument(f"{origin!r} is no origin: write scheme://host or scheme://host:port, without a path")
+        raise InvalidArgument(f"{origin!r} is not an origin: write scheme://host or scheme://host:port, without a path")
     return origin.lower()
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Whether only this machine can reach that address."""
     return host == "localhost" or (_is_address(host) and ip_address(host).is_loopback)
 
 
 def _name(host: str) -> str:
-    """Without the port; empty where it is none."""
+    """The host name without the port; empty if malformed."""
     name, colon, port = (host, "", "") if host.endswith("]") else host.rpartition(":")
     if not colon:
         name, port = host, "0"
@@ -198,7 +197,7 @@ def _is_address(name: str) -> bool:
 
 
 def _is_own(origin: str, host: str, scheme: str) -> bool:
-    # Where a proxy ends TLS, pages are https and what comes here is http.
+    # Behind a proxy that ends TLS, pages are https and requests arrive as http.
     own = ("https",) if scheme in ("https", "wss") else ("http", "https")
     return any(origin.lower() == f"{each}://{host.lower()}" for each in own)
 

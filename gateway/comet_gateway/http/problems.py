@@ -1,10 +1,10 @@
-"""What went wrong, as RFC 9457 problem documents.
+"""Errors as RFC 9457 problem documents.
 
     {"type": "urn:comet:problem:TOPIC_NOT_FOUND", "title": "No such topic", "status": 404, "code": "TOPIC_NOT_FOUND",
      "detail": "there is no topic 'quotes'", "hint": "create it first", "request_id": "…", …}
 
-`code` is stable: that of the CometError where a broker said no, else one of the gateway's own. One table says which
-status each has; where a wait helps there is a Retry-After.
+`code` is stable: that of the CometError of a broker or the SDK, or one of the gateway's own. One table has the status
+of each; if a later retry helps there is a Retry-After.
 """
 
 from __future__ import annotations
@@ -21,95 +21,95 @@ MEDIA_TYPE: Final = "application/problem+json"
 
 
 class ProblemKind(NamedTuple):
-    """One row: the status, a title that never changes, and what to do about it."""
+    """One row: the status, a fixed title, and what to do."""
 
     status: int
     title: str
     hint: str = ""
-    retry_after_s: float = 0  # at least, where the error itself gives no delay
+    retry_after_s: float = 0  # used if the error has no delay of its own
 
 
 KINDS: Final[dict[str, ProblemKind]] = {
-    # what the request says
-    "INVALID_ARGUMENT": ProblemKind(400, "The request makes no sense as it stands"),
-    "MALFORMED_FRAME": ProblemKind(400, "Not a frame of the protocol"),
-    "CORRUPT_BATCH": ProblemKind(400, "Not a record batch"),
-    "SERDE": ProblemKind(400, "A value that cannot be encoded or decoded"),
-    "UNSUPPORTED_VERSION": ProblemKind(501, "A version that is not known here", "Upgrade the older of the two."),
-    "RECORD_TOO_LARGE": ProblemKind(413, "A record is too large", "Raise record_bytes_max of the topic, or send less."),
-    # what there is not, or is already
+    # faults of the request
+    "INVALID_ARGUMENT": ProblemKind(400, "Invalid argument"),
+    "MALFORMED_FRAME": ProblemKind(400, "Malformed frame"),
+    "CORRUPT_BATCH": ProblemKind(400, "Corrupt record batch"),
+    "SERDE": ProblemKind(400, "Value cannot be encoded or decoded"),
+    "UNSUPPORTED_VERSION": ProblemKind(501, "Unsupported version", "Upgrade the older side."),
+    "RECORD_TOO_LARGE": ProblemKind(413, "Record too large", "Raise the topic's record_bytes_max, or send less."),
+    # conflicts with what exists
     "TOPIC_NOT_FOUND": ProblemKind(404, "No such topic", "Create it with POST /v1/topics."),
     "PARTITION_NOT_FOUND": ProblemKind(404, "No such partition"),
     "GROUP_NOT_FOUND": ProblemKind(404, "No such group"),
     "BROKER_NOT_FOUND": ProblemKind(404, "No such broker"),
-    "TOPIC_EXISTS": ProblemKind(409, "A topic of that name exists"),
-    "GROUP_NOT_EMPTY": ProblemKind(409, "The group has members", "Stop them first."),
-    "STALE_GENERATION": ProblemKind(409, "Somebody else has the partition now"),
+    "TOPIC_EXISTS": ProblemKind(409, "Topic exists"),
+    "GROUP_NOT_EMPTY": ProblemKind(409, "Group has members", "Stop the members first."),
+    "STALE_GENERATION": ProblemKind(409, "Partition was reassigned in a newer generation"),
     "MEMBER_UNKNOWN": ProblemKind(409, "Not a member of the group", "Join again."),
-    "MEMBER_FENCED": ProblemKind(409, "Another instance has taken the place of this member"),
-    "LOCK_EXPIRED": ProblemKind(409, "The lock is over", "The record goes to somebody else, or was settled."),
-    "SEQUENCE_GAP": ProblemKind(409, "A batch before this one is missing"),
-    "SEQUENCE_TOO_OLD": ProblemKind(409, "Written long since"),
-    "UNKNOWN_PRODUCER": ProblemKind(409, "Nothing is known of this producer any more"),
-    "PRODUCER_FENCED": ProblemKind(409, "Another producer has taken over"),
-    "TRANSACTION_ABORTED": ProblemKind(409, "The transaction was aborted"),
-    "TRANSACTION_NOT_OPEN": ProblemKind(409, "The transaction is not open"),
-    # what is gone
-    "OFFSET_OUT_OF_RANGE": ProblemKind(410, "The log does not hold this offset", "`log_start` says where it begins."),
-    "TRUNCATED": ProblemKind(410, "The log was cut behind this position"),
-    "DATA_LOSS": ProblemKind(410, "Records are damaged and cannot be read"),
-    # what may work in a moment
-    "NOT_LEADER": ProblemKind(503, "The partition has no leader, or another one", retry_after_s=0.2),
-    "LEADERSHIP_LOST": ProblemKind(503, "The leader changed; the records may or may not be written", retry_after_s=0.2),
-    "NOT_COORDINATOR": ProblemKind(503, "The group has another coordinator", retry_after_s=0.2),
-    "COORDINATOR_LOADING": ProblemKind(503, "The coordinator is still loading", retry_after_s=0.5),
-    "NOT_ENOUGH_REPLICAS": ProblemKind(503, "Too few replicas are in sync", retry_after_s=1),
-    "UNAVAILABLE": ProblemKind(503, "No broker can be reached", retry_after_s=1),
-    "DRAINING": ProblemKind(503, "It is about to stop", "Connect again: another one answers.", retry_after_s=1),
-    "CLOSED": ProblemKind(503, "The gateway is stopping", retry_after_s=1),
-    "LIMIT_EXCEEDED": ProblemKind(429, "A limit is reached", retry_after_s=1),
-    "DISK_FULL": ProblemKind(507, "The broker's disk is full", "Nothing was written.", retry_after_s=10),
-    "TIMEOUT": ProblemKind(504, "No answer in time; what was asked may or may not have been done",
-                    "Send it again with the same Idempotency-Key, or look."),
-    # what an operator has to look at
-    "LOG_FAILED": ProblemKind(500, "The broker's log has failed"),
-    "DATA_FOLDER_TAKEN": ProblemKind(500, "The data folder belongs to another broker"),
-    "STORE_DAMAGED": ProblemKind(500, "The metadata store is damaged"),
-    "INTERNAL": ProblemKind(500, "A bug", "Report it with the request id."),
+    "MEMBER_FENCED": ProblemKind(409, "Member fenced by another instance"),
+    "LOCK_EXPIRED": ProblemKind(409, "Acquisition lock expired", "The record was acknowledged, or goes to others."),
+    "SEQUENCE_GAP": ProblemKind(409, "Sequence gap: an earlier batch is missing"),
+    "SEQUENCE_TOO_OLD": ProblemKind(409, "Sequence too old: written long before"),
+    "UNKNOWN_PRODUCER": ProblemKind(409, "Unknown producer"),
+    "PRODUCER_FENCED": ProblemKind(409, "Producer fenced by a newer one"),
+    "TRANSACTION_ABORTED": ProblemKind(409, "Transaction aborted"),
+    "TRANSACTION_NOT_OPEN": ProblemKind(409, "No open transaction"),
+    # gone
+    "OFFSET_OUT_OF_RANGE": ProblemKind(410, "Offset out of range", "`log_start` is the first offset of the log."),
+    "TRUNCATED": ProblemKind(410, "Log truncated before this position"),
+    "DATA_LOSS": ProblemKind(410, "Data loss: records are damaged"),
+    # temporary
+    "NOT_LEADER": ProblemKind(503, "No leader, or another leader", retry_after_s=0.2),
+    "LEADERSHIP_LOST": ProblemKind(503, "Leader changed; the records may or may not be written", retry_after_s=0.2),
+    "NOT_COORDINATOR": ProblemKind(503, "Another broker coordinates the group", retry_after_s=0.2),
+    "COORDINATOR_LOADING": ProblemKind(503, "Coordinator is loading", retry_after_s=0.5),
+    "NOT_ENOUGH_REPLICAS": ProblemKind(503, "Too few in-sync replicas", retry_after_s=1),
+    "UNAVAILABLE": ProblemKind(503, "No broker reachable", retry_after_s=1),
+    "DRAINING": ProblemKind(503, "Shutting down", "Connect again: another gateway answers.", retry_after_s=1),
+    "CLOSED": ProblemKind(503, "Gateway is stopping", retry_after_s=1),
+    "LIMIT_EXCEEDED": ProblemKind(429, "Limit reached", retry_after_s=1),
+    "DISK_FULL": ProblemKind(507, "Broker's disk is full", "Nothing was written.", retry_after_s=10),
+    "TIMEOUT": ProblemKind(504, "No answer in time; the request may or may not have been executed",
+                    "Send it again with the same Idempotency-Key, or check the result."),
+    # for an operator
+    "LOG_FAILED": ProblemKind(500, "Broker's log has failed"),
+    "DATA_FOLDER_TAKEN": ProblemKind(500, "Data folder belongs to another broker"),
+    "STORE_DAMAGED": ProblemKind(500, "Metadata store is damaged"),
+    "INTERNAL": ProblemKind(500, "Internal error", "Report it with the request id."),
     # the gateway's own
-    "MALFORMED_BODY": ProblemKind(400, "The body is not what its Content-Type says"),
-    "MALFORMED_CURSOR": ProblemKind(400, "Not a cursor of this gateway",
-                                    "Begin at an offset, a time, earliest or latest."),
-    "MALFORMED_WHERE": ProblemKind(400, "Not a condition on fields", "As in price>100, user.name=anna, tags~urgent."),
-    "MALFORMED_TOKEN": ProblemKind(400, "Not a token that a lock was given with"),
-    "UNAUTHENTICATED": ProblemKind(401, "Who is asking?", "Send Authorization: Bearer <token>."),
-    "FORBIDDEN": ProblemKind(403, "Not allowed"),
-    "STALE_PAGE": ProblemKind(403, "The page is of another session", "Load the page again."),
-    "FOREIGN_ORIGIN": ProblemKind(403, "A page of another origin", "Add the origin to the gateway's `origins`."),
-    "FOREIGN_HOST": ProblemKind(421, "Not a name of this gateway", "Add it to the gateway's `hosts`."),
-    "NOT_FOUND": ProblemKind(404, "Nothing is here"),
-    "METHOD_NOT_ALLOWED": ProblemKind(405, "Not with this method"),
-    "NOT_ACCEPTABLE": ProblemKind(406, "No such representation"),
-    "UNSUPPORTED_MEDIA_TYPE": ProblemKind(415, "A Content-Type or Content-Encoding that is not known here"),
-    "BODY_TOO_LARGE": ProblemKind(413, "The body is too large", "Send less at once, or stream NDJSON."),
-    "BODY_STALLED": ProblemKind(408, "The body did not come to its end", "Send it in one go."),
-    "KEY_REUSED": ProblemKind(422, "The Idempotency-Key was used for another body", "Take a new key for each request."),
-    "VALIDATION": ProblemKind(422, "The request does not fit its schema"),
-    "LEADERS_MOVING": ProblemKind(409, "Leaders are being moved already", "Wait for the end of that, or stop it."),
-    "SUBSCRIPTION_EXISTS": ProblemKind(409, "A subscription of that id is open",
-                                       "Take another id, or unsubscribe first."),
+    "MALFORMED_BODY": ProblemKind(400, "Body does not match its Content-Type"),
+    "MALFORMED_CURSOR": ProblemKind(400, "Malformed cursor",
+                                    "Start at an offset, a time, earliest or latest."),
+    "MALFORMED_WHERE": ProblemKind(400, "Malformed condition", "Examples: price>100, user.name=anna, tags~urgent."),
+    "MALFORMED_TOKEN": ProblemKind(400, "Malformed lock token"),
+    "UNAUTHENTICATED": ProblemKind(401, "Authentication required", "Send Authorization: Bearer <token>."),
+    "FORBIDDEN": ProblemKind(403, "Permission denied"),
+    "STALE_PAGE": ProblemKind(403, "Page of another session", "Reload the page."),
+    "FOREIGN_ORIGIN": ProblemKind(403, "Origin not allowed", "Add the origin to the gateway's `origins`."),
+    "FOREIGN_HOST": ProblemKind(421, "Unknown host name", "Add it to the gateway's `hosts`."),
+    "NOT_FOUND": ProblemKind(404, "Not found"),
+    "METHOD_NOT_ALLOWED": ProblemKind(405, "Method not allowed"),
+    "NOT_ACCEPTABLE": ProblemKind(406, "Not acceptable"),
+    "UNSUPPORTED_MEDIA_TYPE": ProblemKind(415, "Unsupported Content-Type or Content-Encoding"),
+    "BODY_TOO_LARGE": ProblemKind(413, "Body too large", "Send less at once, or stream NDJSON."),
+    "BODY_STALLED": ProblemKind(408, "Body incomplete", "Send it without pauses."),
+    "KEY_REUSED": ProblemKind(422, "Idempotency-Key was used with another body", "Use a new key for each request."),
+    "VALIDATION": ProblemKind(422, "Request does not match its schema"),
+    "LEADERS_MOVING": ProblemKind(409, "Leaders are being moved already", "Wait until that ends, or stop it."),
+    "SUBSCRIPTION_EXISTS": ProblemKind(409, "Subscription id in use",
+                                       "Use another id, or unsubscribe first."),
     "SUBSCRIPTION_NOT_FOUND": ProblemKind(404, "No such subscription on this connection"),
     "TOO_MANY_SUBSCRIPTIONS": ProblemKind(429, "Too many subscriptions on one connection", "Open another connection."),
-    "TOO_MANY_REQUESTS": ProblemKind(429, "Too much at once", retry_after_s=1),
-    "OVERLOADED": ProblemKind(503, "The gateway has its hands full",
-                              "Try again, or ask another gateway.", retry_after_s=1),
+    "TOO_MANY_REQUESTS": ProblemKind(429, "Too many requests", retry_after_s=1),
+    "OVERLOADED": ProblemKind(503, "Gateway overloaded",
+                              "Try again, or use another gateway.", retry_after_s=1),
 }  # fmt: skip
 
 assert KINDS.keys() >= BY_CODE.keys(), "every error of the SDK has a status"
 
 
 class Problem(Exception):
-    """Ends a request with a problem document. `more` is what a program needs of it."""
+    """Ends a request with a problem document. `more`: its members for programs."""
 
     def __init__(
         self, code: str, detail: str, *, hint: str = "", retry_after_ms: int = 0, more: Mapping[str, Any] | None = None
@@ -124,7 +124,7 @@ class Problem(Exception):
 
     @classmethod
     def of(cls, error: CometError) -> Problem:
-        """What a broker, or the SDK, said."""
+        """The problem of an error of a broker or the SDK."""
         return cls(error.code, error.message, retry_after_ms=error.retry_after_ms, more=error.details)
 
     def document(self, request_id: str = "") -> dict[str, Any]:
@@ -157,7 +157,7 @@ class Problem(Exception):
 
 
 def answers(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """For the `responses` of a route: what can go wrong with it, beside what can with every route."""
+    """The errors of a route for its `responses`, beside those that every route has."""
     found: dict[int | str, dict[str, Any]] = {}
     for code in codes:
         kind = KINDS[code]
@@ -167,7 +167,7 @@ def answers(*codes: str) -> dict[int | str, dict[str, Any]]:
 
 
 _REFERENCE: Final = {"$ref": "#/components/schemas/ProblemDocument"}
-# What every route can answer, put into the OpenAPI by the app.
+# Errors of every route, added to the OpenAPI by the application.
 EVERYWHERE: Final = (
     "INVALID_ARGUMENT", "UNAUTHENTICATED", "FORBIDDEN", "FOREIGN_ORIGIN", "FOREIGN_HOST", "VALIDATION",
     "TOO_MANY_REQUESTS", "LIMIT_EXCEEDED", "INTERNAL", "UNAVAILABLE", "OVERLOADED", "DRAINING", "TIMEOUT",

@@ -1,4 +1,4 @@
-"""The query of a request on a raw route: read by name, checked, and refused with the name of what is wrong."""
+"""Query parameters of raw routes: parsed and checked by name; an error names the parameter."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _INT64_MAX = 2**63 - 1
 
 
 class QueryParams:
-    """What was asked, by name. What is not known, or stands twice, is a mistake, and refused as on all routes."""
+    """The parameters by name. Unknown and repeated ones are refused, as on all routes."""
 
     __slots__ = ("_given", "_lists")
 
     def __init__(self, query_string: bytes, known: Container[str], lists: Container[str] = ()) -> None:
-        """`lists` are those of the known that may stand many times."""
+        """Parses the query. `lists` are the known parameters that may be repeated."""
         self._given: dict[str, str] = {}
         self._lists: dict[str, list[str]] = {}
         if not query_string:
@@ -43,7 +43,7 @@ class QueryParams:
         return self._given.get(name, default)
 
     def texts(self, name: str) -> list[str]:
-        """Of one that may stand many times, in their order."""
+        """The values of a repeatable parameter, in order."""
         return self._lists.get(name, [])
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
@@ -53,7 +53,7 @@ class QueryParams:
         return whole(name, given, least, most)
 
     def choice(self, name: str, default: E) -> E:
-        """A member of default's enumeration, by its value."""
+        """A member of the default's enumeration, by its value."""
         given = self._given.get(name)
         if given is None:
             return default
@@ -61,7 +61,7 @@ class QueryParams:
             if member.value == given:
                 return member
         raise Problem(
-            "VALIDATION", f"{name} is {' or '.join(str(one.value) for one in type(default))}, not {given[:40]!r}"
+            "VALIDATION", f"{name} must be {' or '.join(str(one.value) for one in type(default))}, not {given[:40]!r}"
         )
 
     def position(self, name: str, default: str) -> Position:
@@ -69,11 +69,11 @@ class QueryParams:
 
 
 def place(name: str, given: str | int, now_us: int) -> Position:
-    """What comet.types.position takes, in 64 bits. Raises Problem, CometError."""
+    """Parses a position as comet.types.position does, within 64 bits. Raises Problem, CometError."""
     try:
         found = position(given, now_us=now_us)
-    except (OverflowError, ValueError):  # CometErrors go through: they say it better
-        raise _no_position(name, given, "a time that is too far") from None
+    except (OverflowError, ValueError):  # CometErrors pass: their text is better
+        raise _no_position(name, given, "the time is out of range") from None
     at = getattr(found, "timestamp_us", getattr(found, "offset", 0))
     if not -_INT64_MAX <= at <= _INT64_MAX:
         raise _no_position(name, given, "more than 64 bits")
@@ -81,11 +81,11 @@ def place(name: str, given: str | int, now_us: int) -> Position:
 
 
 def _no_position(name: str, given: str | int, why: str) -> Problem:
-    return Problem("INVALID_ARGUMENT", f"{name}: {str(given)[:40]!r} is no position: {why}")
+    return Problem("INVALID_ARGUMENT", f"{name}: {str(given)[:40]!r} is not a position: {why}")
 
 
 def whole(name: str, given: str, least: int, most: int) -> int:
-    """The number that the text is. Raises Problem."""
+    """Parses a whole number. Raises Problem."""
     if given.isascii() and given.isdecimal() and len(given) <= 19 and least <= int(given) <= most:
         return int(given)
-    raise Problem("VALIDATION", f"{name} is a whole number from {least} to {most}, not {given[:40]!r}")
+    raise Problem("VALIDATION", f"{name} must be a whole number from {least} to {most}, not {given[:40]!r}")

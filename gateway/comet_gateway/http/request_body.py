@@ -1,10 +1,10 @@
-"""Bodies of requests, as they come: unpacked, bounded, whole or line by line.
+"""Bodies of requests as they arrive: decompressed, bounded, complete or line by line.
 
     Content-Type        application/json, or application/x-ndjson for one record a line; UTF-8 in any case
     Content-Encoding    gzip, zstd or none; anything else is 415
 
-What came in packed is opened piece by piece, so that a small body cannot become a large one before it is noticed.
-Nothing here holds more than the limit of the route at hand and one piece.
+A compressed body is decompressed piece by piece, so that a small body cannot become a large one unnoticed.
+At most the route's limit and one piece are in memory.
 """
 
 from __future__ import annotations
@@ -29,32 +29,34 @@ Headers = Mapping[bytes, bytes]  # of a request, as at scope["comet.headers"]
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 
-# What one call of a library may give: neither is asked for more at once than this, or than this follows from.
+# Output of one call to a decompressor: gzip is limited directly, zstd by its input.
 _PIECE_BYTES: Final = 256 * 1024
-# Four bytes of zstd make a block of 128 KiB at most, so that so many make 8 MiB.
+# Four bytes of zstd make a block of 128 KiB at most, so this many make 8 MiB.
 _ZSTD_FEED_BYTES: Final = 256
 _ZSTD_WINDOW_BYTES_MAX: Final = 8 * MIB
-# A stream has no size, but what is in it must stay in proportion to what came.
+# A stream has no size, but its decompressed size must stay in proportion to the bytes received.
 _RATIO_MAX: Final = 200
 
 
 def media_type(headers: Headers, *accepted: str) -> str:
-    """Which of the accepted ones the body is. Raises Problem."""
+    """The media type of the body, one of the accepted. Raises Problem."""
     stated, _, parameters = headers.get(b"content-type", b"").decode("latin-1").partition(";")
     found = stated.strip().lower()
     if found not in accepted:
         raise Problem(
-            "UNSUPPORTED_MEDIA_TYPE", f"a body of type {found or 'none'}", hint=f"Send {' or '.join(accepted)}."
+            "UNSUPPORTED_MEDIA_TYPE",
+            f"unsupported Content-Type: {found or 'none'}",
+            hint=f"Send {' or '.join(accepted)}.",
         )
     for parameter in filter(None, map(str.strip, parameters.lower().split(";"))):
         name, _, value = parameter.partition("=")
         if name.strip() == "charset" and value.strip(' "') not in {"utf-8", "utf8"}:
-            raise Problem("UNSUPPORTED_MEDIA_TYPE", f"a body in {value.strip()[:40]}", hint="Send UTF-8.")
+            raise Problem("UNSUPPORTED_MEDIA_TYPE", f"unsupported charset: {value.strip()[:40]}", hint="Send UTF-8.")
     return found
 
 
 async def read(receive: Receive, headers: Headers, limits: Limits) -> bytes:
-    """The whole body, unpacked. Raises Problem; ClientDisconnect where the client went away before its end."""
+    """The complete body, decompressed. Raises Problem; ClientDisconnect if the client left before its end."""
     unpack = unpacker(headers)
     _check_length(headers, limits.body_bytes_max)
     parts: list[bytes] = []
@@ -79,20 +81,20 @@ async def read(receive: Receive, headers: Headers, limits: Limits) -> bytes:
 
 @dataclass(slots=True)
 class Line:
-    """A line that is longer than it may be: only its number is left of it."""
+    """A line that is too long: only its number is kept."""
 
     number: int
 
 
 @dataclass(slots=True)
 class BodyLines:
-    """Whole lines, one after the other, as they came; each ends with a line break but for the last of the body."""
+    """Consecutive complete lines; each ends with a line break except the last of the body."""
 
     first: int  # the number of the first, from 1
     data: bytes
 
     def split(self) -> Iterator[tuple[int, bytes]]:
-        """Each line with its number, without those that are empty."""
+        """Each line with its number, without empty ones."""
         for number, line in enumerate(self.data.split(b"\n"), self.first):
             if line.strip():
                 yield number, line
@@ -101,9 +103,9 @@ class BodyLines:
 async def read_lines(
     receive: Receive, headers: Headers, limits: Limits, traffic: Traffic
 ) -> AsyncGenerator[BodyLines | Line]:
-    """The lines of a body, in runs of whole ones as they come; what it holds meanwhile is one line and one piece.
+    """The lines of a body, in runs of complete ones as they arrive; one line and one piece are in memory.
 
-    Raises Problem, at once or in the middle; ClientDisconnect where the client went away before the end.
+    Raises Problem, at once or in the middle; ClientDisconnect if the client left before the end.
     """
     cutter = _Cutter(limits.line_bytes_max)
     held = 0
@@ -111,7 +113,7 @@ async def read_lines(
         async for piece in _pieces(receive, headers, limits):
             for found in cutter.feed(piece):
                 yield found
-            # A client may take its time in the middle of a line.
+            # A client may pause in the middle of a line.
             traffic.release(held)
             held = 0
             traffic.hold(cutter.size)
@@ -150,7 +152,7 @@ async def _chunks(receive: Receive, idle_s: float) -> AsyncIterator[bytes]:
         try:
             message = await until(asyncio.get_running_loop().time() + idle_s, _message(receive))
         except TimeoutError:
-            raise Problem("BODY_STALLED", f"nothing came for {idle_s:g} seconds, and the body was not whole") from None
+            raise Problem("BODY_STALLED", f"no data for {idle_s:g} seconds before the end of the body") from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         body: bytes = message.get("body", b"")
@@ -162,13 +164,13 @@ async def _chunks(receive: Receive, idle_s: float) -> AsyncIterator[bytes]:
 
 @dataclass(slots=True)
 class _Cutter:
-    """Cuts what comes into runs of whole lines."""
+    """Splits a body into runs of complete lines."""
 
     line_bytes_max: int
-    number: int = 1  # of the line that is begun
+    number: int = 1  # of the incomplete line
     begun: list[bytes] = field(default_factory=list)
-    size: int = 0  # of what is begun
-    skipping: bool = False  # it was too long: its rest is dropped
+    size: int = 0  # bytes of it
+    skipping: bool = False  # the line is too long: its rest is dropped
 
     def feed(self, piece: bytes) -> Iterator[BodyLines | Line]:
         end = piece.find(b"\n") + 1
@@ -207,21 +209,21 @@ class _Cutter:
         self.number += count
 
 
-# ---- unpacking
+# ---- decompression
 
 
 class Unpacker(Protocol):
-    """Opens one packed body."""
+    """Decompresses one body."""
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """What is in it, in pieces of a bounded size. Raises Problem."""
+        """The decompressed bytes, in pieces of a bounded size. Raises Problem."""
 
     def end(self) -> None:
-        """Nothing more will come. Raises Problem where something is missing."""
+        """Ends the body. Raises Problem if it is incomplete."""
 
 
 class _Gzip:
-    """One or more members, one after the other, as RFC 1952 has it."""
+    """One or more gzip members, one after the other (RFC 1952)."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=31)
@@ -248,7 +250,7 @@ class _Gzip:
 
 
 class _Zstd:
-    """One or more frames, one after the other, as RFC 8878 has it."""
+    """One or more zstd frames, one after the other (RFC 8878)."""
 
     def __init__(self) -> None:
         self._opener = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
@@ -256,7 +258,7 @@ class _Zstd:
         self._begun = False
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        # The library gives all that follows from what it is fed, so it is fed little.
+        # The library returns all output of its input at once, so the input is small.
         opened: list[bytes] = []
         size = 0
         for at in range(0, len(chunk), _ZSTD_FEED_BYTES):
@@ -291,17 +293,17 @@ _UNPACKERS: Final[dict[str, Callable[[], Unpacker] | None]] = {
 
 
 def unpacker(headers: Headers) -> Unpacker | None:
-    """What opens the body; None where it comes as it is."""
+    """The decompressor of the body; None if it is not compressed."""
     encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
     try:
         make = _UNPACKERS[encoding]
     except KeyError:
-        detail = f"a body with Content-Encoding {encoding[:100]!r}"
-        raise Problem("UNSUPPORTED_MEDIA_TYPE", detail, hint="Send it with gzip or zstd, or as it is.") from None
+        detail = f"unsupported Content-Encoding: {encoding[:100]!r}"
+        raise Problem("UNSUPPORTED_MEDIA_TYPE", detail, hint="Send it with gzip or zstd, or uncompressed.") from None
     return None if make is None else make()
 
 
-# ---- what is wrong with them
+# ---- errors
 
 
 def _check_length(headers: Headers, bytes_max: int) -> None:
@@ -311,11 +313,13 @@ def _check_length(headers: Headers, bytes_max: int) -> None:
 
 
 def _too_large(bytes_max: int) -> Problem:
-    return Problem("BODY_TOO_LARGE", f"a body of more than {bytes_max} bytes", more={"body_bytes_max": str(bytes_max)})
+    return Problem(
+        "BODY_TOO_LARGE", f"the body has more than {bytes_max} bytes", more={"body_bytes_max": str(bytes_max)}
+    )
 
 
 def _bomb(bytes_max: int) -> Problem:
-    detail = f"a body of more than {bytes_max} bytes when it is unpacked"
+    detail = f"the body has more than {bytes_max} bytes when decompressed"
     return Problem("BODY_TOO_LARGE", detail, more={"unpacked_bytes_max": str(bytes_max)})
 
 

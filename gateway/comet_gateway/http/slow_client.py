@@ -1,5 +1,7 @@
-"""How long a client may leave alone what waits for it in its connection. Without a bound it keeps the connection and
-the memory for as long as it likes, even after we closed it: closing waits until everything is sent."""
+"""The bound on how long a client may leave sent data unread.
+
+Without it a client could hold the connection and its memory for ever, even after a close, which waits until everything
+is sent."""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ class Transport(Protocol):
 
 
 class Unread:
-    """Of one connection, which looks every now and then. Counts the time between looks, not the clock's: a process that
-    was stopped does not blame its clients."""
+    """Measures how long the client of one connection has read nothing.
+
+    Adds up the time between checks, not the clock's: after a pause of this process its clients are not blamed."""
 
     __slots__ = ("_bytes", "_s", "_s_max")
 
@@ -22,13 +25,13 @@ class Unread:
         self._s = 0.0
 
     def went_on(self) -> None:
-        """It has taken so much that more may be written. What is written then hides that from the next look."""
+        """The client has read enough to resume writing. What is written then hides that from the next check."""
         self._s = 0.0
 
     def too_long(self, transport: Transport, passed_s: float) -> bool:
-        """Whether it has taken nothing for longer than it may; `passed_s`: since the look before."""
+        """Whether the client has read nothing for too long; `passed_s`: since the previous check."""
         waiting = transport.get_write_buffer_size()
-        # That it is more says nothing: heartbeats are written to whoever does not read, too.
+        # Growth says nothing: heartbeats are written to a client that does not read, too.
         waits_still = 0 < self._bytes <= waiting
         self._s = self._s + passed_s if waits_still else 0.0
         self._bytes = waiting

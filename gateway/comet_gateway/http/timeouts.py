@@ -1,7 +1,7 @@
-"""Time limits that cost nothing where nothing has to be waited for.
+"""Time limits that cost nothing if the work does not wait.
 
-`asyncio.timeout` makes a timer and takes it away again, which is a good part of what a small request costs; most of
-what a request waits for is there already. So what is to be limited is begun first, and the timer made if it stops.
+`asyncio.timeout` sets a timer and cancels it, which is a good part of the cost of a small request; most of the time
+the result is there already. So the work starts first, and the timer is set when it has to wait.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def until(deadline: float, work: Coroutine[Any, Any, T]) -> T:
-    """What it returns, if it does by that time of the loop. Raises TimeoutError."""
+    """The result of the work, with a deadline in loop time. Raises TimeoutError."""
     try:
         awaited = work.send(None)
     except StopIteration as done:
@@ -27,12 +27,12 @@ async def until(deadline: float, work: Coroutine[Any, Any, T]) -> T:
 
 @coroutine
 def _resumed(work: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, T]:
-    """Goes on with what was begun, and waits for `awaited`."""
+    """Continues the started work, which waits for `awaited`."""
     try:
         while True:
             try:
                 sent = yield awaited
-            except BaseException as error:  # noqa: BLE001 - thrown in, by whoever cancels
+            except BaseException as error:  # noqa: BLE001 - thrown in by a cancellation
                 awaited = work.throw(error)
             else:
                 awaited = work.send(sent)

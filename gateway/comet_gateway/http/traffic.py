@@ -1,4 +1,4 @@
-"""How much goes on at once: requests, bytes of bodies, connections that stay. Counted here, bounded by `Limits`.
+"""Counts requests, bytes of bodies and long-lived connections in progress, and bounds them by `Limits`.
 
 Not thread-safe; used on the loop's thread only, with no await between a check and what it allows.
 """
@@ -13,7 +13,7 @@ from comet_gateway.http.problems import Problem
 
 
 class Traffic:
-    """One for an application."""
+    """The counters. One for an application."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -25,38 +25,38 @@ class Traffic:
         self._of_client: Counter[str] = Counter()
 
     def begin(self) -> None:
-        """One more request. Raises OVERLOADED; otherwise `end` follows."""
+        """Counts a request in. Raises OVERLOADED; otherwise `end` follows."""
         if self.requests >= self._limits.requests_max:
             self.turned_away["requests"] += 1
-            raise Problem("OVERLOADED", f"{self.requests} requests are being answered, the limit")
+            raise Problem("OVERLOADED", f"limit of {self.requests} requests at once reached")
         self.requests += 1
 
     def end(self) -> None:
         self.requests -= 1
 
     def resume(self) -> None:
-        """A request that had ended early, because it became a connection that stays, is about to `end` once more."""
+        """Counts a request in again that ended early, when it became a long-lived connection, before its `end`."""
         self.requests += 1
 
     def hold(self, size: int) -> None:
-        """So many more bytes of a body are in memory. Raises OVERLOADED; otherwise `release` follows."""
+        """Counts bytes of a body in memory. Raises OVERLOADED; otherwise `release` follows."""
         if self.body_bytes + size > self._limits.request_bytes_max:
             self.turned_away["bytes"] += 1
-            raise Problem("OVERLOADED", f"{self.body_bytes} bytes of requests are being worked on, near the limit")
+            raise Problem("OVERLOADED", f"{self.body_bytes} bytes of requests are in memory, near the limit")
         self.body_bytes += size
 
     def release(self, size: int) -> None:
         self.body_bytes -= size
 
     def connect(self, client: str, *, socket: bool) -> None:
-        """One more connection that stays. Raises OVERLOADED or TOO_MANY_REQUESTS; otherwise `disconnect` follows."""
+        """Counts a long-lived connection in. Raises OVERLOADED, TOO_MANY_REQUESTS; otherwise `disconnect` follows."""
         if self.streams + self.sockets >= self._limits.connections_max:
             self.turned_away["connections"] += 1
-            raise Problem("OVERLOADED", f"there are {self._limits.connections_max} connections, the limit")
+            raise Problem("OVERLOADED", f"limit of {self._limits.connections_max} connections reached")
         own = self._limits.client_connections_max
         if own and self._of_client[client] >= own:
             self.turned_away["client_connections"] += 1
-            raise Problem("TOO_MANY_REQUESTS", f"there are {own} connections from there, the limit")
+            raise Problem("TOO_MANY_REQUESTS", f"limit of {own} connections from this address reached")
         self._of_client[client] += 1
         if socket:
             self.sockets += 1

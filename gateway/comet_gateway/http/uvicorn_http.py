@@ -1,10 +1,12 @@
-"""uvicorn's HTTP/1.1 with what it has no bound for: how large the head of a request is, and how long a client may take
-to send it, to go on with its body, or to read its answer. What dawdles would hold its place for as long as it likes.
+"""uvicorn's HTTP/1.1 protocol with bounds that it lacks.
 
-And an answer leaves in one write: uvicorn calls the kernel for the head, and again for the body.
+Bounded are the size of a request's head, and the time that a client takes to send the head, to continue its body, and
+to read the answer. A slow client would otherwise hold its connection for ever.
 
-A request that offers another protocol than WebSocket, as clients do that would rather speak HTTP/2, is read again
-without the offer: the parser would take its body for the next request."""
+An answer leaves in one write: uvicorn calls the kernel for the head, and again for the body.
+
+A request with an Upgrade to another protocol than WebSocket, as of clients that prefer HTTP/2, is parsed again without
+it: the parser would take its body for the next request."""
 
 from __future__ import annotations
 
@@ -19,15 +21,15 @@ from comet_gateway.http.slow_client import Unread
 
 HEAD_BYTES_MAX: Final = 64 * 1024  # request line and headers
 HEAD_S_MAX: Final = 15.0  # from the connection, or the first byte, to the end of the head
-SILENCE_S_MAX: Final = 30.0  # in the middle of a body, while somebody waits for more of it
-LOOK_S: Final = 5.0
-LATE_S: Final = 1.0  # of a look, on a busy machine
+SILENCE_S_MAX: Final = 30.0  # in the middle of a body that the application is reading
+CHECK_S: Final = 5.0
+LATE_S: Final = 1.0  # of a check, on a busy machine
 
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class Cork:
-    """The way out of one answer: its head waits for what is written next, until the loop's next turn at most."""
+    """Joins the head of an answer with the next write; flushes in the loop's next turn at the latest."""
 
     __slots__ = ("_head", "_loop", "_open", "_transport")
 
@@ -59,7 +61,7 @@ class Cork:
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection, until it becomes a WebSocket. Made by uvicorn, ends with the connection."""
+    """One HTTP connection, until it becomes a WebSocket. Created by uvicorn, ends with the connection."""
 
     unread_s: ClassVar[float] = Limits().unread_s
 
@@ -69,18 +71,18 @@ class Protocol(HttpToolsProtocol):
         self._in_head = True
         self._in_body = False
         self._first = True
-        self._heard = self.loop.time()  # when the head began, or the body last went on
-        self._look: asyncio.TimerHandle | None = None
+        self._heard = self.loop.time()  # start of the head, or the body's last progress
+        self._check_timer: asyncio.TimerHandle | None = None
         self._unread = Unread(self.unread_s)
 
     @property
     def idle(self) -> bool:
-        """Whether it is not answering anything."""
+        """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
-        self._look = self.loop.call_later(LOOK_S, self._look_after)
+        self._check_timer = self.loop.call_later(CHECK_S, self._check_progress)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
@@ -116,7 +118,7 @@ class Protocol(HttpToolsProtocol):
             else:
                 self._without_offer(data[found.args[0] :])
         except httptools.HttpParserError:
-            self.send_400_response("This is no HTTP.")
+            self.send_400_response("Not an HTTP request.")
 
     def on_headers_complete(self) -> None:
         if self._declines():
@@ -128,20 +130,20 @@ class Protocol(HttpToolsProtocol):
             self.cycle.transport = Cork(self.transport, self.loop)  # type: ignore[assignment] # as much as it uses
 
     def _declines(self) -> bool:
-        """The request offers a protocol that is not spoken here."""
+        """Whether the request has an Upgrade to an unsupported protocol."""
         return self.parser.should_upgrade() and not self._should_upgrade()
 
     def _without_offer(self, rest: bytes) -> None:
-        """Reads the request once more, as one that offers nothing, and what came behind its head."""
+        """Parses the request again without its Upgrade header, with the bytes behind its head."""
         method: bytes = self.parser.get_method()
         if method == b"CONNECT":
-            self.send_400_response("This is no proxy.")
+            self.send_400_response("CONNECT is not supported.")
             return
         head = [b"%b %b HTTP/%b\r\n" % (method, self.url, self.parser.get_http_version().encode())]
         for name, value in self.headers:
             if name == b"connection":
-                kept = [token for token in value.split(b",") if token.strip().lower() != b"upgrade"]
-                head.append(b"connection:%b\r\n" % b",".join(kept))
+                others = [token for token in value.split(b",") if token.strip().lower() != b"upgrade"]
+                head.append(b"connection:%b\r\n" % b",".join(others))
             elif name != b"upgrade":
                 head.append(b"%b: %b\r\n" % (name, value))
         self.parser = httptools.HttpRequestParser(self)
@@ -153,20 +155,20 @@ class Protocol(HttpToolsProtocol):
         self._in_head, self._in_body, self._head_bytes = True, False, 0
         super().on_message_complete()
 
-    def _look_after(self) -> None:
+    def _check_progress(self) -> None:
         now = self.loop.time()
-        assert self._look is not None
-        # A process that was stopped has not heard what came meanwhile: that was not the client's fault.
-        self._heard = min(self._heard + max(now - self._look.when() - LATE_S, 0), now)
-        self._look = self.loop.call_later(LOOK_S, self._look_after)
+        assert self._check_timer is not None
+        # After a pause of this process, data may have arrived meanwhile: the client is not to blame.
+        self._heard = min(self._heard + max(now - self._check_timer.when() - LATE_S, 0), now)
+        self._check_timer = self.loop.call_later(CHECK_S, self._check_progress)
         waited_s = now - self._heard
         waits_for_head = self._in_head and (self._first or self._head_bytes > 0)
         waits_for_body = self._in_body and not self.flow.read_paused
         late = (waits_for_head and waited_s > HEAD_S_MAX) or (waits_for_body and waited_s > SILENCE_S_MAX)
-        if late or self._unread.too_long(self.transport, LOOK_S):
+        if late or self._unread.too_long(self.transport, CHECK_S):
             self.transport.abort()
 
     def _leave(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+            self._check_timer = None

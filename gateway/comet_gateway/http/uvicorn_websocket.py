@@ -1,7 +1,7 @@
-"""uvicorn's WebSocket connection, lent to the application: shared bytes are framed where they are.
+"""uvicorn's WebSocket protocol, which the application uses directly: shared payloads are sent without a copy.
 
-A frame of a server is two to ten bytes of length before the payload, and no mask; so what a thousand clients get is the
-same bytes, and only the lengths are made for each.
+A server's frame is a head of two to ten bytes before the payload, without a mask; so a thousand clients get the same
+payload bytes, and only the heads are made for each.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from comet_gateway.config import Limits
 from comet_gateway.http.slow_client import Unread
 from comet_gateway.push.wire import EXTENSION
 
-_TEXT: Final = 0x81  # a text message, whole
+_TEXT: Final = 0x81  # a complete text message
 LATE_S: Final = 1.0  # of a timer, on a busy machine
-LOOKS: Final = 10  # at what is unread, before it is too long
-_JOINED_BYTES_MAX: Final = 32 * 1024  # below it, copying into one piece is cheaper than a list of pieces
+CHECKS: Final = 10  # checks for unread data within `unread_s`
+_JOINED_BYTES_MAX: Final = 32 * 1024  # below it, joining the parts is cheaper than a list
 
 
 def head(size: int) -> bytes:
-    """What stands before the payload of a text message."""
+    """The head of a text message's frame."""
     if size < 126:
         return bytes((_TEXT, size))
     if size < 1 << 16:
@@ -34,32 +34,32 @@ def head(size: int) -> bytes:
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """One connection. Made by uvicorn; the application finds it among the extensions of the scope."""
+    """One WebSocket connection. Created by uvicorn; the application finds it among the scope's extensions."""
 
     unread_s: ClassVar[float] = Limits().unread_s
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._unread = Unread(self.unread_s)
-        self._look: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
-        self._look = self.loop.call_later(self.unread_s / LOOKS, self._look_after)
+        self._check_timer = self.loop.call_later(self.unread_s / CHECKS, self._check_progress)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+            self._check_timer = None
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:
         self._unread.went_on()
         super().resume_writing()
 
-    def _look_after(self) -> None:
-        self._look = self.loop.call_later(self.unread_s / LOOKS, self._look_after)
-        if self._unread.too_long(self.transport, self.unread_s / LOOKS):
+    def _check_progress(self) -> None:
+        self._check_timer = self.loop.call_later(self.unread_s / CHECKS, self._check_progress)
+        if self._unread.too_long(self.transport, self.unread_s / CHECKS):
             self.transport.abort()
 
     def handle_connect(self, event: Request) -> None:
@@ -76,7 +76,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         try:
             text = data.decode()
         except UnicodeDecodeError:
-            # As uvicorn does, but that anyone may send it, so it is nothing for the log.
+            # As uvicorn does, but without a log line, since any client can cause it.
             self.conn.send_close(CloseCode.INVALID_DATA)
             self.handle_parser_exception()
             return
@@ -87,17 +87,17 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         if self.read_paused:
-            # Not the client is silent: what it sent has not been taken yet.
+            # The client's data has not been read yet.
             self.pong_timer = None
             self.schedule_ping()
         elif self.transport.get_write_buffer_size():
-            # It has not come to the ping yet, behind all that it has to read. For that it has `unread_s`.
+            # The ping is still behind unread data, for which the client has `unread_s`.
             self._wait_on()
         elif self.pong_timer is not None and self.loop.time() - self.pong_timer.when() > LATE_S:
-            # This process was stopped: what the client said meanwhile has not been heard yet.
+            # This process was paused: data that arrived meanwhile has not been read yet.
             self._wait_on()
         elif not self.gone:
-            # As uvicorn does, but that its code would have a client that comes to itself stay away.
+            # As uvicorn does, but with a code that lets a client which recovers connect again.
             self.pong_timer = self.pending_ping_payload = None
             self.conn.fail(CloseCode.GOING_AWAY, "no answer to a ping")
             self.transport.write(b"".join(self.conn.data_to_send()))

@@ -1,4 +1,4 @@
-// Starts the page of the API. In a file of its own, because the page allows no script inside it.
+// Starts the API's page. In a file of its own, because the page's policy allows no inline script.
 SwaggerUIBundle({
   url: "openapi.json",
   dom_id: "#api",
@@ -8,7 +8,7 @@ SwaggerUIBundle({
   presets: [SwaggerUIBundle.presets.apis],
   layout: "BaseLayout",
   validatorUrl: null,
-  // Who tries something out here is who the token says that was put in above, not who is logged in to the dashboard.
+  // "Try it out" authenticates with the token entered above, not with the dashboard's session.
   requestInterceptor: (request) => {
     request.credentials = "omit";
     return request;

@@ -1,1 +1,1 @@
-"""What stays connected: WebSocket and SSE. `hub` follows topics once for all, the rest is one subscriber's."""
+"""Push to WebSockets and event streams. `hub` follows each topic once for all its subscribers."""

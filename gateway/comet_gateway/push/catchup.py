@@ -1,12 +1,12 @@
-"""Reading the log for those whom the ring does not help: where they begin, and what lies behind the ring.
+"""Reads of the log for subscribers that the ring does not serve: at their start, and while they are behind the ring.
 
-All of the gateway's subscribers read through one Log. Several who are at the same place at the same time, as after a
-restart, share what is read; where the last of them goes, it is read no more. No broker there: they wait, and whoever
-is yet to begin does so for `feed_start_s`.
+All of the gateway's subscribers read through one Log. Subscribers at the same position at the same time, as after a
+restart, share a read; it is cancelled when the last of them leaves. Without a broker they wait; new subscribers wait
+for `feed_start_s`.
 
-    deleted      the log begins behind the place           on where it begins
-    truncated    it was cut back before the place           on from the cut
-    damaged      what is there cannot be read               on behind it
+    deleted      the log start offset is behind the position     continues at the log start offset
+    truncated    the log was truncated before the position       continues where it was truncated
+    damaged      the records cannot be read                      continues behind them
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ log = logging.getLogger("comet.gateway")
 _BACKOFF_FIRST_S: Final = 0.05
 _BACKOFF_MAX_S: Final = 2.0
 _PATIENCE_S: Final = 1.0
-_UNKNOWN_S: Final = 5.0  # that brokers may say that there is no such partition: it may have been added just now
-_SHARES: Final = 4  # one topic may use this part of all reads
-_WAIT_MS: Final = 100  # for what should be there in a moment
-ANEW: Final = "topic made again"
+_UNKNOWN_S: Final = 5.0  # during which an unknown partition is retried: it may have just been added
+_SHARES: Final = 4  # one topic may use this share of all reads
+_WAIT_MS: Final = 100  # for records that should arrive in a moment
+RECREATED: Final = "topic made again"
 
-_Key = tuple[str, bytes, int, CursorPlace, int]  # topic, its id, partition, place, bytes at most
+_Key = tuple[str, bytes, int, CursorPlace, int]  # topic, its id, partition, position, bytes at most
 
 
 class Piece(NamedTuple):
-    """What was read at a place, or why that is not there; and where to go on."""
+    """The records read at a position, or the gap there; and the next position."""
 
     sources: list[Source]
     following: CursorPlace
@@ -63,7 +63,7 @@ class Piece(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """Where a subscriber begins; `recovered` only of one that comes back."""
+    """Start positions of a subscriber; `recovered` only for one that reconnects."""
 
     places: dict[int, CursorPlace]
     recovered: bool | None
@@ -71,7 +71,7 @@ class Beginning(NamedTuple):
 
 
 class Log:
-    """Owned by the hub."""
+    """Shared reads of the log. Owned by the hub."""
 
     def __init__(self, backend: Backend, limits: Limits) -> None:
         self.reads = 0
@@ -80,7 +80,7 @@ class Log:
         self._limits = limits
         self._room = asyncio.Semaphore(limits.reads_max)
         self._flights: dict[_Key, Flight[Piece]] = {}
-        # What a topic that cannot be read keeps busy is not all there is.
+        # A topic that cannot be read must not use all slots.
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def close(self) -> None:
@@ -88,17 +88,17 @@ class Log:
 
     @property
     def waiting(self) -> int:
-        """Reads that no broker has answered for so long that there seems to be none."""
+        """Reads that wait for a broker for a long time."""
         now = asyncio.get_running_loop().time()
         return sum(now - flight.began_s > _PATIENCE_S for flight in self._flights.values())
 
-    # ---- where to begin
+    # ---- start positions
 
     async def begin(self, ring: Ring, start: Position, partitions: frozenset[int] | None) -> Beginning:
-        """A start that is not the end. What an offset stands for is checked; what is gone there is said."""
+        """The start positions for a start other than latest. Offsets are checked; gaps are reported."""
         chosen = sorted(ring.places if partitions is None else partitions)
         if isinstance(start, AtOffset):
-            pieces = await together(self.look(ring, index, CursorPlace(start.offset)) for index in chosen)
+            pieces = await together(self.check(ring, index, CursorPlace(start.offset)) for index in chosen)
             for index, piece in zip(chosen, pieces, strict=True):
                 if piece.missing is not None and piece.missing.reason == "truncated":
                     end = piece.following.offset
@@ -114,16 +114,18 @@ class Log:
         return Beginning({index: CursorPlace(offsets[index]) for index in chosen if index in offsets}, None, ())
 
     async def resume(self, ring: Ring, cursor: Cursor, partitions: frozenset[int] | None) -> Beginning:
-        """Where a cursor says, or where there is something; with what is gone since."""
+        """The start positions of a cursor, with the gaps since."""
         chosen = sorted(ring.places if partitions is None else partitions)
         if cursor.topic_id != ring.topic_id:
-            # Nothing is known of where the old one ended.
-            lost = [Missing(index, cursor.places[index].offset, INT64_MAX, ANEW) for index in sorted(cursor.places)]
+            # The end of the old topic is unknown.
+            lost = [
+                Missing(index, cursor.places[index].offset, INT64_MAX, RECREATED) for index in sorted(cursor.places)
+            ]
             found = await self._pieces(ring, dict.fromkeys(chosen, CursorPlace(0)))
             return Beginning(found.places, False, (*lost, *found.missing))
         wanted = {index: cursor.places.get(index, CursorPlace(0)) for index in chosen}
         if partitions is None and not cursor.places.keys() <= ring.places.keys():
-            # Another gateway has noticed first that some were added.
+            # Another gateway has noticed added partitions first.
             async with self._soon(ring.topic):
                 info, _ = await self._admin.describe_topic(ring.topic)
             wanted |= {index: place for index, place in cursor.places.items() if index < len(info.partitions)}
@@ -131,19 +133,19 @@ class Log:
 
     async def _pieces(self, ring: Ring, wanted: Mapping[int, CursorPlace]) -> Beginning:
         unsure = [index for index, place in wanted.items() if not ring.vouches(index, place)]
-        pieces = await together(self.look(ring, index, wanted[index]) for index in unsure)
+        pieces = await together(self.check(ring, index, wanted[index]) for index in unsure)
         found = dict(wanted) | {index: piece.following for index, piece in zip(unsure, pieces, strict=True)}
         missing = tuple(piece.missing for piece in pieces if piece.missing is not None)
         return Beginning(found, not missing, missing)
 
-    async def look(self, ring: Ring, partition: int, place: CursorPlace) -> Piece:
-        """Whether the log can be read on at a place. Raises what it answers, when it cannot be asked for long."""
+    async def check(self, ring: Ring, partition: int, place: CursorPlace) -> Piece:
+        """Checks that the log can be read at a position. Raises Unavailable if no broker answers for long."""
         async with self._soon(f"{ring.topic}/{partition}"):
             piece = await self._shared(ring, partition, place, 0)
         return piece if piece.missing is not None else Piece([], place)
 
     async def earliest(self, topic: str) -> dict[int, int]:
-        """Where each partition begins. Raises Unavailable as `look` does."""
+        """The log start offset of each partition. Raises Unavailable as `check` does."""
         return await self._offsets(topic, Earliest())
 
     async def _offsets(self, topic: str, at: Position) -> dict[int, int]:
@@ -152,21 +154,21 @@ class Log:
 
     @asynccontextmanager
     async def _soon(self, what: str) -> AsyncIterator[None]:
-        """Who is yet to begin waits no longer than for a topic that he is the first to follow."""
+        """Bounds the wait of a new subscriber, as for the first subscriber of a topic."""
         try:
             async with asyncio.timeout(self._limits.feed_start_s):
                 yield
         except (TimeoutError, Timeout, NotLeader):
-            raise Unavailable(f"{what} cannot be read for now: no leader answers", retry_after_ms=1000) from None
+            raise Unavailable(f"{what} cannot be read now: no leader answers", retry_after_ms=1000) from None
 
     # ---- reading
 
     async def read(self, ring: Ring, partition: int, place: CursorPlace) -> Piece:
-        """A piece of a partition. Waits for brokers for as long as it takes. Raises what no waiting helps against."""
+        """Reads a piece of a partition. Waits for brokers without a bound. Raises permanent errors."""
         return await self._shared(ring, partition, place, self._limits.delivery_bytes)
 
     async def read_soon(self, ring: Ring, partition: int, place: CursorPlace, bytes_max: int) -> Piece:
-        """A piece in which there is something, for somebody who is yet to begin. Raises Unavailable as `look` does."""
+        """Reads a piece with records for a new subscriber. Raises Unavailable as `check` does."""
         async with self._soon(f"{ring.topic}/{partition}"):
             while True:
                 piece = await self._shared(ring, partition, place, bytes_max)
@@ -183,7 +185,7 @@ class Log:
         return await flight.wait()
 
     def _landed(self, key: _Key, flight: Flight[Piece]) -> None:
-        if self._flights.get(key) is flight:  # and not one that was begun while this was ending
+        if self._flights.get(key) is flight:  # and not one that started while this one was ending
             del self._flights[key]
 
     async def _until_answered(
@@ -226,14 +228,14 @@ class Log:
             records_max=self._limits.records_max if bytes_max else 1,
             bytes_max=bytes_max or 1,
             wait_ms=_WAIT_MS if bytes_max else 0,
-            topic_id=topic_id,  # another that has its name since is none of ours
+            topic_id=topic_id,  # not a later topic with the same name
         )
         epoch = place.epoch if fetched.next_offset == place.offset else fetched.epoch
         return Piece([Source(batch) for batch in fetched.batches], CursorPlace(fetched.next_offset, epoch))
 
 
 def gone(error: CometError, partition: int, place: CursorPlace) -> Piece | None:
-    """What is missing, where an error says so."""
+    """The gap that an error reports; None if it reports none."""
     offset, log_start, log_end = place.offset, _number(error, "log_start"), _number(error, "log_end")
     match error:
         case OffsetOutOfRange() if offset < log_start:

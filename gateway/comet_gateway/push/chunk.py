@@ -1,11 +1,11 @@
-"""Records on their way to subscribers: encoded once for each form, whoever gets them.
+"""Records for subscribers: encoded once for each form, and shared.
 
-    Source    one batch as it was read; its records as JSON, made when somebody first wants them
-    Slice     some of its records in one form, with the cursor behind them: what a subscriber is given
-    Chunk     a part of a batch of at most `delivery_bytes`, in its place in the ring; whole, all share its slices
+    Source    one batch as read; its records as JSON, encoded at the first use
+    Slice     some of its records in one form, with the cursor behind them: given to a subscriber
+    Chunk     a part of a batch of at most `delivery_bytes`, an item of the ring; a complete one shares its slices
 
-A cursor's text ends with the partition that moved, so the text before that, the prefix, is the same for all records of
-a chunk.
+A cursor's text ends with the partition that moved, so the text before it, the prefix, is the same for all records of a
+chunk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHUNK_OVERHEAD: Final = 3300  # bytes of memory that a chunk takes beside its re
 
 
 class Source:
-    """A batch, and its records as JSON. Lives as long as a chunk or a subscriber has some of them."""
+    """A batch, and its records as JSON. Lives as long as a chunk or a subscriber references it."""
 
     __slots__ = ("_fragments", "batch", "epoch", "next_offset", "offsets", "partition", "topic")
 
@@ -49,20 +49,20 @@ class Source:
         return found
 
     def index(self, offset: int) -> int:
-        """Of the first record at or behind an offset."""
+        """The index of the first record at or behind an offset."""
         return bisect_left(self.offsets, offset)
 
     def place(self, end: int) -> CursorPlace:
-        """Behind the first `end` records."""
+        """The position behind the first `end` records."""
         return CursorPlace(self.next_offset if end == len(self.offsets) else self.offsets[end - 1] + 1, self.epoch)
 
     def sizes(self) -> list[int]:
-        """About how many bytes each record has as JSON."""
+        """Approximate bytes of each record as JSON."""
         keys, values = self.batch.keys, self.batch.values
         return [RECORD_OVERHEAD + len(key or b"") + len(value or b"") for key, value in zip(keys, values, strict=True)]
 
     def cuts(self, bytes_max: int) -> Iterator[tuple[int, int, int]]:
-        """The batch in parts of at most so many bytes, but one record at least: (begin, end, bytes) of each."""
+        """Splits the batch into parts of at most `bytes_max`, but at least one record: (begin, end, bytes) of each."""
         begin = size = 0
         for index, one in enumerate(self.sizes()):
             if size + one > bytes_max and index > begin:
@@ -74,7 +74,7 @@ class Source:
 
 
 class Slice:
-    """Some records of one batch in one form: `events.Records`. Its bytes are made once."""
+    """Some records of one batch in one form: `events.Records`. Its bytes are encoded once."""
 
     __slots__ = ("_begin", "_cursor", "_end", "_grew", "_members", "_prefix", "_source", "_sse", "_values")
 
@@ -93,7 +93,7 @@ class Slice:
         self._end = end
         self._values = values
         self._prefix = prefix
-        self._grew = grew  # hears how many bytes were made that stay as long as the chunk
+        self._grew = grew  # called with the bytes encoded, which live as long as the chunk
         self._cursor: str | None = None
         self._members: bytes | None = None
         self._sse: bytes | None = None
@@ -116,7 +116,7 @@ class Slice:
 
     @property
     def columns(self) -> tuple[comet.RecordBatch[bytes], int, int]:
-        """The batch that they are of, and which of it they are: [begin, end)."""
+        """The batch of the records, and their range in it: [begin, end)."""
         return self._source.batch, self._begin, self._end
 
     @property
@@ -136,7 +136,7 @@ class Slice:
     def sse(self) -> bytes:
         if self._sse is None:
             source, begin, end = self._source, self._begin, self._end
-            # Behind a record lies the next one; behind the last of a batch may be what no reader gets.
+            # Offsets behind the last record of a batch may belong to no record.
             behind = [offset + 1 for offset in source.offsets[begin : end - 1]]
             behind.append(source.place(end).offset)
             head = f"id: {self._prefix}{self.partition}-".encode()
@@ -154,11 +154,11 @@ class Slice:
 
     def _made(self, made: bytes) -> None:
         if self._grew is not None:
-            self._grew(2 * len(made) + FRAGMENT_OVERHEAD * self.count)  # and once more, as fragments
+            self._grew(2 * len(made) + FRAGMENT_OVERHEAD * self.count)  # twice: as a frame and as fragments
 
 
 class Chunk:
-    """Owned by a ring. What it holds in memory counts there, also what is encoded later."""
+    """A part of a batch in the ring, which owns it and counts its memory, later encodings included."""
 
     __slots__ = (
         "_forms",
@@ -183,11 +183,11 @@ class Chunk:
         self.begin = begin
         self.end = end
         self.partition = source.partition
-        self.start = start  # where the partition was before it
+        self.start = start  # position of the partition before it
         self.next = source.place(end)
         self.prefix = prefix
-        self.before = before  # records that came before it, of all partitions
-        # The batch, its records as JSON, and those as one frame, which somebody will want in a moment.
+        self.before = before  # records before it, of all partitions
+        # The batch, its records as JSON, and those as one frame, which will be needed soon.
         self.size = 3 * size + FRAGMENT_OVERHEAD * (end - begin) + CHUNK_OVERHEAD + len(prefix)
         self._made = False
         self._forms: dict[Values, Slice] = {}
@@ -205,35 +205,35 @@ class Chunk:
         return found
 
     def part(self, skip: int, count: int, values: Values, prefix: str | None = None) -> Slice:
-        """Some of its records, from the one with that number on; with a cursor of its own where there is a prefix."""
+        """Some of its records, from index `skip` on; with its own cursor if `prefix` is given."""
         if prefix is None and skip == 0 and count == self.count:
             return self.whole(values)
         begin = self.begin + skip
         return Slice(self.source, begin, begin + count, values, self.prefix if prefix is None else prefix)
 
     def skip_to(self, offset: int) -> int:
-        """The number of its first record at or behind an offset."""
+        """The index of its first record at or behind an offset."""
         return max(self.source.index(offset), self.begin) - self.begin
 
     def place(self, skip: int) -> CursorPlace:
-        """Before the record of that number."""
+        """The position before the record of that index."""
         return self.start if skip == 0 else self.source.place(self.begin + skip)
 
     def _grow(self, size: int) -> None:
-        """Another form was made."""
+        """Counts the bytes of another form."""
         if self._made and self._grew is not None:
             self.size += size
             self._grew(size)
         self._made = True
 
     def leave(self) -> None:
-        """The ring has it no more. What knows of it is let go, so that it is freed at once and not by the collector."""
+        """Removes it from the ring. Breaks references, so that it is freed at once and not by the collector."""
         self._grew = None
         self._forms.clear()
 
 
 class Hole:
-    """Records that are not there, in their place in the ring."""
+    """A gap as an item of the ring."""
 
     __slots__ = ("before", "missing", "next", "partition", "prefix", "size", "start")
 

@@ -1,7 +1,7 @@
-"""Why a WebSocket ends: one table of close codes, and which of them mean "connect again".
+"""The table of WebSocket close codes, and which of them mean "connect again".
 
-A client that sees one of these with `again` connects anew, to any gateway, with the cursors it has; after the others it
-would only meet the same end.
+After a code with `again` a client connects again, to any gateway, with its cursors; after the others it would be closed
+for the same reason.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class CloseCode(NamedTuple):
-    """One row."""
+    """One row of the table."""
 
     code: int
     again: bool
@@ -19,19 +19,19 @@ class CloseCode(NamedTuple):
 
 
 class Close(Enum):
-    """What ends a connection."""
+    """Reasons to close a connection."""
 
     DONE = CloseCode(1000, again=False, reason="done")
-    AWAY = CloseCode(1001, again=True, reason="going away, or no answer to a ping")  # also what browsers say
-    PROTOCOL = CloseCode(1002, again=False, reason="not WebSocket")  # the server's library says it
+    AWAY = CloseCode(1001, again=True, reason="going away, or no answer to a ping")  # browsers send it, too
+    PROTOCOL = CloseCode(1002, again=False, reason="not WebSocket")  # sent by the server's library
     BINARY = CloseCode(1003, again=False, reason="frames are JSON text")
-    NOT_TEXT = CloseCode(1007, again=False, reason="not UTF-8")  # the server's library says it
-    # Also where the token is not good any more: `admission` ends what stays connected with it.
-    GARBAGE = CloseCode(1008, again=False, reason="too many frames that make no sense")
-    TOO_LARGE = CloseCode(1009, again=False, reason="a frame that is too large")
-    BUG = CloseCode(1011, again=False, reason="a bug; it is in the gateway's log")
-    MOVE = CloseCode(1012, again=True, reason="the gateway stops; connect again")
-    SILENT = CloseCode(4408, again=False, reason="nothing was asked for in time")
+    NOT_TEXT = CloseCode(1007, again=False, reason="not UTF-8")  # sent by the server's library
+    # Also if the token is no longer valid: admission ends its connections.
+    GARBAGE = CloseCode(1008, again=False, reason="too many malformed frames")
+    TOO_LARGE = CloseCode(1009, again=False, reason="frame too large")
+    BUG = CloseCode(1011, again=False, reason="internal error; see the gateway's log")
+    MOVE = CloseCode(1012, again=True, reason="gateway stopping; connect again")
+    SILENT = CloseCode(4408, again=False, reason="no frame in time")
 
 
 AGAIN = frozenset(close.value.code for close in Close if close.value.again)

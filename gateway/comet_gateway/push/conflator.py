@@ -1,6 +1,6 @@
-"""A subscriber that wants the latest record of each key at most every so often: one version of the table, and a tick.
+"""A conflating subscriber gets the latest record of each key at each tick: its position is a version of the table.
 
-It decides as a Follower does, and has no place in the log: what it has not been given is in the table.
+It has the interface of a RingCursor, but no position in the log: all that it has not been given is in the table.
 Pure: no I/O, no clock.
 """
 
@@ -16,12 +16,12 @@ from comet_gateway.push.subscribe_request import SubscribeRequest
 
 
 class Conflator:
-    """Owned by a subscription; belongs to one feed's table."""
+    """A conflating subscriber of one feed's table. Owned by a subscription."""
 
-    def __init__(self, ring: Ring, asked: SubscribeRequest, ticker: Ticker) -> None:
+    def __init__(self, ring: Ring, request: SubscribeRequest, ticker: Ticker) -> None:
         self.ring = ring
-        self.partitions = asked.partitions
-        self.values = asked.values
+        self.partitions = request.partitions
+        self.values = request.values
         self.ticker = ticker
         self.delivered = 0
         self.dropped = 0
@@ -32,17 +32,17 @@ class Conflator:
         self.walk: SnapshotWalk | None = None
         self._behind_at_first = 0
         self.version = self.table.version
-        self._passed = ring.count(self.partitions)  # records that had come, as of what it has been given wholly
+        self._passed = ring.count(self.partitions)  # records received by the last tick that it was given completely
         self._done = ticker.number
-        self._done_s = ticker.clock()  # when it was given the first part of the last tick
-        self._began_s: float | None = None  # the same of the tick that it is in the middle of
+        self._done_s = ticker.clock()  # time of the first part of the last tick
+        self._began_s: float | None = None  # time of the first part of the tick in progress
 
     @property
     def table(self) -> LatestTable:
         return self.ticker.table
 
     def begin_with(self, walk: SnapshotWalk, behind: int) -> None:
-        """First what a snapshot has, in place of as many records as were written since it was there."""
+        """Starts with a snapshot, which replaces `behind` records written since its position."""
         self.walk = walk
         self.version = walk.snapshot.version
         self._passed = walk.snapshot.count(self.partitions)
@@ -57,21 +57,21 @@ class Conflator:
 
     @property
     def number(self) -> int:
-        return self.ring.head  # the ring may drop what it likes
+        return self.ring.head  # it needs no item of the ring
 
     @property
     def behind(self) -> int:
-        """Records that have come since it was given something."""
+        """Records received since it was last given records."""
         return self.ring.count(self.partitions) - self._passed
 
     @property
     def waits(self) -> bool:
-        """There is nothing for it, whatever the tick."""
+        """Whether there is nothing for it, at any tick."""
         return self.version == self.table.version and self.failed is None
 
     @property
     def idle(self) -> bool:
-        """It has had all of this tick, and nothing else to say."""
+        """Whether it has been given this tick completely, and has no other event."""
         return self._done == self.ticker.number and self.walk is None and self.failed is None and not self.first
 
     def take(self, permits: int | None = None) -> Event | None:
@@ -104,7 +104,7 @@ class Conflator:
             and ticker.number != self._done
             and ticker.time - self._done_s < EARLY * ticker.interval_s
         ):
-            self._done = ticker.number  # it was late the last time
+            self._done = ticker.number  # the last time was late
         return ticker.number != self._done
 
     def _take_tick(self, permits: int | None) -> Event | None:

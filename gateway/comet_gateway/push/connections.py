@@ -1,6 +1,6 @@
-"""All connections that stay, WebSockets and SSE: told to move when the gateway stops, and kept alive while it is quiet.
+"""All WebSockets and event streams: told to reconnect when the gateway stops, and kept alive while idle.
 
-There is one of these per application, and one task for all connections, which runs while there are any.
+One registry per application, and one task for all connections, which runs while there are any.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from comet_gateway.http.problems import Problem
 
 log = logging.getLogger(__name__)
 
-MOVE_S: Final = 1.5  # over which connections are told to move, so that they do not all come back at once
+MOVE_S: Final = 1.5  # over which clients are told to reconnect, so that they do not all do so at once
 RECONNECT_MS_MAX: Final = 2_000
 
 
 class Connection(Protocol):
-    """One of them."""
+    """A long-lived connection."""
 
     def move(self, reconnect_ms: int) -> None:
-        """The gateway stops: say so to the client, and end. Returns at once."""
+        """Tells the client to reconnect, as the gateway stops, and ends. Returns at once."""
 
     def beat(self, now: float) -> None:
-        """Called every now and then: keeps alive what would look dead. Returns at once."""
+        """Keeps an idle connection alive. Called regularly; returns at once."""
 
 
 class Connections:
-    """Owned by the application; used on its loop."""
+    """The registry of connections. Owned by the application; used on its loop."""
 
     def __init__(self, limits: Limits, draining: asyncio.Event, random: Random | None = None) -> None:
         self._limits = limits
@@ -46,14 +46,14 @@ class Connections:
 
     @contextmanager
     def holding(self, connection: Connection) -> Iterator[None]:
-        """While it is open."""
+        """Registers the connection while it is open."""
         self._all.add(connection)
         if self._watch is None:
             self._watch = asyncio.create_task(self._watching())
-            self._watch.add_done_callback(_look_at)
+            self._watch.add_done_callback(_log_error)
         try:
             if self._draining.is_set() and self._watch.done():
-                connection.move(self._reconnect_ms())  # it came while the others were told
+                connection.move(self._reconnect_ms())  # it was opened during the drain
             yield
         finally:
             self._all.discard(connection)
@@ -63,9 +63,9 @@ class Connections:
 
     @contextmanager
     def member(self) -> Iterator[None]:
-        """While somebody is a member of a group. Raises Problem."""
+        """Counts a group member. Raises Problem."""
         if self.members >= self._limits.members_max:
-            raise Problem("OVERLOADED", f"{self.members} members of groups are connected here, the limit")
+            raise Problem("OVERLOADED", f"limit of {self.members} group members on this gateway reached")
         self.members += 1
         try:
             yield
@@ -74,9 +74,9 @@ class Connections:
 
     @contextmanager
     def replay(self) -> Iterator[None]:
-        """While something is replayed. Raises Problem."""
+        """Counts a replay. Raises Problem."""
         if self.replays >= self._limits.replays_max:
-            raise Problem("OVERLOADED", f"{self.replays} replays are under way here, the limit")
+            raise Problem("OVERLOADED", f"limit of {self.replays} replays on this gateway reached")
         self.replays += 1
         try:
             yield
@@ -104,7 +104,7 @@ class Connections:
         await self._move_all()
 
     async def _move_all(self) -> None:
-        """A few at a time, in no order."""
+        """Tells all clients to reconnect, a few at a time, in random order."""
         leaving = list(self._all)
         self._random.shuffle(leaving)
         pause_s = MOVE_S / max(len(leaving), 1)
@@ -116,7 +116,7 @@ class Connections:
             if owed >= 0.01:
                 await asyncio.sleep(owed)
                 owed = 0.0
-        # Those that came meanwhile.
+        # Connections that were opened meanwhile.
         for connection in self._all.difference(leaving):
             connection.move(self._reconnect_ms())
 
@@ -124,6 +124,6 @@ class Connections:
         return self._random.randrange(RECONNECT_MS_MAX)
 
 
-def _look_at(task: asyncio.Task[None]) -> None:
+def _log_error(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("watching over connections failed", exc_info=error)
+        log.error("task of connections failed", exc_info=error)

@@ -1,6 +1,6 @@
-"""What a subscription gives, one at a time; `websocket` and `sse` write it to their clients.
+"""Events of a subscription, which `websocket` and `sse` write to their clients.
 
-The bytes of `Records` are made once for each form and shared by everyone who gets them.
+The bytes of `Records` are encoded once for each form, and shared by all subscribers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Records(Protocol):
     def count(self) -> int: ...
     @property
     def cursor(self) -> str:
-        """Where to go on behind them."""
+        """The cursor behind the records."""
 
     def members(self) -> bytes:
         """For a JSON frame: `"topic":"quotes","partition":0,"records":[…],"cursor":"…"`, without the braces."""
@@ -36,14 +36,15 @@ class Missing(NamedTuple):
     partition: int
     first: int
     end: int
-    reason: str  # "deleted", "truncated", "damaged": the log has them no more; "topic made again"; "dropped": too slow
+    reason: str  # "deleted", "truncated", "damaged": no longer in the log; "topic made again"; "dropped": too slow
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The first event, once per topic. `recovered` only where a cursor was given: nothing is missing since then. No
-    cursor, where a snapshot follows: it comes with that. Of a topic that was made again, what is missing has no end
-    that anybody knows: it is 2^63 - 1."""
+    """The first event, once per topic.
+
+    `recovered` only if a cursor was given: nothing is missing since then. Without a cursor if a snapshot follows, which
+    brings it. Of a topic that was created again, the end of the missing records is unknown: it is 2^63 - 1."""
 
     topic: str
     cursor: str
@@ -53,7 +54,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Records that this subscriber does not get: they are gone from the log, or it was too slow (drop_oldest)."""
+    """Records that this subscriber does not get: gone from the log, or it was too slow (drop_oldest)."""
 
     topic: str
     count: int
@@ -63,33 +64,34 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Records of many partitions: a part of a snapshot, or what a conflating subscriber gets at a tick.
+    """Records of many partitions: a part of a snapshot, or of a tick for a conflating subscriber.
 
-    Where it is cut into several, the last has `last`, and only that has a cursor to come back with: until then the
-    one before counts, and where there was none, who comes back asks for a snapshot again.
+    Of several parts the last has `last`, and only that has a cursor to resume from: until then the previous cursor
+    holds, and without one a client that reconnects requests the snapshot again.
     """
 
     topic: str
     count: int
-    conflated: int  # records that later ones of their keys took the place of, since the last time
+    conflated: int  # records replaced by later ones of their keys, since the last time
     snapshot: bool
     last: bool
-    complete: bool  # False: the table could not hold all keys of the topic
+    complete: bool  # False: the table does not hold all keys of the topic
     cursor: str
-    write_members: Callable[[], bytes]  # `"topic":"quotes","records":[…],"cursor":"…"`; made once, shared
+    write_members: Callable[[], bytes]  # `"topic":"quotes","records":[…],"cursor":"…"`; encoded once, shared
     write_sse: Callable[[], bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A topic of the subscription, or all of it, is over: it is gone, or cannot be read. Of a pattern, a topic that
-    cannot be followed yet: it begins later."""
+    """The end of a topic of the subscription, or of all: deleted, or cannot be read.
+
+    With a pattern also a topic that cannot be followed yet: it starts later."""
 
     code: str  # as in problems.py
     detail: str
     more: Mapping[str, str]
     retry_after_ms: int = 0
-    topic: str = ""  # which; empty: all of them
+    topic: str = ""  # empty: all topics
 
 
 Event = Records | Latest | Begun | Lost | Failed

@@ -1,7 +1,7 @@
-"""One topic, followed once for all: a consumer fills the ring, and whoever waits is woken.
+"""One topic, followed once for all its subscribers: a consumer fills the ring, and waiting subscribers are woken.
 
 Owned by the hub; lives from the first subscriber of the topic until some time after the last, or until the topic is
-gone. One task reads; everything else is synchronous.
+deleted. One task reads; everything else is synchronous.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("comet.gateway")
 
-# Subscribers that are woken in one turn of the loop. What arrives between turns goes out in one write to those who are
-# woken later, and whoever else uses the loop has his turn.
+# Subscribers that are woken in one turn of the loop. Records that arrive between turns go out in one write to those
+# woken later, and other tasks get their turn.
 WOKEN_AT_ONCE: Final = 16
 
-TOLD_BYTES: Final = 16 * 1024
+REPORT_BYTES: Final = 16 * 1024
 
 
 class Needs:
-    """What a subscriber keeps alive: a table, and a ticker of it."""
+    """The table and its ticker that a subscriber keeps alive."""
 
     def __init__(self, tables: Tables) -> None:
         self.clockwork: Clockwork | None = None
@@ -75,18 +75,18 @@ class Feed:
         self.delivery_bytes = limits.delivery_bytes
         self.subscribers: set[FeedSubscriber] = set()
         self.failure: Failed | None = None
-        self.ring: Ring  # once it is started
+        self.ring: Ring  # set by `start`
         self.tables: Tables
         self.records = 0
         self.events = 0
         self._backend = backend
         self._limits = limits
         self._log = history
-        self._grown = grown  # the ring may be too large for all rings together
+        self._grown = grown  # called when all rings together may be too large
         self._over = over
         self._room = room
-        self._told_bytes = 0  # how large the ring was when somebody looked at all of them
-        self._armed: deque[tuple[int, FeedSubscriber]] = deque()  # with the head that each has seen, which rises
+        self._reported_bytes = 0  # size of the ring at the last check of all rings
+        self._armed: deque[tuple[int, FeedSubscriber]] = deque()  # with the head that each has seen, in order
         self._waking = False
         self._consumer: comet.Consumer[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -94,7 +94,7 @@ class Feed:
     # ---- life
 
     async def start(self) -> None:
-        """From now on nothing is missed. Raises TopicNotFound, Unavailable."""
+        """Starts to follow the topic: from now on no record is missed. Raises TopicNotFound, Unavailable."""
         consumer = comet.Consumer(
             self._backend.bootstrap, self.topic, start="latest", on_gap=self._skip, name=f"gateway: {self.topic}"
         )
@@ -126,24 +126,24 @@ class Feed:
             try:
                 self._add(await anext(batches))
             except CorruptBatch as error:
-                log.warning("gateway: %s: %s", self.topic, error)  # it is asked for again
+                log.warning("gateway: %s: %s", self.topic, error)  # the consumer retries
             except CometError as error:
                 self._fail(failed(self.topic, error))
                 return
             except Exception as error:
-                log.error("gateway: following %s broke", self.topic, exc_info=error)
-                self._fail(failed(self.topic, Internal(f"following {self.topic} broke: {error!r}")))
+                log.error("gateway: following %s failed", self.topic, exc_info=error)
+                self._fail(failed(self.topic, Internal(f"following {self.topic} failed: {error!r}")))
                 return
 
     def _fail(self, failure: Failed) -> None:
-        """The topic is gone, or cannot be followed: whoever does is told, once he has what was there."""
+        """Ends the feed: the topic is deleted, or cannot be followed. Subscribers first get the present records."""
         self.failure = failure
         for subscriber in list(self.subscribers):
             subscriber.follower.failed = failure
             subscriber.awake()
         self._over(self)
 
-    # ---- what arrives
+    # ---- arriving records
 
     def _add(self, batch: comet.RecordBatch[bytes]) -> None:
         if len(batch) == 0:
@@ -166,12 +166,12 @@ class Feed:
             self._waking = True
             asyncio.get_running_loop().call_soon(self._wake)
         self.trim(self._limits.feed_bytes)
-        if abs(self.ring.bytes - self._told_bytes) > TOLD_BYTES:
-            self._told_bytes = self.ring.bytes
+        if abs(self.ring.bytes - self._reported_bytes) > REPORT_BYTES:
+            self._reported_bytes = self.ring.bytes
             self._grown()
 
     def _wake(self) -> None:
-        """Some of those who have not seen all; the others in the next turns."""
+        """Wakes some subscribers with new records; the others in the next turns."""
         armed, head = self._armed, self.ring.head
         for _ in range(WOKEN_AT_ONCE):
             if not armed or armed[0][0] == head:
@@ -183,7 +183,7 @@ class Feed:
         asyncio.get_running_loop().call_soon(self._wake)
 
     def trim(self, bytes_max: int) -> None:
-        """Lets old items go; who is there remembers where that was, and reads the log from now on."""
+        """Evicts old items; subscribers at them keep their positions, and read the log from now on."""
         ring = self.ring
         tail = ring.excess(bytes_max)
         if tail == ring.tail:
@@ -201,16 +201,16 @@ class Feed:
 
     @property
     def idle(self) -> bool:
-        """Without a subscriber, for now."""
+        """Whether there is no subscriber now."""
         return not self.subscribers and self.failure is None
 
     async def join(self, subscription: Subscription, cursor: Cursor | None, start: Position) -> None:
-        """Adds a subscriber: at its cursor where it has one, else at the start. Raises Problem, CometError."""
-        asked = subscription.asked
-        await self._check(asked.partitions or frozenset())
+        """Adds a subscriber, at its cursor or else at the start. Raises Problem, CometError."""
+        request = subscription.request
+        await self._check(request.partitions or frozenset())
         needs = Needs(self.tables)
         try:
-            follower = await self._begin(asked, cursor, start, needs)
+            follower = await self._begin(request, cursor, start, needs)
             if self.failure is not None:  # meanwhile
                 raise Problem(self.failure.code, self.failure.detail, retry_after_ms=self.failure.retry_after_ms)
             if subscription.closed:
@@ -221,7 +221,7 @@ class Feed:
             raise
 
     async def _check(self, partitions: frozenset[int]) -> None:
-        """Raises PartitionNotFound. The consumer takes a while to notice those that were added."""
+        """Raises PartitionNotFound. The consumer notices added partitions after a while."""
         unknown = sorted(partitions - self.ring.places.keys())
         if unknown:
             info, _ = await self._backend.admin.describe_topic(self.topic)
@@ -229,31 +229,31 @@ class Feed:
                 raise PartitionNotFound(f"topic {self.topic!r} has no partition {unknown[-1]}")
 
     async def _begin(
-        self, asked: SubscribeRequest, cursor: Cursor | None, start: Position, needs: Needs
+        self, request: SubscribeRequest, cursor: Cursor | None, start: Position, needs: Needs
     ) -> RingCursor | Conflator:
         beginning = Beginning({}, None, ())
         if cursor is not None:
-            beginning = await self._log.resume(self.ring, cursor, asked.partitions)
-        elif not asked.snapshot and not isinstance(start, Latest):
-            beginning = await self._log.begin(self.ring, start, asked.partitions)
+            beginning = await self._log.resume(self.ring, cursor, request.partitions)
+        elif not request.snapshot and not isinstance(start, Latest):
+            beginning = await self._log.begin(self.ring, start, request.partitions)
         places = beginning.places if cursor is not None or beginning.places else None
-        snapshot = asked.snapshot and cursor is None
+        snapshot = request.snapshot and cursor is None
         follower: RingCursor | Conflator
-        if asked.policy is Policy.CONFLATE:
-            clockwork = needs.tick(asked.values, asked.interval_ms)
+        if request.policy is Policy.CONFLATE:
+            clockwork = needs.tick(request.values, request.interval_ms)
             walk = None
             if snapshot or places is not None:
-                taken = await self.tables.snapshot(needs.table(asked.values), places)
-                walk = SnapshotWalk(taken, asked.partitions, places)
-            follower = Conflator(self.ring, asked, clockwork.ticker)
+                taken = await self.tables.snapshot(needs.table(request.values), places)
+                walk = SnapshotWalk(taken, request.partitions, places)
+            follower = Conflator(self.ring, request, clockwork.ticker)
             at = self.ring.cursor() if places is None else self.ring.cursor_of(places)
             if walk is not None:
                 follower.begin_with(walk, _between(places or {}, walk.snapshot.places))
         else:
             walk = None
             if snapshot:
-                walk = SnapshotWalk(await self.tables.snapshot(needs.table(asked.values)), asked.partitions, None)
-            follower = RingCursor(self.ring, asked)
+                walk = SnapshotWalk(await self.tables.snapshot(needs.table(request.values)), request.partitions, None)
+            follower = RingCursor(self.ring, request)
             if walk is not None:
                 follower.begin_with(walk)
             elif places is not None:
@@ -275,10 +275,10 @@ class Feed:
             self._over(self)
 
     def arm(self, subscriber: FeedSubscriber) -> None:
-        """Wakes it when something comes, or when it is time."""
+        """Wakes the subscriber at the next records or tick."""
         clockwork = subscriber.needs.clockwork
         if clockwork is None:
-            if len(self._armed) > 2 * len(self.subscribers) + WOKEN_AT_ONCE:  # many of them are gone
+            if len(self._armed) > 2 * len(self.subscribers) + WOKEN_AT_ONCE:  # many of them have left
                 self._armed = deque(entry for entry in self._armed if entry[1].armed)
             self._armed.append((self.ring.head, subscriber))
         else:
@@ -307,5 +307,5 @@ class Feed:
 
 
 def _between(places: Mapping[int, CursorPlace], ends: Mapping[int, CursorPlace]) -> int:
-    """About how many records lie between."""
+    """Estimate of the records between positions."""
     return sum(max(ends[index].offset - place.offset, 0) for index, place in places.items() if index in ends)

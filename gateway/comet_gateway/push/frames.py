@@ -1,22 +1,22 @@
-"""The frames of the WebSocket `/v1/ws`: JSON text, one object each, told apart by `type`.
+"""The frames of the WebSocket `/v1/ws`: JSON text, one object each, with its `type`.
 
     client                                      server
                                                 welcome        limits, once
-    subscribe   id, topic|topics|pattern, …  ─► subscribed     per topic: where it begins, what is missing
-                                                snapshot …     latest of each key first, where asked for
-                                                records …      or latest (conflate), lost (what it will not get)
+    subscribe   id, topic|topics|pattern, …  ─► subscribed     per topic: its start, missing records
+                                                snapshot …     latest of each key first, if requested
+                                                records …      or latest (conflate), lost (missing records)
     permit      id, count                    ─► records …
     replay      id, pause|resume|step|speed  ─► records … end
-    ack         id, cursor | records         ─► acked          members of groups; nack, reject, extend: shared ones
+    ack         id, cursor | records         ─► acked          members of groups; nack, reject, extend: share groups
     produce     id, topic, record|records    ─► receipt        in the order of the frames
     unsubscribe id                           ─► end
     ping        id                           ─► pong
-    anything                                 ─► error          a problem, with the id and type of what it answers
+    anything                                 ─► error          a problem, with the id and type of the frame
                                                 goaway         connect again; the connection ends
 
-`id` is the client's: of a subscription while it lasts, of one request else. An error never ends anything but what it
-is about. Numbers of 64 bits are strings; in what a client sends they may be numbers. The structures below are the
-specification: frames are read and written with them, and `schema()` is made from them.
+The client chooses `id`: of a subscription while it lasts, otherwise of one request. An error ends only the subscription
+or request that it names. 64-bit numbers are strings; clients may send them as numbers. The structures below are the
+specification: frames are decoded and encoded with them, and `schema()` is derived from them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=249)]
 Partition = Annotated[int, Meta(ge=0, le=100_000)]
 Milliseconds = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
-# 64 bits: strings from the server, either from a client.
+# 64 bits: strings from the server, strings or numbers from a client.
 Digits = Annotated[str, Meta(pattern="^-?[0-9]{1,19}$")]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | Digits
 Position = Annotated[
@@ -52,11 +52,11 @@ class Frame(Struct, tag_field="type", forbid_unknown_fields=True, omit_defaults=
     """Any frame."""
 
 
-# ---- what a client sends
+# ---- from the client
 
 
 class Window(Struct, forbid_unknown_fields=True, frozen=True):
-    """A part of the past, at its recorded pace times `speed`; 0: as fast as it goes."""
+    """A time range to replay, at its recorded pace times `speed`; 0: as fast as possible."""
 
     start: Position = msgspec.field(name="from", default="earliest")
     end: Position = msgspec.field(name="to", default="latest")
@@ -65,12 +65,12 @@ class Window(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class GroupTerms(Struct, forbid_unknown_fields=True, frozen=True):
-    """The socket is a member of this group. The terms of a shared one are the group's: all members say the same."""
+    """Membership of a group. The options of a share group belong to the group: all members give the same."""
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]
     kind: Literal["consumer", "share"] = "consumer"
-    auto: bool = False  # consumer group: what was delivered is committed when more is; without it only `ack` commits
-    in_flight: Annotated[int, Meta(ge=1, le=10_000)] = 100  # shared: records that are not acknowledged, at most
+    auto: bool = False  # consumer group: commits delivered records at the next delivery; otherwise only `ack` commits
+    in_flight: Annotated[int, Meta(ge=1, le=10_000)] = 100  # share group: unacknowledged records at most
     lock_ms: Annotated[int, Meta(ge=100, le=3_600_000)] = 30_000
     deliveries_max: Annotated[int, Meta(ge=0, le=1_000)] = 0
     dead_letter: Annotated[str, Meta(max_length=249)] = ""
@@ -78,14 +78,14 @@ class GroupTerms(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Subscribe(Frame, tag="subscribe"):
-    """Ask for records: of one topic, of several, or of all whose names match a regular expression."""
+    """Subscribes to one topic, several, or all whose names match a regular expression."""
 
     id: Id
     topic: Name | None = None
     topics: Annotated[list[Name], Meta(min_length=1, max_length=100)] | None = None
     pattern: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
     start: Position = "latest"
-    cursor: str | None = None  # with `topic`: in place of `start`
+    cursor: str | None = None  # with `topic`: instead of `start`
     cursors: dict[str, str] | None = None  # the same, by topic
     partitions: Annotated[list[Partition], Meta(min_length=1, max_length=1_000)] | None = None
     values: Values = Values.AUTO
@@ -99,20 +99,20 @@ class Subscribe(Frame, tag="subscribe"):
 
 
 class Unsubscribe(Frame, tag="unsubscribe"):
-    """The subscription is over; a member leaves its group."""
+    """Ends a subscription; a member leaves its group."""
 
     id: Id
 
 
 class Permit(Frame, tag="permit"):
-    """So many records more may be sent on a subscription that was made with `permits`."""
+    """Allows more records on a subscription with `permits`."""
 
     id: Id
     count: Annotated[int, Meta(ge=1, le=1_000_000_000)]
 
 
 class RecordPlace(Struct, forbid_unknown_fields=True, frozen=True):
-    """One record. The topic may be left out where the subscription has only one."""
+    """One record. The topic is optional if the subscription has only one."""
 
     partition: Partition
     offset: Int64
@@ -123,7 +123,7 @@ Places = Annotated[list[RecordPlace], Meta(min_length=1, max_length=10_000)]
 
 
 class Ack(Frame, tag="ack"):
-    """With a cursor: a consumer group has come so far. With records: a share group is done with them."""
+    """With a cursor: commits offsets of a consumer group. With records: accepts them in a share group."""
 
     id: Id
     cursor: str | None = None
@@ -131,7 +131,7 @@ class Ack(Frame, tag="ack"):
 
 
 class NackFrame(Frame, tag="nack"):
-    """These are to be given out again, not before `delay_ms` are over."""
+    """Releases records for another delivery after `delay_ms`."""
 
     id: Id
     records: Places
@@ -139,7 +139,7 @@ class NackFrame(Frame, tag="nack"):
 
 
 class RejectFrame(Frame, tag="reject"):
-    """These are never to be given out again."""
+    """Rejects records: they are not delivered again."""
 
     id: Id
     records: Places
@@ -147,14 +147,14 @@ class RejectFrame(Frame, tag="reject"):
 
 
 class Extend(Frame, tag="extend"):
-    """These take longer: their locks begin anew."""
+    """Restarts the locks of records that take longer."""
 
     id: Id
     records: Places
 
 
 class Produce(Frame, tag="produce"):
-    """Write records, each as a POST takes it. Frames may follow without waiting; receipts come in their order."""
+    """Writes records, in the form of a POST. Frames can be sent without waiting; receipts come in their order."""
 
     id: Id
     topic: Name
@@ -165,7 +165,7 @@ class Produce(Frame, tag="produce"):
 
 
 class ReplayFrame(Frame, tag="replay"):
-    """Steers a replay. A step gives `count` records, and the replay stays paused."""
+    """Controls a replay. A step sends `count` records, and the replay stays paused."""
 
     id: Id
     action: Literal["pause", "resume", "step", "speed"]
@@ -174,7 +174,7 @@ class ReplayFrame(Frame, tag="replay"):
 
 
 class Ping(Frame, tag="ping"):
-    """Is anybody there?"""
+    """Checks the connection; answered by pong."""
 
     id: Id | None = None
 
@@ -183,12 +183,12 @@ Acknowledge = Ack | NackFrame | RejectFrame | Extend
 ClientFrame = Subscribe | Unsubscribe | Permit | Ack | NackFrame | RejectFrame | Extend | Produce | ReplayFrame | Ping
 
 
-# ---- what the server sends
+# ---- from the server
 
 Trouble = Annotated[
     Mapping[str, Any],
     Meta(
-        description="RFC 9457; `code` is what a program looks at. There may be more members.",
+        description="RFC 9457; `code` is for programs. There may be more members.",
         extra_json_schema={
             "properties": {"code": {"type": "string"}, "detail": {"type": "string"}, "status": {"type": "integer"}},
             "required": ["type", "title", "status", "code", "detail"],
@@ -198,7 +198,7 @@ Trouble = Annotated[
 
 
 class Header(Struct, frozen=True, omit_defaults=True):
-    """A header of a record; `base64` where its bytes are not UTF-8."""
+    """A header of a record; `base64` if its bytes are not UTF-8."""
 
     name: str
     value: str | None = None
@@ -238,7 +238,7 @@ class Owned(Struct, frozen=True):
 
 
 class Bounds(Struct, frozen=True):
-    """What one connection may take."""
+    """Limits of one connection."""
 
     frame_bytes_max: int
     subscriptions_max: int
@@ -255,7 +255,7 @@ class Welcome(Frame, tag="welcome"):
 
 
 class Subscribed(Frame, tag="subscribed"):
-    """Where a topic begins; of a group, that the socket is its member. `recovered` where there was a cursor."""
+    """The start in a topic, or the membership of a group. `recovered` if a cursor was given."""
 
     id: str
     topic: str | None = None
@@ -267,7 +267,7 @@ class Subscribed(Frame, tag="subscribed"):
 
 
 class RecordsFrame(Frame, tag="records"):
-    """Records, each partition's in order. `partition` where all are of one. Behind them, the cursor."""
+    """Records, in order per partition, and the cursor behind them. `partition` if all are of one."""
 
     id: str
     topic: str
@@ -277,7 +277,7 @@ class RecordsFrame(Frame, tag="records"):
 
 
 class SnapshotFrame(Frame, tag="snapshot"):
-    """The latest records of keys. Only the cursor of the last part is one to come back with."""
+    """The latest records of keys. Only the last part has a cursor to resume from."""
 
     id: str
     topic: str
@@ -288,7 +288,7 @@ class SnapshotFrame(Frame, tag="snapshot"):
 
 
 class LatestFrame(Frame, tag="latest"):
-    """The latest record of each key that changed; `conflated` others were passed over."""
+    """The latest record of each key that changed; `conflated` others were skipped."""
 
     id: str
     topic: str
@@ -298,24 +298,24 @@ class LatestFrame(Frame, tag="latest"):
 
 
 class LostFrame(Frame, tag="lost"):
-    """What this subscriber does not get."""
+    """Records that this subscriber does not get."""
 
     id: str
     topic: str
     count: int
     missing: Sequence[MissingItem]
-    cursor: str | None = None  # of members of groups there is none: the group keeps their place
+    cursor: str | None = None  # absent for group members: the group has committed offsets
 
 
 class Assigned(Frame, tag="assigned"):
-    """Partitions that this member of a group owns from now on."""
+    """Partitions that are assigned to this group member."""
 
     id: str
     partitions: Sequence[Owned]
 
 
 class Revoked(Frame, tag="revoked"):
-    """Partitions that this member gives up; `lost` where another has them already."""
+    """Partitions that are revoked from this member; `lost` if another member has them already."""
 
     id: str
     partitions: Sequence[Owned]
@@ -323,7 +323,7 @@ class Revoked(Frame, tag="revoked"):
 
 
 class WrittenItem(Struct, frozen=True, omit_defaults=True):
-    """What became of one record: where it is, or a problem. With acks=0 only the partition."""
+    """The result for one record: partition and offset, or a problem. With acks=0 only the partition."""
 
     partition: int | None = None
     offset: Digits | None = None
@@ -332,14 +332,14 @@ class WrittenItem(Struct, frozen=True, omit_defaults=True):
 
 
 class Receipt(Frame, tag="receipt"):
-    """What became of the records of a produce frame, in their order."""
+    """The results for the records of a produce frame, in their order."""
 
     id: str
     results: Sequence[WrittenItem]
 
 
 class AcknowledgedItem(Struct, frozen=True, omit_defaults=True):
-    """What became of what was said of one record: kept, or a problem."""
+    """The result of one acknowledgement: stored, or a problem."""
 
     topic: str
     partition: int
@@ -348,7 +348,7 @@ class AcknowledgedItem(Struct, frozen=True, omit_defaults=True):
 
 
 class Acked(Frame, tag="acked"):
-    """What was said is kept: up to this cursor, or of these records."""
+    """Acknowledgements are stored: up to this cursor, or of these records."""
 
     id: str
     of: Literal["ack", "nack", "reject", "extend"]
@@ -357,7 +357,7 @@ class Acked(Frame, tag="acked"):
 
 
 class Error(Frame, tag="error"):
-    """Something could not be done. `of` is the type of the frame that asked for it, `topic` the one it is about."""
+    """A problem. `of` is the type of the frame that it answers, `topic` the topic concerned."""
 
     problem: Trouble
     id: str | None = None
@@ -366,13 +366,13 @@ class Error(Frame, tag="error"):
 
 
 class Pong(Frame, tag="pong"):
-    """Yes."""
+    """The answer to ping."""
 
     id: str | None = None
 
 
 class EndFrame(Frame, tag="end"):
-    """The subscription is over, its id free."""
+    """The subscription has ended; its id is free."""
 
     id: str
     reason: Literal["unsubscribed", "replayed", "failed"]
@@ -380,7 +380,7 @@ class EndFrame(Frame, tag="end"):
 
 
 class GoAway(Frame, tag="goaway"):
-    """The gateway stops: connect again after so long, to any other, with the cursors you have."""
+    """The gateway stops: connect again after the delay, to any other, with the latest cursors."""
 
     reconnect_ms: int
 
@@ -395,7 +395,7 @@ encode: Final = msgspec.json.Encoder().encode
 
 
 class FrameKind(Struct, frozen=True):
-    """What can be said of a frame that does not fit."""
+    """Type and id of a malformed frame."""
 
     type: Any = None
     id: Any = None
@@ -405,16 +405,16 @@ _kind: Final = msgspec.json.Decoder(FrameKind)
 
 
 def read(text: str | bytes) -> ClientFrame:
-    """Raises Problem."""
+    """Decodes a frame. Raises Problem."""
     try:
         frame: ClientFrame = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise Problem("MALFORMED_FRAME", f"not a frame: {error}"[:500]) from None
+        raise Problem("MALFORMED_FRAME", f"malformed frame: {error}"[:500]) from None
     return frame
 
 
 def about(text: str | bytes) -> tuple[str | None, str | None]:
-    """The type and the id of a frame that does not fit, as far as it has them."""
+    """The type and id of a malformed frame, if it has them."""
     try:
         found = _kind.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -1,10 +1,10 @@
-"""A socket as a member of a group: records of what it owns, and what the client says of them.
+"""A WebSocket as a member of a group: delivers records, and handles the client's acknowledgements.
 
-    consumer group records ─► `ack` with the cursor of a frame commits up to there; with `auto` what was delivered is
-                   committed when more is. Partitions come and go: `assigned`, `revoked`
-    shared         records with their delivery_count ─► `ack`, `nack`, `reject`, `extend` for each
+    consumer group records ─► `ack` with a frame's cursor commits up to it; with `auto` delivered records are
+                   committed at the next delivery. Rebalances: `assigned`, `revoked`
+    share group    records with their delivery_count ─► `ack`, `nack`, `reject`, `extend` for each
 
-A member leaves with its subscription or its connection: what it has not acknowledged goes to others at once.
+A member leaves with its subscription or connection: its unacknowledged records go to others at once.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from comet_gateway.push.wire import Frame, Gone, Wire
 from comet_gateway.records.cursor import Cursor, CursorPlace
 from comet_gateway.records.record_json import each
 
-NOTES_MAX: Final = 1_000  # that wait to be told; beyond it the member is too far behind to be one
-RUN_RECORDS: Final = 64  # that are written at a time
-HANDOVER_S: Final = 1.0  # that a client has to acknowledge what it was given of a partition that it gives up
+NOTES_MAX: Final = 1_000  # that wait to be sent; beyond it the connection is cut
+RUN_RECORDS: Final = 64  # encoded at a time
+HANDOVER_S: Final = 1.0  # for a client to acknowledge records of a partition being revoked
 
 
 class Permits:
-    """How many records may still be sent; None: any number."""
+    """The number of records that may still be sent; None: any number."""
 
     def __init__(self, count: int | None) -> None:
         self.left = count
@@ -47,7 +47,7 @@ class Permits:
             self._more.set()
 
     async def some(self, wanted: int) -> int:
-        """Waits until there is one at least; how many of those wanted there are. They count as used."""
+        """Waits for at least one permit; takes up to `wanted`, and returns their number."""
         while self.left == 0:
             self._more.clear()
             await self._more.wait()
@@ -59,26 +59,26 @@ class Permits:
 
 
 class Notes:
-    """What is said beside the records, in order with them: written before the next records, or by itself."""
+    """Notifications in order with the records: written before the next records, or by themselves."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._waiting: deque[bytes] = deque()
-        self._telling: asyncio.Task[None] | None = None
+        self._flushing: asyncio.Task[None] | None = None
 
     def add(self, frame: frames.ServerFrame) -> None:
         if len(self._waiting) >= NOTES_MAX:
-            self._wire.abort()  # it has read nothing for very long
+            self._wire.abort()  # the client has not read for very long
             return
         self._waiting.append(frames.encode(frame))
-        if self._telling is None:
-            self._telling = asyncio.create_task(self._tell())
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
 
-    async def _tell(self) -> None:
-        with suppress(Gone):  # its reader knows
+    async def _flush(self) -> None:
+        with suppress(Gone):  # the reader notices, too
             await self._wire.room()
             await self._wire.write(self.taken())
-        self._telling = None
+        self._flushing = None
 
     def taken(self) -> list[Frame]:
         found: list[Frame] = [[one] for one in self._waiting]
@@ -86,15 +86,15 @@ class Notes:
         return found
 
     def close(self) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._flushing is not None:
+            self._flushing.cancel()
 
 
 Written = tuple[int, bytes]  # the offset behind a record, and its JSON
 
 
 def pieces(batch: comet.RecordBatch[bytes], values: Values, bytes_max: int) -> Iterator[list[Written]]:
-    """A batch in parts that fit into a frame each; they are written as they are taken, because a batch may be large."""
+    """A batch in parts that fit into a frame each, encoded lazily, because a batch may be large."""
     piece: list[Written] = []
     size = 0
     records = batch.records()
@@ -111,7 +111,7 @@ def pieces(batch: comet.RecordBatch[bytes], values: Values, bytes_max: int) -> I
 
 
 class GroupMembership:
-    """Of a consumer group. Run by a task of its own, which the connection cancels to end it."""
+    """A member of a consumer group. Run by its own task, which the connection cancels to end it."""
 
     def __init__(self, id_: str, joined: Joined, backend: Backend, wire: Wire, limits: Limits) -> None:
         self._id = id_
@@ -122,7 +122,7 @@ class GroupMembership:
         self._permits = Permits(joined.permits)
         self._notes = Notes(wire)
         self._topic_ids: dict[str, bytes] = {}
-        self._sent: dict[TopicPartition, int] = {}  # the offset behind what was delivered
+        self._sent: dict[TopicPartition, int] = {}  # the offset behind the delivered records
         self._acked: dict[TopicPartition, int] = {}
         self._heard = asyncio.Event()
         self._leaving = False
@@ -171,7 +171,7 @@ class GroupMembership:
                 taken = await self._permits.some(len(rest))
                 await self._wire.room()
                 if place not in self._consumer.assignment():
-                    return  # it was given up meanwhile: another gets the rest
+                    return  # revoked meanwhile: another member gets the rest
                 now, rest = rest[:taken], rest[taken:]
                 end = self._sent[place] = now[-1][0]
                 cursor = str(Cursor(topic_id, {batch.partition: CursorPlace(end)}))
@@ -189,11 +189,11 @@ class GroupMembership:
     # ---- what the client says
 
     async def commit(self, text: str) -> frames.ServerFrame:
-        """The answer, once it is kept. Raises Problem, CometError."""
+        """Commits up to a cursor, and returns the answer. Raises Problem, CometError."""
         cursor = Cursor.parse(text)
         topic = next((name for name, known in self._topic_ids.items() if known == cursor.topic_id), None)
         if topic is None:
-            raise Problem("MALFORMED_CURSOR", "a cursor of a topic of which nothing was delivered here")
+            raise Problem("MALFORMED_CURSOR", "the cursor is of a topic without delivered records on this subscription")
         wanted: dict[TopicPartition, int] = {}
         for partition, at in cursor.places.items():
             place = TopicPartition(topic, partition)
@@ -206,18 +206,18 @@ class GroupMembership:
         self._heard.set()
         return frames.Acked(self._id, "ack", cursor=text)
 
-    # ---- what the group says
+    # ---- from the group
 
     def _assigned(self, places: list[TopicPartition]) -> None:
         for topic in {place.topic for place in places}:
-            self._topic_ids.pop(topic, None)  # it may have been deleted and made again
+            self._topic_ids.pop(topic, None)  # it may have been deleted and created again
         self._notes.add(frames.Assigned(self._id, _owned(places)))
 
     async def _revoked(self, places: list[TopicPartition]) -> None:
         if self._leaving:
             return
         self._notes.add(frames.Revoked(self._id, _owned(places), lost=False))
-        # What is acknowledged now need not be done again by whoever has them next.
+        # Records acknowledged now are not delivered again to the next member.
         with suppress(TimeoutError):
             async with asyncio.timeout(0 if self._joined.group.auto else HANDOVER_S):
                 while not self._leaving and any(map(self._open, places)):
@@ -250,7 +250,7 @@ Key = tuple[str, int, int]  # topic, partition, offset
 
 
 class ShareMember:
-    """Of a share group. Run by a task of its own, which the connection cancels to end it."""
+    """A member of a share group. Run by its own task, which the connection cancels to end it."""
 
     def __init__(self, id_: str, joined: Joined, backend: Backend, wire: Wire, limits: Limits) -> None:
         self._id = id_
@@ -258,7 +258,7 @@ class ShareMember:
         self._wire = wire
         self._limits = limits
         self._lock_s = joined.group.lock_ms / 1000
-        # What the client has in hand: at most `in_flight`, and no longer than its lock.
+        # Records that the client has acquired: at most `in_flight`, until their locks expire.
         self._held: OrderedDict[Key, tuple[float, comet.ShareRecord[bytes]]] = OrderedDict()
         self._head = b'{"type":"records","id":%b,"topic":' % frames.encode(id_)
         group = joined.group
@@ -296,13 +296,15 @@ class ShareMember:
             try:
                 return await self._consumer.get(timeout_s)
             except comet.CorruptRecords as error:  # its records are rejected
-                told = error.details
-                missing = frames.MissingItem(int(told["partition"]), told["first"], told["end"], "damaged")
-                count = int(told["end"]) - int(told["first"])
-                await self._wire.write([[frames.encode(frames.LostFrame(self._id, told["topic"], count, [missing]))]])
+                details = error.details
+                missing = frames.MissingItem(int(details["partition"]), details["first"], details["end"], "damaged")
+                count = int(details["end"]) - int(details["first"])
+                await self._wire.write(
+                    [[frames.encode(frames.LostFrame(self._id, details["topic"], count, [missing]))]]
+                )
 
     async def _gather(self, record: comet.ShareRecord[bytes] | None) -> list[Frame]:
-        """The record and those that are there already, as frames: one for each run of the same topic."""
+        """The record and those already received, as frames: one for each run of the same topic."""
         gathered: list[Frame] = []
         run: list[bytes] = []
         topic, size = "", 0
@@ -339,34 +341,34 @@ class ShareMember:
     # ---- what the client says
 
     async def acknowledge(self, frame: frames.Acknowledge) -> frames.ServerFrame:
-        """The answer, once it is kept."""
+        """Acknowledges records, and returns the answer."""
         assert frame.records is not None
         waiting: list[tuple[Key, Awaitable[None] | None]] = []
-        # All are looked at before any is acknowledged: a frame that is refused has changed nothing.
+        # All are checked before any is acknowledged: a refused frame changes nothing.
         keys = [(self._topic(one), one.partition, int(one.offset)) for one in frame.records]
         for key in keys:
             held = self._held.get(key)
-            waiting.append((key, None if held is None else self._say(frame, key, held[1])))
+            waiting.append((key, None if held is None else self._acknowledge(frame, key, held[1])))
         results = [await _acknowledged(key, what) for key, what in waiting]
-        return frames.Acked(self._id, of=_SAID[type(frame)][0], results=results)
+        return frames.Acked(self._id, of=_ACKNOWLEDGE[type(frame)][0], results=results)
 
     def _topic(self, one: frames.RecordPlace) -> str:
         if one.topic is not None:
             return one.topic
         if len(self._joined.topics) != 1:
-            raise Problem("INVALID_ARGUMENT", "say the topic of each record: the subscription has several")
+            raise Problem("INVALID_ARGUMENT", "give the topic of each record: the subscription has several")
         return self._joined.topics[0]
 
-    def _say(self, frame: frames.Acknowledge, key: Key, record: comet.ShareRecord[bytes]) -> Awaitable[None]:
+    def _acknowledge(self, frame: frames.Acknowledge, key: Key, record: comet.ShareRecord[bytes]) -> Awaitable[None]:
         if isinstance(frame, frames.Extend):
             self._held[key] = asyncio.get_running_loop().time() + self._lock_s, record
             self._held.move_to_end(key)
         else:
             del self._held[key]
-        return _SAID[type(frame)][1](frame, record)
+        return _ACKNOWLEDGE[type(frame)][1](frame, record)
 
 
-_SAID: Final[dict[type, tuple[Any, Callable[[Any, Any], Awaitable[None]]]]] = {
+_ACKNOWLEDGE: Final[dict[type, tuple[Any, Callable[[Any, Any], Awaitable[None]]]]] = {
     frames.Ack: ("ack", lambda _, record: record.ack()),
     frames.NackFrame: ("nack", lambda frame, record: record.nack(frame.delay_ms)),
     frames.RejectFrame: ("reject", lambda frame, record: record.reject(frame.reason)),
@@ -379,7 +381,7 @@ async def _acknowledged(key: Key, what: Awaitable[None] | None) -> frames.Acknow
     problem: Problem | None = None
     if what is None:
         problem = Problem(
-            "LOCK_EXPIRED", f"record {offset} of {topic}/{partition} is not in hand here, or not any more"
+            "LOCK_EXPIRED", f"record {offset} of {topic}/{partition} is not acquired here, or its lock has expired"
         )
     else:
         try:

@@ -1,6 +1,6 @@
-"""The hub: who subscribes is given a seat at the feed of each topic, and each topic is followed once.
+"""The hub: adds subscriptions to the feeds of their topics; each topic is followed once.
 
-Made by the app's lifespan, closed after the last connection. Belongs to one event loop.
+Created by the application's lifespan, closed after the last connection. Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class Hub:
-    """Feeds all subscribers of this gateway.
+    """Serves all subscribers of this gateway.
 
-    subscription = await hub.subscribe(Asked(topics=("quotes",)))
+    subscription = await hub.subscribe(SubscribeRequest(topics=("quotes",)))
     event = await subscription.next()
     subscription.close()
     """
@@ -41,16 +41,16 @@ class Hub:
         self._log = Log(backend, config.limits)
         self._watch = PatternWatch(backend.admin, config.limits, self._join)
         self._feeds: dict[str, Feed] = {}
-        self._joining: Counter[str] = Counter()  # subscribers that are about to take a seat, by topic
+        self._joining: Counter[str] = Counter()  # subscribers that are joining, by topic
         self._starting: dict[str, asyncio.Task[Feed]] = {}
         self._idle: dict[str, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._subscriptions: set[Subscription] = set()
-        self._gone = dict.fromkeys(COUNTED, 0)  # by subscriptions that were closed
+        self._gone = dict.fromkeys(COUNTED, 0)  # counts of closed subscriptions
         self._closed = False
 
     async def close(self) -> None:
-        """Whoever still follows a topic is told that this is over."""
+        """Ends all subscriptions with a DRAINING event."""
         self._closed = True
         await self._watch.close()
         for timer in self._idle.values():
@@ -67,18 +67,18 @@ class Hub:
 
     # ---- subscribing
 
-    async def subscribe(self, asked: SubscribeRequest) -> Subscription:
-        """Returns when it follows: whatever is written from now on is seen. Raises Problem, CometError."""
+    async def subscribe(self, request: SubscribeRequest) -> Subscription:
+        """Subscribes: all records written after the return are delivered. Raises Problem, CometError."""
         if self._closed:
             raise Draining("the gateway is stopping")
-        check(asked, self._limits)
-        expression = compiled(asked.pattern) if asked.pattern else None
-        subscription = Subscription(asked, self)
+        check(request, self._limits)
+        expression = compiled(request.pattern) if request.pattern else None
+        subscription = Subscription(request, self)
         try:
             if expression is not None:
                 await self._watch.add(subscription, expression)
             else:
-                await together(self._join(subscription, topic) for topic in asked.topics)
+                await together(self._join(subscription, topic) for topic in request.topics)
         except BaseException:
             subscription.close()
             raise
@@ -86,11 +86,11 @@ class Hub:
         return subscription
 
     async def _join(self, subscription: Subscription, topic: str, start: Position | None = None) -> None:
-        asked = subscription.asked
+        request = subscription.request
         self._joining[topic] += 1
         try:
             feed = await self._feed(topic)
-            await feed.join(subscription, asked.cursors.get(topic), asked.start if start is None else start)
+            await feed.join(subscription, request.cursors.get(topic), request.start if start is None else start)
         finally:
             self._joining[topic] -= 1
             if not self._joining[topic]:
@@ -127,26 +127,26 @@ class Hub:
                 f"topic {topic!r} cannot be followed yet: not all of its partitions have a leader", retry_after_ms=1000
             ) from None
         self._feeds[topic] = feed
-        self._feed_over(feed)  # all who asked for it may have gone
+        self._feed_over(feed)  # all its subscribers may have left
         return feed
 
     def _started(self, topic: str, task: asyncio.Task[Feed]) -> None:
         del self._starting[topic]
         if not task.cancelled():
-            task.exception()  # who waits is told
+            task.exception()  # marks the error as retrieved; callers get it
 
     def _make_room(self) -> None:
         if len(self._feeds) + len(self._starting) < self._limits.feeds_max:
             return
         idle = next((feed for feed in self._feeds.values() if self._is_idle(feed)), None)
         if idle is None:
-            raise Problem("TOO_MANY_REQUESTS", f"this gateway follows {self._limits.feeds_max} topics already")
+            raise Problem("TOO_MANY_REQUESTS", f"limit of {self._limits.feeds_max} followed topics reached")
         self._end(idle)
 
-    # ---- what ends
+    # ---- ends
 
     def _feed_over(self, feed: Feed) -> None:
-        """It failed, or it may be that nobody needs it any more."""
+        """Handles a feed that failed or may be unused."""
         if feed.failure is not None:
             self._end(feed)
         elif self._feeds.get(feed.topic) is feed and self._is_idle(feed) and not self._closed:
@@ -187,7 +187,7 @@ class Hub:
                 self._gone[name] += count
 
     def _grown(self) -> None:
-        """Keeps all rings together within their bound: the largest gives way."""
+        """Keeps all rings together within their bound: the largest is trimmed."""
         excess = sum(feed.ring.bytes for feed in self._feeds.values()) - self._limits.feeds_bytes_max
         while excess > 0:
             largest = max(self._feeds.values(), key=lambda feed: feed.ring.bytes)
@@ -196,14 +196,14 @@ class Hub:
             excess -= before - largest.ring.bytes
 
     def _room(self) -> bool:
-        """Whether there may be one table more; one that nobody needs any more gives way."""
+        """Whether there is room for another table; evicts an unused one if needed."""
         feeds = self._feeds.values()
         return sum(len(feed.tables) for feed in feeds) < self._limits.tables_max or any(
             feed.tables.spare() for feed in feeds
         )
 
     def statistics(self) -> dict[str, Any]:
-        """A snapshot: what metrics, the operator's page and tests read."""
+        """A snapshot for metrics, the operator's page and tests."""
         each = [subscription.counts() for subscription in self._subscriptions]
         return {
             "subscriptions": len(self._subscriptions),

@@ -1,13 +1,13 @@
-"""What is made of a table of latest records for subscribers: once, for as many of them as can have the same.
+"""Snapshots and ticks of a table of latest values, encoded once and shared by as many subscribers as possible.
 
-    Snapshot    all of a table at one moment, cut into parts; who comes soon after shares it
-    Ticker      when conflating subscribers of one interval are given what is new: all who are in step share that
+    TableSnapshot   a table at one moment, in parts; later subscribers share it for a while
+    Ticker          the changes for conflating subscribers of one interval: those in step share them
 
-A conflating subscriber is one version: what it is given is all that came after, and what it is not given, the records
-that later ones took the place of, is counted. What is new in a tick is cut into parts that know what follows them, so
-that whoever is in the middle of it goes on there; who is too late for that begins with the next tick.
+A conflating subscriber's position is one version: it gets all later records, and the records replaced by later ones are
+counted. The changes of a tick are split into linked parts, so that a slow subscriber continues in the middle; one that
+is too late starts with the next tick.
 
-Pure: no I/O; the clock is given.
+Pure: no I/O; the clock is a parameter.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from comet_gateway.push.events import Latest
 from comet_gateway.push.latest_table import LatestTable, TableEntry
 from comet_gateway.records.cursor import CursorPlace
 
-CHAINS_MAX: Final = 8  # of one tick; who is in none of them is given what is made for him alone
-EARLY: Final = 0.75  # of an interval: who began with a tick later than this before the next is left out of that
+CHAINS_MAX: Final = 8  # of one tick; other subscribers get parts of their own
+EARLY: Final = 0.75  # of an interval: a subscriber that started a tick less than this before the next one skips that
 
 
 class Body:
-    """The bytes of one Latest, made once."""
+    """The bytes of one Latest event, encoded once."""
 
     def __init__(
         self, topic: str, records: Sequence[TableEntry], *, conflated: int, snapshot: bool, last: bool, complete: bool,
         cursor: str,
     ) -> None:  # fmt: skip
         self._topic = topic
-        self._fragments = [kept.fragment for kept in records]
+        self._fragments = [entry.fragment for entry in records]
         self._flags = conflated, snapshot, last, complete
         self._cursor = cursor
 
@@ -74,13 +74,13 @@ def event_of(
 
 
 def parts_of(records: Sequence[TableEntry], bytes_max: int, most: int | None = None) -> Iterator[tuple[int, int]]:
-    """Records in parts of at most so many bytes, but one at least: (begin, end) of each; one empty part of nothing."""
+    """Splits records into parts of at most `bytes_max`, but at least one record: (begin, end). At least one part."""
     begin = size = 0
-    for index, kept in enumerate(records):
-        if index > begin and (size + len(kept.fragment) > bytes_max or index - begin == most):
+    for index, entry in enumerate(records):
+        if index > begin and (size + len(entry.fragment) > bytes_max or index - begin == most):
             yield begin, index
             begin, size = index, 0
-        size += len(kept.fragment) + 1
+        size += len(entry.fragment) + 1
     yield begin, len(records)
 
 
@@ -88,7 +88,7 @@ def parts_of(records: Sequence[TableEntry], bytes_max: int, most: int | None = N
 
 
 class TableSnapshot:
-    """A table at one moment. Held by those who are in the middle of it."""
+    """A table at one moment. Referenced by the subscribers that are reading it."""
 
     def __init__(self, table: LatestTable, delivery_bytes: int, taken_s: float) -> None:
         ring = table.ring
@@ -108,7 +108,7 @@ class TableSnapshot:
         self._shared: dict[int, tuple[Latest, int]] = {}
 
     def shared(self, index: int) -> tuple[Latest, int]:
-        """What is not deleted, from a record on: the next part, and where the one after it begins."""
+        """The next part without deleted keys from an index on, and the index of the part after it."""
         found = self._shared.get(index)
         if found is None:
             found = self._shared[index] = self.part(index, _alive, None, snapshot=True)
@@ -120,12 +120,12 @@ class TableSnapshot:
         found: list[TableEntry] = []
         size = 0
         while index < len(self.records):
-            kept = self.records[index]
-            if wanted(kept):
-                size += len(kept.fragment) + 1
+            entry = self.records[index]
+            if wanted(entry):
+                size += len(entry.fragment) + 1
                 if found and (size > self._bytes_max or len(found) == permits):
                     break
-                found.append(kept)
+                found.append(entry)
             index += 1
         last = index == len(self.records)
         event = event_of(
@@ -135,17 +135,17 @@ class TableSnapshot:
         return event, index
 
     def count(self, partitions: frozenset[int] | None) -> int:
-        """Records that had come."""
+        """Records received by then."""
         wanted = self.totals.keys() if partitions is None else partitions
         return sum(self.totals.get(index, 0) for index in wanted)
 
 
-def _alive(kept: TableEntry) -> bool:
-    return not kept.dead
+def _alive(entry: TableEntry) -> bool:
+    return not entry.dead
 
 
 class SnapshotWalk:
-    """One subscriber's way through a snapshot: all of it, or what is newer than its places."""
+    """One subscriber's position in a snapshot: all of it, or only records newer than its cursor."""
 
     def __init__(
         self, snapshot: TableSnapshot, partitions: frozenset[int] | None, newer_than: Mapping[int, CursorPlace] | None
@@ -157,7 +157,7 @@ class SnapshotWalk:
         self._index = 0
 
     def take(self, permits: int | None) -> Latest | None:
-        """The next part; None where that takes permits that are not there. Not to be asked after the last."""
+        """The next part; None without enough permits. Must not be called after the last one."""
         if permits is not None and permits <= 0:
             return None
         event: Latest | None = None
@@ -171,13 +171,13 @@ class SnapshotWalk:
         self.given += event.count
         return event
 
-    def _wants(self, kept: TableEntry) -> bool:
-        if self._partitions is not None and kept.partition not in self._partitions:
+    def _wants(self, entry: TableEntry) -> bool:
+        if self._partitions is not None and entry.partition not in self._partitions:
             return False
         if self._newer_than is None:
-            return not kept.dead
-        place = self._newer_than.get(kept.partition)
-        return place is None or kept.offset >= place.offset
+            return not entry.dead
+        place = self._newer_than.get(entry.partition)
+        return place is None or entry.offset >= place.offset
 
 
 # ---- conflation
@@ -185,11 +185,11 @@ class SnapshotWalk:
 
 class Part(NamedTuple):
     event: Latest
-    to: int  # the version that it brings one to
+    to: int  # the version after it
 
 
 class Ticker:
-    """When the subscribers of one interval are given what is new; and what, for those who are in step."""
+    """The ticks of one interval, and the shared parts for subscribers in step."""
 
     def __init__(self, table: LatestTable, interval_s: float, delivery_bytes: int, clock: Callable[[], float]) -> None:
         self.table = table
@@ -208,7 +208,7 @@ class Ticker:
         self._chains = 0
 
     def part(self, version: int, passed: int, partitions: frozenset[int] | None) -> Part:
-        """What follows a version that was seen, when so many records had come."""
+        """The changes after a version, at which `passed` records had been received."""
         found = self._parts.get((version, partitions))
         if found is not None:
             return found
@@ -221,7 +221,7 @@ class Ticker:
         return parts[0]
 
     def some(self, version: int, passed: int, partitions: frozenset[int] | None, most: int) -> Part:
-        """As much of that as is permitted, for one alone."""
+        """As many of the changes as permitted, for one subscriber."""
         records = self.table.since(version, partitions)
         return next(iter(self._make(records, version, passed, partitions, most)))
 
@@ -233,7 +233,7 @@ class Ticker:
         for begin, end in parts_of(records, self._delivery_bytes, most):
             last = end == len(records)
             to = table.version if last else records[end - 1].version
-            # Of some partitions nobody knows how many of the versions between are theirs: it is said at the end.
+            # For some partitions only, the number of conflated records is unknown until the end.
             between = to - version if partitions is None else ring.count(partitions) - passed if last else 0
             conflated = max(between - (end - begin), 0)
             yield Part(

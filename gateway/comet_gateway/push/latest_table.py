@@ -1,7 +1,7 @@
-"""The latest record of each key of a topic: a table, in the order of their updates, which are numbered.
+"""A table of latest values: the newest record of each key of a topic, in the order of their numbered updates.
 
-Newest is what arrived last of the same partition; of different ones, what has the later timestamp. Records without a
-key are taken for records of one key. What is made of a table for subscribers is in `sharing`.
+The newest is the last received of the same partition; between partitions, the one with the later timestamp. Records
+without a key count as one key. `latest_fanout` serves tables to subscribers.
 
 Pure: no I/O, no clock.
 """
@@ -17,7 +17,7 @@ from comet_gateway.push.ring import Ring
 from comet_gateway.push.subscribe_request import Values
 from comet_gateway.records.cursor import CursorPlace
 
-KEPT_OVERHEAD: Final = 300  # bytes of memory that a key takes beside itself and its record
+ENTRY_OVERHEAD: Final = 300  # bytes of memory of an entry beside its key and record
 
 
 class TableEntry(NamedTuple):
@@ -29,131 +29,133 @@ class TableEntry(NamedTuple):
     dead: bool  # a tombstone
 
     def beats(self, other: TableEntry) -> bool:
-        """It is newer, where both may have been read from the log."""
+        """Whether it is newer; both may have been read from the log."""
         if self.partition == other.partition:
             return self.offset >= other.offset
         return self.timestamp_us >= other.timestamp_us
 
 
 class LatestTable:
-    """Owned by a feed; lives while somebody needs it, and for a while after."""
+    """The table. Owned by a feed; lives while it has subscribers, and for a while after."""
 
     def __init__(self, ring: Ring, values: Values, keys_max: int, bytes_max: int) -> None:
         self.ring = ring
         self.values = values
         self.version = 0
         self.bytes = 0
-        self.lossy = False  # it could not hold, or read, all there is
-        self.forgot_dead = False  # it does not know of all keys that they were deleted
+        self.lossy = False  # it does not hold all keys, or could not read all records
+        self.forgot_dead = False  # tombstones of some deleted keys were dropped
         self.filled_from = {index: place.offset for index, place in ring.places.items()}
-        self.whole = False  # it was filled from the beginning of the log
+        self.whole = False  # filled from the log start offset
         self._keys_max = keys_max
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[bytes | None, TableEntry] = OrderedDict()
-        self._dead: OrderedDict[bytes | None, None] = OrderedDict()  # those that are tombstones
+        self._entries: OrderedDict[bytes | None, TableEntry] = OrderedDict()
+        self._dead: OrderedDict[bytes | None, None] = OrderedDict()  # keys whose entry is a tombstone
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
-    # ---- what arrives
+    # ---- arriving records
 
     def apply(self, source: Source) -> None:
-        """Records that follow those that were applied before."""
-        kept, partition, version = self._kept, source.partition, self.version
+        """Applies the next records."""
+        entries, partition, version = self._entries, source.partition, self.version
         batch = source.batch
         for key, value, offset, timestamp_us, fragment in zip(
             batch.keys, batch.values, source.offsets, batch.timestamps, source.fragments(self.values), strict=True
         ):
             version += 1
-            old = kept.get(key)
+            old = entries.get(key)
             if old is not None and old.partition != partition and old.timestamp_us > timestamp_us:
                 continue
             self._put(key, TableEntry(version, partition, offset, timestamp_us, fragment, value is None))
         self.version = version
         self._shrink()
 
-    def _put(self, key: bytes | None, kept: TableEntry) -> None:
-        old = self._kept.get(key)
+    def _put(self, key: bytes | None, entry: TableEntry) -> None:
+        old = self._entries.get(key)
         if old is not None:
             self.bytes -= len(old.fragment)
-            self._kept.move_to_end(key)
+            self._entries.move_to_end(key)
         else:
-            self.bytes += KEPT_OVERHEAD + len(key or b"")
-        self._kept[key] = kept
-        self.bytes += len(kept.fragment)
-        if kept.dead:
+            self.bytes += ENTRY_OVERHEAD + len(key or b"")
+        self._entries[key] = entry
+        self.bytes += len(entry.fragment)
+        if entry.dead:
             self._dead[key] = None
             self._dead.move_to_end(key)
         elif old is not None and old.dead:
             del self._dead[key]
 
     def _remove(self, key: bytes | None) -> TableEntry:
-        kept = self._kept.pop(key)
+        entry = self._entries.pop(key)
         self._dead.pop(key, None)
-        self.bytes -= KEPT_OVERHEAD + len(key or b"") + len(kept.fragment)
-        return kept
+        self.bytes -= ENTRY_OVERHEAD + len(key or b"") + len(entry.fragment)
+        return entry
 
     def _shrink(self) -> None:
-        """Lets go of deleted keys, and then of those that were not written for longest."""
-        while len(self._kept) > self._keys_max or (self.bytes > self._bytes_max and len(self._kept) > 1):
+        """Evicts deleted keys first, then the least recently written ones."""
+        while len(self._entries) > self._keys_max or (self.bytes > self._bytes_max and len(self._entries) > 1):
             if self._dead:
                 self._remove(next(iter(self._dead)))
                 self.forgot_dead = True
             else:
-                self._remove(next(iter(self._kept)))
+                self._remove(next(iter(self._entries)))
                 self.lossy = True
 
     def cut(self, partition: int, offset: int) -> None:
-        """The log was cut back: what was kept from behind that is no more; what was before it, nobody knows."""
-        for key in [key for key, kept in self._kept.items() if kept.partition == partition and kept.offset >= offset]:
+        """Handles a truncation: drops records from behind it; the previous records of their keys are unknown."""
+        for key in [
+            key for key, entry in self._entries.items() if entry.partition == partition and entry.offset >= offset
+        ]:
             self._remove(key)
             self.lossy = True
         if offset < self.filled_from.get(partition, 0):
-            self.filled_from[partition] = offset  # what follows there is applied, at offsets that were there before
+            self.filled_from[partition] = offset  # later records are applied at offsets that existed before
 
     def lacks(self, since: Mapping[int, CursorPlace] | None) -> bool:
-        """It does not have all that was written since; None: of the whole log."""
+        """Whether records written since are missing; None: of the whole log."""
         if self.whole or since is None:
             return not self.whole
         return any(place.offset < self.filled_from.get(index, 0) for index, place in since.items())
 
     def filled(self, filling: Filling) -> None:
-        """What was read of the log before all that was applied. It is new to nobody."""
-        before = self._kept
-        self._kept, self._dead, self.bytes = OrderedDict(), OrderedDict(), 0
-        for key, kept in filling.kept.items():
-            self._put(key, kept)
-        for key, kept in before.items():
-            old = self._kept.get(key)
-            if old is None or kept.beats(old):
-                self._put(key, kept)
+        """Adds records read from the log before the applied ones. They are no change for subscribers."""
+        before = self._entries
+        self._entries, self._dead, self.bytes = OrderedDict(), OrderedDict(), 0
+        for key, entry in filling.entries.items():
+            self._put(key, entry)
+        for key, entry in before.items():
+            old = self._entries.get(key)
+            if old is None or entry.beats(old):
+                self._put(key, entry)
         self.filled_from.update(filling.begin)
         self.lossy = self.lossy or filling.lossy
         self._shrink()
 
-    # ---- what is given
+    # ---- queries
 
     def since(self, version: int, partitions: frozenset[int] | None) -> list[TableEntry]:
-        """What came after a version, the oldest first."""
+        """Entries after a version, the oldest first."""
         found: list[TableEntry] = []
-        for kept in reversed(self._kept.values()):
-            if kept.version <= version:
+        for entry in reversed(self._entries.values()):
+            if entry.version <= version:
                 break
-            if partitions is None or kept.partition in partitions:
-                found.append(kept)
+            if partitions is None or entry.partition in partitions:
+                found.append(entry)
         found.reverse()
         return found
 
     def all(self) -> list[TableEntry]:
-        return list(self._kept.values())
+        return list(self._entries.values())
 
 
 class Filling:
-    """What is read of the log for a table, from `begin` on, one partition as well as the other."""
+    """Records read from the log to fill a table, from `begin` on in each partition."""
 
     def __init__(self, table: LatestTable, begin: Mapping[int, int]) -> None:
         self.begin = dict(begin)
-        self.kept: OrderedDict[bytes | None, TableEntry] = OrderedDict()
+        self.entries: OrderedDict[bytes | None, TableEntry] = OrderedDict()
         self.lossy = False
         self._values = table.values
         self._keys_max = table._keys_max
@@ -161,24 +163,24 @@ class Filling:
         self._bytes = 0
 
     def apply(self, source: Source, end: int) -> None:
-        """The records before an offset: those behind it are in the table."""
+        """Applies records before an offset: later ones are in the table."""
         batch, partition = source.batch, source.partition
         for key, value, offset, timestamp_us, fragment in zip(
             batch.keys, batch.values, source.offsets, batch.timestamps, source.fragments(self._values), strict=True
         ):
             if offset >= end:
                 break
-            kept = TableEntry(0, partition, offset, timestamp_us, fragment, value is None)
-            old = self.kept.get(key)
+            entry = TableEntry(0, partition, offset, timestamp_us, fragment, value is None)
+            old = self.entries.get(key)
             if old is None:
-                self._bytes += KEPT_OVERHEAD + len(key or b"") + len(fragment)
-            elif kept.beats(old):
+                self._bytes += ENTRY_OVERHEAD + len(key or b"") + len(fragment)
+            elif entry.beats(old):
                 self._bytes += len(fragment) - len(old.fragment)
-                self.kept.move_to_end(key)
+                self.entries.move_to_end(key)
             else:
                 continue
-            self.kept[key] = kept
-        while len(self.kept) > self._keys_max or (self._bytes > self._bytes_max and len(self.kept) > 1):
-            key, old = self.kept.popitem(last=False)
-            self._bytes -= KEPT_OVERHEAD + len(key or b"") + len(old.fragment)
+            self.entries[key] = entry
+        while len(self.entries) > self._keys_max or (self._bytes > self._bytes_max and len(self.entries) > 1):
+            key, old = self.entries.popitem(last=False)
+            self._bytes -= ENTRY_OVERHEAD + len(key or b"") + len(old.fragment)
             self.lossy = self.lossy or not old.dead

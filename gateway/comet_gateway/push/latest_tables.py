@@ -1,5 +1,4 @@
-"""The tables of latest records of one topic: fills them from the log, lets them tick, and drops them when nobody needs
-them any more. Owned by a feed."""
+"""The tables of latest values of one topic: fills them from the log, ticks, and drops unused ones. Owned by a feed."""
 
 from __future__ import annotations
 
@@ -25,15 +24,15 @@ if TYPE_CHECKING:
     from comet_gateway.push.subscription import FeedSubscriber
 
 FILL_BYTES: Final = 256 * 1024  # of the log, read at once
-SNAPSHOT_AGE_S: Final = 1.0  # within which all who ask are given the same one
-SNAPSHOTS_MAX: Final = 2  # of one table that are held; more would be younger, and take more memory
-# Ticks are further apart than was asked for by so much: with 250 ms a client sees four a second and never five, also
-# where one reaches it late and another at once. Who is later than that with a tick is left out of the next one (EARLY).
+SNAPSHOT_AGE_S: Final = 1.0  # within which a snapshot is shared
+SNAPSHOTS_MAX: Final = 2  # of one table in memory; more would be fresher, but take more memory
+# Ticks are further apart than requested by this: with 250 ms a client sees four a second and never five, even if one
+# arrives late and the next at once. A subscriber that is later with a tick skips the next one (EARLY).
 PACE: Final = 1.1
 
 
 class Clockwork:
-    """A ticker with its timer, and who waits for it."""
+    """A ticker with its timer, and its waiting subscribers."""
 
     def __init__(self, ticker: Ticker) -> None:
         self.ticker = ticker
@@ -45,8 +44,8 @@ class Clockwork:
     def arm(self, subscriber: FeedSubscriber) -> None:
         self._armed.append(subscriber)
         if self._timer is None:
-            # One timer for all, so that those who come later are in step; and from tick to tick, so that one that is
-            # late does not bring the next one nearer.
+            # One timer for all, so that later subscribers are in step; and from tick to tick, so that a late tick
+            # does not bring the next one nearer.
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(self._ticked_s + self.ticker.interval_s * PACE, self._tick)
 
@@ -71,12 +70,12 @@ class Clockwork:
 
 
 class Table:
-    """One table, with what is made of it."""
+    """One table, with its tickers and snapshots."""
 
     def __init__(self, table: LatestTable) -> None:
         self.latest = table
         self.users = 0
-        self.filling: Flight[None] | None = None  # for all who wait for it
+        self.filling: Flight[None] | None = None  # shared by all that wait for it
         self.snapshots: WeakSet[TableSnapshot] = WeakSet()
         self.newest: TableSnapshot | None = None
         self.clockworks: dict[int, Clockwork] = {}
@@ -92,13 +91,13 @@ class Tables:
         self._ring = ring
         self._log = history
         self._limits = limits
-        self._room = room  # whether the gateway may have one table more
+        self._room = room  # whether there is room for another table
         self._tables: dict[Values, Table] = {}
 
     def __len__(self) -> int:
         return len(self._tables)
 
-    # ---- what arrives
+    # ---- arriving records
 
     def applied(self, source: Source) -> None:
         for table in self._tables.values():
@@ -109,14 +108,14 @@ class Tables:
             for table in self._tables.values():
                 table.latest.cut(missing.partition, missing.first)
 
-    # ---- who needs them
+    # ---- users
 
     def use(self, values: Values) -> Table:
-        """To be given back with `leave`."""
+        """A table, to be returned with `leave`. Raises Problem."""
         table = self._tables.get(values)
         if table is None:
             if not self._room():
-                raise Problem("TOO_MANY_REQUESTS", "this gateway keeps the latest records of too many topics already")
+                raise Problem("TOO_MANY_REQUESTS", "limit of tables of latest values on this gateway reached")
             latest = LatestTable(self._ring, values, self._limits.table_keys_max, self._limits.table_bytes_max)
             table = self._tables[values] = Table(latest)
         table.users += 1
@@ -132,7 +131,7 @@ class Tables:
             table.idle = loop.call_later(self._limits.feed_idle_s, self._drop, table)
 
     def spare(self) -> bool:
-        """Drops one that nobody needs now, where there is one: others need a table."""
+        """Drops an unused table, if there is one, to make room."""
         table = next((table for table in self._tables.values() if not table.users), None)
         if table is None:
             return False
@@ -146,7 +145,7 @@ class Tables:
             del self._tables[table.latest.values]
 
     def clockwork(self, table: Table, interval_ms: int) -> Clockwork:
-        """To be given back with `stop`."""
+        """A ticker, to be returned with `stop`."""
         found = table.clockworks.get(interval_ms)
         if found is None:
             clock = asyncio.get_running_loop().time
@@ -169,11 +168,11 @@ class Tables:
                 table.idle.cancel()
         self._tables.clear()
 
-    # ---- the past
+    # ---- snapshots
 
     async def snapshot(self, table: Table, since: Mapping[int, CursorPlace] | None = None) -> TableSnapshot:
-        """The latest record of each key of the whole log, or of what was written since. Raises Unavailable where no
-        leader answers."""
+        """The latest record of each key of the whole log, or of records written since. Raises Unavailable if no leader
+        answers."""
         while table.latest.lacks(since):
             filling = table.filling
             if filling is None or filling.over:
@@ -191,13 +190,13 @@ class Tables:
 
     @staticmethod
     def _forget(table: Table, snapshot: TableSnapshot) -> None:
-        """It is for those who are in the middle of it, and for those who come while there are too many."""
+        """Drops a snapshot from sharing, except while there are too many."""
         if table.newest is snapshot and len(table.snapshots) < SNAPSHOTS_MAX:
             table.newest = None
 
     @staticmethod
     def _covers(snapshot: TableSnapshot, since: Mapping[int, CursorPlace] | None) -> bool:
-        """It was taken after the table was filled from there on, and is not older than that."""
+        """Whether a snapshot has all records since, and is recent."""
         if since is None:
             return snapshot.whole
         begins, ends = snapshot.filled_from, snapshot.places

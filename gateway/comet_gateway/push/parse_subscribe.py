@@ -1,4 +1,4 @@
-"""What a client asks for, checked: from a WebSocket's frame or an SSE's query to Asked, Joined or Window. Pure."""
+"""Parses and checks a subscribe frame or an SSE query: to SubscribeRequest, Joined or Played. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:/-]{0,248}")
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """To be a member of a group."""
+    """A request to join a group."""
 
     topics: tuple[str, ...]
     pattern: str
@@ -32,28 +32,28 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """To have a part of the past again."""
+    """A request for a replay."""
 
     topic: str
     partitions: frozenset[int] | None
     start: Position
     end: Position
-    cursor: Cursor | None  # of a replay that was cut off: in place of `start`
+    cursor: Cursor | None  # of an interrupted replay: instead of `start`
     values: Values
     speed: float
     paused: bool
 
 
-def _place(name: str, said: str | int, now_us: int) -> Position:
-    """A position as a client says it. Raises Problem."""
+def _place(name: str, given: str | int, now_us: int) -> Position:
+    """Parses a position. Raises Problem."""
     try:
-        return place(name, said, now_us)
+        return place(name, given, now_us)
     except CometError as error:
         raise Problem("INVALID_ARGUMENT", error.message) from None
 
 
 def names(topics: Iterable[str]) -> tuple[str, ...]:
-    """Names of topics, each once. Raises Problem."""
+    """Topic names without duplicates. Raises Problem."""
     try:
         found = tuple(dict.fromkeys(check_topic_name(name) for name in topics))
     except CometError as error:
@@ -65,7 +65,7 @@ def names(topics: Iterable[str]) -> tuple[str, ...]:
 
 def window(
     topic: str,
-    said: frames.Window,
+    given: frames.Window,
     *,
     now_us: int,
     span_ms_max: int,
@@ -73,14 +73,14 @@ def window(
     cursor: str | None = None,
     values: Values = Values.AUTO,
 ) -> Played:
-    """A replay. Raises Problem."""
-    start, end = _place("start", said.start, now_us), _place("end", said.end, now_us)
+    """Parses a replay. Raises Problem."""
+    start, end = _place("start", given.start, now_us), _place("end", given.end, now_us)
     if isinstance(end, Earliest):
-        raise Problem("INVALID_ARGUMENT", "a replay that ends where the topic begins")
+        raise Problem("INVALID_ARGUMENT", "the replay ends where the topic begins")
     if isinstance(start, AtTime):
         until_us = end.timestamp_us if isinstance(end, AtTime) else now_us
         if until_us < start.timestamp_us:
-            raise Problem("INVALID_ARGUMENT", "a replay that ends before it begins")
+            raise Problem("INVALID_ARGUMENT", "the replay ends before it begins")
         check_span(start.timestamp_us, until_us, span_ms_max)
     return Played(
         topic=names([topic])[0],
@@ -89,17 +89,17 @@ def window(
         end=end,
         cursor=None if cursor is None else Cursor.parse(cursor),
         values=values,
-        speed=said.speed,
-        paused=said.paused,
+        speed=given.speed,
+        paused=given.paused,
     )
 
 
 def check_span(from_us: int, to_us: int, span_ms_max: int) -> None:
-    """Raises Problem."""
+    """Checks the span of a replay. Raises Problem."""
     if to_us - from_us > span_ms_max * 1000:
         raise Problem(
             "INVALID_ARGUMENT",
-            f"a window of {(to_us - from_us) // 1000} ms; at most {span_ms_max} ms are replayed at once",
+            f"the window has {(to_us - from_us) // 1000} ms; one replay has at most {span_ms_max} ms",
             more={"replay_ms_max": str(span_ms_max)},
         )
 
@@ -119,11 +119,11 @@ def follow(
     permits: int | None = None,
     now_us: int,
 ) -> SubscribeRequest:
-    """A subscription. Raises Problem."""
+    """Parses a subscription. Raises Problem."""
     chosen = _chosen(topics, pattern)
     known = {name: Cursor.parse(text) for name, text in (cursors or {}).items()}
     if not pattern and (strange := known.keys() - set(chosen)):
-        raise Problem("INVALID_ARGUMENT", f"cursors of topics that are not asked for: {sorted(strange)[:5]}")
+        raise Problem("INVALID_ARGUMENT", f"cursors of topics that are not subscribed: {sorted(strange)[:5]}")
     return SubscribeRequest(
         topics=chosen,
         pattern=pattern,
@@ -143,50 +143,50 @@ def join(
     group: frames.GroupTerms, *, topics: Iterable[str], pattern: str, start: str | int, values: Values,
     permits: int | None, now_us: int,
 ) -> Joined:  # fmt: skip
-    """A place in a group. Raises Problem."""
+    """Parses the membership of a group. Raises Problem."""
     if not GROUP_NAME.fullmatch(group.name):
-        raise Problem("INVALID_ARGUMENT", f"{group.name[:100]!r} is no name of a group")
+        raise Problem("INVALID_ARGUMENT", f"{group.name[:100]!r} is not a valid group name")
     if group.kind == "share" and (group.auto or permits is not None):
-        raise Problem("INVALID_ARGUMENT", "a share group has `in_flight`, and neither `auto` nor `permits`")
+        raise Problem("INVALID_ARGUMENT", "a share group takes `in_flight`, but not `auto` or `permits`")
     if group.dead_letter:
         names([group.dead_letter])
     return Joined(_chosen(topics, pattern), pattern, _place("start", start, now_us), values, permits, group)
 
 
-def of_frame(asked: frames.Subscribe, *, now_us: int, span_ms_max: int) -> SubscribeRequest | Joined | Played:
-    """What a subscribe frame asks for. Raises Problem."""
-    if sum(one is not None for one in (asked.topic, asked.topics, asked.pattern)) != 1:
+def of_frame(frame: frames.Subscribe, *, now_us: int, span_ms_max: int) -> SubscribeRequest | Joined | Played:
+    """Parses a subscribe frame. Raises Problem."""
+    if sum(one is not None for one in (frame.topic, frame.topics, frame.pattern)) != 1:
         raise Problem("INVALID_ARGUMENT", "give one of `topic`, `topics` and `pattern`")
-    topics = [asked.topic] if asked.topic is not None else asked.topics or []
-    if asked.cursor is not None and (asked.topic is None or asked.cursors is not None):
-        raise Problem("INVALID_ARGUMENT", "`cursor` goes with `topic` alone; several have `cursors`")
-    if asked.replay is not None:
-        _only(asked, "replay", {"start", "cursors", "policy", "buffer", "interval_ms", "snapshot", "permits", "group"})
-        if asked.topic is None:
-            raise Problem("INVALID_ARGUMENT", "a replay is of one `topic`")
+    topics = [frame.topic] if frame.topic is not None else frame.topics or []
+    if frame.cursor is not None and (frame.topic is None or frame.cursors is not None):
+        raise Problem("INVALID_ARGUMENT", "`cursor` goes with `topic` only; use `cursors` for several topics")
+    if frame.replay is not None:
+        _only(frame, "replay", {"start", "cursors", "policy", "buffer", "interval_ms", "snapshot", "permits", "group"})
+        if frame.topic is None:
+            raise Problem("INVALID_ARGUMENT", "a replay needs one `topic`")
         return window(
-            asked.topic, asked.replay, now_us=now_us, span_ms_max=span_ms_max, partitions=asked.partitions,
-            cursor=asked.cursor, values=asked.values,
+            frame.topic, frame.replay, now_us=now_us, span_ms_max=span_ms_max, partitions=frame.partitions,
+            cursor=frame.cursor, values=frame.values,
         )  # fmt: skip
-    if asked.group is not None:
-        _only(asked, "group", {"cursor", "cursors", "policy", "buffer", "interval_ms", "snapshot", "partitions"})
+    if frame.group is not None:
+        _only(frame, "group", {"cursor", "cursors", "policy", "buffer", "interval_ms", "snapshot", "partitions"})
         return join(
-            frames.GroupTerms(asked.group) if isinstance(asked.group, str) else asked.group,
-            topics=topics, pattern=asked.pattern or "", start=asked.start, values=asked.values,
-            permits=asked.permits, now_us=now_us,
+            frames.GroupTerms(frame.group) if isinstance(frame.group, str) else frame.group,
+            topics=topics, pattern=frame.pattern or "", start=frame.start, values=frame.values,
+            permits=frame.permits, now_us=now_us,
         )  # fmt: skip
     return follow(
         topics=topics,
-        pattern=asked.pattern or "",
-        start=asked.start,
-        cursors=asked.cursors if asked.cursor is None else {topics[0]: asked.cursor},
-        partitions=asked.partitions,
-        values=asked.values,
-        policy=asked.policy,
-        buffer=asked.buffer,
-        interval_ms=asked.interval_ms,
-        snapshot=asked.snapshot == "latest",
-        permits=asked.permits,
+        pattern=frame.pattern or "",
+        start=frame.start,
+        cursors=frame.cursors if frame.cursor is None else {topics[0]: frame.cursor},
+        partitions=frame.partitions,
+        values=frame.values,
+        policy=frame.policy,
+        buffer=frame.buffer,
+        interval_ms=frame.interval_ms,
+        snapshot=frame.snapshot == "latest",
+        permits=frame.permits,
         now_us=now_us,
     )
 
@@ -194,19 +194,19 @@ def of_frame(asked: frames.Subscribe, *, now_us: int, span_ms_max: int) -> Subsc
 def _chosen(topics: Iterable[str], pattern: str) -> tuple[str, ...]:
     chosen = names(topics)
     if bool(chosen) == bool(pattern):
-        raise Problem("INVALID_ARGUMENT", "give topics, or a pattern of their names")
+        raise Problem("INVALID_ARGUMENT", "give topics, or a pattern of topic names")
     if pattern:
         try:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as error:
-            raise Problem("INVALID_ARGUMENT", f"{pattern[:100]!r} is no regular expression: {error}") from None
+            raise Problem("INVALID_ARGUMENT", f"{pattern[:100]!r} is not a regular expression: {error}") from None
     return chosen
 
 
 _DEFAULTS = frames.Subscribe(id="x")
 
 
-def _only(asked: frames.Subscribe, what: str, foreign: set[str]) -> None:
-    found = sorted(name for name in foreign if getattr(asked, name) != getattr(_DEFAULTS, name))
+def _only(frame: frames.Subscribe, what: str, foreign: set[str]) -> None:
+    found = sorted(name for name in foreign if getattr(frame, name) != getattr(_DEFAULTS, name))
     if found:
-        raise Problem("INVALID_ARGUMENT", f"{', '.join(found)}: not with `{what}`")
+        raise Problem("INVALID_ARGUMENT", f"{', '.join(found)}: not allowed with `{what}`")

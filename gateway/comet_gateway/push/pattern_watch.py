@@ -1,7 +1,7 @@
-"""Topics that match patterns, also those that are made later. Owned by the hub.
+"""Joins topics that match subscriptions' patterns, those created later included. Owned by the hub.
 
-One task asks for the list of topics while anybody has a pattern. What is made later is read from its first record on:
-everything in it is new. So is a topic that somebody who comes back has no cursor of.
+One task lists topics while there are patterns. A topic that is created later is read from its first record, as is one
+without a cursor of a client that reconnects.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Join = Callable[[Subscription, str, "Position | None"], Awaitable[None]]
 
 
 class _Watched:
-    """One subscription. Topics are known by name and id: one that is made again is another."""
+    """One subscription. Topics are known by name and id: one that is created again is another."""
 
     def __init__(self, expression: re.Pattern[str]) -> None:
         self.expression = expression
-        self.given_up: set[_Known] = set()  # could not be joined: they are not tried again and again
-        self.late: dict[_Known, Position | None] = {}  # were there at first, without a leader; and where they begin
-        self.joining: dict[str, asyncio.Task[None]] = {}  # by name: one that has to be waited for holds up no other
+        self.given_up: set[_Known] = set()  # failed to join: not retried
+        self.late: dict[_Known, Position | None] = {}  # existed at the start, without a leader; start positions
+        self.joining: dict[str, asyncio.Task[None]] = {}  # by name: a slow one does not block others
 
     def keep(self, known: set[_Known]) -> None:
-        """Only these are there."""
+        """Forgets all other topics."""
         self.given_up &= known
         self.late = {one: start for one, start in self.late.items() if one in known}
 
@@ -65,15 +65,16 @@ class PatternWatch:
             await asyncio.wait(tasks)
 
     async def add(self, subscription: Subscription, expression: re.Pattern[str]) -> None:
-        """Joins all topics that match now; those that cannot be followed yet are told of, and joined later. Raises
-        Problem where there are too many, CometError, Unavailable where none can be followed."""
-        asked = subscription.asked
+        """Joins all topics that match now; those that cannot be followed yet are reported, and joined later.
+
+        Raises Problem if there are too many, CometError, Unavailable if none can be followed."""
+        request = subscription.request
         topics = [topic for topic in await self._admin.list_topics() if expression.fullmatch(topic.name)]
         if len(topics) > self._limits.pattern_topics_max:
             raise Problem(
-                "TOO_MANY_REQUESTS", f"{len(topics)} topics match; at most {self._limits.pattern_topics_max} may"
+                "TOO_MANY_REQUESTS", f"{len(topics)} topics match, more than {self._limits.pattern_topics_max}"
             )  # fmt: skip
-        start = Earliest() if asked.cursors else None
+        start = Earliest() if request.cursors else None
         results = await asyncio.gather(
             *(self._join(subscription, topic.name, start) for topic in topics), return_exceptions=True
         )
@@ -81,12 +82,12 @@ class PatternWatch:
         for topic, result in zip(topics, results, strict=True):
             if isinstance(result, Unavailable) and not isinstance(result, Draining) and subscription.subscribers:
                 watched.late[topic.name, topic.id] = start
-                subscription.tell(failed(topic.name, result))
+                subscription.notify(failed(topic.name, result))
             elif isinstance(result, BaseException) and not isinstance(result, TopicNotFound):
                 raise result
         self._watched[subscription] = watched
         if self._task is None:
-            self._task = asyncio.create_task(self._look(), name="gateway: look for topics")
+            self._task = asyncio.create_task(self._watch_topics(), name="gateway: look for topics")
             self._task.add_done_callback(self._ended)
 
     def remove(self, subscription: Subscription) -> None:
@@ -97,7 +98,7 @@ class PatternWatch:
             self._task.cancel()
             self._task = None
 
-    async def _look(self) -> None:
+    async def _watch_topics(self) -> None:
         while True:
             await asyncio.sleep(self._limits.pattern_s)
             try:
@@ -113,15 +114,15 @@ class PatternWatch:
                         self._appeared(subscription, watched, topic)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """It never ends well, but when it is cancelled: whoever relies on it is told."""
+        """Reports the unexpected end of the task to all subscriptions."""
         if task.cancelled():
             return
         error = task.exception()
-        log.error("gateway: looking for topics broke", exc_info=error)
+        log.error("gateway: watching topics failed", exc_info=error)
         self._task = None
         for subscription, watched in self._watched.items():
             watched.close()
-            subscription.tell(Failed("INTERNAL", f"looking for topics broke: {error!r}", {}))
+            subscription.notify(Failed("INTERNAL", f"watching topics failed: {error!r}", {}))
         self._watched.clear()
 
     def _appeared(self, subscription: Subscription, watched: _Watched, topic: comet.TopicInfo) -> None:
@@ -130,8 +131,8 @@ class PatternWatch:
             return
         if len(subscription.subscribers) >= most:
             watched.given_up.add((topic.name, topic.id))
-            subscription.tell(_told(topic.name, Problem("TOO_MANY_REQUESTS", f"more than {most} topics match")))
-        elif len(subscription.subscribers) + len(watched.joining) < most:  # else the next time, perhaps
+            subscription.notify(_failure(topic.name, Problem("TOO_MANY_REQUESTS", f"more than {most} topics match")))
+        elif len(subscription.subscribers) + len(watched.joining) < most:  # otherwise retried at the next check
             watched.joining[topic.name] = asyncio.create_task(
                 self._follow(subscription, watched, topic), name=f"gateway: join {topic.name}"
             )
@@ -141,24 +142,24 @@ class PatternWatch:
         try:
             await self._join(subscription, topic.name, watched.late.get(known, Earliest()))
         except TopicNotFound:
-            return  # it is gone again
+            return  # already deleted
         except CometError as error:
             if error.retriable:
-                return  # the next time, perhaps
-            told = failed(topic.name, error)
+                return  # retried at the next check
+            failure = failed(topic.name, error)
         except Problem as problem:
-            told = _told(topic.name, problem)
+            failure = _failure(topic.name, problem)
         except Exception as error:
-            log.error("gateway: joining %s broke", topic.name, exc_info=error)
-            told = Failed("INTERNAL", f"joining {topic.name} broke: {error!r}", {}, topic=topic.name)
+            log.error("gateway: joining %s failed", topic.name, exc_info=error)
+            failure = Failed("INTERNAL", f"joining {topic.name} failed: {error!r}", {}, topic=topic.name)
         else:
             watched.late.pop(known, None)
             return
         finally:
             del watched.joining[topic.name]
         watched.given_up.add(known)
-        subscription.tell(told)
+        subscription.notify(failure)
 
 
-def _told(topic: str, problem: Problem) -> Failed:
+def _failure(topic: str, problem: Problem) -> Failed:
     return Failed(problem.code, problem.detail, {}, round(problem.retry_after_s * 1000), topic)

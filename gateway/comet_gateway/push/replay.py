@@ -1,12 +1,12 @@
-"""A part of the past, once more: at its recorded pace times `speed`, merged over the partitions by time.
+"""Replay of a time range: at its recorded pace times `speed`, merged over the partitions by timestamp.
 
-    Lane (per partition) ─► what is read ahead ─┐
-    Lane ─► …                                   ├─► by timestamp ─► Pace: is it due? ─► Run
-    Lane ─► …                                  ─┘
+    ReplayPartition ─► records read ahead ─┐
+    ReplayPartition ─► …                   ├─► by timestamp ─► Pace: due? ─► Run
+    ReplayPartition ─► …                  ─┘
 
-The window is fixed when it begins: per partition from the first record of `from` to the first of `to`, or to the end as
-it was then. A partition keeps its order; where its timestamps go back, what comes late is due at once. Nothing is kept
-but what was read ahead, and no group's committed offset is touched.
+The window is fixed at the start: per partition from the first record of `from` to the first of `to`, or to the log end
+offset at that time. A partition keeps its order; a record whose timestamp goes back is due at once. Only records read
+ahead are in memory, and no group's committed offset changes.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from comet_gateway.records.record_json import fragments
 FETCHES_MAX: Final = 8  # of one replay at once
 FETCH_BYTES_MIN: Final = 16 * 1024
 FETCH_RECORDS: Final = 1_000
-WAIT_MS: Final = 1_000  # for records that are there and cannot be read yet: their transaction is not decided
+WAIT_MS: Final = 1_000  # for records of an open transaction
 
 
 class Pace:
-    """When a record is due. Pure: `now` is any clock's, in seconds."""
+    """Computes when a record is due. Pure: `now` is of any clock, in seconds."""
 
     def __init__(self, speed: float, *, paused: bool) -> None:
-        self.speed = speed  # 0: as fast as it goes
+        self.speed = speed  # 0: as fast as possible
         self.paused = paused
         self._steps = 0
-        self._anchor: tuple[float, float] | None = None  # a moment, and what was played then, in seconds of the record
+        self._anchor: tuple[float, float] | None = None  # a clock time, and the timestamp played then, in seconds
 
     def due(self, at_us: int, now: float) -> float:
-        """In how many seconds the record is due; inf while it stands."""
+        """Seconds until the record is due; inf while paused."""
         if self.paused:
             return 0.0 if self._steps else inf
         if not self.speed:
@@ -59,7 +59,7 @@ class Pace:
         return max(when + (at - playing) / self.speed - now, 0.0)
 
     def given(self, at_us: int, now: float) -> None:
-        """It was handed out."""
+        """Counts a record as played."""
         if self.paused:
             self._steps -= 1
             self._anchor = now, at_us / 1_000_000
@@ -85,16 +85,16 @@ class Pace:
         self.speed = speed
 
     def _settle(self, now: float) -> None:
-        """What is played now becomes the anchor."""
+        """Makes the present position the anchor."""
         if self._anchor is not None and self.speed:
             when, playing = self._anchor
             self._anchor = now, playing + (now - when) * self.speed
         else:
-            self._anchor = None  # whatever comes next is due at once, and the rest follows it
+            self._anchor = None  # the next record is due at once, and sets the anchor
 
 
 class Item(NamedTuple):
-    """A record that was read ahead."""
+    """A record read ahead."""
 
     timestamp_us: int
     offset: int
@@ -103,13 +103,13 @@ class Item(NamedTuple):
 
 @dataclass(slots=True)
 class ReplayPartition:
-    """One partition's part of the window."""
+    """The window in one partition."""
 
     partition: int
-    next: int  # what is given next
+    next: int  # offset to play next
     end: int
     epoch: int | None = None  # of the record before `reading`
-    reading: int = -1  # what is read next
+    reading: int = -1  # offset to read next
     ahead: deque[Item] = field(default_factory=deque)
     stuck: bool = False  # the last read found nothing
 
@@ -120,21 +120,21 @@ class ReplayPartition:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last event."""
+    """The last event of a replay."""
 
     topic: str
     cursor: str
 
 
 class Run:
-    """Records that are due, of any partitions, in the order in which they are given."""
+    """Records that are due, of any partitions, in order."""
 
     __slots__ = ("_head", "_items", "_texts", "cursor", "topic")
 
     def __init__(self, topic: str, head: str, texts: Mapping[int, str], items: Sequence[tuple[int, Item]]) -> None:
         self.topic = topic
         self._head = head
-        self._texts = dict(texts)  # the places before
+        self._texts = dict(texts)  # positions before
         self._items = items
         after = dict(texts)
         for partition, item in items:
@@ -164,7 +164,7 @@ class Run:
 
 
 class Replay:
-    """One replay, taken like a Subscription. Owned by who takes from it."""
+    """One replay, with the interface of a Subscription. Owned by its reader."""
 
     def __init__(self, played: Played, info: comet.TopicInfo, reader: comet.Reader, limits: Limits) -> None:
         self._played = played
@@ -176,24 +176,24 @@ class Replay:
         ]
         self._pace = Pace(played.speed, paused=played.paused)
         self._sources: dict[int, ReplayPartition] = {}
-        self._heap: list[tuple[int, int]] = []  # of those that have something: timestamp of the next, partition
+        self._heap: list[tuple[int, int]] = []  # (timestamp of the next record, partition) of partitions with records
         self._lost: deque[Lost] = deque()
         self._steered = asyncio.Event()
         self._begun = False
         self._given = 0
-        # However many partitions there are, together they read ahead so much.
+        # The bound on records read ahead is for all partitions together.
         self._fetch_bytes = max(limits.replay_bytes // max(len(self._chosen), 1), FETCH_BYTES_MIN)
 
     @classmethod
     async def begin(cls, played: Played, admin: comet.Admin, reader: comet.Reader, limits: Limits) -> Replay:
-        """Raises Problem, CometError."""
+        """Starts a replay. Raises Problem, CometError."""
         info, _ = await admin.describe_topic(played.topic)
         if played.cursor is not None and played.cursor.topic_id != info.id:
-            raise Problem("TRUNCATED", f"the topic {played.topic!r} was deleted and made again since")
+            raise Problem("TRUNCATED", f"topic {played.topic!r} was deleted and created again since")
         replay = cls(played, info, reader, limits)
         strange = (played.partitions or frozenset()) - set(replay._chosen)
         if strange:
-            raise Problem("PARTITION_NOT_FOUND", f"{played.topic!r} has no partitions {sorted(strange)[:10]}")
+            raise Problem("PARTITION_NOT_FOUND", f"topic {played.topic!r} has no partitions {sorted(strange)[:10]}")
         await replay._each(replay._chosen, replay._open)
         replay._check_span()
         return replay
@@ -201,7 +201,7 @@ class Replay:
     # ---- as a Subscription
 
     async def next(self) -> Any:
-        """Begun, Run and Lost as they come, then Ended for ever."""
+        """The next event: Begun, then Run and Lost, then always Ended."""
         if not self._begun:
             self._begun = True
             return Begun(self._played.topic, self._cursor())
@@ -249,10 +249,10 @@ class Replay:
                 self._pace.set_speed(speed, now)
         self._steered.set()
 
-    # ---- what is due
+    # ---- due records
 
     def _due(self, now: float) -> tuple[list[tuple[int, Item]], float]:
-        """What is due, or in how many seconds something is."""
+        """Records that are due, or the seconds until the next one."""
         run: list[tuple[int, Item]] = []
         size, wait = 0, 0.0
         while self._heap and size < self._limits.delivery_bytes:
@@ -269,7 +269,7 @@ class Replay:
             if source.ahead:
                 heappush(self._heap, (source.ahead[0].timestamp_us, partition))
             elif source.hungry:
-                break  # what follows there may be older than all the others have
+                break  # its next record may be older than those of the others
         return run, wait
 
     def _run(self, items: list[tuple[int, Item]]) -> Run:
@@ -297,10 +297,10 @@ class Replay:
         await together(map(one, sources))
 
     async def _open(self, partition: int) -> None:
-        """Where the window begins and ends in a partition."""
+        """Finds the window in a partition."""
         played = self._played
         known = None if played.cursor is None else played.cursor.places.get(partition)
-        # An offset that is not there yet is not waited for.
+        # An offset beyond the log end offset is not waited for.
         end = await self._find(partition, Latest() if isinstance(played.end, AtOffset) else played.end)
         if isinstance(played.end, AtOffset):
             end = min(played.end.offset, end)
@@ -324,7 +324,7 @@ class Replay:
         return found.first_offset
 
     def _check_span(self) -> None:
-        """With a beginning that is no time it is known only now how long the window is."""
+        """Checks the span of a window whose start is not a time, once it is known."""
         played = self._played
         if isinstance(played.start, AtTime) or played.cursor is not None:
             self._settle_heap()
@@ -345,7 +345,7 @@ class Replay:
         heapify(self._heap)
 
     async def _read(self, source: ReplayPartition) -> None:
-        """Reads on until there is something, or nothing more to come."""
+        """Reads until there is a record, or the window ends."""
         played = self._played
         while source.hungry:
             try:
@@ -372,7 +372,7 @@ class Replay:
             source.ahead.append(Item(at_us, offset, written))
 
     def _pass(self, source: ReplayPartition, error: CometError) -> None:
-        """Goes on behind what is not there. Raises the error where it says no such thing."""
+        """Continues behind a gap. Raises the error if it is not a gap."""
         gap = gap_of(error, self._played.topic, source)
         if gap is None:
             raise error
@@ -386,18 +386,18 @@ class Replay:
 
 
 def gap_of(error: CometError, topic: str, source: ReplayPartition) -> Gap | None:
-    """What is missing where a read failed; None: nothing is, or it is not known."""
+    """The gap that a failed read reports; None if there is none, or it is unknown."""
 
-    def told(name: str) -> int:
+    def detail(name: str) -> int:
         text = error.details.get(name, "")
         return int(text) if text.isdecimal() else -1
 
     match error:
-        case comet.OffsetOutOfRange() if source.reading < told("log_start"):
-            return Gap(topic, source.partition, source.reading, told("log_start"), "deleted")
-        case comet.OffsetOutOfRange() | comet.Truncated() if told("log_end") >= 0:
-            # What was in the window is gone; what has those offsets now was written after it.
-            return Gap(topic, source.partition, min(told("log_end"), source.reading), source.end, "truncated")
-        case comet.DataLoss() if told("end") > source.reading:
-            return Gap(topic, source.partition, max(told("first"), source.reading), told("end"), "damaged")
+        case comet.OffsetOutOfRange() if source.reading < detail("log_start"):
+            return Gap(topic, source.partition, source.reading, detail("log_start"), "deleted")
+        case comet.OffsetOutOfRange() | comet.Truncated() if detail("log_end") >= 0:
+            # The window's records are gone; those at these offsets now were written later.
+            return Gap(topic, source.partition, min(detail("log_end"), source.reading), source.end, "truncated")
+        case comet.DataLoss() if detail("end") > source.reading:
+            return Gap(topic, source.partition, max(detail("first"), source.reading), detail("end"), "damaged")
     return None

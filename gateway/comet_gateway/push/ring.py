@@ -1,12 +1,13 @@
-"""The recent records of one topic, in the order in which they arrived, for all who follow it.
+"""The recent records of one topic, in order of arrival, for all its subscribers.
 
     tail                                      head
      │ chunk p0 │ chunk p1 │ hole p1 │ chunk p0 │
-     └ tail_places: where each partition        └ places: where each partition is behind the newest
-       is before the oldest
+     └ tail_places: position of each            └ places: position of each partition behind the newest
+       partition before the oldest
 
-Items are numbered. Who follows live is a number; who does not is an offset for each partition, and gets into the ring
-where it holds what comes next of all of them (`entry`). Old items go as bytes come: nobody is waited for.
+Items are numbered. A live subscriber's position is a number; that of others is an offset for each partition, and they
+enter the ring once it holds their next records in all partitions (`entry`). Old items are evicted by size, without
+regard to slow subscribers.
 
 Pure: no I/O, no clock.
 """
@@ -23,50 +24,50 @@ from comet_gateway.push.events import Missing
 from comet_gateway.records.cursor import Cursor, CursorPlace, place_text
 
 Item = Chunk | Hole
-# Of what is kept, this part goes at once, so that whoever is at the tail is moved rarely.
+# The share that is evicted at once, so that subscribers at the tail are moved rarely.
 EVICT_PART: Final = 16
 CUTS_MAX: Final = 100
 
 
 class Entry(NamedTuple):
-    """Where somebody with a place in each partition gets into the ring."""
+    """Where a subscriber with a position in each partition enters the ring."""
 
-    number: int  # items from there on
-    in_step: int | None  # from there on all of its places are the ring's; None: some lie behind all there is
+    number: int  # the first item to read
+    in_step: int | None  # from this item on all its positions are the ring's; None: some are beyond the head
 
 
 class Track:
-    """The items of one partition: from `start` on, whatever is asked for is in them."""
+    """The items of one partition: they hold all its records from `start` on."""
 
     __slots__ = ("ends", "numbers", "since", "start")
 
     def __init__(self, start: int, since: int = 0) -> None:
         self.start = start
-        self.since = since  # items with lower numbers are of a log that was cut back: only those in step get them
+        self.since = since  # items with lower numbers are from before a truncation: only live subscribers get them
         self.numbers: list[int] = []
-        self.ends: list[int] = []  # the offset behind each item, rising
+        self.ends: list[int] = []  # the offset behind each item, in order
 
 
 class Ring:
-    """Owned by a feed."""
+    """The ring. Owned by a feed."""
 
     def __init__(self, topic: str, topic_id: bytes, places: Mapping[int, CursorPlace], delivery_bytes: int) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.places: dict[int, CursorPlace] = dict(places)
         self.tail_places: dict[int, CursorPlace] = dict(places)
-        self.totals: dict[int, int] = dict.fromkeys(places, 0)  # records that ever came
-        self.tail_totals: dict[int, int] = dict.fromkeys(places, 0)  # those of them that have left
+        self.totals: dict[int, int] = dict.fromkeys(places, 0)  # records ever received
+        self.tail_totals: dict[int, int] = dict.fromkeys(places, 0)  # of those, records evicted
         self.total = 0
         self.bytes = 0
         self.tail = 0  # the number of the oldest item
-        self.head = 0  # of the one that comes next
+        self.head = 0  # the number of the next item
         self._items: list[Item] = []
         self._tracks: dict[int, Track] = {index: Track(place.offset) for index, place in places.items()}
-        self.cuts = 0  # times that a log was cut back
-        self._cuts: deque[tuple[int, int]] = deque(maxlen=CUTS_MAX)  # (partition, offset) of the last of them
+        self.cuts = 0  # truncations of a log
+        self._cuts: deque[tuple[int, int]] = deque(maxlen=CUTS_MAX)  # (partition, offset) of the latest ones
         self._delivery_bytes = delivery_bytes
-        # The text of each partition's place; the one that moved last stands last.
+        # The text of each partition's position; the one that moved last comes last.
         self._texts: dict[int, str] = {index: place_text(index, *place) for index, place in places.items()}
         self._head = f"c1.{topic_id.hex()}"
 
@@ -78,10 +79,10 @@ class Ring:
         assert self.tail <= number
         return self._items[number - self.tail]
 
-    # ---- what arrives
+    # ---- arriving records
 
     def add(self, source: Source) -> list[Chunk]:
-        """A batch, cut into chunks."""
+        """Adds a batch, split into chunks."""
         made: list[Chunk] = []
         partition = source.partition
         if partition not in self.places:
@@ -98,7 +99,7 @@ class Ring:
         return made
 
     def skip(self, missing: Missing) -> None:
-        """Records that are not there. Where the log was cut back, others follow at offsets that were there before."""
+        """Adds a gap. After a truncation, other records follow at offsets that existed before."""
         partition, truncated = missing.partition, missing.reason == "truncated"
         if partition not in self.places:
             self._add_partition(partition, missing.first)
@@ -111,7 +112,7 @@ class Ring:
             self._cuts.append((partition, following.offset))
 
     def _add_partition(self, partition: int, first: int) -> None:
-        """It was added to the topic, and is read from its first record."""
+        """Adds a partition that is new in the topic, and is read from its first record."""
         self.places[partition] = self.tail_places[partition] = CursorPlace(first)
         self.totals[partition] = self.tail_totals[partition] = 0
         self._tracks[partition] = Track(first)
@@ -127,7 +128,7 @@ class Ring:
         self._texts[item.partition] = place_text(item.partition, *item.next)
 
     def _prefix(self, partition: int) -> str:
-        """The text of a cursor up to the place of a partition that moves."""
+        """The text of a cursor up to the position of the partition that moves."""
         self._texts.pop(partition, None)
         return ".".join([self._head, *self._texts.values(), ""])
 
@@ -135,14 +136,14 @@ class Ring:
         self.bytes += size
 
     def cut_since(self, cuts: int) -> list[tuple[int, int]]:
-        """(partition, offset) of each time that a log was cut back since there had been so many."""
+        """(partition, offset) of each truncation after the first `cuts`."""
         since = self.cuts - cuts
         return list(self._cuts)[-since:] if since <= len(self._cuts) else [(index, 0) for index in self.places]
 
-    # ---- what leaves
+    # ---- eviction
 
     def excess(self, bytes_max: int) -> int:
-        """What the tail has to become where there is more than that: some room is made at once."""
+        """The new tail for a ring above `bytes_max`, with some spare room."""
         number, size = self.tail, self.bytes
         if size > bytes_max:
             keep = bytes_max - bytes_max // EVICT_PART
@@ -152,7 +153,7 @@ class Ring:
         return number
 
     def evict(self, tail: int) -> None:
-        """Lets the items before that number go. Whoever is there has to know his places first: `places_before`."""
+        """Evicts the items before a number. Subscribers at them must first get their positions: `places_before`."""
         assert self.tail <= tail <= self.head
         gone = tail - self.tail
         for item in self._items[:gone]:
@@ -169,14 +170,14 @@ class Ring:
                 track.start = track.ends[left - 1]
                 del track.numbers[:left], track.ends[:left]
 
-    # ---- where somebody is
+    # ---- positions
 
     def count(self, partitions: frozenset[int] | None) -> int:
-        """Records that ever came of some partitions."""
+        """Records ever received of some partitions."""
         return self.total if partitions is None else sum(self.totals.get(index, 0) for index in partitions)
 
     def count_before(self, number: int, partitions: frozenset[int] | None) -> int:
-        """As many of them as came before an item."""
+        """Of those, records before an item."""
         if partitions is None:
             return self.total if number == self.head else self.at(number).before
         items = self._items[number - self.tail :]
@@ -185,12 +186,12 @@ class Ring:
         )
 
     def has(self, partition: int, offset: int) -> bool:
-        """What comes next at that offset is here, or will come here."""
+        """Whether the next record from that offset is in the ring, or will be."""
         track = self._tracks.get(partition)
         return track is None or offset >= track.start
 
     def vouches(self, partition: int, place: CursorPlace) -> bool:
-        """Somebody is known to have been there: the record before that place is here, written in that epoch."""
+        """Whether a position is valid: the record before it is in the ring, with the same epoch."""
         track = self._tracks.get(partition)
         if track is None or place.offset <= track.start or place.offset > self.places[partition].offset:
             return track is not None and place == self.tail_places[partition] and place.epoch is not None
@@ -198,12 +199,12 @@ class Ring:
         return isinstance(item, Chunk) and place.epoch == item.source.epoch and place.epoch is not None
 
     def entry(self, places: Mapping[int, CursorPlace]) -> Entry | None:
-        """Where to go on with these; None while the ring lacks what comes next in one of them."""
+        """Where to enter the ring with these positions; None while it lacks the next records of one partition."""
         number, in_step, beyond = self.head, self.tail, False
         for partition, place in places.items():
             track = self._tracks.get(partition)
             if track is None:
-                beyond = beyond or place.offset > 0  # it comes from its first record on
+                beyond = beyond or place.offset > 0  # it is read from its first record
                 continue
             if place.offset < track.start:
                 return None
@@ -220,22 +221,22 @@ class Ring:
         return Entry(number, None if beyond else max(in_step, number))
 
     def stale(self, number: int, partition: int) -> bool:
-        """The log was cut back since that item came: it says nothing to whoever asked the log itself."""
+        """Whether the log was truncated after that item: a subscriber that reads the log must not use it."""
         return number < self._tracks[partition].since
 
     def places_before(self, number: int) -> dict[int, CursorPlace]:
-        """Where each partition is before an item."""
+        """The position of each partition before an item."""
         found = dict(self.tail_places)
         for item in self._items[: number - self.tail]:
             found[item.partition] = item.next
         return found
 
     def cursor(self) -> str:
-        """Behind all there is."""
+        """The cursor behind the newest item."""
         return ".".join([self._head, *self._texts.values()])
 
     def cursor_at(self, number: int, skip: int = 0) -> str:
-        """Before an item, or in it before the record of that number."""
+        """The cursor before an item, or before the record of index `skip` in it."""
         if number == self.head:
             return self.cursor()
         item = self.at(number)
@@ -246,6 +247,6 @@ class Ring:
         return str(Cursor(self.topic_id, places))
 
     def prefix_of(self, places: Mapping[int, CursorPlace], partition: int) -> str:
-        """The text of a cursor up to the place of a partition that moves, for somebody who has places of his own."""
+        """The text of a cursor up to the position of the partition that moves, for a subscriber's own positions."""
         others: Iterable[str] = (place_text(index, *at) for index, at in places.items() if index != partition)
         return ".".join([self._head, *others, ""])

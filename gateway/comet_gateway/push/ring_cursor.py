@@ -1,10 +1,10 @@
-"""One subscriber in one topic: where it is, and what it is given next. Nothing of it grows with what it has not read.
+"""One subscriber's position in one topic, and its next event. Its memory does not grow with its lag.
 
-    LIVE      a number in the ring, and how many records of that item it has had
-    BEHIND    a place in each partition: what the ring has no more is read from the log, one piece at a time, until the
-              ring has what comes next everywhere; then it walks through the ring until all its places are the ring's
+    LIVE      the number of an item in the ring, and how many of its records were given
+    BEHIND    a position in each partition: records no longer in the ring are read from the log, one piece at a time,
+              until the ring has the next ones of all; then it walks through the ring until its positions are the ring's
 
-A follower decides; its subscription gives what it decides, and reads what it asks for (`Read`).
+The cursor decides; its subscription delivers the events, and performs the reads that it requests (`Read`).
 Pure: no I/O, no clock.
 """
 
@@ -23,52 +23,52 @@ from comet_gateway.records.cursor import CursorPlace
 
 
 class Read(NamedTuple):
-    """Asks for a piece of the log."""
+    """A request to read a piece of the log."""
 
     partition: int
     place: CursorPlace
 
 
 class RingCursor:
-    """Owned by a subscription; belongs to one feed's ring."""
+    """A subscriber's cursor in one feed's ring. Owned by a subscription."""
 
-    def __init__(self, ring: Ring, asked: SubscribeRequest) -> None:
+    def __init__(self, ring: Ring, request: SubscribeRequest) -> None:
         self.ring = ring
-        self.partitions = asked.partitions
-        self.values = asked.values
-        self.buffer = asked.buffer if asked.policy is Policy.DROP_OLDEST else None
+        self.partitions = request.partitions
+        self.values = request.values
+        self.buffer = request.buffer if request.policy is Policy.DROP_OLDEST else None
         self._everything = self.partitions is None and self.buffer is None
         self.delivered = 0
         self.dropped = 0
         self.conflated = 0
         self.failed: Failed | None = None
-        self.over = False  # it was told that it failed
-        self.first: deque[Event] = deque()  # what it is told before all else
-        self.walk: SnapshotWalk | None = None  # through a snapshot, before the records that follow it
+        self.over = False  # it was given the failure
+        self.first: deque[Event] = deque()  # events to give first
+        self.walk: SnapshotWalk | None = None  # in a snapshot, before the records that follow it
         self._number = ring.head
         self._skip = 0
-        self._passed = ring.count(self.partitions)  # records of the ring's count that are behind it, had or dropped
+        self._passed = ring.count(self.partitions)  # records of the ring's count that it has passed, given or dropped
         self._places: dict[int, CursorPlace] | None = None  # None: live
-        self._walking = False  # through the ring, from `_number` on
+        self._walking = False  # in the ring, from `_number` on
         self._in_step: int | None = None
-        self._read: deque[tuple[Source, int, int]] = deque()  # what was read from the log, and not given yet
+        self._read: deque[tuple[Source, int, int]] = deque()  # read from the log, not given yet
         self._read_to: tuple[int, CursorPlace] | None = None
-        self._doubted: set[int] = set()  # partitions that were cut back since: the log itself has to say
+        self._doubted: set[int] = set()  # partitions truncated since: only the log is valid
         self._cuts = ring.cuts
         self._least_behind: int | None = None
         self._last_read = -1
 
-    # ---- where it begins
+    # ---- start
 
     def begin_at(self, places: Mapping[int, CursorPlace]) -> None:
-        """Not live: at a place in each partition."""
+        """Starts at a position in each partition."""
         self._places = dict(places)
         self._walking = False
         self._read.clear()
         self._cuts = self.ring.cuts
 
     def begin_with(self, walk: SnapshotWalk) -> None:
-        """First a snapshot, then what came after it."""
+        """Starts with a snapshot, then the records after it."""
         self.walk = walk
         snapshot = walk.snapshot
         if snapshot.number < self.ring.tail:
@@ -78,7 +78,7 @@ class RingCursor:
         self._passed = snapshot.count(self.partitions)
 
     def cursor(self) -> str:
-        """Where it is."""
+        """The text of its position."""
         if self._places is None:
             return self.ring.cursor_at(self._number, self._skip)
         return self.ring.cursor_of(self._places)
@@ -93,14 +93,14 @@ class RingCursor:
 
     @property
     def behind(self) -> int:
-        """Records that it has not been given yet; of those still to be read from the log, about."""
+        """Its lag in records; an estimate while it reads the log."""
         if self._places is None:
             return self.ring.count(self.partitions) - self._passed
         ends = self.ring.places
         return sum(max(ends[index].offset - at.offset, 0) for index, at in self._places.items() if index in ends)
 
     def uproot(self, places: Mapping[int, CursorPlace]) -> None:
-        """The ring is about to drop the item it is at; these are the places before that."""
+        """Moves out of the ring, before its item is evicted; `places` are the positions before that."""
         assert self._places is None
         found = dict(places)
         item = self.ring.at(self._number)
@@ -110,7 +110,7 @@ class RingCursor:
         self._begin_behind(found, self._number)
 
     def _begin_behind(self, places: Mapping[int, CursorPlace], number: int) -> None:
-        """At the places before an item that is gone, or about to go. A log may have been cut back since."""
+        """Continues at the positions before an evicted item. A log may have been truncated since."""
         self.begin_at(self._chosen(places))
         self._doubted.update(index for index in places if self._wants(index) and self.ring.stale(number, index))
 
@@ -122,19 +122,19 @@ class RingCursor:
     def _wants(self, partition: int) -> bool:
         return self.partitions is None or partition in self.partitions
 
-    # ---- what comes next
+    # ---- next event
 
     @property
     def idle(self) -> bool:
-        """It has had all there is, and nothing else to say."""
+        """Whether it has been given all records, and has no other event."""
         return self._number == self.ring.head and self._places is None and self.failed is None and self.walk is None
 
     def take(self, permits: int | None = None) -> Event | Read | None:
-        """The next event, of at most so many records; or what has to be read first; None: there is nothing now."""
+        """The next event, of at most `permits` records; or a read that is needed first; None: nothing now."""
         if self.first:
             return self.first.popleft()
         if self._everything and permits is None and self._places is None and self._skip == 0 and self.walk is None:
-            # The way of nearly all, nearly always, made short: a thousand may take every chunk.
+            # The fast path of nearly all calls: a thousand subscribers may take every chunk.
             number, ring = self._number, self.ring
             if number < ring.head:
                 item = ring.at(number)
@@ -189,7 +189,7 @@ class RingCursor:
         self._number, self._skip = (self._number + 1, 0) if count == left else (self._number, self._skip + count)
 
     def _drop(self, excess: int) -> Lost:
-        """Goes on behind so many records of the ring, and says which."""
+        """Skips records of the ring, and reports them."""
         ring, ranges, count = self.ring, _Ranges(), 0
         while excess > 0 and self._number < ring.head:
             item = ring.at(self._number)
@@ -222,13 +222,13 @@ class RingCursor:
             return self._drop_to_ring()
         if self._cuts != self.ring.cuts:
             cuts, self._cuts = self.ring.cut_since(self._cuts), self.ring.cuts
-            self._walking = False  # some of what it walks towards may be no more
+            self._walking = False  # some of the items ahead may be invalid
             self._doubted.update(
                 index for index, offset in cuts if index in self._places and self._places[index].offset > offset
             )
         for index in self.ring.tail_places:
             if index not in self._places and self._wants(index):
-                self._places[index] = CursorPlace(0)  # it was added since
+                self._places[index] = CursorPlace(0)  # added since
         if self._walking and not self._doubted and self._number >= self.ring.tail:
             return self._walk(permits)
         return self._enter(permits)
@@ -240,7 +240,7 @@ class RingCursor:
             if index in self._doubted or not self.ring.has(index, place.offset)
         )  # fmt: skip
         if wanted:
-            # In turn, so that none of them falls behind the others.
+            # In turn, so that no partition falls behind.
             self._last_read = next((index for index in wanted if index > self._last_read), wanted[0])
             return Read(self._last_read, self._places[self._last_read])
         entry = self.ring.entry(self._places)
@@ -253,7 +253,7 @@ class RingCursor:
         assert self._places is not None
         while self._in_step is None or self._number < self._in_step:
             if self._number == ring.head:
-                self._walking = False  # what comes is asked about again
+                self._walking = False  # the next records are checked again
                 return None
             item = ring.at(self._number)
             place = self._places.get(item.partition)
@@ -303,12 +303,12 @@ class RingCursor:
         self.delivered += count
         return event
 
-    # ---- what was read
+    # ---- finished reads
 
     def filled(self, read: Read, sources: Sequence[Source], following: CursorPlace, delivery_bytes: int) -> None:
-        """What was asked for was read, up to that place."""
+        """Takes the result of a read, up to the position `following`."""
         if self._places is None or self._places.get(read.partition) != read.place or self._read:
-            return  # it went elsewhere meanwhile
+            return  # its position has changed meanwhile
         self._doubted.discard(read.partition)
         for source in sources:
             begin = source.index(read.place.offset)
@@ -318,7 +318,7 @@ class RingCursor:
             self._places[read.partition] = following
 
     def missed(self, read: Read, missing: Missing, following: CursorPlace) -> None:
-        """What was asked for is gone."""
+        """Takes a gap as the result of a read."""
         if self._places is None or self._places.get(read.partition) != read.place:
             return
         self._doubted.discard(read.partition)
@@ -328,7 +328,7 @@ class RingCursor:
     # ---- too slow
 
     def _falls_back(self, buffer: int) -> bool:
-        """It is behind by `buffer` records more than it has been: the stream is faster than it reads."""
+        """Whether its lag has grown by `buffer` records: the topic is faster than the client."""
         behind = self.behind
         if self._least_behind is None or behind < self._least_behind:
             self._least_behind = behind
@@ -352,7 +352,7 @@ class RingCursor:
 
 
 class _Ranges:
-    """Missing records, those that follow each other as one."""
+    """Missing records; adjacent ranges are joined."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[int, str], Missing] = {}
@@ -377,7 +377,7 @@ def _size(missing: Missing) -> int:
 
 
 def _cuts(source: Source, begin: int, bytes_max: int) -> list[tuple[int, int]]:
-    """The records from `begin` on in parts, counted from there."""
+    """Splits the records from `begin` on into parts, counted from there."""
     found: list[tuple[int, int]] = []
     for first, end, _ in source.cuts(bytes_max):
         if end > begin:

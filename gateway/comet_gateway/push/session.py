@@ -1,12 +1,12 @@
-"""What one WebSocket has asked for: a state machine without I/O.
+"""The state of one WebSocket's subscriptions: a state machine without I/O.
 
-    frame ─► Session.take ─► actions ─► the driver (websocket.py) does them, in order
+    frame ─► PushSession.take ─► actions ─► the driver (websocket.py) performs them, in order
 
     id unknown  ── subscribe ──►  open  ── unsubscribe ──►  closing  ── `ended` ──►  unknown
-                                  permit, replay, ack, nack, reject, extend only where they fit its kind
+                                  permit, replay, ack, nack, reject, extend only if they fit its kind
 
-What is wrong with a frame is answered with an error and touches nothing else. Three things end the connection: binary
-frames, frames that are too large, and too many that make no sense.
+A wrong frame is answered with an error, and has no other effect. Three things end the connection: binary frames, frames
+that are too large, and too many malformed ones.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from comet_gateway.push.close_codes import Close
 from comet_gateway.push.parse_subscribe import Joined, Played, of_frame
 from comet_gateway.push.subscribe_request import SubscribeRequest
 
-GARBAGE_MAX: Final = 100  # frames of one connection that make no sense
+GARBAGE_MAX: Final = 100  # malformed frames of one connection
 PERMITS_MAX: Final = 2**53  # of one subscription, over its life
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Begin a subscription."""
+    """Opens a subscription."""
 
     id: str
-    asked: SubscribeRequest | Joined | Played
+    request: SubscribeRequest | Joined | Played
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """End a subscription, and say so."""
+    """Ends a subscription, with an end frame."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Send so many records more."""
+    """Allows more records."""
 
     id: str
     count: int
@@ -50,7 +50,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Steer:
-    """Pause, resume, step, or change the speed of a replay."""
+    """Pauses, resumes, steps, or changes the speed of a replay."""
 
     id: str
     frame: frames.ReplayFrame
@@ -58,7 +58,7 @@ class Steer:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A consumer group has come so far."""
+    """Commits offsets of a consumer group."""
 
     id: str
     cursor: str
@@ -66,7 +66,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Records of a share group: what became of them."""
+    """Acknowledges records of a share group."""
 
     id: str
     frame: frames.Acknowledge
@@ -74,42 +74,42 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write records, and send the receipt in its turn."""
+    """Writes records, and sends the receipt in order."""
 
     frame: frames.Produce
-    text: str | bytes  # as it came: it shows what stands twice
+    text: str | bytes  # as received, to find duplicate members
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
-    """Send this."""
+class SendFrame:
+    """Sends a frame."""
 
     frame: frames.ServerFrame
 
 
 @dataclass(frozen=True, slots=True)
 class CloseConnection:
-    """Close the connection."""
+    """Closes the connection."""
 
     close: Close
 
 
-Action = Open | Drop | Grant | Steer | Commit | Acknowledge | Write | Say | CloseConnection
+Action = Open | Drop | Grant | Steer | Commit | Acknowledge | Write | SendFrame | CloseConnection
 
 
 @dataclass(slots=True)
 class _Subscription:
     kind: str  # follow, replay, consumer, share
-    permitted: int | None  # over its life; None: it was made without permits
-    closing: bool = False  # its id is free when its end was said
+    permitted: int | None  # over its life; None: without permits
+    closing: bool = False  # its id is free after its end frame
 
 
 class PushSession:
-    """One connection's. Lives as long as it; called by its reader only, but for `ended`."""
+    """The state of one connection. Called by its reader only, except `ended`."""
 
     def __init__(self, limits: Limits, *, operator: bool = True) -> None:
         self._limits = limits
-        self._operator = operator  # may write, and work in groups
+        self._operator = operator  # may write, and join groups
         self._open: dict[str, _Subscription] = {}
         self._garbage = 0
         self._over = False
@@ -119,10 +119,10 @@ class PushSession:
         return len(self._open)
 
     def take(self, text: str | bytes, *, now_us: int) -> list[Action]:
-        """A text frame. Nothing more comes of any after the connection's end."""
+        """The actions of a text frame; none after the end of the connection."""
         if self._over:
             return []
-        # A character is a byte at least, so this bounds the bytes as well as the server's own limit on frames does.
+        # A character is at least a byte, so this is no stricter than the server's own limit on frames.
         if len(text) > self._limits.frame_bytes_max:
             return self._end(Close.TOO_LARGE)
         try:
@@ -132,13 +132,13 @@ class PushSession:
         try:
             return self._act(frame, text, now_us)
         except Problem as problem:
-            return [Say(frames.error_of(problem, id_=frame.id, of=type_of(frame)))]
+            return [SendFrame(frames.error_of(problem, id_=frame.id, of=type_of(frame)))]
 
     def take_binary(self) -> list[Action]:
         return [] if self._over else self._end(Close.BINARY)
 
     def ended(self, id_: str) -> bool:
-        """A subscription is over: its id is free. False: that was said before."""
+        """Frees the id of a subscription. False: it was free already."""
         return self._open.pop(id_, None) is not None
 
     def _end(self, close: Close) -> list[Action]:
@@ -151,12 +151,12 @@ class PushSession:
         if self._garbage > GARBAGE_MAX:
             return self._end(Close.GARBAGE)
         of, id_ = frames.about(text)
-        return [Say(frames.error_of(problem, id_=id_, of=of))]
+        return [SendFrame(frames.error_of(problem, id_=id_, of=of))]
 
     def _act(self, frame: frames.ClientFrame, text: str | bytes, now_us: int) -> list[Action]:
         match frame:
             case frames.Ping():
-                return [Say(frames.Pong(frame.id))]
+                return [SendFrame(frames.Pong(frame.id))]
             case frames.Subscribe():
                 return [self._subscribe(frame, now_us)]
             case frames.Unsubscribe():
@@ -173,29 +173,29 @@ class PushSession:
 
     def _subscribe(self, frame: frames.Subscribe, now_us: int) -> Action:
         if frame.id in self._open:
-            raise Problem("SUBSCRIPTION_EXISTS", f"there is a subscription {frame.id!r} on this connection")
+            raise Problem("SUBSCRIPTION_EXISTS", f"subscription {frame.id!r} exists on this connection")
         if len(self._open) >= self._limits.subscriptions_max:
             raise Problem(
                 "TOO_MANY_SUBSCRIPTIONS",
-                f"{self._limits.subscriptions_max} subscriptions on one connection",
+                f"limit of {self._limits.subscriptions_max} subscriptions on one connection reached",
                 more={"subscriptions_max": self._limits.subscriptions_max},
             )
-        asked = of_frame(frame, now_us=now_us, span_ms_max=self._limits.replay_ms_max)
-        match asked:
+        request = of_frame(frame, now_us=now_us, span_ms_max=self._limits.replay_ms_max)
+        match request:
             case Joined():
                 self._may("be a member of a group")
-                kind: str = asked.group.kind
+                kind: str = request.group.kind
             case Played():
                 kind = "replay"
             case _:
                 kind = "follow"
         self._open[frame.id] = _Subscription(kind, frame.permits)
-        return Open(frame.id, asked)
+        return Open(frame.id, request)
 
     def _permit(self, frame: frames.Permit) -> Action:
         one = self._known(frame.id)
         if one.permitted is None:
-            raise Problem("INVALID_ARGUMENT", f"subscription {frame.id!r} was made without `permits`, so it needs none")
+            raise Problem("INVALID_ARGUMENT", f"subscription {frame.id!r} was opened without `permits`")
         if one.permitted + frame.count > PERMITS_MAX:
             raise Problem("INVALID_ARGUMENT", f"more than {PERMITS_MAX} records permitted on one subscription")
         one.permitted += frame.count
@@ -204,7 +204,7 @@ class PushSession:
     def _replay(self, frame: frames.ReplayFrame) -> Action:
         self._of_kind(frame.id, "replay", what="replay")
         if (frame.action == "speed") != (frame.speed is not None):
-            raise Problem("INVALID_ARGUMENT", '`speed` goes with the action "speed", and only with it')
+            raise Problem("INVALID_ARGUMENT", '`speed` goes with the action "speed" only')
         return Steer(frame.id, frame)
 
     def _acknowledge(self, frame: frames.Acknowledge) -> Action:
@@ -212,7 +212,7 @@ class PushSession:
             self._of_kind(frame.id, "consumer", what="an ack with a cursor")
             return Commit(frame.id, frame.cursor)
         if isinstance(frame, frames.Ack) and (frame.cursor is not None or frame.records is None):
-            raise Problem("INVALID_ARGUMENT", "give `cursor` (a consumer group) or `records` (a shared one)")
+            raise Problem("INVALID_ARGUMENT", "give `cursor` (consumer group) or `records` (share group)")
         self._of_kind(frame.id, "share", what=f"{type_of(frame)} of records")
         return Acknowledge(frame.id, frame)
 
@@ -224,12 +224,12 @@ class PushSession:
 
     def _may(self, what: str) -> None:
         if not self._operator:
-            raise Problem("FORBIDDEN", f"to {what} needs the role operator")
+            raise Problem("FORBIDDEN", f"the role operator is required to {what}")
 
     def _known(self, id_: str) -> _Subscription:
         one = self._open.get(id_)
         if one is None or one.closing:
-            raise Problem("SUBSCRIPTION_NOT_FOUND", f"there is no subscription {id_!r} on this connection")
+            raise Problem("SUBSCRIPTION_NOT_FOUND", f"no subscription {id_!r} on this connection")
         return one
 
     def _of_kind(self, id_: str, kind: str, *, what: str) -> None:
@@ -239,19 +239,19 @@ class PushSession:
 
 
 _KINDS: Final = {
-    "follow": "one without a group",
+    "follow": "without a group",
     "replay": "a replay",
     "consumer": "in a consumer group",
     "share": "in a share group",
 }
 
 
-def asked_by(action: Action) -> str | None:
-    """The type of the frame that an action comes of."""
+def cause_type(action: Action) -> str | None:
+    """The type of the frame that caused an action."""
     match action:
         case Acknowledge() | Write() | Steer():
             return type_of(action.frame)
-        case Say() | CloseConnection():
+        case SendFrame() | CloseConnection():
             return None
     return {Open: "subscribe", Drop: "unsubscribe", Grant: "permit", Commit: "ack"}[type(action)]
 

@@ -1,19 +1,19 @@
-"""`GET /v1/topics/{topic}/stream`: a subscription as server-sent events, what a browser's EventSource reads.
+"""`GET /v1/topics/{topic}/stream`: a subscription as server-sent events, for a browser's EventSource.
 
-    retry: 1000                                     how long to wait before coming back
+    retry: 1000                                     time to wait before reconnecting
 
-    event: subscribed                               once: where it begins, and what is missing since the cursor
+    event: subscribed                               once: the start, and the records missing since the cursor
     id: c1.…
     data: {"topic":"quotes","cursor":"c1.…","recovered":true,"missing":[]}
 
     id: c1.…                                        each record, with the cursor behind it
     data: {"partition":0,"offset":"42",…}
 
-    : …                                             now and then while it is quiet, so that nobody takes it for dead
+    : …                                             at intervals on an idle stream, to keep it alive
 
-Others are named: `snapshot` and `latest` (records with one cursor), `lost`, `error` (a problem document; the stream
-ends), `end` (a replay is over), `goaway` (the gateway stops; come back). An EventSource comes back by itself, with the
-last id in `Last-Event-ID`, and goes on where it was. What is wrong with the request is told by its status.
+Other events are named: `snapshot` and `latest` (records with one cursor), `lost`, `error` (a problem document; the
+stream ends), `end` (a replay is over), `goaway` (the gateway stops; reconnect). An EventSource reconnects by itself,
+with the last id in `Last-Event-ID`, and resumes. Errors of the request are answered by status.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ QUERY_CHARS_MAX: Final = 64 * 1024
 HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # proxies that gather answers would hold events back
+    (b"x-accel-buffering", b"no"),  # keeps proxies from buffering events
 ]
 
 
 class SseQuery(Struct, forbid_unknown_fields=True, frozen=True):
-    """What can be asked for: as in a subscribe frame."""
+    """The query parameters, as in a subscribe frame."""
 
     start: str = "latest"
     cursor: str | None = None
@@ -68,13 +68,13 @@ class SseQuery(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def read_query(query: bytes) -> SseQuery:
-    """Raises Problem."""
+    """Parses the query. Raises Problem."""
     if len(query) > QUERY_CHARS_MAX:
         raise Problem("VALIDATION", f"the query has more than {QUERY_CHARS_MAX} bytes")
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     given = dict(pairs)
     if len(given) < len(pairs):
-        raise Problem("VALIDATION", "the query says something twice")
+        raise Problem("VALIDATION", "the query has a parameter twice")
     try:
         return msgspec.convert(given, SseQuery, strict=False)
     except msgspec.ValidationError as error:
@@ -86,62 +86,63 @@ def read_partitions(text: str | None) -> list[int] | None:
         return None
     parts = text.split(",")
     if len(parts) > 1_000 or not all(part.isascii() and part.isdecimal() and len(part) <= 6 for part in parts):
-        raise Problem("VALIDATION", "partitions are numbers with commas between them")
+        raise Problem("VALIDATION", "partitions must be numbers, separated by commas")
     return [int(part) for part in parts]
 
 
-def read_asked(scope: Scope, topic: str, limits: Limits, *, now_us: int) -> SubscribeRequest | Played:
-    """What a request asks for. Raises Problem."""
-    asked = read_query(scope["query_string"])
-    cursor = scope["comet.headers"].get(b"last-event-id", b"").decode("latin-1") or asked.cursor
-    partitions = read_partitions(asked.partitions)
-    if asked.replay_from is not None:
-        if asked.policy is not Policy.BLOCK or asked.snapshot != "none":
-            raise Problem("INVALID_ARGUMENT", "policy and snapshot: not with a replay")
-        said = frames.Window(
-            asked.replay_from,
-            "latest" if asked.replay_to is None else asked.replay_to,
-            1.0 if asked.speed is None else asked.speed,
+def parse_request(scope: Scope, topic: str, limits: Limits, *, now_us: int) -> SubscribeRequest | Played:
+    """Parses a request. Raises Problem."""
+    wanted = read_query(scope["query_string"])
+    cursor = scope["comet.headers"].get(b"last-event-id", b"").decode("latin-1") or wanted.cursor
+    partitions = read_partitions(wanted.partitions)
+    if wanted.replay_from is not None:
+        if wanted.policy is not Policy.BLOCK or wanted.snapshot != "none":
+            raise Problem("INVALID_ARGUMENT", "policy and snapshot are not allowed with a replay")
+        span = frames.Window(
+            wanted.replay_from,
+            "latest" if wanted.replay_to is None else wanted.replay_to,
+            1.0 if wanted.speed is None else wanted.speed,
         )
-        if not 0 <= said.speed <= 1_000_000:
-            raise Problem("INVALID_ARGUMENT", "speed is from 0 to 1000000")
+        if not 0 <= span.speed <= 1_000_000:
+            raise Problem("INVALID_ARGUMENT", "speed must be from 0 to 1000000")
         return window(
-            topic, said, now_us=now_us, span_ms_max=limits.replay_ms_max, partitions=partitions,
-            cursor=cursor, values=asked.values,
+            topic, span, now_us=now_us, span_ms_max=limits.replay_ms_max, partitions=partitions,
+            cursor=cursor, values=wanted.values,
         )  # fmt: skip
-    if asked.replay_to is not None or asked.speed is not None:
-        raise Problem("INVALID_ARGUMENT", "`to` and `speed` are of a replay, which has `from`")
+    if wanted.replay_to is not None or wanted.speed is not None:
+        raise Problem("INVALID_ARGUMENT", "`to` and `speed` are for a replay, which needs `from`")
     return follow(
         topics=[topic],
-        start=asked.start,
+        start=wanted.start,
         cursors=None if cursor is None else {topic: cursor},
         partitions=partitions,
-        values=asked.values,
-        policy=asked.policy,
-        buffer=asked.buffer,
-        interval_ms=asked.interval_ms,
-        snapshot=asked.snapshot == "latest",
+        values=wanted.values,
+        policy=wanted.policy,
+        buffer=wanted.buffer,
+        interval_ms=wanted.interval_ms,
+        snapshot=wanted.snapshot == "latest",
         now_us=now_us,
     )
 
 
 async def open_stream(request: Request, topic: str, *, now_us: int) -> EventStream:
-    """Subscribes, while the client is there; the answer to the request. Raises Problem, CometError while it is still
-    time for a status."""
+    """Subscribes until the client disconnects, and returns the answer.
+
+    Raises Problem, CometError while the status can still be set."""
     state = request.scope["app"].state
     limits: Limits = state.config.limits
     connections: Connections = state.connections
-    asked = read_asked(request.scope, topic, limits, now_us=now_us)
+    wanted = parse_request(request.scope, topic, limits, now_us=now_us)
     with ExitStack() as stack:
 
         async def begin() -> PumpedSubscription:
             begun: PumpedSubscription
-            if isinstance(asked, Played):
+            if isinstance(wanted, Played):
                 stack.enter_context(connections.replay())
-                begun = await Replay.begin(asked, state.backend.admin, state.backend.reader, limits)
+                begun = await Replay.begin(wanted, state.backend.admin, state.backend.reader, limits)
             else:
-                begun = await state.hub.subscribe(asked)
-            stack.callback(begun.close)  # also where nobody waits for it any more
+                begun = await state.hub.subscribe(wanted)
+            stack.callback(begun.close)  # also if the client has disconnected meanwhile
             return begun
 
         subscription = await while_there(request, begin(), state.draining)
@@ -149,7 +150,7 @@ async def open_stream(request: Request, topic: str, *, now_us: int) -> EventStre
 
 
 class EventStream:
-    """One answer, for as long as the client reads it."""
+    """One event stream, until the client disconnects."""
 
     def __init__(
         self,
@@ -167,7 +168,7 @@ class EventStream:
         self._limits = limits
         self._stack = stack  # closes the subscription
         self._loop = asyncio.get_running_loop()
-        self._raw: Send | None = None  # of the server, once the answer has begun
+        self._raw: Send | None = None  # the server's own, once the answer has begun
         self._writing = False
         self._written_at = 0.0
         self._interrupted = False
@@ -178,7 +179,7 @@ class EventStream:
     async def __call__(self, send: Send) -> None:
         with self._stack:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-            # The layers between the routes and the server see the beginning; they have no business with the rest.
+            # The middleware sees the first part; the rest bypasses it.
             await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})
             self._raw = self._scope.get("comet.send", send)
             self._connections.subscriptions += 1
@@ -191,7 +192,7 @@ class EventStream:
                 await send({"type": "http.response.body", "body": last})
 
     async def _stream(self) -> bytes | None:
-        """What is said last; None where nobody hears it."""
+        """The last event; None if the client has gone."""
         self._task = asyncio.current_task()
         watching = asyncio.create_task(self._watch())
         try:
@@ -208,13 +209,13 @@ class EventStream:
                 self._beating.cancel()
         if self._reconnect_ms is None:
             return None
-        told = frames.encode({"reconnect_ms": self._reconnect_ms})
-        return b"retry: %d\nevent: goaway\ndata: %b\n\n" % (self._reconnect_ms, told)
+        fields = frames.encode({"reconnect_ms": self._reconnect_ms})
+        return b"retry: %d\nevent: goaway\ndata: %b\n\n" % (self._reconnect_ms, fields)
 
     async def _pump(self) -> bytes:
-        """Writes events as they come; the last is not written, but returned."""
+        """Writes events; returns the last one without writing it."""
         while True:
-            # Nothing is taken before the server takes more.
+            # Events are taken only when the server can send more.
             await self._write(b"")
             try:
                 event = await self._subscription.next()
@@ -255,7 +256,7 @@ class EventStream:
 
     def move(self, reconnect_ms: int) -> None:
         if not self._interrupted:
-            # One that does not read cannot be told, and is not waited for.
+            # A client that does not read cannot be told, and is not waited for.
             self._reconnect_ms = None if self._writing else reconnect_ms
             self._interrupt()
 
@@ -264,7 +265,7 @@ class EventStream:
             self._beating = asyncio.create_task(self._beat())
 
     async def _beat(self) -> None:
-        with suppress(OSError):  # the client has gone, and is noticed
+        with suppress(OSError):  # the client has gone, which the reader notices
             await self._write(b":\n\n")
 
 
@@ -273,7 +274,7 @@ def _is_last(event: Event | Ended) -> bool:
 
 
 def event_bytes(event: Event | Ended) -> bytes:
-    """An event as it is sent."""
+    """Encodes an event."""
     match event:
         case Latest():
             return event.write_sse()
@@ -293,6 +294,6 @@ def event_bytes(event: Event | Ended) -> bytes:
             return event.sse()
 
 
-def _named(name: str, told: Mapping[str, Any], cursor: str = "") -> bytes:
+def _named(name: str, fields: Mapping[str, Any], cursor: str = "") -> bytes:
     id_ = f"id: {cursor}\n" if cursor else ""
-    return f"event: {name}\n{id_}data: ".encode() + frames.encode(told) + b"\n\n"
+    return f"event: {name}\n{id_}data: ".encode() + frames.encode(fields) + b"\n\n"

@@ -1,4 +1,4 @@
-"""What a subscriber asks for: parsed and checked, the same from a WebSocket's frame and an SSE's query."""
+"""A subscription request, parsed and checked: the same from a WebSocket's frame and an SSE query."""
 
 from __future__ import annotations
 
@@ -18,59 +18,57 @@ PERMITS_MAX: Final = 2**31 - 1
 
 
 class Policy(StrEnum):
-    """What becomes of a subscriber that is slower than the stream."""
+    """The policy for a subscriber that is slower than the topic."""
 
-    BLOCK = "block"  # it gets everything, later: what left the gateway's memory is read from the log
-    DROP_OLDEST = "drop_oldest"  # it is never more than `buffer` records behind; what it missed is counted and said
-    CONFLATE = "conflate"  # the latest record of each key, at most every `interval_ms`, with a count of the others
+    BLOCK = "block"  # it gets everything, later: old records are read from the log
+    DROP_OLDEST = "drop_oldest"  # its lag is at most `buffer` records; dropped records are reported
+    CONFLATE = "conflate"  # the latest record of each key, at most every `interval_ms`; others are counted
 
 
 class Values(StrEnum):
-    """How a record's value is written in JSON."""
+    """The form of a record's value in JSON."""
 
-    AUTO = "auto"  # as JSON where it is JSON, else as text where it is UTF-8, else as base64
-    TEXT = "text"  # as text where it is UTF-8, else as base64
+    AUTO = "auto"  # JSON if it is JSON, text if it is UTF-8, otherwise base64
+    TEXT = "text"  # text if it is UTF-8, otherwise base64
     BASE64 = "base64"
 
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """One subscription to topics. Either `topics` or `pattern`."""
+    """A request to subscribe. Either `topics` or `pattern`."""
 
     topics: tuple[str, ...] = ()
-    # Of names of topics, also of those made later, which are begun at the earliest; so is one that has no cursor where
-    # others have: it was made since.
+    # A pattern of topic names. Topics created later are read from the earliest record, as are topics without a cursor
+    # if others have one.
     pattern: str = ""
-    partitions: frozenset[int] | None = None  # None: all, also those added later
+    partitions: frozenset[int] | None = None  # None: all, with those added later
     start: Position = field(default_factory=Latest)
-    cursors: Mapping[str, Cursor] = field(default_factory=dict)  # by topic; where there is one, in place of `start`
+    cursors: Mapping[str, Cursor] = field(default_factory=dict)  # by topic; instead of `start`
     values: Values = Values.AUTO
     policy: Policy = Policy.BLOCK
     buffer: int = 10_000  # records, of drop_oldest
     interval_ms: int = 250  # of conflate
-    # First the latest record of each key, then what comes after, whatever the start. Not where there is a cursor:
-    # who comes back had it.
+    # First the latest record of each key, then later records, instead of `start`. Not with a cursor: a client that
+    # reconnects has had it.
     snapshot: bool = False
-    permits: int | None = (
-        None  # records that may be sent before more are permitted; None: as many as the connection takes
-    )
+    permits: int | None = None  # records that may be sent before a permit; None: no limit
 
 
-def check(asked: SubscribeRequest, limits: Limits) -> None:
-    """Raises Problem for what makes no sense."""
-    if bool(asked.topics) == bool(asked.pattern):
+def check(request: SubscribeRequest, limits: Limits) -> None:
+    """Checks a request. Raises Problem."""
+    if bool(request.topics) == bool(request.pattern):
         raise Problem("INVALID_ARGUMENT", "give topics or a pattern")
-    for topic in asked.topics:
+    for topic in request.topics:
         check_topic_name(topic)
-    if len(set(asked.topics)) < len(asked.topics):
-        raise Problem("INVALID_ARGUMENT", "a topic is named twice")
-    if asked.partitions is not None and not asked.partitions:
-        raise Problem("INVALID_ARGUMENT", "no partition is asked for")
+    if len(set(request.topics)) < len(request.topics):
+        raise Problem("INVALID_ARGUMENT", "a topic is given twice")
+    if request.partitions is not None and not request.partitions:
+        raise Problem("INVALID_ARGUMENT", "`partitions` is empty")
     for name, low, high in (
         ("buffer", 1, limits.buffer_max),
         ("interval_ms", INTERVAL_MS_MIN, INTERVAL_MS_MAX),
         ("permits", 0, PERMITS_MAX),
     ):
-        value = getattr(asked, name)
+        value = getattr(request, name)
         if value is not None and not low <= value <= high:
             raise Problem("INVALID_ARGUMENT", f"{name} must be from {low} to {high}, not {value}")

@@ -1,13 +1,13 @@
-"""What a connection holds: one stream of events from all the topics that it asked for.
+"""A subscription: one stream of events from all its topics, for one connection.
 
-Each topic has a subscriber: the follower that decides, and where it stands with its feed.
+Each topic has a FeedSubscriber: its cursor, and its state at the feed.
 
-    HOT        may have something: it is asked when the connection asks
-    ARMED      had nothing: its feed wakes it when something comes
-    READING    waits for a piece of the log
+    HOT        may have events: checked when the connection takes the next one
+    ARMED      had no events: its feed wakes it at the next records
+    READING    waits for a read of the log
     PARKED     waits for permits
 
-A subscriber that waits costs one future; one that writes costs nothing when something comes.
+A waiting subscriber costs one future; one that is writing costs nothing when records arrive.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SubscriptionState(Enum):
 
 
 class FeedSubscriber:
-    """Owned by a subscription; known to the feed as long as it is taken."""
+    """One topic of a subscription, which owns it. Registered with the feed until `leave`."""
 
     __slots__ = ("feed", "follower", "needs", "reading", "state", "subscription")
 
@@ -61,7 +61,7 @@ class FeedSubscriber:
         return self.state is SubscriptionState.ARMED
 
     def awake(self) -> None:
-        """It may have something."""
+        """Marks it as HOT."""
         if self.state is SubscriptionState.HOT or self.state is SubscriptionState.OVER:
             return
         self.state = SubscriptionState.HOT
@@ -88,8 +88,8 @@ class FeedSubscriber:
         except CometError as error:
             self.follower.failed = failed(self.feed.topic, error)
         except Exception as error:
-            log.error("gateway: reading %s broke", self.feed.topic, exc_info=error)
-            self.follower.failed = failed(self.feed.topic, Internal(f"reading {self.feed.topic} broke: {error!r}"))
+            log.error("gateway: reading %s failed", self.feed.topic, exc_info=error)
+            self.follower.failed = failed(self.feed.topic, Internal(f"reading {self.feed.topic} failed: {error!r}"))
         else:
             if piece.missing is not None:
                 self.follower.missed(read, piece.missing, piece.following)
@@ -99,32 +99,32 @@ class FeedSubscriber:
 
 
 class CloseListener(Protocol):
-    """Hears that a subscription was closed."""
+    """Is notified when a subscription is closed."""
 
     def left(self, subscription: Subscription) -> None: ...
 
 
 class Subscription:
-    """Made by the hub; owned by one connection, whose one task asks for what comes next."""
+    """Created by the hub; owned by one connection, whose single task takes its events."""
 
-    def __init__(self, asked: SubscribeRequest, hub: CloseListener) -> None:
-        self.asked = asked
+    def __init__(self, request: SubscribeRequest, hub: CloseListener) -> None:
+        self.request = request
         self.subscribers: dict[str, FeedSubscriber] = {}
         self.closed = False
-        self.permits = asked.permits
+        self.permits = request.permits
         self._loop = asyncio.get_running_loop()
         self._hub = hub
         self._hot: deque[FeedSubscriber] = deque()
         self._parked: list[FeedSubscriber] = []
-        self._told: deque[Event] = deque()
-        self._event: Event | None = None  # what `ready` has found
+        self._notices: deque[Event] = deque()
+        self._event: Event | None = None  # found by `ready`
         self._waiter: asyncio.Future[None] | None = None
-        self._gone = dict.fromkeys(COUNTED, 0)  # of topics that are over
+        self._gone = dict.fromkeys(COUNTED, 0)  # counts of ended topics
 
     # ---- for connections
 
     async def next(self) -> Event:
-        """Waits for the next event. One task at a time. Cancelled, it has lost nothing. Raises Closed."""
+        """Waits for the next event. One task at a time. Cancellation loses no event. Raises Closed."""
         while self._event is None:
             self._event = self._take()
             if self._event is not None:
@@ -141,13 +141,13 @@ class Subscription:
         return event
 
     def ready(self) -> bool:
-        """`next` would not wait."""
+        """Whether `next` would return at once."""
         if self._event is None and not self.closed:
             self._event = self._take()
         return self._event is not None
 
     def permit(self, records: int) -> None:
-        """So many records more may be given."""
+        """Allows more records."""
         if self.permits is None:
             return
         self.permits += records
@@ -169,7 +169,7 @@ class Subscription:
         self._hub.left(self)
 
     def counts(self) -> dict[str, int]:
-        """Records it was given, and those that it was not."""
+        """Counts of records delivered, dropped and conflated."""
         followers = [subscriber.follower for subscriber in self.subscribers.values()]
         return {name: gone + sum(getattr(one, name) for one in followers) for name, gone in self._gone.items()}
 
@@ -181,7 +181,7 @@ class Subscription:
                         "dropped": follower.dropped, "conflated": follower.conflated}
                 for topic, follower in followers.items()
             },
-            "policy": self.asked.policy.value,
+            "policy": self.request.policy.value,
             "permits": self.permits,
             "behind": sum(follower.behind for follower in followers.values()),
             **self.counts(),
@@ -190,7 +190,7 @@ class Subscription:
     # ---- for the hub
 
     def add(self, feed: Feed, follower: RingCursor | Conflator, needs: Needs) -> FeedSubscriber:
-        """One more topic."""
+        """Adds a topic."""
         assert not self.closed
         assert feed.topic not in self.subscribers
         subscriber = self.subscribers[feed.topic] = FeedSubscriber(self, feed, follower, needs)
@@ -199,17 +199,17 @@ class Subscription:
         self._wake()
         return subscriber
 
-    def tell(self, event: Event) -> None:
-        """Something that no subscriber knows of."""
+    def notify(self, event: Event) -> None:
+        """Queues an event that is not from a topic's subscriber."""
         if not self.closed:
-            self._told.append(event)
+            self._notices.append(event)
             self._wake()
 
-    # ---- what comes next
+    # ---- next event
 
     def _take(self) -> Event | None:
-        if self._told:
-            return self._told.popleft()
+        if self._notices:
+            return self._notices.popleft()
         hot = self._hot
         while hot:
             subscriber = hot.popleft()
@@ -254,6 +254,6 @@ class Subscription:
 
 
 def failed(topic: str, error: CometError) -> Failed:
-    """The end of a topic, for those who followed it."""
+    """The event for the end of a topic."""
     retry_after_ms = error.retry_after_ms or (1000 if error.retriable else 0)
     return Failed(error.code, error.message, error.details, retry_after_ms, topic)

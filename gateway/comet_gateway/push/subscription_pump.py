@@ -1,4 +1,4 @@
-"""A subscription of a WebSocket that follows topics or replays one: takes events, writes them as frames."""
+"""Runs a WebSocket's subscription or replay: takes events, and writes them as frames."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from comet_gateway.push.replay import Ended, Replay
 from comet_gateway.push.subscribe_request import SubscribeRequest
 from comet_gateway.push.wire import Frame, Wire
 
-STEERING_MAX: Final = 100  # frames for a replay that has not begun
+STEERING_MAX: Final = 100  # replay frames before its start
 
 
 class PumpedSubscription(Protocol):
-    """As the hub gives it."""
+    """A subscription of the hub, or a replay."""
 
     async def next(self) -> Event | Ended: ...
     def ready(self) -> bool: ...
@@ -27,13 +27,13 @@ class PumpedSubscription(Protocol):
 
 
 class SubscribeHub(Protocol):
-    """What is needed of it."""
+    """The part of the hub that is used here."""
 
-    async def subscribe(self, asked: SubscribeRequest) -> PumpedSubscription: ...
+    async def subscribe(self, request: SubscribeRequest) -> PumpedSubscription: ...
 
 
 class SubscriptionPump:
-    """One subscription. Run by a task of its own, which the connection cancels to end it."""
+    """One subscription. Run by its own task, which the connection cancels to end it."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class SubscriptionPump:
     ) -> None:
         self._id = id_
         self._begin = begin
-        self._topics = frozenset(topics)  # that were named; none where they come by a pattern
+        self._topics = frozenset(topics)  # the named topics; empty with a pattern
         self._wire = wire
-        self._write_bytes = write_bytes  # about as much is written at once
+        self._write_bytes = write_bytes  # approximate bytes of one write
         self._frames = EventFrames(id_)
         self._subscription: PumpedSubscription | None = None
-        self._granted = 0  # before there was a subscription to tell
-        self._steering: list[frames.ReplayFrame] = []  # as well
+        self._granted = 0  # permits before the subscription started
+        self._steering: list[frames.ReplayFrame] = []  # before the replay started
         self._failed: set[str] = set()
 
     def grant(self, count: int) -> None:
@@ -66,7 +66,7 @@ class SubscriptionPump:
         elif len(self._steering) < STEERING_MAX:
             self._steering.append(frame)
         else:
-            raise Problem("TOO_MANY_REQUESTS", "the replay has not begun yet")
+            raise Problem("TOO_MANY_REQUESTS", "the replay has not started yet")
 
     async def run(self) -> frames.EndFrame:
         subscription = self._subscription = await self._begin()
@@ -76,22 +76,22 @@ class SubscriptionPump:
             for frame in self._steering:
                 self.steer(frame)
             while True:
-                # Nothing is taken before it can be sent: until then the subscriber is a position, and no bytes.
+                # Events are taken only when they can be sent: until then the subscriber is a position without bytes.
                 await self._wire.room()
                 event = await subscription.next()
-                await self._wire.room()  # other subscriptions of the connection may have filled it meanwhile
+                await self._wire.room()  # other subscriptions may have filled the connection meanwhile
                 if isinstance(event, Ended):
                     return frames.EndFrame(self._id, "replayed", event.cursor)
                 await self._wire.write(await self._gather(event, subscription))
                 if self._failed and self._over():
                     return frames.EndFrame(self._id, "failed")
                 if subscription.ready():
-                    await asyncio.sleep(0)  # one that has much to catch up with lets the others have their turn
+                    await asyncio.sleep(0)  # one that is far behind gives others a turn
         finally:
             subscription.close()
 
     async def _gather(self, event: Event, subscription: PumpedSubscription) -> list[Frame]:
-        """The event and those that are there already: taking these does not wait."""
+        """The event and those already available, without waiting."""
         frame = self._frame(event)
         gathered, size = [frame], sum(map(len, frame))
         while size < self._write_bytes and subscription.ready() and not (self._failed and self._over()):
@@ -106,21 +106,21 @@ class SubscriptionPump:
         return self._frames.of(event)
 
     def _over(self) -> bool:
-        """All topics that were named have failed; of a pattern, others may come."""
+        """Whether all named topics have failed; with a pattern, others may follow."""
         return "" in self._failed or (bool(self._topics) and self._failed >= self._topics)
 
 
 class EventFrames:
-    """Events as frames of one subscription. The bytes of records are shared: only what is before them is its own."""
+    """Encodes events as frames of one subscription. The bytes of records are shared; only the head is its own."""
 
     __slots__ = ("_id", "_latest", "_records", "_snapshot")
 
     def __init__(self, id_: str) -> None:
-        said = frames.encode(id_)
+        encoded_id = frames.encode(id_)
         self._id = id_
-        self._records = b'{"type":"records","id":%b,' % said
-        self._latest = b'{"type":"latest","id":%b,' % said
-        self._snapshot = b'{"type":"snapshot","id":%b,' % said
+        self._records = b'{"type":"records","id":%b,' % encoded_id
+        self._latest = b'{"type":"latest","id":%b,' % encoded_id
+        self._snapshot = b'{"type":"snapshot","id":%b,' % encoded_id
 
     def of(self, event: Event | Ended) -> Frame:
         match event:
@@ -138,7 +138,7 @@ class EventFrames:
                 error = frames.error_of(problem_of(event), id_=self._id, of="subscribe", topic=event.topic or None)
                 return [frames.encode(error)]
             case Ended():
-                raise AssertionError("it is said as the end of the subscription")
+                raise AssertionError("Ended is sent as the end frame")
             case _:
                 return [self._records, event.members(), b"}"]
 

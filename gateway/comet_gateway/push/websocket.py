@@ -1,11 +1,11 @@
 """`/v1/ws`: drives the session of one WebSocket.
 
-    receive ─► Session.take ─► actions ─┬► Follower, Member, ShareMember: a task per subscription ─┐
-                                        ├► Writing: produce ─► receipts                             ├─► Wire ─► client
-                                        └► errors, pongs, ends ─────────────────────────────────────┘
+    receive ─► PushSession.take ─► actions ─┬► SubscriptionPump, GroupMembership, ShareMember: a task each ─┐
+                                            ├► Writing: produce ─► receipts                                 ├─► Wire
+                                            └► errors, pongs, ends ─────────────────────────────────────────┘
 
-The ASGI call reads; each subscription has a task that takes what it has and writes it, in turn with the others, when
-there is room. Where the client does not read, all of them wait, and so does the reader once it has something to say.
+The ASGI call reads; each subscription has a task that writes its events, in turn with the others, when there is room.
+While the client does not read, all of them wait, and so does the reader when it has an answer to send.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from comet_gateway.push.writing import Writing
 log = logging.getLogger(__name__)
 
 SUBPROTOCOL: Final = "comet.v1"
-FAREWELL_S: Final = 1.0  # that a client has to read what is said last
+FAREWELL_S: Final = 1.0  # for a client to read the last frames
 Pump = SubscriptionPump | GroupMembership | ShareMember
 
 
 class WebSocketConnection:
-    """One connection, for as long as its ASGI call."""
+    """One connection. Lives as long as its ASGI call."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope["app"].state
@@ -57,11 +57,11 @@ class WebSocketConnection:
         who = scope.get("comet.who")
         self._session = session.PushSession(self._limits, operator=who is None or who.role >= Role.OPERATOR)
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
-        self._writing = Writing(self._backend, self._tell, self._limits, state.metrics, state.traffic)
-        self._writes = False  # it has written something
+        self._writing = Writing(self._backend, self._send_text, self._limits, state.metrics, state.traffic)
+        self._writes = False  # it has written records
         self._pumps: dict[str, tuple[Pump, asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asking = asyncio.Semaphore(self._limits.in_flight_max)  # acks under way
+        self._unanswered = asyncio.Semaphore(self._limits.in_flight_max)  # acks under way
         self._serving: asyncio.Task[None] | None = None  # the task of the ASGI call, while it reads
         self._moving = False
         self._subprotocol = SUBPROTOCOL if SUBPROTOCOL in scope.get("subprotocols", ()) else None
@@ -88,8 +88,8 @@ class WebSocketConnection:
             await self._close(close)
 
     async def _serve(self) -> Close | None:
-        """Reads to the end; why we end it, None where the client did."""
-        await self._say(
+        """Reads frames to the end; the reason to close, None if the client closed."""
+        await self._send_frame(
             frames.Welcome(
                 frames.VERSION,
                 comet.__version__,
@@ -122,8 +122,8 @@ class WebSocketConnection:
 
     async def _act(self, action: session.Action) -> None:
         match action:
-            case session.Say():
-                await self._say(action.frame)
+            case session.SendFrame():
+                await self._send_frame(action.frame)
             case session.Write():
                 if not self._writes:
                     self._writes = True
@@ -146,44 +146,46 @@ class WebSocketConnection:
             case session.Commit():
                 pump = self._pumps[action.id][0]
                 assert isinstance(pump, GroupMembership)
-                await self._ask(action.id, "ack", pump.commit(action.cursor))
+                await self._answer_later(action.id, "ack", pump.commit(action.cursor))
             case session.Acknowledge():
                 pump = self._pumps[action.id][0]
                 assert isinstance(pump, ShareMember)
-                await self._ask(action.id, session.type_of(action.frame), pump.acknowledge(action.frame))
+                await self._answer_later(action.id, session.type_of(action.frame), pump.acknowledge(action.frame))
             case _:
                 raise AssertionError(action)
 
     # ---- subscriptions
 
     def _open(self, action: session.Open) -> None:
-        pump = self._pump(action.id, action.asked)
-        task = asyncio.create_task(self._run(action.id, pump, action.asked))
+        pump = self._pump(action.id, action.request)
+        task = asyncio.create_task(self._run(action.id, pump, action.request))
         self._pumps[action.id] = pump, task
 
-    def _pump(self, id_: str, asked: SubscribeRequest | Joined | Played) -> Pump:
+    def _pump(self, id_: str, request: SubscribeRequest | Joined | Played) -> Pump:
         wire, limits = self._wire, self._limits
-        match asked:
+        match request:
             case Joined():
-                kind = GroupMembership if asked.group.kind == "consumer" else ShareMember
-                return kind(id_, asked, self._backend, wire, limits)
+                kind = GroupMembership if request.group.kind == "consumer" else ShareMember
+                return kind(id_, request, self._backend, wire, limits)
             case Played():
                 backend = self._backend
                 return SubscriptionPump(
                     id_,
-                    lambda: Replay.begin(asked, backend.admin, backend.reader, limits),
+                    lambda: Replay.begin(request, backend.admin, backend.reader, limits),
                     wire,
                     limits.delivery_bytes,
-                    (asked.topic,),
+                    (request.topic,),
                 )
             case _:
                 hub = self._hub
-                return SubscriptionPump(id_, lambda: hub.subscribe(asked), wire, limits.delivery_bytes, asked.topics)
+                return SubscriptionPump(
+                    id_, lambda: hub.subscribe(request), wire, limits.delivery_bytes, request.topics
+                )
 
-    async def _run(self, id_: str, pump: Pump, asked: SubscribeRequest | Joined | Played) -> None:
-        self._connections.subscriptions += 1  # here: what is dropped before its first turn never comes to the end
+    async def _run(self, id_: str, pump: Pump, request: SubscribeRequest | Joined | Played) -> None:
+        self._connections.subscriptions += 1  # here: a task that is dropped before its first turn never reaches the end
         try:
-            match asked:
+            match request:
                 case Joined():
                     with self._connections.member():
                         end = await pump.run()
@@ -193,7 +195,7 @@ class WebSocketConnection:
                 case _:
                     end = await pump.run()
         except Gone:
-            return  # the reader hears of it, too
+            return  # the reader notices, too
         except Exception as error:  # noqa: BLE001 - what goes wrong with one subscription ends only that
             await self._failed(id_, error)
             end = frames.EndFrame(id_, "failed")
@@ -201,7 +203,7 @@ class WebSocketConnection:
             self._connections.subscriptions -= 1
         self._pumps.pop(id_, None)
         if self._session.ended(id_):
-            await self._say(end)
+            await self._send_frame(end)
 
     async def _failed(self, id_: str, error: Exception) -> None:
         match error:
@@ -211,45 +213,45 @@ class WebSocketConnection:
                 problem = Problem.of(error)
             case _:
                 log.error("subscription %r failed", id_, exc_info=error)
-                problem = Problem("INTERNAL", "the gateway failed; its log says more")
+                problem = Problem("INTERNAL", "unexpected error; see the gateway's log")
         with suppress(Gone):
-            await self._say(frames.error_of(problem, id_=id_, of="subscribe"))
+            await self._send_frame(frames.error_of(problem, id_=id_, of="subscribe"))
 
     async def _dropped(self, id_: str, task: asyncio.Task[None]) -> None:
         await asyncio.wait([task])
         if self._session.ended(id_):
             with suppress(Gone):
-                await self._say(frames.EndFrame(id_, "unsubscribed"))
+                await self._send_frame(frames.EndFrame(id_, "unsubscribed"))
 
     # ---- answers
 
-    async def _say(self, frame: frames.ServerFrame) -> None:
-        await self._tell(frames.encode(frame))
+    async def _send_frame(self, frame: frames.ServerFrame) -> None:
+        await self._send_text(frames.encode(frame))
 
-    async def _tell(self, text: bytes) -> None:
+    async def _send_text(self, text: bytes) -> None:
         await self._wire.room()
         await self._wire.write([[text]])
 
     async def _refuse(self, action: session.Action, problem: Problem) -> None:
         id_ = getattr(action, "id", None)
-        await self._say(frames.error_of(problem, id_=id_, of=session.asked_by(action)))
+        await self._send_frame(frames.error_of(problem, id_=id_, of=session.cause_type(action)))
 
-    async def _ask(self, id_: str, of: str, asking: Coroutine[Any, Any, frames.ServerFrame]) -> None:
-        """Answers when it is known; at most `in_flight_max` are not, then no more are read."""
-        await self._asking.acquire()
+    async def _answer_later(self, id_: str, of: str, work: Coroutine[Any, Any, frames.ServerFrame]) -> None:
+        """Answers a frame in a task; with `in_flight_max` unanswered ones no more frames are read."""
+        await self._unanswered.acquire()
 
         async def answer() -> None:
             try:
                 try:
-                    told = await asking
+                    reply = await work
                 except Problem as problem:
-                    told = frames.error_of(problem, id_=id_, of=of)
+                    reply = frames.error_of(problem, id_=id_, of=of)
                 except CometError as error:
-                    told = frames.error_of(Problem.of(error), id_=id_, of=of)
+                    reply = frames.error_of(Problem.of(error), id_=id_, of=of)
             finally:
-                self._asking.release()
+                self._unanswered.release()
             with suppress(Gone):
-                await self._say(told)
+                await self._send_frame(reply)
 
         self._spawn(answer())
 
@@ -271,17 +273,17 @@ class WebSocketConnection:
             self._spawn(self._move(reconnect_ms))
 
     def beat(self, now: float) -> None:
-        """Nothing to do: the server sends pings."""
+        """Does nothing: the server sends pings."""
 
     async def _move(self, reconnect_ms: int) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
-                await self._say(frames.GoAway(reconnect_ms))
+                await self._send_frame(frames.GoAway(reconnect_ms))
         if self._serving is not None:
             self._serving.cancel()
 
     async def _end(self) -> None:
-        """Members leave their groups; whoever waits for something waits no more."""
+        """Ends all tasks; members leave their groups."""
         tasks = {task for _, task in self._pumps.values()} | self._tasks
         self._pumps.clear()
         for task in tasks:
@@ -299,13 +301,13 @@ class WebSocketConnection:
                     {"type": "websocket.close", "code": close.value.code, "reason": close.value.reason}
                 )  # fmt: skip
         except TimeoutError:
-            self._wire.abort()  # it does not even read that
+            self._wire.abort()  # the client does not read
         except (OSError, RuntimeError):
-            pass  # it went first
+            pass  # the client closed first
 
 
 class WebSocketEndpoint:
-    """The ASGI application behind the route: one connection per call."""
+    """The ASGI application of the route: one connection per call."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await WebSocketConnection(scope, receive, send).run()

@@ -1,11 +1,11 @@
-"""The way out of one WebSocket: frames of bytes that are already JSON, many at once, with a bound on what waits.
+"""Writers for one WebSocket: frames of encoded JSON, many at once, with a bound on bytes that wait.
 
     AsgiWire    on any ASGI server
-    FastWire    where the server lends its connection (`comet.socket` among the scope's extensions, see sockets.py):
-                a frame's bytes go out as they are, in one write with those beside them, and are never copied into text
+    FastWire    if the server offers its connection (`comet.socket` among the scope's extensions, see
+                `http.uvicorn_websocket`): frames are sent in one write, without a copy into text
 
-Any task of the connection may write. Who is about to take records asks for `room` first, so that a client that does
-not read holds nothing but its position.
+Any task of the connection may write. A task waits for `room` before it takes records, so that a client that does not
+read holds only a position.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ EXTENSION = "comet.socket"
 
 
 class Gone(Exception):
-    """The connection is over."""
+    """The connection has ended."""
 
 
 class Wire(Protocol):
-    """One connection's way out."""
+    """Writes to one connection."""
 
     async def room(self) -> None:
-        """Returns once little enough waits to be sent. Raises Gone."""
+        """Waits until there is room to send. Raises Gone."""
 
     async def write(self, frames: Sequence[Frame]) -> None:
-        """Sends them in order. Raises Gone."""
+        """Sends frames in order. Raises Gone."""
 
     def abort(self) -> None:
-        """Ends the connection without a word, where the server allows it."""
+        """Cuts the connection, if the server allows it."""
 
 
 class Socket(Protocol):
-    """What a server lends: see sockets.py."""
+    """A server's connection: see `http.uvicorn_websocket`."""
 
     @property
     def full(self) -> bool: ...
@@ -51,20 +51,20 @@ class Socket(Protocol):
 
 
 def wire_of(scope: Scope, send: Send, waiting_bytes_max: int) -> Wire:
-    """The best there is."""
+    """The fastest available wire."""
     lent: dict[str, Any] = scope.get("extensions", {}).get(EXTENSION, {})
     socket = lent.get("socket")
     return AsgiWire(send) if socket is None else FastWire(socket, waiting_bytes_max)
 
 
 class FastWire:
-    """Writes to the server's connection."""
+    """Writes to the server's connection directly."""
 
     __slots__ = ("_socket",)
 
     def __init__(self, socket: Socket, waiting_bytes_max: int) -> None:
         self._socket = socket
-        # Of what may wait, one half is for the write that goes over the mark.
+        # Half of the bound is left for the write that exceeds the mark.
         socket.bound(waiting_bytes_max // 2)
 
     async def room(self) -> None:
@@ -89,7 +89,7 @@ class AsgiWire:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._lock = asyncio.Lock()  # fair: whoever waits longest writes next
+        self._lock = asyncio.Lock()  # fair: first in, first out
 
     async def room(self) -> None:
         async with self._lock:

@@ -1,9 +1,9 @@
-"""What a WebSocket writes to topics: produce frames in, receipts out, in the order of the frames.
+"""Writes of a WebSocket to topics: produce frames in, receipts out, in the order of the frames.
 
-    frame ─► records ─► the producer's buffers, in the order they came ─► queue ─► receipt, when it is known
+    frame ─► records ─► the producer's buffers, in order of arrival ─► queue ─► receipt, when the result is known
 
-Frames may follow each other without waiting. At most `in_flight_max` are not answered, of `in_flight_bytes_max` or a
-little more: with that under way no frame is read, until the oldest is answered, which a time-out bounds.
+Frames can be sent without waiting. At most `in_flight_max` are unanswered, of `in_flight_bytes_max` or a little more:
+above that no frame is read, until the oldest is answered, which a timeout bounds.
 """
 
 from __future__ import annotations
@@ -28,31 +28,30 @@ from comet_gateway.schemas.records import read_records
 
 TIMEOUT_S: Final = 30.0
 _MEMBERS: Final = ("type", *frames.Produce.__struct_fields__)
-Say = Callable[[bytes], Awaitable[None]]
+SendText = Callable[[bytes], Awaitable[None]]
 Outcome = WriteResult | asyncio.Task[list[Receipt]] | Problem
 
 
 class Writing:
-    """Of one connection, which closes it. `write` is called by its reader, `run` by a task."""
+    """The writes of one connection, which closes it. `write` is called by its reader, `run` by a task."""
 
-    def __init__(self, backend: Backend, say: Say, limits: Limits, metrics: Metrics, traffic: Traffic) -> None:
+    def __init__(self, backend: Backend, send: SendText, limits: Limits, metrics: Metrics, traffic: Traffic) -> None:
         self._backend = backend
-        self._say = say
+        self._send = send
         self._in_flight_max = limits.in_flight_max
         self._in_flight_bytes_max = limits.in_flight_bytes_max
         self._records_max = limits.records_max
         self._metrics = metrics
         self._traffic = traffic
-        self._held = 0  # bytes of frames that are not answered
+        self._held = 0  # bytes of unanswered frames
         self._waiting: deque[tuple[str, float, int, Outcome]] = deque()
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
-        self._over = False  # nobody says receipts any more
+        self._over = False  # receipts are no longer sent
 
     async def write(self, frame: frames.Produce, text: str | bytes) -> None:
-        """Hands over the records of a frame, which came as this text. Its receipt says what is wrong with them. Raises
-        Gone."""
+        """Passes the records of a frame to the producer. Errors go into its receipt. Raises Gone."""
         await self._room.wait()
         if self._over:
             raise Gone
@@ -79,29 +78,29 @@ class Writing:
         return len(self._waiting) < self._in_flight_max and self._held <= self._in_flight_bytes_max
 
     async def run(self) -> None:
-        """Says the receipts. Cancelled at the end of the connection; what was handed over is written all the same."""
+        """Sends the receipts. Cancelled at the end of the connection; records passed on are written all the same."""
         try:
             await self._run()
         finally:
             self._over = True
-            self._room.set()  # the reader waits for receipts that nobody says
+            self._room.set()  # the reader must not wait for receipts that are never sent
 
     async def _run(self) -> None:
         while True:
             while not self._waiting:
                 self._changed.clear()
                 await self._changed.wait()
-            # It stays in the queue until it is answered, for it is under way until then.
+            # It stays in the queue until it is answered, since it is under way until then.
             id_, deadline, size, outcome = self._waiting[0]
-            told = await _told(id_, deadline, outcome)
+            receipt = await _receipt(id_, deadline, outcome)
             self._waiting.popleft()
             self._release(size)
             if self._has_room():
                 self._room.set()
-            await self._say(told)
+            await self._send(receipt)
 
     def close(self) -> None:
-        """After `write` and `run` have ended."""
+        """Releases what is left. Called after `write` and `run` have ended."""
         for _, _, _, outcome in self._waiting:
             _abandon(outcome)
         self._waiting.clear()
@@ -129,8 +128,8 @@ class Writing:
         return asyncio.create_task(once, name="gateway: write once")
 
 
-async def _told(id_: str, deadline: float, outcome: Outcome) -> bytes:
-    """The frame that says what became of it, once that is known."""
+async def _receipt(id_: str, deadline: float, outcome: Outcome) -> bytes:
+    """The receipt of a frame, once the results are known."""
     try:
         if isinstance(outcome, Problem):
             raise outcome
@@ -148,7 +147,7 @@ async def _told(id_: str, deadline: float, outcome: Outcome) -> bytes:
 
 
 def _abandon(outcome: Outcome) -> None:
-    """Nobody will hear of it."""
+    """Ignores the outcome."""
     if isinstance(outcome, WriteResult):
         outcome.abandon()
     elif isinstance(outcome, asyncio.Task):

@@ -1,1 +1,1 @@
-"""Records over HTTP: JSON and Arrow forms, merging by time, writing, cursors."""
+"""Records over HTTP: JSON and Arrow forms, merging by timestamp, writing, cursors."""

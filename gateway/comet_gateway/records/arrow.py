@@ -1,13 +1,13 @@
-"""Records as an Arrow IPC stream, from the columns that they came in; nothing is made per record.
+"""Records as an Arrow IPC stream, built from the columns of their batches without an object per record.
 
     partition  int32
     offset     int64
     timestamp  timestamp[us, UTC]
-    key        binary, null where there is none
+    key        binary, null if there is none
     value      binary, null for a tombstone
     headers    list<struct<name: string, value: binary>>
 
-Imported when somebody asks for it: pyarrow is optional.
+Imported at the first use: pyarrow is optional.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ SCHEMA = pa.schema(
 
 
 def stream(batches: Iterable[Batch]) -> bytes:
-    """The batches one after the other."""
+    """Encodes batches one after the other."""
     return _written(_columns(batch) for batch in batches)
 
 
 def merged(runs: Iterable[tuple[Batch, Sequence[int]]]) -> bytes:
-    """Single records of batches, in that order."""
+    """Encodes single records of batches, in the given order."""
     return _written(table(runs).combine_chunks().to_batches())
 
 
 def table(runs: Iterable[tuple[Batch, Sequence[int]]]) -> pa.Table:
-    """The same as a table, which holds none of the batches."""
+    """Single records as a table, which does not reference the batches."""
     parts: list[Any] = []
     begins: dict[int, int] = {}
     chosen: list[int] = []

@@ -1,12 +1,12 @@
-"""A cursor: how far somebody has come in one topic, as text that says all of it: any gateway can go on from there.
+"""A cursor: a client's positions in one topic, as text. Any gateway can resume from it.
 
     c1.<topic id, 32 hex digits>.<partition>-<next offset>[-<epoch of the record before it>]. …
 
-    c1.0f8e…c2.1-17-3.0-1042-3       partition 1 goes on at 17, partition 0 at 1042
+    c1.0f8e…c2.1-17-3.0-1042-3       partition 1 resumes at 17, partition 0 at 1042
 
-The order of partitions means nothing; the one that moved last stands last, so that what is before it can be written
-once for many records. A partition that is not named is begun at its earliest record: it was added later. For clients it
-is opaque, and safe in a URL, a header and a file.
+The order of partitions has no meaning; the one that moved last comes last, so that the text before it is shared by many
+records. A partition that is not named was added later, and is read from its earliest record. For clients a cursor is
+opaque, and safe in a URL, a header and a file.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _PLACE: Final = re.compile(r"(\d{1,6})-(\d{1,19})(?:-(\d{1,10}))?", re.ASCII)
 
 
 class CursorPlace(NamedTuple):
-    """Where one partition goes on."""
+    """The position in one partition."""
 
     offset: int
-    epoch: int | None = None  # of the record before it, if one was seen
+    epoch: int | None = None  # of the record before it, if known
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Cursor:
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """Raises Problem."""
+        """Parses a cursor. Raises Problem."""
         head, *rest = text[: CURSOR_CHARS_MAX + 1].split(".", 2)
         found = _HEAD.fullmatch(f"{head}.{rest[0]}") if rest and len(text) <= CURSOR_CHARS_MAX else None
         if found is None:
@@ -53,7 +53,7 @@ class Cursor:
         for part in rest[1].split(".") if len(rest) > 1 else ():
             index, place = _place(part)
             if index in places:
-                raise Problem("MALFORMED_CURSOR", f"a cursor that names partition {index} twice")
+                raise Problem("MALFORMED_CURSOR", f"the cursor names partition {index} twice")
             places[index] = place
         return cls(bytes.fromhex(found[1]), places)
 
@@ -68,4 +68,4 @@ def _place(part: str) -> tuple[int, CursorPlace]:
         index, offset, epoch = int(found[1]), int(found[2]), None if found[3] is None else int(found[3])
         if index <= PARTITIONS_MAX and offset <= INT64_MAX and (epoch is None or epoch <= EPOCH_MAX):
             return index, CursorPlace(offset, epoch)
-    raise Problem("MALFORMED_CURSOR", f"a cursor with {part[:100]!r} in it")
+    raise Problem("MALFORMED_CURSOR", f"malformed part of a cursor: {part[:100]!r}")

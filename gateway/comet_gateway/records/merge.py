@@ -1,16 +1,15 @@
-"""Records of several partitions in the order of their times, read from the brokers a part at a time.
+"""Merges records of several partitions by timestamp, read from the brokers a part at a time.
 
-    partition 0   ··10 12 | 15 17 ··     each is a source: what was read of it and not yet given, and where it goes on
-    partition 1   ··11    | 16 ··        the source with the oldest head gives next; one that runs empty is read on
+    partition 0   ··10 12 | 15 17 ··     each is a source: records read but not returned, and its next offset
+    partition 1   ··11    | 16 ··        the source with the oldest head is next; an empty one is read further
                           ▲
-                       cursor            where each source stands when enough was given
+                       cursor            the position of each source when enough was returned
 
-Within a partition records keep their order, whatever their times say: a time that goes back counts as the one before
-it. Of one time, the lower partition comes first. Newest first is the same, backwards: a source is read in windows that
-end where the last one began.
+Within a partition records keep their order: a timestamp that goes back counts as the one before it. Of equal
+timestamps, the lower partition comes first. Newest first is the same, backwards: a source is read in windows that end
+where the last one began.
 
-What one call reads is bounded: by records and bytes that are given, and by calls to brokers. What then is left is for
-the next one, with the cursor.
+One call is bounded by records and bytes returned, and by calls to brokers. The next call continues with the cursor.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ Batch = comet.RecordBatch[bytes]
 Isolation = Literal["committed", "uncommitted"]
 
 AT_ONCE: Final = 16  # calls to brokers
-LEAST: Final = 16  # records that are asked for
-MOST: Final = 1 << 20  # and that are, after many reads
+LEAST: Final = 16  # records of the first read
+MOST: Final = 1 << 20  # records of one read after many
 BYTES_LEAST: Final = 64 * KIB
-FURTHER_CALLS: Final = 64  # to brokers, of one request, beside two for each partition
+FURTHER_CALLS: Final = 64  # to brokers by one request, beside two for each partition
 
 
 class Order(Enum):
-    """Which records come first."""
+    """The order of records."""
 
     OLDEST = "oldest"
     NEWEST = "newest"
@@ -52,9 +51,9 @@ _BEGINNING: Final = CursorPlace(0)
 
 
 class Row(NamedTuple):
-    """One record: the batch that it is in, and where."""
+    """One record: its batch, and its index in it."""
 
-    time: int  # never back in a source
+    time: int  # never decreases in a source
     batch: Batch
     number: int  # in it
     offset: int
@@ -63,25 +62,25 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What to read."""
+    """The records to read."""
 
     topic: str
-    places: Mapping[int, Position | CursorPlace]  # by partition: where it begins; newest first: ends before
-    bounds: Mapping[int, int]  # by partition: the offset to end before; newest first: to begin with. None: no bound
+    places: Mapping[int, Position | CursorPlace]  # by partition: start; newest first: exclusive end
+    bounds: Mapping[int, int]  # by partition: exclusive end; newest first: start. None: no bound
     records_max: int
     bytes_max: int
     isolation: Isolation = "committed"
 
 
 def problem_of(error: comet.CometError, partition: int) -> Problem:
-    """Of a read. What arrives damaged, again and again, is no fault of the request."""
+    """The problem of a failed read. Data that is damaged at every try is not a fault of the request."""
     problem = Problem("DATA_LOSS", error.message) if isinstance(error, comet.CorruptBatch) else Problem.of(error)
     problem.more["partition"] = partition
     return problem
 
 
 class Corrupt(Exception):
-    """A batch that cannot be read lies where a source reads on."""
+    """A corrupt batch is at a source's next offset."""
 
     def __init__(self, end: int) -> None:
         super().__init__(end)
@@ -90,49 +89,49 @@ class Corrupt(Exception):
 
 @dataclass(slots=True)
 class MergePartition(ABC):
-    """One partition of a request."""
+    """A source: one partition of a request."""
 
-    asked: Range
+    wanted: Range
     partition: int
     bytes_max: int  # of one call
     place: CursorPlace = _BEGINNING
     log_start: int = 0
     log_end: int = 0
     rows: deque[Row] = field(default_factory=deque)
-    done: bool = False  # there is nothing more to be read, for now
-    chunk: int = LEAST  # records to ask for next
-    last: int | None = None  # time of the last row that was read
-    unreadable: dict[int, int] = field(default_factory=dict)  # of corrupt batches that were met: end and first offset
+    done: bool = False  # nothing more to read for now
+    chunk: int = LEAST  # records of the next read
+    last: int | None = None  # timestamp of the last row read
+    unreadable: dict[int, int] = field(default_factory=dict)  # corrupt batches: end offset -> first offset
 
     @abstractmethod
     async def begin(self, reader: comet.Reader) -> None:
-        """Finds where it begins."""
+        """Finds the start offset."""
 
     @abstractmethod
     async def read(self, reader: comet.Reader) -> None:
-        """Reads a part. There may be no row in it."""
+        """Reads a part, which may have no row."""
 
     @abstractmethod
     def took(self, row: Row) -> None:
-        """The row was given: the source goes on behind it."""
+        """Moves the position behind a returned row."""
 
     @abstractmethod
     def skipped(self) -> list[tuple[int, int]]:
-        """The offsets that it has gone past because they are in batches that cannot be read: first, and end."""
+        """Offsets that were skipped as their batches are corrupt: first, and end."""
 
     @abstractmethod
     def key(self) -> tuple[int, int]:
-        """Of the next row; the least comes first."""
+        """Sort key of the next row; the least comes first."""
 
     async def fetch(
         self, reader: comet.Reader, start: Position, records_max: int, epoch: int | None = None
     ) -> comet.Fetched:
-        """Raises Problem, and Corrupt at a batch that cannot be read."""
-        asked = self.asked
+        """Reads from the broker. Raises Problem; Corrupt at a corrupt batch."""
+        wanted = self.wanted
         try:
             found = await reader.fetch(
-                asked.topic, self.partition, start, epoch=epoch, records_max=records_max,
-                bytes_max=self.bytes_max, isolation=asked.isolation,
+                wanted.topic, self.partition, start, epoch=epoch, records_max=records_max,
+                bytes_max=self.bytes_max, isolation=wanted.isolation,
             )  # fmt: skip
         except comet.CorruptRecords as error:
             first, end = int(error.details["first"]), int(error.details["end"])
@@ -145,10 +144,10 @@ class MergePartition(ABC):
 
 
 class OldestFirst(MergePartition):
-    """Goes on towards the end of the log."""
+    """Reads towards the end of the log."""
 
     async def begin(self, reader: comet.Reader) -> None:
-        at = self.asked.places[self.partition]
+        at = self.wanted.places[self.partition]
         if isinstance(at, CursorPlace):
             self.place = at
             await self.read(reader)
@@ -165,7 +164,7 @@ class OldestFirst(MergePartition):
             self._pass(corrupt.end)
 
     def _pass(self, end: int) -> None:
-        bound = self.asked.bounds.get(self.partition)
+        bound = self.wanted.bounds.get(self.partition)
         self.place = CursorPlace(end)
         self.done = bound is not None and end >= bound
 
@@ -173,7 +172,7 @@ class OldestFirst(MergePartition):
         return sorted((first, end) for end, first in self.unreadable.items() if first < self.place.offset)
 
     def _keep(self, found: comet.Fetched, *, first: bool = False) -> None:
-        bound = self.asked.bounds.get(self.partition)
+        bound = self.wanted.bounds.get(self.partition)
         if first:
             self.place = CursorPlace(found.first_offset)
         for batch in found.batches:
@@ -197,17 +196,17 @@ class OldestFirst(MergePartition):
 
 
 class NewestFirst(MergePartition):
-    """Goes back towards the beginning of the log. Its place is the offset before which it goes on."""
+    """Reads back towards the log start offset. Its position is the exclusive end of the next window."""
 
     async def begin(self, reader: comet.Reader) -> None:
-        at = self.asked.places[self.partition]
+        at = self.wanted.places[self.partition]
         found = await self.fetch(reader, comet.Latest(), 1)
         end = at.offset if isinstance(at, CursorPlace | AtOffset) else found.log_end
         self.place = CursorPlace(min(end, found.log_end))
         self.done = self.place.offset <= self._floor()
 
     def _floor(self) -> int:
-        return max(self.log_start, self.asked.bounds.get(self.partition, 0))
+        return max(self.log_start, self.wanted.bounds.get(self.partition, 0))
 
     async def read(self, reader: comet.Reader) -> None:
         end = self.place.offset
@@ -220,22 +219,22 @@ class NewestFirst(MergePartition):
         except Problem as problem:
             if problem.code != OffsetOutOfRange.code or int(problem.more["log_start"]) <= start:
                 raise
-            self.log_start = int(problem.more["log_start"])  # retention was here
+            self.log_start = int(problem.more["log_start"])  # retention has deleted records
             return
         except Corrupt as corrupt:
             if corrupt.end < end:
-                self.chunk = end - corrupt.end  # what lies behind it comes first
+                self.chunk = end - corrupt.end  # the records behind it come first
                 return
             self.place = CursorPlace(start)
             self.done = start <= self._floor()
             self.chunk = min(2 * self.chunk, MOST)
             return
         if found.next_offset < end and start < end - 1:
-            # They are larger than was thought. What came is not what lies before the end, but tells how many fit.
+            # Records are larger than expected: these are not the last before the end, but show how many fit.
             self.chunk = max(min(self.chunk // 2, sum(map(len, found.batches))), 1)
             return
         self._keep(found, end)
-        # With nothing in it, it was markers and what was aborted.
+        # Empty: markers and aborted transactions only.
         self.place = CursorPlace(end if self.rows else start)
         self.done = start <= self._floor()
         self.chunk = min(2 * self.chunk, MOST)
@@ -263,14 +262,14 @@ _LANES: Final[Mapping[Order, type[MergePartition]]] = {Order.OLDEST: OldestFirst
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What was read: rows in order, and the sources as they stand behind them."""
+    """The result: rows in order, and the sources with their positions behind them."""
 
     rows: list[Row]
     sources: Sequence[MergePartition]
 
     @property
     def more(self) -> bool:
-        """There was more to be given when it was read."""
+        """Whether there was more to return."""
         return any(source.rows or not source.done for source in self.sources)
 
     @property
@@ -278,7 +277,7 @@ class Merged:
         return {source.partition: source.place for source in self.sources}
 
     def runs(self) -> Iterator[tuple[Batch, list[int]]]:
-        """The rows, those of one batch that follow each other together."""
+        """The rows, with consecutive ones of one batch together."""
         batch: Batch | None = None
         indexes: list[int] = []
         for row in self.rows:
@@ -291,17 +290,17 @@ class Merged:
             yield batch, indexes
 
 
-async def merge(reader: comet.Reader, order: Order, asked: Range) -> Merged:
-    """Reads. Raises Problem, with the partition that it is about."""
-    share = min(2 * asked.records_max // max(len(asked.places), 1), asked.records_max)
-    bytes_max = max(2 * asked.bytes_max // max(len(asked.places), 1), BYTES_LEAST)
+async def merge(reader: comet.Reader, order: Order, wanted: Range) -> Merged:
+    """Reads and merges. Raises Problem, with its partition."""
+    share = min(2 * wanted.records_max // max(len(wanted.places), 1), wanted.records_max)
+    bytes_max = max(2 * wanted.bytes_max // max(len(wanted.places), 1), BYTES_LEAST)
     make = _LANES[order]
-    sources = [make(asked, partition, bytes_max, chunk=max(share, LEAST)) for partition in asked.places]
+    sources = [make(wanted, partition, bytes_max, chunk=max(share, LEAST)) for partition in wanted.places]
     gate = asyncio.Semaphore(AT_ONCE)
     await _all(sources, gate, reader, first=True)
     if order is Order.NEWEST:
         await _all([source for source in sources if not source.done], gate, reader)
-    rows = await _Merge(reader, sources, asked).run()
+    rows = await _Merge(reader, sources, wanted).run()
     return Merged(rows, sources)
 
 
@@ -329,13 +328,13 @@ def _first(problems: BaseExceptionGroup[Problem]) -> Problem:
 
 
 class _Merge:
-    """One run over sources that have begun."""
+    """One merge over sources that have begun."""
 
-    def __init__(self, reader: comet.Reader, sources: Sequence[MergePartition], asked: Range) -> None:
+    def __init__(self, reader: comet.Reader, sources: Sequence[MergePartition], wanted: Range) -> None:
         self._reader = reader
         self._sources = sources
-        self._asked = asked
-        self._calls = len(sources) + FURTHER_CALLS  # that may still be made
+        self._wanted = wanted
+        self._calls = len(sources) + FURTHER_CALLS  # left
 
     async def run(self) -> list[Row]:
         rows: list[Row] = []
@@ -346,12 +345,12 @@ class _Merge:
                 return rows
             if source.rows:
                 heap.append((source.key(), source))
-        heapify(heap)  # no two keys are the same, so that sources are never compared
-        while heap and len(rows) < self._asked.records_max:
+        heapify(heap)  # keys are unique, so sources are never compared
+        while heap and len(rows) < self._wanted.records_max:
             source = heap[0][1]
             row = source.rows[0]
             size += row.size
-            if size > self._asked.bytes_max and rows:
+            if size > self._wanted.bytes_max and rows:
                 break
             source.rows.popleft()
             source.took(row)
@@ -365,7 +364,7 @@ class _Merge:
         return rows
 
     async def _filled(self, source: MergePartition) -> bool:
-        """The source has a row, or nothing more. False: it would take more calls than one request may make."""
+        """Reads until the source has a row or is done. False: the request has no calls left."""
         while not source.rows and not source.done:
             if self._calls == 0:
                 return False

@@ -1,16 +1,16 @@
-"""A record as JSON, made from the columns of its batch. All that gives records to clients writes them with this.
+"""Encodes records as JSON, from the columns of their batch, for every route that returns records.
 
     {"partition":0,"offset":"42","timestamp_us":"1732212345678901","key":"EURUSD","value":{"bid":1.08},
      "headers":[{"name":"source","value":"demo"}]}
 
     partition     a number; offset and timestamp_us are 64 bits wide, so they are strings
-    key           text; `key_base64` where the bytes are not UTF-8; neither where there is none
-    value         the value itself, where it is JSON; else `text`, else `base64`; see Values. `"tombstone":true` where
-                  the record says that its key is deleted
-    headers       left out where there are none; `base64` in place of `value` where the bytes are not UTF-8
+    key           text; `key_base64` if the bytes are not UTF-8; both absent if there is no key
+    value         the value itself if it is JSON; otherwise `text` or `base64`; see Values. `"tombstone":true` for a
+                  tombstone
+    headers       absent if there are none; `base64` instead of `value` if the bytes are not UTF-8
 
-A value that is JSON is copied as it stands, its numbers to the last digit; only line breaks become spaces, so that what
-comes out is one line, for NDJSON and SSE.
+A JSON value is copied unchanged, its numbers to the last digit; only line breaks become spaces, so that the result is
+one line, for NDJSON and SSE.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from comet_gateway.push.subscribe_request import Values
 
 _RECORD: Final = b'{"partition":%d,"offset":"%d","timestamp_us":"%d"%b%b%b}'
 _TOMBSTONE: Final = b',"tombstone":true'
-# Looks at the grammar and makes nothing of it; it does not look whether strings are UTF-8.
+# Checks the grammar without building objects; it does not check that strings are UTF-8.
 _check_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _text: Final = msgspec.json.Encoder().encode
 
 
 def fragments(batch: comet.RecordBatch[bytes], values: Values = Values.AUTO) -> list[bytes]:
-    """Each record of a batch as one JSON object."""
+    """Encodes each record of a batch as one JSON object."""
     write, keys = _WRITERS[values], _Keys()
     return [
         _RECORD % (partition, offset, at, keys[key], write(value), _headers(headers) if headers else b"")
@@ -44,7 +44,7 @@ Single = comet.Record[bytes] | comet.AcquiredRecord | comet.ShareRecord[bytes]
 
 
 def each(records: Iterable[Single], values: Values = Values.AUTO) -> list[bytes]:
-    """The same of records that came one by one."""
+    """Encodes single records."""
     write, keys = _WRITERS[values], _Keys()
     return [
         _RECORD
@@ -57,7 +57,7 @@ def each(records: Iterable[Single], values: Values = Values.AUTO) -> list[bytes]
 
 
 class _Keys(dict[bytes | None, bytes]):
-    """How keys are written. Each is written once, for they repeat."""
+    """A cache of encoded keys, since they repeat."""
 
     def __missing__(self, key: bytes | None) -> bytes:
         written = self[key] = b"" if key is None else _key(key)

@@ -1,10 +1,10 @@
-"""Writes columns of records to a topic, and says of each record what became of it.
+"""Writes columns of records to a topic, with a result for each record.
 
-    columns ─► by partition, where they are many ─► Producer.send_many, one call for each ─► runs of offsets
-            └► few of them ─► Producer.send, so that those of many requests share a batch ─► receipts
+    columns ─► many: by partition ─► Producer.send_many, one call for each ─► runs of offsets
+            └► few ─► Producer.send, so that records of many requests share a batch ─► receipts
 
-A record that its topic would not take, or a partition that there is not, concerns that record alone. What concerns all
-of them, a topic that is not there, is raised before anything is written.
+A record that is too large, or an unknown partition, fails that record alone. An unknown topic is raised before any
+write.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from comet_gateway.schemas.records import Columns
 
 _KEY: Final = re.compile(r"[!-~]{1,200}")
 
-# Fewer are sent one by one: then they travel in a batch with those of other requests.
+# Fewer records are sent one by one, and share a batch with those of other requests.
 FEW: Final = 16
 
 Indexes = Sequence[int]
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class WriteResult:
-    """Records on their way. `texts` has one JSON object for each once `wait` is over."""
+    """The result of a write in progress. After `wait`, `texts` has one JSON object for each record."""
 
     __slots__ = ("_bulk", "_single", "count", "failed", "problems", "texts")
 
@@ -42,7 +42,7 @@ class WriteResult:
         self.count = count
         self.texts: list[str] = [""] * count
         self.failed = 0
-        self.problems: dict[str, Problem] = {}  # by code: the first of each
+        self.problems: dict[str, Problem] = {}  # by code: the first one
         self._single: list[tuple[int, comet.Delivery]] = []
         self._bulk: list[tuple[Indexes, comet.BulkDelivery]] = []
 
@@ -60,17 +60,17 @@ class WriteResult:
         self.problems.setdefault(problem.code, problem)
 
     def refuse(self) -> None:
-        """Raises the problem that all of them have, where it is one."""
+        """Raises the problem if all records have the same."""
         if self.failed == self.count and len(self.problems) == 1:
             raise next(iter(self.problems.values()))
 
     def left(self) -> list[int]:
-        """Those of which nothing is known yet, and that are not under way."""
+        """Records that are neither sent nor failed."""
         sent = {index for index, _ in self._single}.union(*(indexes for indexes, _ in self._bulk))
         return [index for index, text in enumerate(self.texts) if not text and index not in sent]
 
     async def wait(self, deadline: float) -> None:
-        """Waits for what became of them, until then at most. Never raises but for cancellation."""
+        """Waits for the results, until the deadline. Raises only CancelledError."""
         try:
             async with asyncio.timeout_at(deadline):
                 for _, delivery in self._single:
@@ -85,7 +85,7 @@ class WriteResult:
             self.abandon()
 
     def abandon(self) -> None:
-        """Takes what is known. Of the rest nobody will ask: the producer need not raise it when it is closed."""
+        """Takes the known results, and ignores later errors, so that the producer does not raise them when closed."""
         for index, delivery in self._single:
             error = delivery.exception()
             if error is not None or not delivery.done():
@@ -119,20 +119,20 @@ class WriteResult:
 
 
 async def _settled(delivery: comet.Delivery) -> None:
-    with suppress(CometError):  # its own place says so
+    with suppress(CometError):  # its own result has the error
         await delivery
 
 
 def _problem(error: CometError | None) -> Problem:
     if error is None:
-        return Problem("TIMEOUT", "no acknowledgement came in time: the record may or may not have been written")
+        return Problem("TIMEOUT", "no acknowledgement in time: the record may or may not have been written")
     return Problem.of(error)
 
 
 async def write(
     producer: comet.Producer, catalog: Catalog, topic: str, columns: Columns, deadline: float
 ) -> WriteResult:
-    """Hands records to the producer; waits only for room in its buffer. Raises TopicNotFound."""
+    """Passes records to the producer; waits only for space in its buffer. Raises TopicNotFound."""
     written = WriteResult(len(columns))
     try:
         if len(columns) <= FEW:
@@ -140,7 +140,7 @@ async def write(
         else:
             await until(deadline, _many(producer, catalog, topic, columns, written))
     except TimeoutError:
-        detail = "there was no room to write in time: the record may or may not have been written"
+        detail = "no space in the producer's buffer in time: the record may or may not have been written"
         written.fail(written.left(), Problem("TIMEOUT", detail))
     except BaseException:
         written.abandon()
@@ -151,11 +151,11 @@ async def write(
 async def write_once(
     producer: comet.Producer, topic: str, columns: Columns, key: str, acks: comet.Acks, timeout_ms: int
 ) -> list[Receipt]:
-    """Writes records unless an earlier request with the same key has. All are written, or it raises."""
+    """Writes records unless an earlier request with the same key has. Writes all, or raises."""
     if not _KEY.fullmatch(key):
-        raise Problem("INVALID_ARGUMENT", "an idempotency key is 1 to 200 visible characters of ASCII")
+        raise Problem("INVALID_ARGUMENT", "an idempotency key must be 1 to 200 visible ASCII characters")
     if acks is comet.Acks.NONE:
-        raise Problem("INVALID_ARGUMENT", "with acks=0 nobody is asked whether it was written before")
+        raise Problem("INVALID_ARGUMENT", 'an idempotency key needs acks=1 or acks="all": acks=0 is never acknowledged')
     records = list(_rows(columns))
     return await producer.publish_once(topic, records, idempotency_key=key, acks=acks, timeout_ms=timeout_ms)
 
@@ -223,7 +223,7 @@ def _chosen(column: Sequence[T], indexes: Indexes) -> Sequence[T]:
 
 
 def _fitting(values: Sequence[bytes | None], bytes_max: int, written: WriteResult) -> Indexes:
-    """Those that the topic takes: one that it does not must not keep the others from being written."""
+    """Indexes of records that are small enough for the topic: a larger one must not block the others."""
     if max(map(len, filter(None, values)), default=0) <= bytes_max:
         return range(len(values))
     fitting: list[int] = []
@@ -231,14 +231,14 @@ def _fitting(values: Sequence[bytes | None], bytes_max: int, written: WriteResul
         if value is None or len(value) <= bytes_max:
             fitting.append(index)
             continue
-        detail = f"a record of {len(value)} bytes; the topic takes {bytes_max}"
+        detail = f"the record has {len(value)} bytes; the topic allows {bytes_max}"
         more = {"record_bytes_max": str(bytes_max)}
         written.fail([index], Problem("RECORD_TOO_LARGE", detail, more=more))
     return fitting
 
 
 def _by_partition(columns: Columns, taken: Indexes, partitions: int) -> Iterator[tuple[int | None, Indexes]]:
-    """What goes to each partition, in order; None: wherever the producer likes."""
+    """Indexes by partition, in order; None: the producer chooses the partition."""
     given, keys = columns.partitions, columns.keys
     if given is None and (keys is None or partitions == 1):
         yield None if keys is None else 0, taken

@@ -1,1 +1,1 @@
-"""What can be asked, one module for each kind of resource. Each has a `router`."""
+"""The routes, one module for each kind of resource. Each has a `router`."""

@@ -1,4 +1,4 @@
-"""What routes of topics, groups and brokers share: the client they ask, and how its answers become documents."""
+"""Shared by the routes of topics, groups and brokers: the admin client, and conversion of its answers to documents."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ TopicCatalog = Annotated[Catalog, Depends(_catalog)]
 
 
 async def _only_known(request: Request) -> None:
-    """A query parameter that is not known, or is given twice, is a mistake: `dryrun=true` would delete in earnest."""
+    """Refuses unknown and repeated query parameters: with `dryrun=true` a deletion would be real."""
     route: APIRoute = request.scope["route"]
     known = {field.alias for field in route.dependant.query_params}
     given = [name for name, _ in request.query_params.multi_items()]
     if not known.issuperset(given) or len(set(given)) < len(given):
         takes = ", ".join(sorted(known)) or "none"
-        raise Problem("VALIDATION", f"of the query parameters {takes} each may be given once, and no others are known")
+        raise Problem("VALIDATION", f"unknown or repeated query parameter; allowed once each: {takes}")
 
 
 STRICT: Final = (Depends(_only_known),)
 
 
 def links(**operations: dict[str, Any]) -> dict[str, Any]:
-    """OpenAPI links to other operations, by their ids or with an `operationRef`, with what they take of this answer."""
+    """OpenAPI links to other operations, by id or `operationRef`, with their parameters from this answer."""
     return {
         "links": {
             name: given if "operationRef" in given else {"operationId": name, **given}
@@ -60,7 +60,7 @@ def links(**operations: dict[str, Any]) -> dict[str, Any]:
 
 
 def problem_of(error: CometError) -> ProblemDocument:
-    """What went wrong with a part of a request."""
+    """The problem with a part of a request."""
     return ProblemDocument.model_validate(Problem.of(error).document())
 
 
@@ -118,7 +118,7 @@ def partition_document(partition: comet.PartitionInfo, status: comet.PartitionSt
 
 
 def by_partition(statuses: Iterable[comet.PartitionStatus]) -> dict[int, comet.PartitionStatus]:
-    """Those that a broker has answered for."""
+    """The statuses that brokers have answered."""
     return {status.index: status for status in statuses if status.broker}
 
 
@@ -129,19 +129,21 @@ async def described(admin: comet.Admin, topic: str) -> tuple[comet.TopicInfo, di
 
 def partition_of(info: comet.TopicInfo, index: int) -> comet.PartitionInfo:
     if index >= len(info.partitions):
-        raise comet.PartitionNotFound(f"topic {info.name!r} has {len(info.partitions)} partitions, so none {index}")
+        raise comet.PartitionNotFound(
+            f"topic {info.name!r} has {len(info.partitions)} partitions: there is no partition {index}"
+        )
     return info.partitions[index]
 
 
 async def copies(admin: comet.Admin, info: comet.TopicInfo, index: int) -> list[Replica]:
-    """What each broker that has a replica says of it, all of them asked at once."""
+    """The state of each replica, requested from all its brokers at once."""
     partition = partition_of(info, index)
 
     async def copy(broker: int) -> Replica:
         try:
             _, statuses = await admin.describe_topic(info.name, broker=broker)
         except CometError:
-            statuses = []  # it cannot be asked, which the document says
+            statuses = []  # not reachable; the document has nulls
         return Replica(
             broker=broker,
             leader=broker == partition.leader,

@@ -1,4 +1,4 @@
-"""The cluster, its brokers, and what they lead."""
+"""Routes of the cluster, its brokers, and leadership."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ _SAME: Final = {"parameters": {"broker": "$request.path.broker"}}
 @router.get(
     "/cluster",
     operation_id="describeCluster",
+    summary="Describe the cluster",
     responses={200: links(describeBroker={"parameters": {"broker": "$response.body#/controller"}})},
 )
 async def describe_cluster(admin: AdminClient) -> Cluster:
-    """The brokers of the cluster, and how much they hold."""
+    """Gets the brokers of the cluster and the size of its data."""
     found = await admin.describe_cluster()
     return Cluster(
         cluster_id=found.cluster_id,
@@ -55,14 +56,14 @@ def _broker(cluster: comet.ClusterInfo, broker: comet.BrokerInfo) -> Broker:
     return Broker(**asdict(broker), controller=broker.id == cluster.controller)
 
 
-@router.get("/brokers", operation_id="listBrokers")
+@router.get("/brokers", operation_id="listBrokers", summary="List brokers")
 async def list_brokers(
     admin: AdminClient,
     limit: Limit = PAGE,
-    after: Annotated[str, Query(pattern=r"^[0-9]{0,10}$", description="Those with a higher id.")] = "",
+    after: Annotated[str, Query(pattern=r"^[0-9]{0,10}$", description="Only brokers with a higher id.")] = "",
     filter: Filter = "",  # noqa: A002 - what the rules of the wire call it
 ) -> BrokerList:
-    """Brokers that are alive, by id, page by page; the filter looks at address and rack."""
+    """Lists brokers that are alive, by id, page by page. The filter matches address and rack."""
     cluster = await admin.describe_cluster()
     part = filter.casefold()
     found = [broker for broker in cluster.brokers if part in f"{broker.host}:{broker.port} {broker.rack}".casefold()]
@@ -77,10 +78,11 @@ async def list_brokers(
 @router.get(
     "/brokers/{broker}",
     operation_id="describeBroker",
+    summary="Describe a broker",
     responses={**answers("BROKER_NOT_FOUND"), 200: links(getStatistics=_SAME, undoDrain=_SAME)},
 )
 async def describe_broker(admin: AdminClient, broker: BrokerId) -> BrokerDetails:
-    """A broker and its most important numbers."""
+    """Gets a broker and its most important numbers."""
     cluster = await admin.describe_cluster()
     numbers = await admin.statistics(broker, brief=True)
     totals = numbers["totals"]
@@ -105,13 +107,19 @@ def _found(cluster: comet.ClusterInfo, broker: int) -> comet.BrokerInfo:
         if one.id == broker:
             return one
     alive = ", ".join(str(one.id) for one in cluster.brokers)
-    raise comet.BrokerNotFound(f"there is no broker {broker}; alive are {alive}")
+    raise comet.BrokerNotFound(f"no broker {broker}; alive: {alive}")
 
 
-@router.get("/brokers/{broker}/statistics", operation_id="getStatistics", responses=answers("BROKER_NOT_FOUND"))
+@router.get(
+    "/brokers/{broker}/statistics",
+    operation_id="getStatistics",
+    summary="Get all statistics of a broker",
+    responses=answers("BROKER_NOT_FOUND"),
+)
 async def get_statistics(admin: AdminClient, broker: BrokerId) -> dict[str, Any]:
-    """A broker's own numbers, all of them, as it gives them: for people and tools that look closely. What there is may
-    change with every version. Numbers are numbers here; only those beyond 2^53 are strings."""
+    """Gets all of a broker's numbers, for diagnosis. Their names may change with every version.
+
+    Numbers are JSON numbers here; only those beyond 2^53 are strings."""
     found: dict[str, Any] = _exact(await admin.statistics(broker))
     return found
 
@@ -127,16 +135,26 @@ def _exact(value: Any) -> Any:
 # ---- draining
 
 
-@router.post("/brokers/{broker}/drain", operation_id="drainBroker", responses=answers("BROKER_NOT_FOUND"))
+@router.post(
+    "/brokers/{broker}/drain",
+    operation_id="drainBroker",
+    summary="Drain a broker",
+    responses=answers("BROKER_NOT_FOUND"),
+)
 async def drain_broker(admin: AdminClient, broker: BrokerId, dry_run: DryRun = False) -> Drain:
-    """Has a broker pass on the partitions that it leads, before it is stopped. Answered when it is decided: ask again
-    until it leads none."""
+    """Moves leadership away from a broker before it is stopped. The answer comes at the start: repeat the request until
+    the broker leads no partition."""
     return await _drain(admin, broker, dry_run=dry_run)
 
 
-@router.post("/brokers/{broker}/drain/undo", operation_id="undoDrain", responses=answers("BROKER_NOT_FOUND"))
+@router.post(
+    "/brokers/{broker}/drain/undo",
+    operation_id="undoDrain",
+    summary="Undo the drain of a broker",
+    responses=answers("BROKER_NOT_FOUND"),
+)
 async def undo_drain(admin: AdminClient, broker: BrokerId, dry_run: DryRun = False) -> Drain:
-    """The broker may lead again."""
+    """Lets the broker lead partitions again."""
     return await _drain(admin, broker, undo=True, dry_run=dry_run)
 
 
@@ -159,8 +177,9 @@ async def _drain(admin: comet.Admin, broker: int, *, undo: bool = False, dry_run
 
 
 def led(topics: list[comet.TopicInfo], broker: int, calm: set[int]) -> list[Handover]:
-    """What a broker leads, and to whom the controller gives it when that one drains: the first of the other replicas
-    that is in sync and drains not."""
+    """The partitions that a broker leads, and their next leaders if it drains.
+
+    The controller chooses the first of the other replicas that is in sync and does not drain."""
     return [
         Handover(
             topic=topic.name,
@@ -173,18 +192,24 @@ def led(topics: list[comet.TopicInfo], broker: int, calm: set[int]) -> list[Hand
     ]
 
 
-@router.post("/brokers/{broker}/resume", operation_id="resumeBroker", responses=answers("BROKER_NOT_FOUND"))
+@router.post(
+    "/brokers/{broker}/resume",
+    operation_id="resumeBroker",
+    summary="Resume what has failed on a broker",
+    responses=answers("BROKER_NOT_FOUND"),
+)
 async def resume_broker(admin: AdminClient, broker: BrokerId, dry_run: DryRun = False) -> Resumed:
-    """Takes up again what has failed on a broker of an unexpected error, as a restart of it would: partitions, slots,
-    groups, transactional ids. What fails again is in the answer."""
+    """Resumes partitions, slots, groups and transactional ids that an unexpected error stopped on a broker.
+
+    A restart of the broker would do the same. The answer lists those that fail again."""
     _found(await admin.describe_cluster(), broker)
     resumed = 0 if dry_run else await admin.resume(broker)
     numbers = await admin.statistics(broker, brief=True)
-    standing = [Failure(**one) for one in numbers["failed"] if one["standing"]]
-    return Resumed(dry_run=dry_run, broker=broker, resumed=resumed, failed=standing)
+    stopped = [Failure(**one) for one in numbers["failed"] if one["standing"]]
+    return Resumed(dry_run=dry_run, broker=broker, resumed=resumed, failed=stopped)
 
 
-# ---- who leads what
+# ---- leadership
 
 
 async def _job(request: Request) -> leader_transfer.LeaderJob:
@@ -195,20 +220,23 @@ async def _job(request: Request) -> leader_transfer.LeaderJob:
 Job = Annotated[leader_transfer.LeaderJob, Depends(_job)]
 
 
-@router.get("/leaders", operation_id="describeLeaderMoves")
+@router.get("/leaders", operation_id="describeLeaderMoves", summary="Get the progress of moving leaders")
 async def describe_leader_moves(job: Job) -> LeadersMoved:
-    """How far the job is that moves leaders, or how the last one of this gateway ended."""
+    """Gets the progress of the job that moves leaders, or the result of this gateway's last job."""
     return _moved(job.progress)
 
 
 @router.post(
     "/leaders/move",
     operation_id="moveLeaders",
+    summary="Move leaders to other replicas",
     responses=answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "LEADERS_MOVING", "LIMIT_EXCEEDED"),
 )
 async def move_leaders(admin: AdminClient, job: Job, body: LeaderMoves, dry_run: DryRun = False) -> LeadersMoved:
-    """Has other replicas lead some partitions, or so many of them that all brokers lead about as many. Some change at
-    a time. Answered when it has begun: ask how far it is. Who leads a partition from then on is its first replica."""
+    """Moves leadership of some partitions to other replicas, or balances it over all brokers, a few at a time.
+
+    The answer comes at the start: get the progress with `GET /v1/leaders`. The new leader becomes the partition's
+    preferred leader."""
     calm = {one.id for one in (await admin.describe_cluster()).brokers if not one.draining}
     topics = await admin.list_topics()
     if body.partitions is None:
@@ -221,9 +249,9 @@ async def move_leaders(admin: AdminClient, job: Job, body: LeaderMoves, dry_run:
     return _moved(job.progress)
 
 
-@router.post("/leaders/stop", operation_id="stopLeaderMoves")
+@router.post("/leaders/stop", operation_id="stopLeaderMoves", summary="Stop moving leaders")
 async def stop_leader_moves(job: Job) -> LeadersMoved:
-    """No further partition is given another leader. Those for which that is decided are."""
+    """Stops the job before the next partition. Changes that are sent already still take effect."""
     job.stop()
     return _moved(job.progress)
 

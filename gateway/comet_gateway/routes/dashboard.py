@@ -1,4 +1,4 @@
-"""The dashboard: every page as HTML and CSV, the files that pages load, the live channel; none in the OpenAPI."""
+"""Routes of the dashboard: its pages as HTML and CSV, their static files, the live channel. Not in the OpenAPI."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _files = serving.Files()
 
 
 async def static(request: Request) -> Answer:
-    """A file that pages load."""
+    """Serves a static file of the pages."""
     version, path = request.path_params["version"], request.path_params["path"]
     return _files.answer(version, path, request.scope["comet.headers"].get(b"accept-encoding"))
 

@@ -1,4 +1,4 @@
-"""Dead letters: which topics hold some, why they died, and back to work with them, or away."""
+"""Routes of dead letters: list, redrive and discard them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import comet
 from comet_gateway.config import Limits
 from comet_gateway.dead_letters import selection
 from comet_gateway.dead_letters.answer import AnswerLines, SettlingSlots, Streamed
+from comet_gateway.dead_letters.dead_letter import DeadLetter, DeadLetterOffset, DeadLetterState
 from comet_gateway.dead_letters.index import DeadLetterIndex
-from comet_gateway.dead_letters.letter import DeadLetter, LetterOffset, LetterState
 from comet_gateway.dead_letters.redrive import Edit, Settling, Task
 from comet_gateway.dead_letters.registry import DeadLetterIndexes
 from comet_gateway.http.problems import Problem, answers
@@ -26,11 +26,11 @@ from comet_gateway.schemas import dead_letters as documents
 from comet_gateway.schemas.dead_letters import (
     CauseCounts,
     Chosen,
+    DeadLetterList,
+    DeadLetterPlace,
     DeadLetterTopic,
     DeadLetterTopics,
     Discard,
-    LetterPlace,
-    Letters,
     Redrive,
     Scanned,
     SettlingPlan,
@@ -43,8 +43,8 @@ from comet_gateway.search.answer import WalkAnswer
 
 router = APIRouter(prefix="/v1", tags=["dead letters"], dependencies=STRICT)
 
-LOOK_S: Final = 2.0  # that a look may take; the next one goes on
-SETTLE_LOOK_S: Final = 20.0  # that it may take to know all that is settled already
+SCAN_S: Final = 2.0  # of one scan; the next request continues it
+SETTLE_SCAN_S: Final = 20.0  # of the scan for notes, before a change
 CAUSES: Final = 100  # of one topic, in the list of all
 TEXT_MAX: Final = 1_000
 NDJSON: Final = "application/x-ndjson"
@@ -64,36 +64,36 @@ def _until(seconds: float) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
-# ---- looking
+# ---- lists
 
 
-@router.get("/dead-letters", operation_id="listDeadLetterTopics")
+@router.get("/dead-letters", operation_id="listDeadLetterTopics", summary="List dead-letter topics")
 async def list_topics(indexes: IndexesOf) -> DeadLetterTopics:
-    """Topics that hold dead letters, with how many there are by group and cause.
+    """Lists topics with dead letters, and their counts by group and cause.
 
-    A topic holds dead letters where one of the newest records of a partition is one. All topics are looked at, a
-    bounded number at each request: `looked` of `topics` says how far that is."""
-    looked = await indexes.look(_until(LOOK_S))
+    A topic is listed if one of the newest records of a partition is a dead letter. All topics are inspected, a bounded
+    number with each request: `looked` of `topics` is the progress."""
+    found = await indexes.discover(_until(SCAN_S))
     return DeadLetterTopics(
-        items=[_topic(topic_index) for topic_index in indexes.known()], looked=looked.looked, topics=looked.topics
+        items=[_topic(topic_index) for topic_index in indexes.known()], looked=found.inspected, topics=found.topics
     )
 
 
 def _topic(topic_index: DeadLetterIndex) -> DeadLetterTopic:
     states = topic_index.states()
-    counts = sorted(topic_index.counts.items(), key=lambda item: (-item[1].states[LetterState.PENDING], item[0]))
+    counts = sorted(topic_index.counts.items(), key=lambda item: (-item[1].states[DeadLetterState.PENDING], item[0]))
     return DeadLetterTopic(
         topic=topic_index.topic,
-        pending=states[LetterState.PENDING],
-        redriven=states[LetterState.REDRIVEN],
-        discarded=states[LetterState.DISCARDED],
+        pending=states[DeadLetterState.PENDING],
+        redriven=states[DeadLetterState.REDRIVEN],
+        discarded=states[DeadLetterState.DISCARDED],
         causes=[
             CauseCounts(
                 group=group,
                 cause=cause,
-                pending=one.states[LetterState.PENDING],
-                redriven=one.states[LetterState.REDRIVEN],
-                discarded=one.states[LetterState.DISCARDED],
+                pending=one.states[DeadLetterState.PENDING],
+                redriven=one.states[DeadLetterState.REDRIVEN],
+                discarded=one.states[DeadLetterState.DISCARDED],
                 newest_us=one.newest_us,
                 topics=sorted(+one.sources),
             )
@@ -106,7 +106,7 @@ def _topic(topic_index: DeadLetterIndex) -> DeadLetterTopic:
 
 def scanned(topic_index: DeadLetterIndex) -> Scanned:
     return Scanned(
-        records=topic_index.records, looked=topic_index.looked, older=topic_index.older, complete=topic_index.complete
+        records=topic_index.records, looked=topic_index.scanned, older=topic_index.older, complete=topic_index.complete
     )
 
 
@@ -116,6 +116,7 @@ Text = Annotated[str | None, Field(max_length=TEXT_MAX)]
 @router.get(
     "/dead-letters/{topic}",
     operation_id="listDeadLetters",
+    summary="List dead letters of a topic",
     responses={
         **answers("TOPIC_NOT_FOUND", "MALFORMED_CURSOR"),
         200: links(
@@ -129,30 +130,32 @@ Text = Annotated[str | None, Field(max_length=TEXT_MAX)]
         ),
     },
 )
-async def list_letters(
+async def list_dead_letters(
     indexes: IndexesOf,
     topic: TopicName,
     limit: Limit = PAGE,
-    cursor: Annotated[str, Query(max_length=100, description="`next` of the page before.")] = "",
-    state: Annotated[StateName | None, Query(description="Only those in this state.")] = None,
-    group: Annotated[Text, Query(description="Only those of this group.")] = None,
-    cause: Annotated[Text, Query(description="Only those of this cause, as the counts have it.")] = None,
-    reason: Annotated[Text, Query(description="Only those with this in their reason, in capitals or not.")] = None,
-    from_topic: Annotated[Text, Query(description="Only those that come from this topic.")] = None,
-    from_us: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", description="Only those from then on.")] = None,
-    to_us: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", description="Only those before then.")] = None,
-) -> Letters:
-    """The dead letters in a topic, newest event first, page by page. Notes and other records are none."""
+    cursor: Annotated[str, Query(max_length=100, description="`next` of the previous page.")] = "",
+    state: Annotated[StateName | None, Query(description="Only dead letters in this state.")] = None,
+    group: Annotated[Text, Query(description="Only dead letters of this group.")] = None,
+    cause: Annotated[Text, Query(description="Only dead letters with this cause, as in the counts.")] = None,
+    reason: Annotated[
+        Text, Query(description="Only dead letters whose reason contains this text, in any case.")
+    ] = None,
+    from_topic: Annotated[Text, Query(description="Only dead letters of records of this topic.")] = None,
+    from_us: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", description="Only from this time on.")] = None,
+    to_us: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", description="Only before this time.")] = None,
+) -> DeadLetterList:
+    """Lists dead letters in a topic, newest record first, page by page."""
     before = _order(cursor) if cursor else None
-    topic_index = await indexes.topic_index(topic, _until(LOOK_S))
+    topic_index = await indexes.topic_index(topic, _until(SCAN_S))
     wanted = selection.Filter(
-        None if state is None else LetterState(state), group, cause, reason, from_topic,
+        None if state is None else DeadLetterState(state), group, cause, reason, from_topic,
         None if from_us is None else int(from_us), None if to_us is None else int(to_us),
     )  # fmt: skip
     found, matched = await selection.newest(topic_index, wanted, limit + 1, before)
     more = len(found) > limit
-    return Letters(
-        items=[letter_document(letter) for letter in found[:limit]],
+    return DeadLetterList(
+        items=[dead_letter_document(dead_letter) for dead_letter in found[:limit]],
         next="l1.{}-{}-{}".format(*selection.order(found[limit - 1])) if more else None,
         matched=matched,
         scanned=scanned(topic_index),
@@ -166,22 +169,22 @@ def _order(cursor: str) -> selection.Order:
     return int(found[1]), int(found[2]), int(found[3])
 
 
-def letter_document(letter: DeadLetter) -> documents.Letter:
-    return documents.Letter(
-        **letter.told(),
-        timestamp_us=letter.time_us,
-        bytes=letter.size,
-        to=letter.to or None,
-        by=letter.by or None,
+def dead_letter_document(dead_letter: DeadLetter) -> documents.DeadLetterItem:
+    return documents.DeadLetterItem(
+        **dead_letter.fields(),
+        timestamp_us=dead_letter.time_us,
+        bytes=dead_letter.size,
+        to=dead_letter.to or None,
+        by=dead_letter.by or None,
     )
 
 
 # ---- settling
 
 _LINES: Final = (
-    "One JSON object a line: `plan`, the document of a dry run; `progress`, again and again; `failure`, a letter with "
-    "the problem that keeps it pending, for the first 100 of them; at last `end`, with `stopped` where some were not "
-    "tried, or `problem`."
+    "One JSON object a line: `plan`, as in a dry run; `progress`, repeatedly; `failure`, a dead letter with its "
+    "problem, for the first 100 failures, which stay pending; last `end`, with `stopped` if some were not tried, or "
+    "`problem`."
 )
 _EXAMPLE: Final = (
     '{"plan":{"dry_run":false,"topic":"orders-failed","letters":1,"settled":0,"unknown":[],"targets":[{"topic":"orders",'
@@ -194,7 +197,7 @@ def _settled(*codes: str) -> dict[int | str, dict[str, Any]]:
     return {
         **answers("TOPIC_NOT_FOUND", "TOO_MANY_REQUESTS", "TIMEOUT", *codes),
         200: {
-            "description": "With `dry_run` a document, else lines of progress.",
+            "description": "With `dry_run` a document, otherwise lines of progress.",
             "content": {NDJSON: {"schema": {"type": "string", "description": _LINES}, "example": _EXAMPLE}},
         },
     }
@@ -203,32 +206,34 @@ def _settled(*codes: str) -> dict[int | str, dict[str, Any]]:
 @router.post(
     "/dead-letters/{topic}/redrive",
     operation_id="redriveDeadLetters",
+    summary="Redrive dead letters",
     response_model=SettlingPlan,
     responses=_settled("RECORD_TOO_LARGE"),
 )
 async def redrive(
     request: Request, indexes: IndexesOf, topic: TopicName, body: Redrive, dry_run: DryRun = False
 ) -> SettlingPlan | Response:
-    """Writes letters to where they come from, or to another topic, as new records: each once, whoever asks how often.
+    """Writes dead letters to their source topic, or another one, as new records: each once, however often it is
+    requested.
 
-    A letter that is written is settled by a note behind it, and is redriven no more. Whoever stops reading the answer
-    stops it: nothing more is begun, and what is under way is finished. Every group that reads the topic gets the
-    records, not only the one that gave them up."""
+    A redriven dead letter is marked by a note behind it, and is not redriven again. To stop, disconnect: writes under
+    way are finished. Every group that reads the topic gets the records, not only the one that gave up."""
     edit = _edit(body.record) if body.record is not None else None
-    return await _settle(request, indexes, topic, body, LetterState.REDRIVEN, dry_run, body.to or "", edit)
+    return await _settle(request, indexes, topic, body, DeadLetterState.REDRIVEN, dry_run, body.to or "", edit)
 
 
 @router.post(
     "/dead-letters/{topic}/discard",
     operation_id="discardDeadLetters",
+    summary="Discard dead letters",
     response_model=SettlingPlan,
     responses=_settled(),
 )
 async def discard(
     request: Request, indexes: IndexesOf, topic: TopicName, body: Discard, dry_run: DryRun = False
 ) -> SettlingPlan | Response:
-    """Settles letters without writing them again, by a note behind each. They can still be read in the log."""
-    return await _settle(request, indexes, topic, body, LetterState.DISCARDED, dry_run)
+    """Marks dead letters as discarded, by a note behind each. They can still be read in the log."""
+    return await _settle(request, indexes, topic, body, DeadLetterState.DISCARDED, dry_run)
 
 
 async def _settle(
@@ -236,7 +241,7 @@ async def _settle(
     indexes: DeadLetterIndexes,
     topic: str,
     body: Chosen,
-    state: LetterState,
+    state: DeadLetterState,
     dry_run: bool,
     to: str = "",
     edit: Edit | None = None,
@@ -244,18 +249,18 @@ async def _settle(
     app = request.app.state
     limits: Limits = app.config.limits
     if body.rate > limits.letter_rate_max:
-        raise Problem("VALIDATION", f"rate is at most {limits.letter_rate_max} at this gateway, not {body.rate:g}")
-    topic_index = await indexes.topic_index(topic, _until(SETTLE_LOOK_S))
+        raise Problem("VALIDATION", f"rate must be at most {limits.letter_rate_max} at this gateway, not {body.rate:g}")
+    topic_index = await indexes.topic_index(topic, _until(SETTLE_SCAN_S))
     if not topic_index.complete and not dry_run:
         raise Problem(
             "TIMEOUT",
-            f"the gateway has read {topic_index.looked} of {topic_index.records} records so far, and cannot "
-            "tell yet which dead letters are settled",
-            hint="Ask again: it goes on where it stopped.",
+            f"the gateway has scanned {topic_index.scanned} of {topic_index.records} records so far, and does not "
+            "know yet which dead letters are still pending",
+            hint="Send the request again: the scan continues.",
         )
     chosen = await _chosen(topic_index, body)
-    task = Task(state, chosen.letters, body.rate, request.scope["comet.who"].name, to, edit)
-    targets = await _targets(app.backend.admin, task) if state is LetterState.REDRIVEN else []
+    task = Task(state, chosen.dead_letters, body.rate, request.scope["comet.who"].name, to, edit)
+    targets = await _targets(app.backend.admin, task) if state is DeadLetterState.REDRIVEN else []
     plan = _plan(topic, task, chosen, targets, dry_run)
     if dry_run:
         return plan
@@ -268,9 +273,9 @@ async def _settle(
     return Streamed(WalkAnswer(request, app.sources.kept(SettlingSlots), lines, headers, limits.idle_s))
 
 
-async def _chosen(topic_index: DeadLetterIndex, body: Chosen) -> selection.LetterSelection:
+async def _chosen(topic_index: DeadLetterIndex, body: Chosen) -> selection.DeadLetterSelection:
     if body.letters is not None:
-        return selection.named(topic_index, [LetterOffset(one.partition, one.offset) for one in body.letters])
+        return selection.named(topic_index, [DeadLetterOffset(one.partition, one.offset) for one in body.letters])
     given = body.filter
     assert given is not None
     wanted = selection.Filter(None, given.group, given.cause, given.reason, given.topic, given.from_us, given.to_us)
@@ -278,7 +283,7 @@ async def _chosen(topic_index: DeadLetterIndex, body: Chosen) -> selection.Lette
 
 
 def _edit(record: dict[str, Any]) -> Edit:
-    """Raises Problem."""
+    """Parses an edited record. Raises Problem."""
     given = {
         name
         for name, members in (("value", _CONTENT), ("key", ("key", "key_base64")), ("headers", ("headers",)))
@@ -296,7 +301,7 @@ def _edit(record: dict[str, Any]) -> Edit:
 
 
 async def _targets(admin: comet.Admin, task: Task) -> list[Target]:
-    counts = Counter(task.to or letter.topic for letter in task.letters)
+    counts = Counter(task.to or dead_letter.topic for dead_letter in task.dead_letters)
     groups = await admin.list_groups() if counts else []
     topics = {info.name for info in await admin.list_topics()} if counts else set()
     return [
@@ -315,16 +320,16 @@ async def _partitions(catalog: Any, targets: list[Target]) -> dict[str, int]:
 
 
 def _plan(
-    topic: str, task: Task, chosen: selection.LetterSelection, targets: list[Target], dry_run: bool
+    topic: str, task: Task, chosen: selection.DeadLetterSelection, targets: list[Target], dry_run: bool
 ) -> SettlingPlan:
     return SettlingPlan(
         dry_run=dry_run,
         topic=topic,
-        letters=len(task.letters),
+        letters=len(task.dead_letters),
         settled=chosen.settled,
-        unknown=[LetterPlace(partition=place.partition, offset=place.offset) for place in chosen.unknown],
+        unknown=[DeadLetterPlace(partition=place.partition, offset=place.offset) for place in chosen.unknown],
         targets=targets,
-        bytes=sum(letter.size for letter in task.letters),
-        seconds=round(len(task.letters) / task.rate, 3),
+        bytes=sum(dead_letter.size for dead_letter in task.dead_letters),
+        seconds=round(len(task.dead_letters) / task.rate, 3),
         rate=task.rate,
     )

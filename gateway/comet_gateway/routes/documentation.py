@@ -1,4 +1,4 @@
-"""The description of the API, for programs and for people. Everything comes from here: no page asks another host."""
+"""Routes of the API's documentation: OpenAPI document and Swagger UI, all served from here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from comet_gateway.http.problems import Problem
 router = APIRouter(include_in_schema=False)
 
 _A_DAY: Final = {"cache-control": "public, max-age=86400"}
-# What the page consists of: where it is, and its type. Swagger UI comes with fastapi-offline.
+# Files of the page: location and type. Swagger UI comes with fastapi-offline.
 _FILES: Final = {
     "docs.js": ("comet_gateway", "pages/docs.js", "text/javascript"),
     "swagger-ui-bundle.js": ("fastapi_offline", "static/swagger-ui-bundle.js", "text/javascript"),
@@ -26,14 +26,14 @@ _FILES: Final = {
 
 @router.get("/openapi.json")
 async def openapi(request: Request) -> Response:
-    """OpenAPI 3.1."""
+    """Gets the OpenAPI 3.1 document."""
     body = request.app.state.description(request.scope.get("root_path", ""))
     return Response(body, media_type="application/json", headers={"cache-control": "no-cache"})
 
 
 @router.get("/docs")
 async def page(request: Request) -> Response:
-    """The API to read and to try out."""
+    """Gets the page of the API."""
     _check(request)
     body = await asyncio.to_thread(_read, "comet_gateway", "pages/docs.html")
     return Response(body, media_type="text/html", headers={"cache-control": "no-cache"})
@@ -41,17 +41,19 @@ async def page(request: Request) -> Response:
 
 @router.get("/docs/{file}")
 async def part(request: Request, file: str) -> Response:
-    """A part of that page."""
+    """Gets a file of the page."""
     _check(request)
     if file not in _FILES:
-        raise Problem("NOT_FOUND", f"the page has no {file}")
+        raise Problem("NOT_FOUND", f"the page has no file {file}")
     package, path, kind = _FILES[file]
     return Response(await asyncio.to_thread(_read, package, path), media_type=kind, headers=_A_DAY)
 
 
 def _check(request: Request) -> None:
     if not request.app.state.config.docs:
-        raise Problem("NOT_FOUND", "this gateway shows no page of its API", hint="It is in /openapi.json.")
+        raise Problem(
+            "NOT_FOUND", "the page of the API is disabled on this gateway", hint="The document is at /openapi.json."
+        )
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Reading records: a part of one partition, or of a topic in order of time."""
+"""Routes to read records: of one partition, or of a topic in order of timestamps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 
 class Committed(Enum):
-    """Which transactions are read."""
+    """Isolation level."""
 
     COMMITTED = "committed"
     UNCOMMITTED = "uncommitted"
@@ -52,15 +52,15 @@ _WRONG: Final = (
 @router.get(
     "/topics/{topic}/partitions/{partition}/records",
     operation_id="readPartition",
-    summary="Read a part of a partition",
+    summary="Read records of a partition",
     tags=["records"],
     openapi_extra=FETCH,
     responses=answers(*_WRONG),
 )
 async def fetch(request: Request) -> Answer:
-    """Gives records of one partition, from an offset, a time or a cursor on, and where to go on after them.
+    """Reads records of one partition from an offset, a time or a cursor on, and returns a cursor to continue.
 
-    With `wait_ms` it waits for the first record where there is none yet.
+    With `wait_ms` it waits for the first record if there is none yet.
     """
     scope = request.scope
     state = scope["app"].state
@@ -88,7 +88,7 @@ async def fetch(request: Request) -> Answer:
     except comet.CometError as error:
         problem = problem_of(error, partition)
         if isinstance(error, comet.CorruptRecords):
-            problem.hint = "Go on behind it, with `cursor` or from offset `end`."
+            problem.hint = "Continue behind it, with `cursor` or from offset `end`."
             problem.more["cursor"] = str(Cursor(info.id, {partition: CursorPlace(int(error.details["end"]))}))
         raise problem from error
     state.metrics.records_out += sum(map(len, found.batches))
@@ -99,7 +99,7 @@ async def fetch(request: Request) -> Answer:
 def _start(query: QueryParams, partition: int) -> tuple[Position, int | None]:
     given = [name for name in ("offset", "start", "cursor") if name in query]
     if len(given) > 1:
-        raise Problem("INVALID_ARGUMENT", f"{' and '.join(given)} of partition {partition}: give one of them")
+        raise Problem("INVALID_ARGUMENT", f"{' and '.join(given)} of partition {partition}: give only one")
     if "offset" in query:
         return AtOffset(query.number("offset", 0, 0, _OFFSET_MAX)), None
     return query.position("start", "earliest"), None
@@ -112,7 +112,9 @@ def _isolation(query: QueryParams) -> Isolation:
 def _cursor(query: QueryParams, info: TopicInfo) -> Cursor:
     cursor = Cursor.parse(query.text("cursor"))
     if cursor.topic_id != info.id:
-        raise Problem("TRUNCATED", f"the cursor is of another topic, or of an earlier one that was named {info.name!r}")
+        raise Problem(
+            "TRUNCATED", f"the cursor belongs to another topic, or to a deleted one with the name {info.name!r}"
+        )
     return cursor
 
 
@@ -144,15 +146,15 @@ def _lines(texts: Iterable[bytes], headers: Mapping[str, str]) -> Reply:
 @router.get(
     "/topics/{topic}/records",
     operation_id="readTopic",
-    summary="Read a topic in order of time",
+    summary="Read records of a topic in order of timestamps",
     tags=["records"],
     openapi_extra=FETCH_TOPIC,
     responses=answers(*_WRONG),
 )
 async def fetch_topic(request: Request) -> Answer:
-    """Gives records of all partitions, oldest or newest first, and a cursor to go on with.
+    """Reads records of all partitions, oldest or newest first, and returns a cursor to continue.
 
-    Records of a partition keep their order. Of one time, those of the lower partition come first.
+    Records of a partition keep their order. Of equal timestamps, the lower partition comes first.
     """
     scope = request.scope
     state = scope["app"].state
@@ -162,8 +164,8 @@ async def fetch_topic(request: Request) -> Answer:
     values = query.choice("values", Values.AUTO)
     order = query.choice("order", Order.OLDEST)
     info = await backend.catalog.topic(scope["path_params"]["topic"])
-    asked = await _range(query, order, info, backend, state.config.limits)
-    merged = await merge(backend.reader, order, asked)
+    range_ = await _range(query, order, info, backend, state.config.limits)
+    merged = await merge(backend.reader, order, range_)
     state.metrics.records_out += len(merged.rows)
     return _merged(wanted, merged, Cursor(info.id, merged.places), values)
 
@@ -173,13 +175,14 @@ async def _range(query: QueryParams, order: Order, info: TopicInfo, backend: Bac
     start, end = query.position("start", "earliest"), query.position("end", "latest")
     if any(isinstance(at, AtOffset) for at in (start, end)) and len(chosen) > 1:
         raise Problem(
-            "INVALID_ARGUMENT", "an offset means something in one partition only: give a time, or `partitions`"
+            "INVALID_ARGUMENT",
+            "an offset is valid in one partition only: give a time, or one partition in `partitions`",
         )
     begin, bound = (start, end) if order is Order.OLDEST else (end, start)
     places: dict[int, Position | CursorPlace] = dict.fromkeys(chosen, begin)
     if "cursor" in query:
         cursor = _cursor(query, info)
-        # What the cursor does not name was added later: all of it is yet to come, from whichever end.
+        # Partitions that the cursor does not name were added later: all their records follow, in either order.
         new: Position = Earliest() if order is Order.OLDEST else Latest()
         places = {partition: cursor.places.get(partition, new) for partition in chosen}
     elif order is Order.NEWEST and isinstance(begin, AtTime | Earliest):
@@ -206,7 +209,7 @@ def _partitions(query: QueryParams, info: TopicInfo, most: int) -> list[int]:
     else:
         chosen = list(range(len(info.partitions)))
     if len(chosen) > most:
-        detail = f"{len(chosen)} partitions; one request merges {most} at most: choose some with `partitions`"
+        detail = f"{len(chosen)} partitions; one request merges at most {most}: choose some with `partitions`"
         raise Problem("INVALID_ARGUMENT", detail, more={"merged_partitions_max": most})
     return chosen
 
@@ -214,7 +217,7 @@ def _partitions(query: QueryParams, info: TopicInfo, most: int) -> list[int]:
 async def _bounds(
     bound: Position, order: Order, topic: str, chosen: Iterable[int], backend: Backend
 ) -> Mapping[int, int]:
-    """The offset of each partition where reading ends, as the log has it now; none where that is its own end."""
+    """The end offset of each partition at present; absent if it is the log's own end."""
     match bound:
         case AtOffset():
             return dict.fromkeys(chosen, bound.offset)

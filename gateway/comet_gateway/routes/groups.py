@@ -1,4 +1,4 @@
-"""Groups: who is in them, how far they are behind, where they go on."""
+"""Routes of groups: members, lag and committed offsets."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ router = APIRouter(prefix="/v1", tags=["groups"], dependencies=STRICT)
 POINTS: Final = 300
 POINTS_MAX: Final = 10_000
 _SAME: Final = {"parameters": {"group": "$request.path.group"}}
-_MOVING: Final = ("NOT_COORDINATOR", "COORDINATOR_LOADING")  # nobody may coordinate it for a moment
+_MOVING: Final = ("NOT_COORDINATOR", "COORDINATOR_LOADING")  # while the group has no coordinator
 
 
-# ---- looking
+# ---- inspection
 
 
-@router.get("/groups", operation_id="listGroups", responses=answers(*_MOVING))
+@router.get("/groups", operation_id="listGroups", summary="List groups", responses=answers(*_MOVING))
 async def list_groups(
     admin: AdminClient,
     limit: Limit = PAGE,
     after: After = "",
     filter: Filter = "",  # noqa: A002 - what the rules of the wire call it
-    state: Annotated[State | None, Query(description="Only those in this state.")] = None,
-    topic: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only those that read this topic.")] = None,
+    state: Annotated[State | None, Query(description="Only groups in this state.")] = None,
+    topic: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only groups that read this topic.")] = None,
 ) -> GroupList:
-    """Groups by name, page by page. While a coordinator is being replaced there is no list: it would lack some."""
+    """Lists groups by name, page by page. Fails while a coordinator is being replaced: the list would be incomplete."""
     part = filter.casefold()
     found = [
         group
@@ -82,13 +82,14 @@ async def list_groups(
 @router.get(
     "/groups/{group}",
     operation_id="describeGroup",
+    summary="Describe a group",
     responses={
         **answers("GROUP_NOT_FOUND", *_MOVING),
         200: links(getLag=_SAME, getCommittedOffsets=_SAME, deleteGroup=_SAME),
     },
 )
 async def describe_group(admin: AdminClient, group: GroupName) -> GroupDetails:
-    """A group with its members, what they own, and how far it is behind in events and in seconds."""
+    """Gets a group with its members, their assignments, and its lag in records and seconds."""
     found = await admin.describe_group(group)
     lags = [_lag(lag) for lag in found.lags]
     summary = {**asdict(found.summary), "topics": list(found.summary.topics)}
@@ -116,15 +117,20 @@ def _lag(lag: comet.PartitionLag) -> Lag:
     return Lag(**{**asdict(lag), "member": lag.member or None})
 
 
-@router.get("/groups/{group}/lag", operation_id="getLag", responses=answers("GROUP_NOT_FOUND", *_MOVING))
+@router.get(
+    "/groups/{group}/lag",
+    operation_id="getLag",
+    summary="Get the lag of a group and its history",
+    responses=answers("GROUP_NOT_FOUND", *_MOVING),
+)
 async def get_lag(
     admin: AdminClient,
     group: GroupName,
     points: Annotated[
-        int, Field(ge=1, le=POINTS_MAX), Integer, Query(description="How many of each topic at most, evenly spread.")
+        int, Field(ge=1, le=POINTS_MAX), Integer, Query(description="Points of each topic at most, evenly spread.")
     ] = POINTS,
 ) -> LagHistory:
-    """How far a group is behind now, and how far it was."""
+    """Gets the present lag of a group and its history."""
     now, history = await admin.group_lag(group, points_max=points)
     return LagHistory(
         group=group, now=[_lag(lag) for lag in now], history=[LagPoint(**asdict(point)) for point in history]
@@ -135,10 +141,13 @@ async def get_lag(
 
 
 @router.get(
-    "/groups/{group}/offsets", operation_id="getCommittedOffsets", responses=answers("GROUP_NOT_FOUND", *_MOVING)
+    "/groups/{group}/offsets",
+    operation_id="getCommittedOffsets",
+    summary="Get the committed offsets of a group",
+    responses=answers("GROUP_NOT_FOUND", *_MOVING),
 )
 async def get_offsets(admin: AdminClient, group: GroupName) -> CommittedOffsets:
-    """The group's committed offsets, by topic and partition. A share group has none."""
+    """Gets the group's committed offsets by topic and partition. A share group has none."""
     found = await admin.group_offsets(group)
     return CommittedOffsets(group=group, offsets=[CommittedOffset(**asdict(one)) for one in found])
 
@@ -146,22 +155,23 @@ async def get_offsets(admin: AdminClient, group: GroupName) -> CommittedOffsets:
 @router.put(
     "/groups/{group}/offsets",
     operation_id="commitOffsets",
+    summary="Commit offsets for a group",
     responses={
         **answers("GROUP_NOT_EMPTY", *_MOVING),
         200: {
-            "description": "All are committed.",
+            "description": "All offsets were committed.",
             **links(
                 describeGroup=_SAME, getCommittedOffsets=_SAME, resetGroup={**_SAME, "requestBody": {"to": "earliest"}}
             ),
         },
-        207: {"model": CommitOutcomes, "description": "Some are not; `error` says why."},
+        207: {"model": CommitOutcomes, "description": "Some offsets were not committed; `error` says why."},
     },
 )
 async def commit_offsets(admin: AdminClient, group: GroupName, body: CommitBody, response: Response) -> CommitOutcomes:
-    """Commits offsets for readers that hold no session, while the group has no members; makes a group that is new.
+    """Commits offsets for clients without a session. The group must have no members; a new group is created.
 
-    A committed offset never goes back: where more is committed already, the answer says so. To go back there is
-    `reset`. So a request can be sent again when its answer was lost."""
+    A committed offset never goes back: the answer has the offset that holds now. So a request can be repeated after a
+    lost answer. To go back, use `reset`."""
     wanted = {(one.topic, one.partition): one.offset for one in body.offsets}
     found = await admin.commit_offsets(group, wanted)
     if any(one.error for one in found):
@@ -183,10 +193,11 @@ async def commit_offsets(admin: AdminClient, group: GroupName, body: CommitBody,
 @router.post(
     "/groups/{group}/reset",
     operation_id="resetGroup",
+    summary="Reset the committed offsets of a group",
     responses=answers("GROUP_NOT_FOUND", "TOPIC_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING),
 )
 async def reset_group(admin: AdminClient, group: GroupName, body: Reset, dry_run: DryRun = False) -> ResetOutcome:
-    """Sets the committed offsets of a group without members: all of them, or none."""
+    """Sets the committed offsets of a group without members: all, or none if one fails."""
     changes = await admin.reset_group(group, **_target(body), dry_run=dry_run)
     return ResetOutcome(
         dry_run=dry_run,
@@ -209,10 +220,11 @@ def _target(body: Reset) -> dict[str, Any]:
 @router.delete(
     "/groups/{group}",
     operation_id="deleteGroup",
+    summary="Delete a group",
     responses=answers("GROUP_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING),
 )
 async def delete_group(admin: AdminClient, group: GroupName, dry_run: DryRun = False) -> GroupDeletion:
-    """Forgets a group without members, with its committed offsets."""
+    """Deletes a group without members, and its committed offsets."""
     found = await admin.describe_group(group)
     if found.members:
         raise comet.GroupNotEmpty(f"group {group!r} has members ({len(found.members)}); stop them first")

@@ -1,4 +1,4 @@
-"""What those who run a gateway look at: is it alive, is it ready, how is it doing."""
+"""Routes for operators: liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ class Alive(Model):
 
 
 class Ready(Model):
-    """Whether to send requests here, and if not, why."""
+    """Readiness of the gateway, and the reasons if it is not ready."""
 
     status: Literal["ready", "not ready"] = Field(examples=["ready"])
     reasons: Annotated[list[str], Field(examples=[["no broker can be reached at localhost:9092"]])]
 
 
-@router.get("/livez", operation_id="isAlive", summary="Is the process alive?", response_model=Alive)
+@router.get("/livez", operation_id="isAlive", summary="Check liveness", response_model=Alive)
 async def livez() -> Alive:
-    """Answers as long as the process can answer anything; restart it when it does not."""
+    """Answers while the process can answer at all; restart it otherwise."""
     return Alive()
 
 
 @router.get(
     "/readyz",
     operation_id="isReady",
-    summary="Can it serve?",
+    summary="Check readiness",
     response_model=Ready,
-    responses={503: {"description": "Not now: send requests elsewhere.", "model": Ready}},
+    responses={503: {"description": "Not ready: send requests to another gateway.", "model": Ready}},
 )
 async def readyz(request: Request, response: Response) -> Ready:
-    """503 while no broker can be reached, and from the moment on when the gateway is about to stop.
+    """Answers 503 while no broker can be reached, and from the start of a shutdown on.
 
-    Looked at once a second at most, however often it is asked."""
+    Brokers are checked once a second at most, however often this is requested."""
     reasons = await request.app.state.readiness.reasons()
     if reasons:
         response.status_code = 503
@@ -54,10 +54,10 @@ _TEXT: dict[str, Any] = {"schema": {"type": "string"}, "example": "comet_gateway
 @router.get(
     "/metrics",
     operation_id="getMetrics",
-    summary="Figures for Prometheus",
+    summary="Get metrics for Prometheus",
     response_class=Response,
     responses={200: {"description": "Prometheus' text format.", "content": {"text/plain": _TEXT}}},
 )
 async def show_metrics(request: Request) -> Response:
-    """Requests, latencies, connections, deliveries. Topics' and groups' own figures are the brokers'."""
+    """Gets metrics of requests, latencies, connections and deliveries. Brokers have those of topics and groups."""
     return Response(request.app.state.metrics.exposition(), media_type=metrics.CONTENT_TYPE)

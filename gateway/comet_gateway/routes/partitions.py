@@ -1,4 +1,4 @@
-"""Partitions of a topic: more of them, without their oldest records, on other brokers, under another leader."""
+"""Routes of partitions: describe, add, delete records, reassign, elect a leader."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ from comet_gateway.schemas.topics import (
 )
 
 router = APIRouter(prefix="/v1", tags=["topics"], dependencies=STRICT)
-AT_ONCE: Final = 32  # questions to brokers
+AT_ONCE: Final = 32  # requests to brokers
 
 
 @router.get(
     "/topics/{topic}/partitions/{partition}",
     operation_id="describePartition",
+    summary="Describe a partition and its replicas",
     responses={
         **answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND"),
         200: links(
@@ -62,7 +63,7 @@ AT_ONCE: Final = 32  # questions to brokers
     },
 )
 async def describe_partition(admin: AdminClient, topic: TopicName, partition: PartitionIndex) -> PartitionDetails:
-    """A partition, and what each broker that has a replica holds of it."""
+    """Gets a partition and the state of each replica."""
     info, statuses = await described(admin, topic)
     found = partition_of(info, partition)
     return PartitionDetails(
@@ -75,13 +76,15 @@ async def describe_partition(admin: AdminClient, topic: TopicName, partition: Pa
 @router.post(
     "/topics/{topic}/partitions",
     operation_id="addPartitions",
+    summary="Add partitions to a topic",
     responses=answers("TOPIC_NOT_FOUND", "LIMIT_EXCEEDED", "NOT_LEADER"),
 )
 async def add_partitions(
     admin: AdminClient, catalog: TopicCatalog, topic: TopicName, body: PartitionsWanted, dry_run: DryRun = False
 ) -> PartitionsAdded:
-    """Gives a topic more partitions, so that there are `total`. There is no way back, and from then on many keys map to
-    another partition than before: what was in order by key is not, across that moment."""
+    """Adds partitions up to `total`. This cannot be undone.
+
+    Many keys map to another partition afterwards: the order of a key's records does not hold across the change."""
     info, _ = await described(admin, topic)
     before, after = len(info.partitions), body.total
     if after < before:
@@ -89,7 +92,7 @@ async def add_partitions(
     if not dry_run:
         with catalog.changing(topic):
             after = len((await admin.add_partitions(topic, after)).partitions)
-    # Of as many hashes as the least common multiple, the first `before` have the same remainder by both.
+    # Of the hashes below the least common multiple, the first `before` have the same remainder by both.
     moved = 1 - before / math.lcm(before, after)
     return PartitionsAdded(dry_run=dry_run, topic=topic, before=before, after=after, keys_moved=round(moved, 4))
 
@@ -100,15 +103,16 @@ async def add_partitions(
 @router.post(
     "/topics/{topic}/records/delete",
     operation_id="deleteRecords",
+    summary="Delete the oldest records of a topic",
     responses={
         **answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "NOT_LEADER"),
-        207: {"model": RecordsDeleted, "description": "Done in some partitions; `error` says why not in the others."},
+        207: {"model": RecordsDeleted, "description": "Done in some partitions; `error` says why not in others."},
     },
 )
 async def delete_records(
     admin: AdminClient, topic: TopicName, body: RecordsDeletion, response: Response, dry_run: DryRun = False
 ) -> RecordsDeleted:
-    """Deletes the records before an offset or a time. There is no way back."""
+    """Deletes the records before an offset or a time. This cannot be undone."""
     info, statuses = await described(admin, topic)
     cuts = _cuts(await _wanted(admin, info, body), statuses)
     room = asyncio.Semaphore(AT_ONCE)
@@ -136,7 +140,7 @@ async def delete_records(
 
 
 async def _wanted(admin: comet.Admin, info: comet.TopicInfo, body: RecordsDeletion) -> Mapping[int, int]:
-    """Per partition the first offset to keep."""
+    """The first offset to keep, by partition."""
     if body.offsets is not None:
         indexes = [one.partition for one in body.offsets]
     else:
@@ -150,14 +154,14 @@ async def _wanted(admin: comet.Admin, info: comet.TopicInfo, body: RecordsDeleti
     before = position(body.before or "", now_us=time.time_ns() // 1_000)
     if isinstance(before, AtOffset):
         if len(indexes) != 1:
-            raise InvalidArgument(f"an offset means something in one partition, not in {len(indexes)}: name that one")
+            raise InvalidArgument(f"an offset is valid in one partition, not in {len(indexes)}: name that one")
         return {indexes[0]: before.offset}
     found = await admin.offsets(info.name, before)
     return {index: found[index] for index in indexes if index in found}
 
 
 class Cut(NamedTuple):
-    """What is to become of one partition."""
+    """The deletion in one partition."""
 
     partition: int
     before: int
@@ -170,12 +174,12 @@ class Cut(NamedTuple):
 
 
 def _cuts(wanted: Mapping[int, int], statuses: Mapping[int, comet.PartitionStatus]) -> list[Cut]:
-    """Raises InvalidArgument for an offset that is none of the partition's: nothing is done then."""
+    """Raises InvalidArgument for an offset outside of its partition: no record is deleted then."""
     cuts = []
     for index, offset in wanted.items():
         status = statuses.get(index)
         if status is None:
-            error = comet.NotLeader(f"nobody leads partition {index} now, or it cannot be reached")
+            error = comet.NotLeader(f"partition {index} has no leader now, or it cannot be reached")
             cuts.append(Cut(index, 0, 0, error))
             continue
         if not 0 <= offset <= status.high_watermark:
@@ -192,13 +196,15 @@ def _cuts(wanted: Mapping[int, int], statuses: Mapping[int, comet.PartitionStatu
 @router.post(
     "/topics/{topic}/partitions/{partition}/move",
     operation_id="movePartition",
+    summary="Reassign the replicas of a partition",
     responses=answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "BROKER_NOT_FOUND"),
 )
 async def move_partition(
     admin: AdminClient, topic: TopicName, partition: PartitionIndex, body: Move, dry_run: DryRun = False
 ) -> Moved:
-    """Gives a partition to other brokers, or to more or fewer of them. Answered when it is decided; the partition shows
-    when it is done."""
+    """Moves a partition's replicas to other brokers, or changes their number.
+
+    The answer comes at the start; the partition shows the progress."""
     info, statuses = await described(admin, topic)
     found = partition_of(info, partition)
     before, after = found.replicas, tuple(body.replicas)
@@ -221,9 +227,9 @@ async def move_partition(
 
 
 async def _check_move(admin: comet.Admin, info: comet.TopicInfo, replicas: tuple[int, ...]) -> None:
-    """Raises what the cluster would."""
+    """Checks the request as the cluster does, with the same errors."""
     if len(set(replicas)) < len(replicas):
-        raise InvalidArgument(f"replicas names different brokers, not {list(replicas)}")
+        raise InvalidArgument(f"replicas must name different brokers, not {list(replicas)}")
     await _check_brokers(admin, replicas)
     if info.config.min_insync > len(replicas):
         raise InvalidArgument(f"min_insync={info.config.min_insync} can never be met with {len(replicas)} replicas")
@@ -233,20 +239,22 @@ async def _check_brokers(admin: comet.Admin, wanted: tuple[int, ...]) -> None:
     alive = {broker.id for broker in (await admin.describe_cluster()).brokers}
     for broker in wanted:
         if broker not in alive:
-            raise comet.BrokerNotFound(f"there is no broker {broker}; alive are {', '.join(map(str, sorted(alive)))}")
+            raise comet.BrokerNotFound(f"no broker {broker}; alive: {', '.join(map(str, sorted(alive)))}")
 
 
 @router.post(
     "/topics/{topic}/partitions/{partition}/elect-leader",
     operation_id="electLeader",
+    summary="Elect a leader that may lack records",
     responses=answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "BROKER_NOT_FOUND"),
 )
 async def elect_leader(
     admin: AdminClient, topic: TopicName, partition: PartitionIndex, body: Election, dry_run: DryRun = False
 ) -> Elected:
-    """Has a replica lead a partition that has no leader, whatever it lacks: the last way out, when those that have
-    everything are damaged or will not come back, or where a replica is in conflict with its leader. Else refused while
-    somebody leads, and without `accept_loss`."""
+    """Elects a leader that may lack committed records (unclean election), and needs `accept_loss`.
+
+    A last resort if all replicas with every record are damaged or will not return, or if a replica is in conflict with
+    its leader. Otherwise refused while the partition has a leader."""
     info, _ = await described(admin, topic)
     found = partition_of(info, partition)
     known = await copies(admin, info, partition)
@@ -269,6 +277,6 @@ async def elect_leader(
 
 
 def lost(known: list[Replica], broker: int) -> int | None:
-    """How much further the furthest of the others reaches."""
+    """Records that the furthest of the other replicas has beyond this one."""
     ends = {one.broker: one.log_end for one in known if one.log_end is not None}
     return max(ends.values()) - ends[broker] if broker in ends else None

@@ -1,4 +1,4 @@
-"""Writing records: one or many as a JSON document, or any number as lines, answered while they still come."""
+"""Route to write records: one or many as a JSON document, or any number as NDJSON, answered while they arrive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ACKS: Final = {"0": comet.Acks.NONE, "1": comet.Acks.LEADER, "all": comet.Acks.
 
 
 class ProduceQuery(msgspec.Struct, frozen=True):
-    """What the query says."""
+    """Parsed query parameters."""
 
     acks: comet.Acks = comet.Acks.LEADER
     timeout_ms: int = TIMEOUT_MS
@@ -50,10 +50,10 @@ _PLAIN: Final = ProduceQuery()
     ),
 )  # fmt: skip
 async def produce(request: Request) -> Answer:
-    """Writes one record, many as a document, or any number as lines of NDJSON.
+    """Writes one record, many in a document, or any number as NDJSON.
 
-    The answer tells of each record, in order, where it is. Lines are answered by lines, while more may still be sent;
-    whoever sends many has to read meanwhile.
+    The answer has the partition and offset of each record, in order. NDJSON is answered line by line, while more is
+    sent; a client that sends many lines must read meanwhile.
     """
     scope = request.scope
     state = scope["app"].state
@@ -61,13 +61,13 @@ async def produce(request: Request) -> Answer:
     backend = state.backend
     headers: request_body.Headers = scope["comet.headers"]
     topic: str = scope["path_params"]["topic"]
-    asked = _asked(scope["query_string"], config.limits.timeout_ms_max) if scope["query_string"] else _PLAIN
+    options = _options(scope["query_string"], config.limits.timeout_ms_max) if scope["query_string"] else _PLAIN
     kind = request_body.media_type(headers, request_body.JSON, request_body.NDJSON)
-    producer = backend.producers[asked.acks]
+    producer = backend.producers[options.acks]
     key = headers.get(b"idempotency-key")
     if kind == request_body.NDJSON:
         if key is not None:
-            raise Problem("INVALID_ARGUMENT", "lines are written as they come, so that they cannot have one key")
+            raise Problem("INVALID_ARGUMENT", "NDJSON is written as it arrives, so it cannot have an idempotency key")
         lines = request_body.read_lines(request.receive, headers, config.limits, state.traffic)
         answer = LinesAnswer(
             lines,
@@ -75,7 +75,7 @@ async def produce(request: Request) -> Answer:
             backend.catalog,
             topic,
             config.limits,
-            asked.timeout_ms / 1000,
+            options.timeout_ms / 1000,
             state.metrics,
             state.draining,
         )
@@ -85,19 +85,19 @@ async def produce(request: Request) -> Answer:
     state.metrics.bytes_in += len(body)
     state.metrics.records_in += len(columns)
     if key is not None:
-        told = await write_once(producer, topic, columns, key.decode("latin-1"), asked.acks, asked.timeout_ms)
-        return Reply(b'{"results":[%b]}' % ",".join(map(_receipt, told)).encode())
-    deadline = asyncio.get_running_loop().time() + asked.timeout_ms / 1000
+        receipts = await write_once(producer, topic, columns, key.decode("latin-1"), options.acks, options.timeout_ms)
+        return Reply(b'{"results":[%b]}' % ",".join(map(_receipt, receipts)).encode())
+    deadline = asyncio.get_running_loop().time() + options.timeout_ms / 1000
     written = await write(producer, backend.catalog, topic, columns, deadline)
     await written.wait(deadline)
-    return _answer(written, asked.acks)
+    return _answer(written, options.acks)
 
 
-def _asked(query_string: bytes, timeout_ms_max: int) -> ProduceQuery:
+def _options(query_string: bytes, timeout_ms_max: int) -> ProduceQuery:
     query = QueryParams(query_string, _KNOWN)
     acks = _ACKS.get(query.text("acks", "1"))
     if acks is None:
-        raise Problem("VALIDATION", f"acks is 0, 1 or all, not {query.text('acks')[:40]!r}")
+        raise Problem("VALIDATION", f"acks must be 0, 1 or all, not {query.text('acks')[:40]!r}")
     return ProduceQuery(acks, query.number("timeout_ms", TIMEOUT_MS, 1, timeout_ms_max))
 
 

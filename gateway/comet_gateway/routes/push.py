@@ -1,4 +1,4 @@
-"""What stays connected: `/v1/ws`, `/v1/topics/{topic}/stream`, and the schema of the former's frames."""
+"""Routes of long-lived connections: `/v1/ws`, `/v1/topics/{topic}/stream`, and the schema of WebSocket frames."""
 
 from __future__ import annotations
 
@@ -34,47 +34,47 @@ data: {{"partition":0,"offset":"1042","timestamp_us":"1732212345678901","key":"E
 STREAM: Final[dict[str, Any]] = {
     "parameters": [
         TOPIC,
-        query("start", f"Where to begin: {_START}", {"type": "string", "default": "latest"}, example="-15m"),
-        query("cursor", "Where to go on, in place of `start`: any `id` of a stream before.", {"type": "string"}),
+        query("start", f"Where to start: {_START}", {"type": "string", "default": "latest"}, example="-15m"),
+        query("cursor", "Where to resume, instead of `start`: an `id` of an earlier stream.", {"type": "string"}),
         query(
-            "partitions", "Numbers, with commas between them; else all.",
+            "partitions", "Partition numbers, separated by commas; default: all.",
             {"type": "string", "pattern": "^[0-9]{1,6}(,[0-9]{1,6}){0,999}$"}, example="0,1",
         ),
         query(
-            "values", "How values are written: as JSON where they are JSON, as text, or as base64.",
+            "values", "Form of values: JSON if they are JSON, text, or base64.",
             {"type": "string", "enum": ["auto", "text", "base64"], "default": "auto"},
         ),
         query(
-            "policy", "What becomes of a client that is too slow: it gets all, later; it is told what it missed; it "
-            "gets the latest record of each key.",
+            "policy", "For a slow client. block: it gets all records, later; drop_oldest: it misses records, and gets "
+            "their offsets; conflate: it gets the latest record of each key.",
             {"type": "string", "enum": ["block", "drop_oldest", "conflate"], "default": "block"},
         ),
         query(
-            "buffer", "With `drop_oldest`: how many records it may be behind.",
+            "buffer", "With `drop_oldest`: records that the client may be behind.",
             {"type": "integer", "minimum": 1, "maximum": Limits().buffer_max, "default": 10_000},
         ),
         query(
-            "interval_ms", "With `conflate`: how often at most.",
+            "interval_ms", "With `conflate`: time between updates at least.",
             {"type": "integer", "minimum": 10, "maximum": 60_000, "default": 250},
         ),
         query(
-            "snapshot", "First the latest record of each key.",
+            "snapshot", "Start with the latest record of each key.",
             {"type": "string", "enum": ["none", "latest"], "default": "none"},
         ),
-        query("from", f"Replay from there. {_START}", {"type": "string"}, example="-1h"),
-        query("to", f"Replay up to there. {_START}", {"type": "string"}),
+        query("from", f"Start of a replay. {_START}", {"type": "string"}, example="-1h"),
+        query("to", f"End of a replay. {_START}", {"type": "string"}),
         query(
-            "speed", "How many times as fast as it was recorded; 0: as fast as it goes.",
+            "speed", "Speed of a replay: a multiple of the recorded pace; 0: as fast as possible.",
             {"type": "number", "minimum": 0, "maximum": 1_000_000, "default": 1},
         ),
         {
             "name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "string"},
-            "description": "What an EventSource sends when it comes back: as `cursor`, and before it.",
+            "description": "Sent by an EventSource when it reconnects: like `cursor`, and takes precedence.",
         },
     ],
     "responses": {
         "200": {
-            "description": "Events, until the client goes.",
+            "description": "Events, until the client disconnects.",
             "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
         }
     },
@@ -82,11 +82,11 @@ STREAM: Final[dict[str, Any]] = {
 
 
 async def stream(request: Request) -> Answer:
-    """Records as server-sent events, as they are written; what a browser's EventSource reads.
+    """Pushes records as server-sent events as they are written, for a browser's EventSource.
 
-    The first event, `subscribed`, says where it begins and what is missing since the cursor. Each record is an event
-    with its cursor as `id`; `snapshot` and `latest` hold many records, `lost` says what this client does not get. After
-    `error` and `end` nothing follows; after `goaway` the client comes back, to another gateway, with its last id.
+    The first event, `subscribed`, has the start and the records missing since the cursor. Each record is an event with
+    its cursor as `id`; `snapshot` and `latest` hold many records, `lost` lists records that this client does not get.
+    `error` and `end` are the last event; after `goaway` the client reconnects, to any gateway, with its last id.
     """
     topic: str = request.path_params["topic"]
     return await open_stream(request, topic, now_us=time.time_ns() // 1000)
@@ -99,7 +99,7 @@ router.routes.append(
         methods=["GET"],
         name="stream",
         tags=["push"],
-        summary="Follow a topic as server-sent events",
+        summary="Follow a topic with server-sent events",
         openapi_extra=STREAM,
         responses=answers(
             "TOPIC_NOT_FOUND",
@@ -114,7 +114,7 @@ router.routes.append(
 )
 
 
-@router.get("/v1/ws/schema", summary="The frames of the WebSocket, as a JSON Schema")
+@router.get("/v1/ws/schema", summary="Get the JSON Schema of WebSocket frames")
 def schema() -> dict[str, Any]:
-    """JSON Schema 2020-12. `$defs.ClientFrame` is what a client sends to `/v1/ws`, `$defs.ServerFrame` what it gets."""
+    """Gets a JSON Schema (2020-12). A client sends `$defs.ClientFrame` to `/v1/ws`, and gets `$defs.ServerFrame`."""
     return frames.schema()

@@ -1,7 +1,7 @@
-"""A route that gets the request as it is and answers by itself: for what is asked often, and for streams.
+"""Raw routes: the endpoint gets the request and sends the answer itself, for frequent requests and streams.
 
-It leaves out what FastAPI does around an endpoint, and stands in the OpenAPI as any other: what it takes and gives is
-said by `openapi_extra`, `responses` and the parameters of `query`.
+They skip FastAPI's work around an endpoint. For the OpenAPI, `openapi_extra`, `responses` and the parameters of `query`
+describe them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Endpoint = Callable[[Request], Awaitable[Answer]]
 
 
 class RawRoute(APIRoute):
-    """Its endpoint takes the Request alone; what it returns sends the answer."""
+    """A route whose endpoint takes only the Request and returns a function that sends the answer."""
 
     def __init__(self, path: str, endpoint: Endpoint, **settings: Any) -> None:
-        super().__init__(path, endpoint, **{**settings, "response_model": None})  # what it returns is no document
+        super().__init__(path, endpoint, **{**settings, "response_model": None})  # the endpoint returns no document
         self.app = _application(endpoint)
 
 
@@ -34,7 +34,7 @@ def _application(endpoint: Endpoint) -> ASGIApp:
 
 
 class Reply:
-    """An answer that is there as a whole."""
+    """A complete answer."""
 
     __slots__ = ("_body", "_headers", "_status")
 

@@ -1,4 +1,4 @@
-"""Looking for records: a search that tells how far it is, an export as a file, one value as it is."""
+"""Routes to search a topic, export records as a file, and download one value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ router = APIRouter(prefix="/v1", route_class=RawRoute)
 
 LIMIT: Final = 100
 EXPORT_LIMIT: Final = 10_000
-PROGRESS_S: Final = 0.1  # between two lines that only say how far it is
+PROGRESS_S: Final = 0.1  # between two lines of progress only
 _HEADERS: Final = [(b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
 _KNOWN: Final = NAMES | {"limit", "values"}
 _WRONG: Final = (
@@ -45,17 +45,17 @@ _WRONG: Final = (
 @router.get(
     "/topics/{topic}/search",
     operation_id="searchTopic",
-    summary="Search a topic",
+    summary="Search records of a topic",
     tags=["records"],
     openapi_extra=SEARCH,
     responses=answers(*_WRONG),
 )
 async def search(request: Request) -> Answer:
-    """Looks for records that hold what is asked for, in order of time, and gives each as it is found.
+    """Searches for matching records in order of timestamps, and returns each as it is found.
 
-    Lines of JSON: `progress`, `record`, at last `end`, whose reason is `limit`, `end` or `budget`, with a cursor to go
-    on. One search looks at so many records and takes so long at most; only so many are under way at once. A search
-    whose client goes away stops.
+    The answer is lines of JSON: `progress`, `record`, and last `end`, whose reason is `limit`, `end` or `budget`, with
+    a cursor to continue. Records, duration and number of searches are limited. A search stops when its client
+    disconnects.
     """
     state = request.scope["app"].state
     limits: Limits = state.config.limits
@@ -69,20 +69,20 @@ async def search(request: Request) -> Answer:
     found = _Found(values, preview, state.metrics)
 
     async def lines() -> AsyncGenerator[bytes]:
-        told_at = 0.0
+        sent_at = 0.0
         try:
             async for hits in scan.run():
-                told = b"".join(map(found.line, hits))
+                data = b"".join(map(found.line, hits))
                 now = time.monotonic()
-                if hits or now - told_at >= PROGRESS_S:
-                    told_at = now
-                    told += _line("progress", progress(scan))
-                yield told
+                if hits or now - sent_at >= PROGRESS_S:
+                    sent_at = now
+                    data += _line("progress", progress(scan))
+                yield data
                 if state.draining.is_set():
                     raise Problem("DRAINING", "the gateway is about to stop")
         except (Problem, CometError) as error:
             problem = error if isinstance(error, Problem) else Problem.of(error)
-            if not told_at:
+            if not sent_at:
                 raise problem from error
             yield _line("problem", problem.document(request.scope["comet.request_id"]))
             return
@@ -102,10 +102,10 @@ async def search(request: Request) -> Answer:
     responses=answers(*_WRONG, "NOT_ACCEPTABLE"),
 )
 async def export(request: Request) -> Answer:
-    """Gives the records that a search with the same query would find, as a file: JSON, NDJSON, CSV or Parquet.
+    """Exports the records that a search with the same query finds, as a file: JSON, NDJSON, CSV or Parquet.
 
-    It is written while it is read. Where that goes wrong on the way it breaks off, and is no complete answer. A batch
-    that is corrupt is such a thing, unless `corrupt=skip` says to leave it out.
+    The file is written while records are read. After an error on the way the answer is cut off, and is not complete. A
+    corrupt batch is such an error, unless `corrupt=skip`.
     """
     state = request.scope["app"].state
     limits: Limits = state.config.limits
@@ -129,13 +129,13 @@ async def export(request: Request) -> Answer:
 @router.get(
     "/topics/{topic}/partitions/{partition}/records/{offset}/value",
     operation_id="readValue",
-    summary="Download a value as it is",
+    summary="Download the value of a record",
     tags=["records"],
     openapi_extra=VALUE,
     responses=answers(*_WRONG, "NOT_FOUND"),
 )
 async def value(request: Request) -> Answer:
-    """Gives the bytes of one record's value, whatever they are, as a file."""
+    """Returns the bytes of one record's value as a file."""
     params = request.scope["path_params"]
     backend: Backend = request.scope["app"].state.backend
     topic: str = params["topic"]
@@ -148,7 +148,7 @@ async def value(request: Request) -> Answer:
         raise problem_of(error, partition) from error
     record = next((one for batch in found.batches for one in batch.records()), None)
     if record is None or record.offset != offset or record.value is None:
-        what = "is a tombstone" if record is not None and record.offset == offset else "is no record"
+        what = "is a tombstone" if record is not None and record.offset == offset else "is not a record"
         raise Problem("NOT_FOUND", f"offset {offset} of {topic}/{partition} {what}")
     name = f'attachment; filename="{topic}-{partition}-{offset}.bin"'
     return Reply(record.value, kind=b"application/octet-stream", headers={"content-disposition": name})
@@ -158,7 +158,7 @@ async def _scan(
     request: Request, selection: Selection, budget: Budget, *, skip_corrupt: bool = True
 ) -> tuple[Scan, bytes]:
     state = request.scope["app"].state
-    state.sources.kept(Slots).check(whose(request.scope["comet.who"]))  # before brokers are asked
+    state.sources.kept(Slots).check(whose(request.scope["comet.who"]))  # before requests to brokers
     backend: Backend = state.backend
     info = await backend.catalog.topic(request.scope["path_params"]["topic"])
     wanted = await located(selection, info, backend, state.config.limits.merged_partitions_max)
@@ -166,14 +166,14 @@ async def _scan(
 
 
 class OnCorrupt(Enum):
-    """What an export does about a batch that cannot be read."""
+    """Treatment of a corrupt batch by an export."""
 
     RAISE = "raise"
     SKIP = "skip"
 
 
 class _Found:
-    """Writes what was found; with `preview`, no value longer than that."""
+    """Encodes matches; with `preview`, values are cut to that length."""
 
     def __init__(self, values: Values, preview: int, metrics: Any) -> None:
         self._values = values
@@ -191,7 +191,7 @@ class _Found:
 
 
 def cut(value: bytes, size: int) -> bytes:
-    """Its beginning; not within a character, where it is text."""
+    """The beginning of a value; text is not cut within a character."""
     found = value[:size]
     for back in range(min(3, len(found)) + 1):
         part = found[: len(found) - back]
@@ -204,7 +204,7 @@ def cut(value: bytes, size: int) -> bytes:
 
 
 def progress(scan: Scan) -> dict[str, Any]:
-    """How far a search is, as it is told."""
+    """The progress of a search for its answer."""
     through = scan.through_us
     return {
         "scanned": str(scan.scanned),
@@ -218,5 +218,5 @@ def progress(scan: Scan) -> dict[str, Any]:
     }
 
 
-def _line(name: str, told: dict[str, Any]) -> bytes:
-    return msgspec.json.encode({name: told}) + b"\n"
+def _line(name: str, data: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({name: data}) + b"\n"

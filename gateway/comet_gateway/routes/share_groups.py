@@ -1,6 +1,6 @@
-"""Records of share groups, acquired without a session: by one request, and acknowledged by others, through any gateway.
+"""Routes of share groups without a session: one request acquires, others acknowledge, through any gateway.
 
-lock ─► records with a token each ─► ack | nack | reject | extend, before the lock is over
+acquire ─► records with a token each ─► ack | nack | reject | extend, before the lock expires
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _LINKS: Final = {
     "describeGroup": {"operationId": "describeGroup", "parameters": {"group": _GROUP}},
 }
 _ACKNOWLEDGED: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "All are kept."},
-    207: {"model": Acknowledgements, "description": "Some are not; `problem` says why."},
+    200: {"description": "All were acknowledged."},
+    207: {"model": Acknowledgements, "description": "Some were not acknowledged; `problem` says why."},
     **answers("MALFORMED_TOKEN", "LOCK_EXPIRED", "TOPIC_NOT_FOUND", "NOT_LEADER", "LEADERSHIP_LOST"),
 }
 
@@ -63,6 +63,7 @@ _ACKNOWLEDGED: Final[dict[int | str, dict[str, Any]]] = {
 @router.post(
     "/groups/{group}/acquire",
     operation_id="acquireRecords",
+    summary="Acquire records of a share group",
     response_class=Response,
     responses={
         **answers("TOPIC_NOT_FOUND", "DATA_LOSS", "NOT_LEADER", "NOT_COORDINATOR", "COORDINATOR_LOADING", "LOG_FAILED"),
@@ -70,13 +71,13 @@ _ACKNOWLEDGED: Final[dict[int | str, dict[str, Any]]] = {
     },
 )
 async def acquire(request: Request, client: ShareClientFrom, group: GroupName, body: AcquireBody) -> Response:
-    """Acquires records of a topic in the name of a share group, each with a token to acknowledge it with.
+    """Acquires records of a topic for a share group, each with a token to acknowledge it.
 
-    What is neither acknowledged nor extended within `lock_ms` is given out again, as is all that is acquired when
-    another broker comes to lead the partition. The group needs no members, and may have some: they share its records. A
-    group that is new is made by this, and stays until it is deleted.
+    Records that are neither acknowledged nor extended within `lock_ms` are delivered again, as are all acquired records
+    after a change of the partition's leader. The group may have members, which share its records, but needs none. A new
+    group is created, and stays until it is deleted.
 
-    Where the client goes away before the answer, nothing stays acquired, as far as the gateway can notice.
+    If the client disconnects before the answer, and the gateway notices, the records are released.
     """
     state = request.app.state
     limits: Limits = state.config.limits
@@ -107,7 +108,7 @@ async def acquire(request: Request, client: ShareClientFrom, group: GroupName, b
 
 def _within(name: str, value: int, most: int) -> None:
     if value > most:
-        raise Problem("VALIDATION", f"{name} is at most {most} at this gateway, not {value}")
+        raise Problem("VALIDATION", f"{name} must be at most {most} at this gateway, not {value}")
 
 
 def _document(found: Sequence[comet.AcquiredRecord], values: Values) -> bytes:
@@ -122,39 +123,55 @@ def _document(found: Sequence[comet.AcquiredRecord], values: Values) -> bytes:
 
 
 @router.post(
-    "/groups/{group}/ack", operation_id="ackRecords", responses=_ACKNOWLEDGED, response_model_exclude_none=True
+    "/groups/{group}/ack",
+    operation_id="ackRecords",
+    summary="Accept acquired records",
+    responses=_ACKNOWLEDGED,
+    response_model_exclude_none=True,
 )
 async def ack(client: ShareClientFrom, group: GroupName, body: Tokens, response: Response) -> Acknowledgements:
-    """These are done. May be said again where the answer was lost."""
+    """Accepts records: they are done. Can be repeated after a lost answer."""
     return _acknowledged(await client.ack(body.tokens, group=group), response)
 
 
 @router.post(
-    "/groups/{group}/nack", operation_id="nackRecords", responses=_ACKNOWLEDGED, response_model_exclude_none=True
+    "/groups/{group}/nack",
+    operation_id="nackRecords",
+    summary="Release acquired records",
+    responses=_ACKNOWLEDGED,
+    response_model_exclude_none=True,
 )
 async def nack(client: ShareClientFrom, group: GroupName, body: Nack, response: Response) -> Acknowledgements:
-    """These are to be given out again, not before `delay_ms` are over; after `deliveries_max` they are dead letters."""
+    """Releases records for another delivery after `delay_ms`; after `deliveries_max` they become dead letters."""
     return _acknowledged(await client.nack(body.tokens, delay_ms=body.delay_ms, group=group), response)
 
 
 @router.post(
-    "/groups/{group}/reject", operation_id="rejectRecords", responses=_ACKNOWLEDGED, response_model_exclude_none=True
+    "/groups/{group}/reject",
+    operation_id="rejectRecords",
+    summary="Reject acquired records",
+    responses=_ACKNOWLEDGED,
+    response_model_exclude_none=True,
 )
 async def reject(client: ShareClientFrom, group: GroupName, body: Reject, response: Response) -> Acknowledgements:
-    """These are never to be given out again: they are dead letters."""
+    """Rejects records: they are not delivered again and become dead letters."""
     return _acknowledged(await client.reject(body.tokens, reason=body.reason, group=group), response)
 
 
 @router.post(
-    "/groups/{group}/extend", operation_id="extendRecords", responses=_ACKNOWLEDGED, response_model_exclude_none=True
+    "/groups/{group}/extend",
+    operation_id="extendRecords",
+    summary="Extend acquisition locks",
+    responses=_ACKNOWLEDGED,
+    response_model_exclude_none=True,
 )
 async def extend(client: ShareClientFrom, group: GroupName, body: Tokens, response: Response) -> Acknowledgements:
-    """These take longer: their locks begin anew."""
+    """Restarts the locks of records that take longer."""
     return _acknowledged(await client.extend(body.tokens, group=group), response)
 
 
 def _acknowledged(outcomes: Sequence[CometError | None], response: Response) -> Acknowledgements:
-    """All of one kind that went wrong are one problem; else each token has its own."""
+    """The outcomes; if all failed with the same error, raises one problem."""
     problems = [None if error is None else _problem(error) for error in outcomes]
     wrong = [problem for problem in problems if problem is not None]
     if len(wrong) == len(problems) and len({problem.code for problem in wrong}) == 1:

@@ -1,4 +1,4 @@
-"""Topics: list, make, look at, alter, delete."""
+"""Routes of topics: list, create, describe, alter, delete."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ _IN_NO_GROUP_YET: Final = {
 }
 
 
-@router.get("/topics", operation_id="listTopics")
+@router.get("/topics", operation_id="listTopics", summary="List topics")
 async def list_topics(
     admin: AdminClient,
     limit: Limit = PAGE,
     after: After = "",
     filter: Filter = "",  # noqa: A002 - what the rules of the wire call it
 ) -> TopicList:
-    """Topics by name, page by page."""
+    """Lists topics by name, page by page."""
     page = await admin.find_topics(filter, after=after, limit=limit)
     return TopicList(items=[topic_document(topic) for topic in page.topics], next=page.after, total=page.total)
 
@@ -64,12 +64,13 @@ async def list_topics(
 @router.post(
     "/topics",
     operation_id="createTopic",
+    summary="Create a topic",
     status_code=201,
     responses={
         **answers("TOPIC_EXISTS", "LIMIT_EXCEEDED"),
         201: {
-            "description": "It is made, and its partitions have leaders.",
-            "headers": {"Location": {"description": "Its address.", "schema": {"type": "string"}}},
+            "description": "The topic was created, and its partitions have leaders.",
+            "headers": {"Location": {"description": "Path of the topic.", "schema": {"type": "string"}}},
             **links(
                 describeTopic=_THIS,
                 alterTopic={**_THIS, "requestBody": {"retention_ms": "3600000"}},
@@ -92,7 +93,7 @@ async def list_topics(
 async def create_topic(
     admin: AdminClient, catalog: TopicCatalog, body: TopicCreation, request: Request, response: Response
 ) -> Topic:
-    """Makes a topic."""
+    """Creates a topic."""
     settings = body.config.model_dump(exclude_none=True)
     with catalog.changing(body.name):
         made = await admin.create_topic(body.name, partitions=body.partitions, replicas=body.replicas, **settings)
@@ -103,13 +104,14 @@ async def create_topic(
 @router.get(
     "/topics/{topic}",
     operation_id="describeTopic",
+    summary="Describe a topic",
     responses={
         **answers("TOPIC_NOT_FOUND"),
         200: links(listTopics={}, addPartitions=_NO_MORE, findOffsets=_SAME, deleteTopic=_SAME),
     },
 )
 async def describe_topic(admin: AdminClient, topic: TopicName) -> TopicDetails:
-    """A topic with its partitions, and what their leaders hold."""
+    """Gets a topic with its partitions and their sizes."""
     info, statuses = await described(admin, topic)
     return TopicDetails(
         **topic_fields(info),
@@ -126,7 +128,12 @@ def _totals(info: comet.TopicInfo, statuses: dict[int, comet.PartitionStatus]) -
     )
 
 
-@router.get("/topics/{topic}/offsets", operation_id="findOffsets", responses=answers("TOPIC_NOT_FOUND", "NOT_LEADER"))
+@router.get(
+    "/topics/{topic}/offsets",
+    operation_id="findOffsets",
+    summary="Find the offsets of a time or position",
+    responses=answers("TOPIC_NOT_FOUND", "NOT_LEADER"),
+)
 async def find_offsets(
     admin: AdminClient,
     topic: TopicName,
@@ -135,7 +142,7 @@ async def find_offsets(
         Query(max_length=100, description="earliest, latest, a time (2026-01-31T12:00:00Z) or a time ago (-15m)."),
     ] = "latest",
 ) -> TopicOffsets:
-    """Per partition the offset that a position stands for."""
+    """Gets the offset of a time or position in each partition."""
     found = await admin.offsets(topic, at)
     return TopicOffsets(
         topic=topic,
@@ -144,15 +151,21 @@ async def find_offsets(
     )
 
 
-# ---- changing
+# ---- changes
 
 
-@router.patch("/topics/{topic}", operation_id="alterTopic", responses=answers("TOPIC_NOT_FOUND", "NOT_LEADER"))
+@router.patch(
+    "/topics/{topic}",
+    operation_id="alterTopic",
+    summary="Change the settings of a topic",
+    responses=answers("TOPIC_NOT_FOUND", "NOT_LEADER"),
+)
 async def alter_topic(
     admin: AdminClient, catalog: TopicCatalog, topic: TopicName, body: TopicChanges, dry_run: DryRun = False
 ) -> TopicAlteration:
-    """Changes the settings that are named and leaves the others alone. Retention that becomes shorter deletes records:
-    `records` says how many, by the times that they bear."""
+    """Changes the given settings, and leaves the others as they are.
+
+    Shorter retention deletes records: `records` is their number, by timestamp."""
     changes = body.model_dump(exclude_none=True)
     info, statuses = await described(admin, topic)
     before = info.config
@@ -172,7 +185,7 @@ async def alter_topic(
 
 
 def _altered(info: comet.TopicInfo, changes: dict[str, Any]) -> comet.TopicConfig:
-    """Raises InvalidArgument, as the broker would."""
+    """The changed configuration. Raises InvalidArgument, as the broker would."""
     enums = {"flush": comet.Flush, "consistency": comet.Consistency}
     typed = {name: enums[name](value) if name in enums else value for name, value in changes.items()}
     config = replace(info.config, **typed)
@@ -189,7 +202,7 @@ async def _expiring(
     before: comet.TopicConfig,
     after: comet.TopicConfig,
 ) -> int:
-    """How many records the new retention lets go that the old one keeps, if every one of them went."""
+    """Upper bound of the records that the new retention deletes and the old one keeps."""
 
     def shorter(name: str) -> bool:
         old: int = getattr(before, name)
@@ -211,13 +224,16 @@ async def _expiring(
 
 
 @router.delete(
-    "/topics/{topic}", operation_id="deleteTopic", responses=answers("TOPIC_NOT_FOUND", "COORDINATOR_LOADING")
+    "/topics/{topic}",
+    operation_id="deleteTopic",
+    summary="Delete a topic",
+    responses=answers("TOPIC_NOT_FOUND", "COORDINATOR_LOADING"),
 )
 async def delete_topic(
     admin: AdminClient, catalog: TopicCatalog, topic: TopicName, dry_run: DryRun = False
 ) -> TopicDeletion:
-    """Deletes a topic and everything in it, and the committed offsets that groups have in it. A topic that is made
-    again under the name is another one."""
+    """Deletes a topic, its records, and the committed offsets of groups in it. A new topic with the same name is a
+    different one."""
     info, statuses = await described(admin, topic)
     groups = [group for group in await admin.list_groups() if topic in group.topics]
     if not dry_run:

@@ -1,1 +1,1 @@
-"""What requests and answers look like: pydantic models, which are the OpenAPI too. One module for each of `routes`."""
+"""Models of requests and answers (pydantic), also for the OpenAPI. One module for each of `routes`."""

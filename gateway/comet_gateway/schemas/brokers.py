@@ -1,4 +1,4 @@
-"""The cluster and its brokers as documents."""
+"""Models of the cluster and its brokers."""
 
 from __future__ import annotations
 
@@ -18,56 +18,56 @@ class Broker(Model):
     port: int
     version: str
     rack: str
-    draining: bool = Field(description="It is being emptied: it leads nothing for longer than it must.")
-    controller: bool = Field(description="It is the one that decides who leads what.")
+    draining: bool = Field(description="Drains: it hands its partitions to other leaders.")
+    controller: bool = Field(description="It is the cluster's controller.")
 
 
 class BrokerList(Model):
     items: list[Broker]
-    next: str | None = Field(description="`after` of the next page; null: that was all.")
-    total: int = Field(description="All that the filter lets through, on this page or not.")
+    next: str | None = Field(description="`after` of the next page; null: this is the last page.")
+    total: int = Field(description="Matches on all pages.")
 
 
 class Failure(Model):
-    """An entity of which a broker has met with an unexpected error."""
+    """An entity with an unexpected error on a broker."""
 
     kind: str = Field(description="`partition`, `slot`, `group`, `transaction`, `share`, `topic` or `task`.")
     name: str
-    step: str = Field(description="What was being done.")
+    step: str = Field(description="The operation that failed.")
     reason: str
     since_us: Int64
-    count: int = Field(description="Errors since then.")
-    standing: bool = Field(description="It stands still until it is resumed or the broker starts again.")
+    count: int = Field(description="Errors since the first one.")
+    standing: bool = Field(description="Stopped until it is resumed or the broker restarts.")
 
 
 class Resumed(Model):
-    """What was taken up again on a broker, and what stands still after that."""
+    """The result of resuming a broker: what runs again, and what is still stopped."""
 
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     broker: int
     resumed: int = Field(description="Partitions, topics, slots, groups and transactional ids.")
-    failed: list[Failure] = Field(description="In a dry run, what stands still now.")
+    failed: list[Failure] = Field(description="Still stopped; in a dry run, stopped now.")
 
 
 class BrokerDetails(Broker):
-    """A broker and its most important numbers; all of them are in its statistics."""
+    """A broker and its most important numbers; its statistics have all."""
 
     started_us: Int64
     now_us: Int64
-    sessions: int = Field(description="Clients that hold a stream to it.")
+    sessions: int = Field(description="Clients with an open stream.")
     partitions: int = Field(description="Replicas on it.")
-    leading: int = Field(description="Of those, which it leads.")
-    bytes: Int64 = Field(description="Of the logs of these partitions.")
+    leading: int = Field(description="Partitions that it leads.")
+    bytes: Int64 = Field(description="Bytes of its logs.")
     free_bytes: Int64 = Field(description="On its disk.")
-    tail_bytes: Int64 = Field(description="Recent records that it keeps in memory.")
-    problems: list[str] = Field(description="What it cannot serve, and why.")
+    tail_bytes: Int64 = Field(description="Bytes of recent records in memory.")
+    problems: list[str] = Field(description="Services that it cannot provide, and why.")
     failures: int = Field(description="Unexpected errors since it started.")
-    failed: list[Failure] = Field(description="What has failed of such an error, what stands still first.")
+    failed: list[Failure] = Field(description="Entities with such an error, stopped ones first.")
 
 
 class Cluster(Model):
     cluster_id: str
-    controller: int | None = Field(description="Id of a broker; null: there is none now.")
+    controller: int | None = Field(description="Id of a broker; null: no controller now.")
     brokers: list[Broker]
     topics: int
     partitions: int
@@ -76,19 +76,20 @@ class Cluster(Model):
 class Handover(Model):
     topic: str
     partition: int
-    to: int | None = Field(description="Who leads it next; null: nobody else has everything, so it stays.")
+    to: int | None = Field(description="The next leader; null: no other replica is in sync, so the leader stays.")
 
 
 class Drain(Model):
-    """What a broker leads, and where that goes. A drain is decided when it is answered: the broker goes on serving,
-    and passes on one partition after the other."""
+    """A drain: the partitions that a broker leads, and their next leaders.
+
+    The broker continues to serve, and hands over one partition after the other."""
 
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     broker: int
-    draining: bool = Field(description="Whether it drains now; in a dry run, whether it did before.")
-    leading: int = Field(description="Partitions that it leads now.")
-    staying: int = Field(description="Of those, which nobody else can take over.")
-    partitions: list[Handover] = Field(description="The first thousand of those that it leads.")
+    draining: bool = Field(description="Whether it drains now; in a dry run, whether it drains already.")
+    leading: int = Field(description="Partitions that the broker leads now.")
+    staying: int = Field(description="Of those, partitions that no other replica can take over.")
+    partitions: list[Handover] = Field(description="The first thousand partitions that it leads.")
 
 
 # ---- leaders
@@ -98,47 +99,47 @@ class LeaderMove(Strict):
     topic: Name
     partition: Annotated[int, Field(ge=0, le=PARTITION_MAX)]
     broker: Annotated[int, Field(ge=1, le=BROKER_MAX)] | None = Field(
-        None, description="Who is to lead it: a replica that is in sync. Null: of those, whoever leads least."
+        None, description="The new leader, an in-sync replica. Null: the one of them that leads least."
     )
 
 
 class LeaderMoves(Strict):
-    """Which partitions are to have another leader."""
+    """Partitions that get another leader."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"partitions": [{"topic": "quotes", "partition": 0, "broker": 2}]}]}
     )
 
     partitions: Annotated[list[LeaderMove], Field(min_length=1, max_length=MOVES_MAX)] | None = Field(
-        None, description="Null: those that it takes for all brokers to lead about as many."
+        None, description="Null: as needed to balance leadership over all brokers."
     )
 
 
 class LeaderChange(Model):
     topic: str
     partition: int
-    leader: int | None = Field(description="Who leads it before; null: nobody.")
+    leader: int | None = Field(description="The leader before; null: none.")
     to: int
 
 
 class LeaderCount(Model):
     broker: int
-    before: int = Field(description="Partitions that it leads.")
+    before: int = Field(description="Partitions that the broker leads before.")
     after: int
 
 
 class LeadersMoved(Model):
-    """A job that gives partitions other leaders, some at a time; no record is copied. A gateway has one at a time,
-    which ends with it: what was decided stays."""
+    """A job that moves leadership, a few partitions at a time; no record is copied. A gateway runs one at a time, and a
+    stop of the gateway ends it; changes made stay."""
 
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     state: Literal["idle", "planned", "running", "stopping", "stopped", "done", "failed"] = Field(
-        description="`planned` is a dry run, `idle` says that there was no job."
+        description="`planned`: a dry run; `idle`: there was no job."
     )
     started_us: Int64
-    changes: int = Field(description="Partitions that are to have another leader.")
-    decided: int = Field(description="Of those, of which the cluster was told.")
-    led: int = Field(description="Of those, which have their new leader.")
-    error: str = Field(description="Why it failed.")
+    changes: int = Field(description="Partitions that get another leader.")
+    decided: int = Field(description="Of those, changes sent to the cluster.")
+    led: int = Field(description="Of those, partitions with their new leader.")
+    error: str = Field(description="Why the job failed.")
     brokers: list[LeaderCount]
-    partitions: list[LeaderChange] = Field(description="The first thousand of them.")
+    partitions: list[LeaderChange] = Field(description="The first thousand changes.")

@@ -1,4 +1,4 @@
-"""What all of them are made of."""
+"""Types that all models share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INT64_MAX: Final = 2**63 - 1
 
 
 def _up_to(most: int) -> str:
-    """A regular expression for digits of a number that is no larger, nor has more digits."""
+    """A regular expression for the digits of a number up to a maximum."""
     digits = str(most)
     lower = [
         f"{digits[:at]}[0-{int(digit) - 1}][0-9]{{{len(digits) - at - 1}}}"
@@ -22,7 +22,7 @@ def _up_to(most: int) -> str:
     return "|".join([f"[0-9]{{1,{len(digits) - 1}}}", *lower, f"{digits[:-1]}[0-{digits[-1]}]"])
 
 
-# What is a number in 63 bits without its sign, for the checks as for the schemas.
+# A number of 63 bits without its sign, for checks and schemas.
 DIGITS: Final = _up_to(INT64_MAX)
 NATURAL_TEXT: Final = f"^({DIGITS})$"
 INT64_TEXT: Final = f"^-?({DIGITS})$"
@@ -30,11 +30,11 @@ _text: Final = re.compile(INT64_TEXT)
 
 
 def _int64(value: Any) -> Any:
-    """A string of digits, or a number: JSON numbers lose digits in browsers, but are taken where they did not."""
+    """A string of digits, or a number: JSON numbers lose digits in browsers, but exact ones are accepted."""
     return int(value) if isinstance(value, str) and _text.fullmatch(value) else value
 
 
-# 64-bit numbers are strings in every answer, and may be either in a request.
+# 64-bit numbers are strings in every answer, and strings or numbers in requests.
 Int64 = Annotated[
     int,
     BeforeValidator(_int64),
@@ -47,7 +47,7 @@ Int64 = Annotated[
         {
             "anyOf": [
                 {"type": "string", "format": "int64", "pattern": INT64_TEXT},
-                # Bounds that are the same as floats, which is what FastAPI writes.
+                # Bounds that are exact as floats, as FastAPI writes them.
                 {"type": "integer", "format": "int64", "minimum": INT64_MIN, "exclusiveMaximum": INT64_MAX + 1},
             ],
             "examples": ["1042"],
@@ -58,20 +58,20 @@ Int64 = Annotated[
 
 
 class Model(BaseModel):
-    """A request or an answer. A field that is not known is refused: it is a mistake, or for another version."""
+    """A request or an answer. Unknown fields are refused: a mistake, or of another version."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ProblemDocument(BaseModel):
-    """RFC 9457. Some have more members, for programs: `log_start`, `leader` and the like."""
+    """A problem (RFC 9457). Some have more members, for programs, such as `log_start` and `leader`."""
 
     model_config = ConfigDict(extra="allow")
 
     type: str = Field(examples=["urn:comet:problem:TOPIC_NOT_FOUND"])
     title: str
     status: int
-    code: str = Field(description="Stable; what a program looks at.", examples=["TOPIC_NOT_FOUND"])
+    code: str = Field(description="Stable; for programs.", examples=["TOPIC_NOT_FOUND"])
     detail: str
     hint: str | None = None
     retry_after_ms: int | None = None

@@ -1,4 +1,4 @@
-"""Dead letters as documents: where they are, what became of them, and what to do with which of them."""
+"""Models of dead letters, and of requests to redrive and discard them."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from comet_gateway.schemas.records_api import RECORD_IN
 
 NAMED_MAX: Final = 1_000
 RATE: Final = 100
-_STATES: Final = "What they were redriven or discarded is known of those whose letters are still in the log."
+_STATES: Final = "Redriven and discarded ones are counted while they are in the log."
 
 StateName = Literal["pending", "redriven", "discarded"]
 
 
 class Scanned(Model):
-    """How much of the log is known. What is not complete goes on at the next request."""
+    """Progress of the scan of a topic. The next request continues it."""
 
-    records: Int64 = Field(description="Of the topic, that are to be looked at: the newest, up to a limit.")
-    looked: Int64 = Field(description="Of these, that were looked at.")
-    older: Int64 = Field(description="Records before these, that are not looked at.")
+    records: Int64 = Field(description="Records to scan: the newest of the topic, up to a limit.")
+    looked: Int64 = Field(description="Records scanned so far.")
+    older: Int64 = Field(description="Older records, which are not scanned.")
     complete: bool
 
 
 class CauseCounts(Model):
-    """Letters of one group that died of the same."""
+    """Counts of the dead letters of one group with the same cause."""
 
     group: str
     cause: str = Field(description="The reason, with # for its numbers.", examples=["ValueError: order # is late"])
     pending: int
     redriven: int
     discarded: int
-    newest_us: Int64 = Field(description="Time of the newest event among them.")
-    topics: list[str] = Field(description="Where the pending ones come from.")
+    newest_us: Int64 = Field(description="Timestamp of the newest of these records.")
+    topics: list[str] = Field(description="Source topics of the pending ones.")
 
 
 class DeadLetterTopic(Model):
@@ -44,86 +44,86 @@ class DeadLetterTopic(Model):
     pending: int
     redriven: int
     discarded: int = Field(description=_STATES)
-    causes: list[CauseCounts] = Field(description="Most pending letters first.")
+    causes: list[CauseCounts] = Field(description="Those with most pending dead letters first.")
     causes_total: int
     scanned: Scanned
 
 
 class DeadLetterTopics(Model):
     items: list[DeadLetterTopic]
-    looked: int = Field(description="Topics that were looked at so far, to find those that hold dead letters.")
-    topics: int = Field(description="That there are.")
+    looked: int = Field(description="Topics inspected so far, to find those with dead letters.")
+    topics: int = Field(description="Number of topics.")
 
 
-class Letter(Model):
+class DeadLetterItem(Model):
     """A dead letter. Its value is the record's at `partition` and `offset` of the dead-letter topic."""
 
     partition: int
     offset: Int64
-    timestamp_us: Int64 = Field(description="Of the event.")
+    timestamp_us: Int64 = Field(description="Timestamp of the record.")
     state: StateName
-    topic: str = Field(description="Where it was read.")
+    topic: str = Field(description="Source topic.")
     source_partition: int
     source_offset: Int64
-    group: str = Field(description="Who gave up on it.")
+    group: str = Field(description="The group that gave up.")
     attempts: int
     reason: str
     cause: str
-    times: int = Field(description="That it was redriven before, and died again.")
-    key: str | None = Field(description="Its beginning, as text.")
-    bytes: Int64 = Field(description="Of the value.")
-    to: str | None = Field(description="TOPIC/PARTITION/OFFSET of the record that it became.")
-    by: str | None = Field(description="Who redrove or discarded it.")
+    times: int = Field(description="Earlier redrives after which it became a dead letter again.")
+    key: str | None = Field(description="The beginning of the key, as text.")
+    bytes: Int64 = Field(description="Size of the value.")
+    to: str | None = Field(description="TOPIC/PARTITION/OFFSET of the redriven record.")
+    by: str | None = Field(description="The user that redrove or discarded it.")
 
 
-class Letters(Model):
-    items: list[Letter] = Field(description="The newest event first.")
-    next: str | None = Field(description="`cursor` of the next page; null: that was all.")
-    matched: int = Field(description="All that the filter lets through, on this page or not.")
+class DeadLetterList(Model):
+    items: list[DeadLetterItem] = Field(description="The newest record first.")
+    next: str | None = Field(description="`cursor` of the next page; null: this is the last page.")
+    matched: int = Field(description="Matches on all pages.")
     scanned: Scanned
 
 
-class LetterPlace(Strict):
+class DeadLetterPlace(Strict):
     partition: int = Field(ge=0, le=PARTITION_MAX)
     offset: Int64
 
 
-class LetterFilter(Strict):
-    """All pending letters that fit. What is left out does not matter."""
+class DeadLetterFilter(Strict):
+    """A filter of pending dead letters. Absent fields match all."""
 
     group: str | None = Field(default=None, max_length=1_000)
-    cause: str | None = Field(default=None, max_length=1_000, description="All of it, as the counts have it.")
-    reason: str | None = Field(default=None, max_length=1_000, description="A part of it, in capitals or not.")
-    topic: Name | None = Field(default=None, description="Where they come from.")
-    from_us: Int64 | None = Field(default=None, description="Time of the event, from then on.")
-    to_us: Int64 | None = Field(default=None, description="Time of the event, before then.")
+    cause: str | None = Field(default=None, max_length=1_000, description="The whole cause, as in the counts.")
+    reason: str | None = Field(default=None, max_length=1_000, description="A part of the reason, in any case.")
+    topic: Name | None = Field(default=None, description="Source topic.")
+    from_us: Int64 | None = Field(default=None, description="Timestamp of the record, from this on.")
+    to_us: Int64 | None = Field(default=None, description="Timestamp of the record, before this.")
 
 
 class Chosen(Strict):
-    letters: list[LetterPlace] | None = Field(default=None, min_length=1, max_length=NAMED_MAX)
-    filter: LetterFilter | None = None
+    letters: list[DeadLetterPlace] | None = Field(default=None, min_length=1, max_length=NAMED_MAX)
+    filter: DeadLetterFilter | None = None
     rate: Annotated[float, Field(ge=0.001, le=1_000_000)] = Field(
-        default=RATE, description="Letters a second at most.", json_schema_extra={"minimum": 0.001}
+        default=RATE, description="Dead letters a second at most.", json_schema_extra={"minimum": 0.001}
     )
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Chosen:
         if (self.letters is None) == (self.filter is None):
-            raise ValueError("give either letters or a filter; an empty filter is all that are pending")
+            raise ValueError("give either letters or a filter; an empty filter matches all pending ones")
         return self
 
 
 def _written(record: dict[str, Any]) -> dict[str, Any]:
-    """It is written anew, which not all can be that Python reads."""
+    """Checks that the record can be encoded again, which is not true for all that Python decodes."""
     try:
         json.dumps(record, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
-        raise ValueError("a number that no float holds, or half of a surrogate pair") from None
+        raise ValueError("a number outside the range of a float, or half of a surrogate pair") from None
     return record
 
 
 class Redrive(Chosen):
-    """Which letters to write again, and how."""
+    """Dead letters to redrive, and changes to them."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -134,22 +134,22 @@ class Redrive(Chosen):
         }
     )
 
-    to: Name | None = Field(default=None, description="Another topic than the one that each comes from.")
+    to: Name | None = Field(default=None, description="Target topic instead of each source topic.")
     record: Annotated[dict[str, Any], AfterValidator(_written), WithJsonSchema(RECORD_IN)] | None = Field(
         default=None,
-        description="What the one letter is written with, as a record that is written. Content, key or headers that "
-        "are left out stay. `text` is kept byte for byte; `value` is JSON that is written anew.",
+        description="New content of the single dead letter, as in a record to write. Absent content, key or headers "
+        "stay. `text` is kept byte for byte; `value` is JSON that is encoded again.",
     )
 
     @model_validator(mode="after")
     def _of_one(self) -> Redrive:
         if self.record is not None and (self.letters is None or len(self.letters) != 1):
-            raise ValueError("record: one letter can be edited at a time, by its place")
+            raise ValueError("record: only a single dead letter can be edited, given by partition and offset")
         return self
 
 
 class Discard(Chosen):
-    """Which letters to settle without writing them again. They stay in the log for as long as it keeps them."""
+    """Dead letters to discard without writing them again. They stay in the log until its retention deletes them."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"filter": {"group": "work"}}]})
 
@@ -158,18 +158,18 @@ class Target(Model):
     topic: str
     letters: int
     exists: bool
-    groups: list[str] = Field(description="All groups that read it: each of them gets the records.")
+    groups: list[str] = Field(description="Groups that read the topic: each of them gets the records.")
 
 
 class SettlingPlan(Model):
-    """What a request does, in numbers."""
+    """The effect of a request, in numbers."""
 
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     topic: str
-    letters: int = Field(description="That are settled.")
-    settled: int = Field(description="Were meant, and are settled already.")
-    unknown: list[LetterPlace] = Field(description="Were named, and are no letters.")
-    targets: list[Target] = Field(description="Where they are written to; none where they are discarded.")
-    bytes: Int64 = Field(description="Of their values.")
-    seconds: float = Field(description="That it takes at this rate, at least.")
+    letters: int = Field(description="Dead letters to redrive or discard.")
+    settled: int = Field(description="Selected, but redriven or discarded already.")
+    unknown: list[DeadLetterPlace] = Field(description="Named, but not dead letters.")
+    targets: list[Target] = Field(description="Target topics; empty if discarded.")
+    bytes: Int64 = Field(description="Bytes of their values.")
+    seconds: float = Field(description="Duration at this rate, at least.")
     rate: float

@@ -1,4 +1,4 @@
-"""Groups as documents: members, what they own, how far they are behind, and where they go on."""
+"""Models of groups: members, assignments, lag and committed offsets."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ State = Literal["empty", "stable", "rebalancing"]
 
 
 class Group(Model):
-    """A group, in short."""
+    """A group in a list."""
 
     name: str = Field(examples=["engine"])
-    kind: Literal["consumer", "share"] = Field(description="Partitions to members, or single records.")
+    kind: Literal["consumer", "share"] = Field(description="consumer: members share partitions; share: records.")
     state: State
     members: int
-    coordinator: int = Field(description="Id of the broker that coordinates it.")
+    coordinator: int = Field(description="Id of the broker that is its coordinator.")
     generation: int
     topics: list[str]
 
 
 class GroupList(Model):
     items: list[Group]
-    next: str | None = Field(description="`after` of the next page; null: that was all.")
-    total: int = Field(description="All that the filters let through, on this page or not.")
+    next: str | None = Field(description="`after` of the next page; null: this is the last page.")
+    total: int = Field(description="Matches on all pages.")
 
 
 class Places(Model):
@@ -38,31 +38,31 @@ class Places(Model):
 
 class Member(Model):
     id: str
-    instance: str = Field(description="Of a static member, that may be restarted within its session; else empty.")
-    client: str = Field(description="What it calls itself.", examples=["engine-1"])
+    instance: str = Field(description="Instance id of a static member; otherwise empty.")
+    client: str = Field(description="The client's name.", examples=["engine-1"])
     owned: list[Places]
-    release: list[Places] = Field(description="What it was asked to give up.")
-    silent_ms: int = Field(description="Since it was last heard of.")
+    release: list[Places] = Field(description="Partitions being revoked.")
+    silent_ms: int = Field(description="Milliseconds since its last heartbeat.")
     session_timeout_ms: int
 
 
 class Lag(Model):
-    """How far a group is behind in one partition."""
+    """Lag of a group in one partition."""
 
     topic: str
     partition: int
-    member: str | None = Field(description="Who owns it; null: nobody.")
-    committed: Int64 | None = Field(description="The next record to handle; null: nothing was ever committed.")
+    member: str | None = Field(description="The member to which it is assigned; null: none.")
+    committed: Int64 | None = Field(description="Committed offset; null: none.")
     log_start: Int64
     end: Int64
     lag: Int64 = Field(description="Events.")
-    age_s: float = Field(description="Of the oldest event that is not handled, in seconds; 0: there is none.")
-    drain_s: float | None = Field(description="How long it takes at the pace of late; null: it does not get less.")
-    in_flight: Int64 = Field(description="Of a share group: acquired now.")
-    redelivered: Int64 = Field(description="Of a share group.")
-    dead_lettered: Int64 = Field(description="Of a share group.")
-    dead_waiting: Int64 = Field(description="Of a share group: dead letters that could not be written yet.")
-    dead_problem: str = Field(description="Why not; empty: none waits, or nothing is in the way.")
+    age_s: float = Field(description="Age of the oldest unprocessed record in seconds; 0: none.")
+    drain_s: float | None = Field(description="Time to process the lag at the recent rate; null: it does not shrink.")
+    in_flight: Int64 = Field(description="Share groups: records acquired now.")
+    redelivered: Int64 = Field(description="Share groups: records delivered more than once.")
+    dead_lettered: Int64 = Field(description="Share groups: records that became dead letters.")
+    dead_waiting: Int64 = Field(description="Share groups: dead letters that could not be written yet.")
+    dead_problem: str = Field(description="Why they could not be written; empty: no error.")
 
 
 class GroupDetails(Model):
@@ -74,12 +74,12 @@ class GroupDetails(Model):
     topics: list[str]
     members: list[Member]
     partitions: list[Lag]
-    lag: Int64 = Field(description="Events, all partitions together.")
-    age_s: float = Field(description="Of the oldest event that is not handled, in seconds.")
+    lag: Int64 = Field(description="Records, all partitions together.")
+    age_s: float = Field(description="Age of the oldest unprocessed record in seconds.")
 
 
 class LagPoint(Model):
-    """How far a group was behind in one topic, all partitions together."""
+    """Lag of a group in one topic at a time, all partitions together."""
 
     time_us: Int64
     topic: str
@@ -92,14 +92,14 @@ class LagPoint(Model):
 class LagHistory(Model):
     group: str
     now: list[Lag]
-    history: list[LagPoint] = Field(description="Oldest first, as far back as the coordinator remembers.")
+    history: list[LagPoint] = Field(description="Oldest first, as far back as the coordinator has it.")
 
 
 class CommittedOffset(Model):
     topic: str
     partition: int
     offset: Int64 = Field(description="The next record to read.")
-    epoch: int | None = Field(description="Leader epoch of the record before it, where it is known.")
+    epoch: int | None = Field(description="Leader epoch of the record before it, if known.")
 
 
 class CommittedOffsets(Model):
@@ -134,7 +134,7 @@ class CommitBody(Strict):
 class CommitOutcome(Model):
     topic: str
     partition: int
-    offset: Int64 | None = Field(description="What is committed now: never less than before. null: see `error`.")
+    offset: Int64 | None = Field(description="Committed offset now, never less than before; null: see `error`.")
     error: ProblemDocument | None
 
 
@@ -149,8 +149,10 @@ class TopicSelection(Strict):
 
 
 class Reset(Strict):
-    """Where to: `to`, `shift` or `offsets`. With `topics` only those, or partitions of them; else all that the group
-    has offsets of. A group that does not exist is made by naming topics."""
+    """New committed offsets: `to`, `shift` or `offsets`.
+
+    With `topics` only for those topics or partitions, otherwise for all in which the group has offsets. A group that
+    does not exist is created if topics are given."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -168,17 +170,17 @@ class Reset(Strict):
         max_length=100,
         description="earliest, latest, an offset, a time (2026-01-31T12:00:00Z) or a time ago (-15m).",
     )
-    shift: Int64 | None = Field(default=None, description="So many events forward, or back where it is negative.")
+    shift: Int64 | None = Field(default=None, description="Records to move forward; negative: back.")
     offsets: list[OffsetToCommitIn] | None = Field(default=None, min_length=1, max_length=OFFSETS_MAX)
     topics: list[Name | TopicSelection] = Field(default=[], max_length=1_000)
 
     @model_validator(mode="after")
     def _check(self) -> Reset:
         if [self.to, self.shift, self.offsets].count(None) != 2:
-            raise ValueError("give either to, shift or offsets")
+            raise ValueError("give one of to, shift and offsets")
         if self.offsets is not None:
             if self.topics:
-                raise ValueError("each of offsets names its own topic")
+                raise ValueError("topics does not go with offsets: each of them names its own topic")
             _each_once(self.offsets)
         return self
 
@@ -188,7 +190,7 @@ class ResetPartition(Model):
     partition: int
     before: Int64 | None
     after: Int64
-    skipped: Int64 = Field(description="Events that are not read; negative: that are read again.")
+    skipped: Int64 = Field(description="Records that are skipped; negative: read again.")
     note: str = Field(examples=["the log starts at 40: 12 records from 28 on are deleted"])
 
 
@@ -196,12 +198,12 @@ class ResetOutcome(Model):
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     group: str
     partitions: list[ResetPartition]
-    skipped: Int64 = Field(description="Events that are not read, all together.")
-    repeated: Int64 = Field(description="Events that are read again, all together.")
+    skipped: Int64 = Field(description="Records that are skipped, all partitions together.")
+    repeated: Int64 = Field(description="Records that are read again, all partitions together.")
 
 
 class GroupDeletion(Model):
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     group: str
-    offsets: int = Field(description="Partitions whose offsets are forgotten.")
-    lag: Int64 = Field(description="Events that it has not handled.")
+    offsets: int = Field(description="Partitions whose committed offsets are deleted.")
+    lag: Int64 = Field(description="Records that it has not processed.")

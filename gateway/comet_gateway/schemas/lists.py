@@ -1,4 +1,4 @@
-"""What lists and dangerous requests have in common: pages, filters, `dry_run`, and the parts that paths are made of."""
+"""Shared parameters: pages, filters, `dry_run`, and path parameters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _whole(value: Any) -> Any:
 
 
 class Strict(Model):
-    """A request's body: a number is a number there, and "5" is none. 5.0 is 5, as JSON Schema has it."""
+    """A request's body with strict numbers: "5" is refused. 5.0 is 5, as in JSON Schema."""
 
     model_config = ConfigDict(strict=True)
 
@@ -47,21 +47,21 @@ class Strict(Model):
 
 
 def _integer(value: Any) -> Any:
-    """Digits as everyone writes them, and nothing else that Python would take for a number."""
+    """Parses plain digits, and nothing else that Python would accept as a number."""
     digits = value.removeprefix("-") if isinstance(value, str) else ""
     if not digits.isascii() or not digits.isdecimal():
         raise ValueError("not a whole number")
-    number = int(digits.lstrip("0")[:20] or "0")  # what has more digits is out of all bounds, too
+    number = int(digits.lstrip("0")[:20] or "0")  # a number with more digits is out of bounds, too
     return number if digits == value else -number
 
 
 def _boolean(value: Any) -> Any:
     if value not in ("true", "false"):
-        raise ValueError("either true or false")
+        raise ValueError("must be true or false")
     return value == "true"
 
 
-# Stands behind the bounds: before them, they would be bounds of the text, which the OpenAPI has no words for.
+# Comes after the bounds: before them, they would be bounds of the text, which OpenAPI cannot express.
 Integer = BeforeValidator(_integer)
 Boolean = BeforeValidator(_boolean)
 
@@ -71,7 +71,7 @@ def _position(value: str, info: ValidationInfo) -> str:
     return value
 
 
-# Stands for a position, which is read where it is needed. Raises Problem, CometError.
+# The text of a position, which is parsed later. Raises Problem, CometError.
 PositionText = Annotated[str, AfterValidator(_position)]
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,248}$"
@@ -87,17 +87,15 @@ PartitionIndex = Annotated[
 ]
 BrokerId = Annotated[int, Field(ge=1, le=BROKER_MAX), Integer, Path(description="Id of a broker.", examples=[1])]
 
-Limit = Annotated[int, Field(ge=1, le=PAGE_MAX), Integer, Query(description="How many at most.")]
+Limit = Annotated[int, Field(ge=1, le=PAGE_MAX), Integer, Query(description="Entries on one page at most.")]
 After = Annotated[
-    str, Query(max_length=NAME_CHARS_MAX, description="Those after this name: `next` of the page before.")
+    str, Query(max_length=NAME_CHARS_MAX, description="Only names after this one: `next` of the previous page.")
 ]
-Filter = Annotated[
-    str, Query(max_length=NAME_CHARS_MAX, description="Only those with this in their name, in capitals or not.")
-]
+Filter = Annotated[str, Query(max_length=NAME_CHARS_MAX, description="Only names that contain this text, in any case.")]
 DryRun = Annotated[
     bool,
     Boolean,
-    Query(description="Only say what would happen, in numbers. The answer is the same document, with `dry_run` true."),
+    Query(description="Only compute the effect. The answer is the same document, with `dry_run` true."),
     WithJsonSchema({"type": "boolean"}),
 ]
-DRY_RUN_TEXT: Final = "True: nothing was done, and the numbers say what would happen."
+DRY_RUN_TEXT: Final = "True: nothing was changed, and the numbers are the expected effect."

@@ -1,19 +1,19 @@
-"""Records as requests bring them, made into columns. All that takes records from clients reads them with this.
+"""Decodes records in requests into columns, for every route that takes records.
 
-    {"value": {"bid": 1.08}}          any JSON, kept byte for byte as it came
+    {"value": {"bid": 1.08}}          any JSON, kept byte for byte
     {"text": "EURUSD 1.08"}           its UTF-8
     {"base64": "AAEC"}                any bytes
-    {"tombstone": true}               none: the key is deleted
+    {"tombstone": true}               no value: the key is deleted
 
-    and with any of them, as one may like
+    and optionally, with any of them
     key | key_base64                  text, or any bytes
     headers                           [{"name": "source", "value": "demo"}, {"name": "h", "base64": "AA=="}], names may
                                       repeat; or {"source": "demo"}
-    timestamp_us                      64 bits: a string or a number; else it is when the record comes to the gateway
-    partition                         else that of the key, else any
+    timestamp_us                      64 bits: a string or a number; default: the time at the gateway
+    partition                         default: by the key, or any
 
-A body is one record, or {"records": [...]}; lines are a record each. What is not known, stands twice or contradicts
-itself is refused, and the body with it: nothing of it is written.
+A body is one record, or {"records": [...]}; NDJSON has one record a line. Unknown, repeated or contradicting members
+refuse the whole body: none of its records is written.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ PARTITION_MAX: Final = 2**31 - 1
 
 
 class _Plain(Struct, forbid_unknown_fields=True, gc=False):
-    """What nearly all records are: read first, because it costs half."""
+    """The form of nearly all records: tried first, at half the cost."""
 
     value: Raw
     key: str | None = None
 
 
-_Whole = Annotated[float, Meta(multiple_of=1)]  # 5.0 is 5, as JSON Schema has it
+_Whole = Annotated[float, Meta(multiple_of=1)]  # 5.0 is 5, as in JSON Schema
 
 
 class RecordIn(Struct, forbid_unknown_fields=True, gc=False):
-    """Any record."""
+    """The general form of a record."""
 
     value: Raw | UnsetType = UNSET
     text: str | UnsetType = UNSET
@@ -81,14 +81,14 @@ class _Body(RecordIn, forbid_unknown_fields=True, gc=False):
 
 @dataclass(slots=True)
 class Columns:
-    """Records, column by column. A column that no record has anything in is None."""
+    """Records by column. A column without any content is None."""
 
     values: list[bytes | None]
     keys: list[bytes | None] | None = None
     headers: list[Pairs] | None = None
     timestamps_us: list[int | None] | None = None
     partitions: list[int | None] | None = None
-    # To find what stands twice: how often each member is there, and content that is not looked into.
+    # To find duplicates: the count of each member, and content that is not parsed.
     members: dict[str, int] = field(default_factory=dict)
     opaque: Sequence[bytes] = ()
 
@@ -106,7 +106,7 @@ _FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode_body(body: bytes, records_max: int) -> Columns:
-    """The records of a document. Raises Problem: MALFORMED_BODY with the position, VALIDATION with the path."""
+    """Decodes the records of a document. Raises Problem: MALFORMED_BODY with position, VALIDATION with path."""
     try:
         found = _decode_body(body, records_max)
     except _FAULTS as error:
@@ -130,21 +130,21 @@ def _decode_body(body: bytes, records_max: int) -> Columns:
     if found.records is UNSET:
         return columns([found])
     if any(getattr(found, name) is not UNSET for name in _NAMES):
-        raise Problem("VALIDATION", "a document is one record or has `records`, not both")
+        raise Problem("VALIDATION", "a document must be one record or have `records`, not both")
     _check_count(found.records, records_max)
     return columns(found.records, {"records": 1})
 
 
 def _check_count(records: Sequence[object], records_max: int) -> None:
     if not records:
-        raise Problem("VALIDATION", "`records` is empty: there is nothing to write")
+        raise Problem("VALIDATION", "`records` is empty")
     if len(records) > records_max:
-        detail = f"{len(records)} records in one document; at most {records_max} are taken"
+        detail = f"{len(records)} records in one document; at most {records_max} are allowed"
         raise Problem("BODY_TOO_LARGE", detail, more={"records_max": records_max})
 
 
 def decode_lines(data: bytes, count: int) -> Columns | None:
-    """The records of so many lines; None where something is wrong with one of them, or with how they are counted."""
+    """Decodes lines; None if one of them is wrong, or their number is not `count`."""
     try:
         try:
             found = _plain_columns(_plain_lines.decode_lines(data))
@@ -157,7 +157,7 @@ def decode_lines(data: bytes, count: int) -> Columns | None:
 
 
 def decode_line(line: bytes) -> Columns:
-    """The record of one line. Raises Problem."""
+    """Decodes one line. Raises Problem."""
     try:
         found = columns([_lines.decode(line)])
     except _FAULTS as error:
@@ -166,14 +166,14 @@ def decode_line(line: bytes) -> Columns:
 
 
 def read_records(data: bytes, records: Sequence[RecordIn], members: Iterable[str], records_max: int) -> Columns:
-    """The records of a document that has been decoded, and has such members beside them. Raises Problem."""
+    """Converts the records of a decoded document with the given other members. Raises Problem."""
     _check_count(records, records_max)
-    # A member that may be left out counts as there if its name is anywhere: twice, it is there once more than that.
+    # An optional member counts as present if its name occurs anywhere: a duplicate occurs once more.
     return _checked(data, columns(records, {name: int(b'"%b"' % name.encode() in data) for name in members}))
 
 
 def _checked(data: bytes, found: Columns) -> Columns:
-    """Refuses what the decoder lets pass."""
+    """Refuses faults that the decoder does not find."""
     check_text(data)
     if not each_once(data, found.members, found.opaque):
         refuse_duplicates(data)
@@ -189,7 +189,7 @@ def _plain_columns(records: Sequence[_Plain], members: dict[str, int] | None = N
     keyless = keys.count(None)
     found = Columns(values, opaque=cast("list[bytes]", values), members=members or {})
     found.members["value"] = len(values)
-    # A key that is null is counted as none: then what stands twice is looked for the long way.
+    # A null key counts as absent: then duplicates are searched the slow way.
     found.members["key"] = len(values) - keyless
     if keyless == 0:
         found.keys = [key.encode() for key in keys]  # type: ignore[union-attr]  # there is no None
@@ -203,7 +203,7 @@ _CONTENT: Final = ("value", "text", "base64", "tombstone")
 
 
 def columns(records: Sequence[RecordIn], members: dict[str, int] | None = None) -> Columns:
-    """The columns of records. Raises Problem, with the place of the first that contradicts itself."""
+    """Converts records to columns. Raises Problem with the index of the first that contradicts itself."""
     count = len(records)
     given: dict[str, list[Any]] = {}
     for name in _NAMES:
@@ -233,8 +233,8 @@ def _values(given: dict[str, list[Any]], count: int) -> list[bytes | None]:
     for index in range(count):
         has = [name for name in contents if given[name][index] is not UNSET]
         if len(has) != 1:
-            said = f"it has {' and '.join(has)}" if has else "it has none of them"
-            raise _contradiction(index, count, f"a record has one of value, text, base64 and tombstone: {said}")
+            reason = f"it has {' and '.join(has)}" if has else "it has none of them"
+            raise _contradiction(index, count, f"a record must have one of value, text, base64 and tombstone: {reason}")
         found.append(_each(index, count, _CONVERT[has[0]], given[has[0]][index]))
     return found
 
@@ -250,14 +250,14 @@ def _keys(given: dict[str, list[Any]], count: int) -> list[bytes | None] | None:
     for index, key in enumerate(binaries or ()):
         if key is not UNSET:
             if texts is not None and texts[index] is not UNSET:
-                raise _contradiction(index, count, "a record has key or key_base64, not both")
+                raise _contradiction(index, count, "a record must have key or key_base64, not both")
             keys[index] = key
     return keys
 
 
 def _tombstone(is_one: bool) -> None:
     if not is_one:
-        raise Wrong("`tombstone` is true where it is said at all")
+        raise Wrong("`tombstone` must be true if present")
 
 
 _CONVERT: Final[dict[str, Callable[[Any], bytes | None]]] = {
@@ -269,10 +269,10 @@ def _timestamp(at: float | str | UnsetType) -> int | None:
     if at is UNSET:
         return None
     if isinstance(at, str) and not (0 < len(at) <= 19 and at.isascii() and at.isdecimal()):
-        raise Wrong(f"`timestamp_us` is microseconds since 1970, not {at[:40]!r}")
+        raise Wrong(f"`timestamp_us` must be microseconds since 1970, not {at[:40]!r}")
     at = int(at)
     if not 0 <= at <= INT64_MAX:
-        raise Wrong("`timestamp_us` is microseconds since 1970, in 63 bits")
+        raise Wrong("`timestamp_us` must be microseconds since 1970, in 63 bits")
     return at
 
 
@@ -281,31 +281,31 @@ def _partition(partition: float | UnsetType) -> int | None:
         return None
     partition = int(partition)
     if not 0 <= partition <= PARTITION_MAX:
-        raise Wrong(f"`partition` is from 0 to {PARTITION_MAX}")
+        raise Wrong(f"`partition` must be from 0 to {PARTITION_MAX}")
     return partition
 
 
 def _headers(raw: Raw | UnsetType) -> Pairs:
     if raw is UNSET:
         return []
-    # Its grammar was checked with the record's; this one reader tells what stands twice.
+    # Its grammar was checked with the record's; only this parser finds duplicates.
     given = load(bytes(raw))
     if isinstance(given, Members):
         once(name for name, _ in given)
         return [(_header_name(name), _header_text(value)) for name, value in given]
     if not isinstance(given, list):
-        raise Wrong("`headers` is a list of names with values, or an object")
+        raise Wrong("`headers` must be a list of headers, or an object")
     return list(map(_header, given))
 
 
 def _header(given: Any) -> tuple[str, bytes]:
     if not isinstance(given, Members):
-        raise Wrong('a header is {"name": …, "value": …} or {"name": …, "base64": …}')
+        raise Wrong('a header must be {"name": …, "value": …} or {"name": …, "base64": …}')
     once(name for name, _ in given)
     members = dict(given)
     name = _header_name(members.pop("name", None))
     if len(members) != 1 or not members.keys() <= {"value", "base64"}:
-        raise Wrong("a header has a name, either value or base64, and nothing else")
+        raise Wrong("a header must have name and either value or base64, and nothing else")
     if "value" in members:
         return name, _header_text(members["value"])
     try:
@@ -316,14 +316,14 @@ def _header(given: Any) -> tuple[str, bytes]:
 
 def _header_name(name: Any) -> str:
     if not isinstance(name, str):
-        raise Wrong("a header has a name, which is text")
-    name.encode()  # half of a surrogate pair is no text
+        raise Wrong("a header's name must be text")
+    name.encode()  # refuses half of a surrogate pair
     return name
 
 
 def _header_text(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise Wrong("a header's value is text; use base64 for any other")
+        raise Wrong("a header's value must be text; use base64 for other bytes")
     return value.encode()
 
 

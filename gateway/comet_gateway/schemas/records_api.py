@@ -1,4 +1,4 @@
-"""What the routes of records say of themselves in the OpenAPI, which FastAPI cannot read off their code."""
+"""OpenAPI descriptions of the record routes, which are raw: FastAPI cannot derive them."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _BESIDE: Final[Schema] = {
     "partition": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
 }
 _CONTENTS: Final[dict[str, Schema]] = {
-    "value": {"description": "Any JSON; kept byte for byte as it comes."},
+    "value": {"description": "Any JSON; kept byte for byte."},
     "text": {"type": "string"},
     "base64": _BASE64,
-    "tombstone": {"const": True, "description": "There is no value: the key is deleted."},
+    "tombstone": {"const": True, "description": "No value: the key is deleted."},
 }
 
 
@@ -89,8 +89,8 @@ RESULT: Final[Schema] = {
             "type": "object",
             "properties": {
                 "partition": {"type": "integer"},
-                "offset": {**TEXT64, "description": "Left out with acks=0: nobody knows it."},
-                "duplicate": {"const": True, "description": "It was written by an earlier request with the same key."},
+                "offset": {**TEXT64, "description": "Absent with acks=0."},
+                "duplicate": {"const": True, "description": "Written by an earlier request with the same key."},
             },
             "required": ["partition"], "additionalProperties": False,
         },
@@ -107,7 +107,7 @@ _GO_ON: Final[Schema] = {"cursor": "$response.body#/cursor"}
 
 
 def _links(**operations: Schema) -> Schema:
-    """Where one may go from an answer: operations by their ids, with what they take of it."""
+    """OpenAPI links of an answer: operations by id, with their parameters from it."""
     return {name: {"operationId": name, "parameters": parameters} for name, parameters in operations.items()}
 
 
@@ -118,7 +118,7 @@ def _results(description: str, results: list[Schema], *, lines: bool = False) ->
     content: Schema = {"application/json": {"schema": schema, "example": {"results": results}}}
     if lines:
         content["application/x-ndjson"] = {
-            "schema": {"type": "string", "description": "Result, one a line: one for each line, in order."},
+            "schema": {"type": "string", "description": "One Result for each line, in order."},
             "example": '{"partition":0,"offset":"42"}\n{"partition":0,"offset":"43"}\n',
         }
     return {
@@ -138,8 +138,8 @@ def _results(description: str, results: list[Schema], *, lines: bool = False) ->
 _LINES_EXAMPLE: Final = '{"key":"EURUSD","value":{"bid":1.08}}\n{"key":"GBPUSD","text":"1.27"}\n'
 _WRITTEN: Final = {"partition": 0, "offset": "42"}
 _TOO_LARGE: Final = {
-    "type": "urn:comet:problem:RECORD_TOO_LARGE", "title": "A record is too large", "status": 413,
-    "code": "RECORD_TOO_LARGE", "detail": "a record of 2000000 bytes; the topic takes 1048576",
+    "type": "urn:comet:problem:RECORD_TOO_LARGE", "title": "Record too large", "status": 413,
+    "code": "RECORD_TOO_LARGE", "detail": "the record has 2000000 bytes; the topic allows 1048576",
 }  # fmt: skip
 
 PRODUCE: Final[Schema] = {
@@ -147,24 +147,24 @@ PRODUCE: Final[Schema] = {
         TOPIC,
         query(
             "acks",
-            "When a record counts as written: 1, its leader has it; all, every in-sync replica; 0, nobody is asked.",
+            "Replicas that must have a record: 1: the leader; all: every in-sync replica; 0: not acknowledged.",
             {"type": "string", "enum": ["0", "1", "all"], "default": "1"},
         ),
         query(
             "timeout_ms",
-            "After so long the answer for a record is TIMEOUT: it may or may not be written.",
+            "Time after which the answer for a record is TIMEOUT: it may or may not be written.",
             {"type": "integer", "minimum": 1, "maximum": 60_000, "default": 30_000},
         ),
         {
             "name": "Idempotency-Key", "in": "header", "required": False,
-            "description": "Makes a retry safe, through any gateway: the records of one key are written once. Not with "
-            "NDJSON, nor with acks=0.",
+            "description": "Makes a retry safe, through any gateway: the records of one key are written once. Not "
+            "allowed with NDJSON or acks=0.",
             "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"}, "example": "order-4711",
         },
     ],
     "requestBody": {
         "required": True,
-        "description": "One record, or many. May be compressed: Content-Encoding gzip or zstd.",
+        "description": "One record, or many. Content-Encoding: none, gzip or zstd.",
         "content": {
             "application/json": {
                 "schema": BODY,
@@ -184,14 +184,14 @@ PRODUCE: Final[Schema] = {
                 },
             },
             "application/x-ndjson": {
-                "schema": {"type": "string", "description": "Record, one a line."}, "example": _LINES_EXAMPLE,
+                "schema": {"type": "string", "description": "One Record a line."}, "example": _LINES_EXAMPLE,
             },
         },
     },
     "responses": {
-        "200": _results("All are written; where, in their order.", [_WRITTEN], lines=True),
-        "202": _results("acks=0: they are on their way.", [{"partition": 0}]),
-        "207": _results("Some are written, some are not.", [_WRITTEN, {"problem": _TOO_LARGE}]),
+        "200": _results("All were written; partitions and offsets in their order.", [_WRITTEN], lines=True),
+        "202": _results("acks=0: accepted, not acknowledged.", [{"partition": 0}]),
+        "207": _results("Some were written, some were not.", [_WRITTEN, {"problem": _TOO_LARGE}]),
     },
 }  # fmt: skip
 
@@ -207,9 +207,9 @@ RECORD_OUT: Final[Schema] = {
         "partition": {"type": "integer", "minimum": 0},
         "offset": TEXT64,
         "timestamp_us": TEXT64,
-        "key": {"type": "string", "description": "`key_base64` where it is not UTF-8; neither where there is none."},
+        "key": {"type": "string", "description": "`key_base64` if it is not UTF-8; both absent if there is no key."},
         "key_base64": _BASE64,
-        "value": {"description": "Where it is JSON, as it was written; else `text`, else `base64`."},
+        "value": {"description": "If it is JSON, as written; otherwise `text` or `base64`."},
         "text": {"type": "string"},
         "base64": _BASE64,
         "tombstone": {"const": True},
@@ -224,7 +224,7 @@ _RECORD: Final[Schema] = {
 _CURSOR_EXAMPLE: Final = "c1.000102030405060708090a0b0c0d0e0f.0-43-1"
 _POSITION: Final = "earliest, latest, a time such as 2026-01-31T12:00:00Z, or a time ago such as -15m"
 _CURSOR: Final = query(
-    "cursor", "Where an earlier answer ended; in place of a start.", {"type": "string", "pattern": "^c1\\."}
+    "cursor", "Cursor of an earlier answer, instead of a start.", {"type": "string", "pattern": "^c1\\."}
 )
 
 
@@ -233,18 +233,18 @@ def _common(records_max: int = 10_000, bytes_max: int = 8 << 20) -> list[Schema]
         query("limit", "Records at most.", {"type": "integer", "minimum": 1, "maximum": records_max, "default": 100}),
         query(
             "max_bytes",
-            "Bytes of keys and values at most; but one record at least.",
+            "Bytes of keys and values at most; but at least one record.",
             {"type": "integer", "minimum": 1, "maximum": bytes_max, "default": 1 << 20},
         ),
         query(
             "values",
-            "How values stand in JSON: auto, as JSON where they are JSON, else as text where they are UTF-8, else as "
-            "base64; text, never as JSON; base64, always so.",
+            "Form of values. auto: JSON if they are JSON, text if they are UTF-8, otherwise base64; text: never as "
+            "JSON; base64: always.",
             {"type": "string", "enum": ["auto", "text", "base64"], "default": "auto"},
         ),
         query(
             "isolation",
-            "committed: nothing of transactions that are open or were aborted.",
+            "committed: without records of open and aborted transactions.",
             {"type": "string", "enum": ["committed", "uncommitted"], "default": "committed"},
         ),
     ]
@@ -260,13 +260,13 @@ def _records(members: dict[str, Schema], example: Schema, headers: dict[str, str
         "properties": {"records": {"type": "array", "items": RECORD_OUT}, **members},
     }  # fmt: skip
     return {
-        "description": "The records, and where to go on. As NDJSON or Arrow, that stands in headers.",
+        "description": "The records, and a cursor to continue; with NDJSON or Arrow, the cursor is in headers.",
         "headers": _headers(headers),
         "links": links,
         "content": {
             "application/json": {"schema": schema, "example": {"records": [_RECORD], **example}},
             "application/x-ndjson": {
-                "schema": {"type": "string", "description": "StoredRecord, one a line."},
+                "schema": {"type": "string", "description": "One StoredRecord a line."},
                 "example": '{"partition":0,"offset":"42","timestamp_us":"1767225600000000","value":1}\n',
             },
             "application/vnd.apache.arrow.stream": {
@@ -284,7 +284,7 @@ _OFFSETS_EXAMPLE: Final = {"next_offset": "43", "log_start": "0", "log_end": "10
 
 _UNREADABLE: Final[Schema] = {
     "type": "array",
-    "description": "Offsets [first, end) that were passed over: their batch is corrupt. Left out where there are none.",
+    "description": "Offsets [first, end) that were skipped: their batch is corrupt. Absent if there are none.",
     "items": {
         "type": "object", "properties": {"first": TEXT64, "end": TEXT64}, "required": ["first", "end"],
         "additionalProperties": False,
@@ -297,15 +297,15 @@ FETCH: Final[Schema] = {
         path("partition", "Its number.", {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}, example=0),
         query(
             "offset",
-            "The first offset wanted.",
+            "The first offset to read.",
             {"type": "string", "format": "int64", "pattern": NATURAL_TEXT},
             example="42",
         ),
-        query("start", f"In place of an offset: {_POSITION}.", {"type": "string", "default": "earliest"}),
+        query("start", f"Instead of an offset: {_POSITION}.", {"type": "string", "default": "earliest"}),
         _CURSOR,
         query(
             "wait_ms",
-            "Where there is no record yet, so long the answer waits for one.",
+            "Time to wait for the first record if there is none yet.",
             {"type": "integer", "minimum": 0, "maximum": 30_000, "default": 0},
         ),
         *_common(),
@@ -328,15 +328,15 @@ FETCH_TOPIC: Final[Schema] = {
         TOPIC,
         query(
             "order",
-            "Which come first.",
+            "Records that come first.",
             {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"},
         ),
-        query("start", f"Nothing before it: {_POSITION}.", {"type": "string", "default": "earliest"}),
-        query("end", f"Nothing from it on: {_POSITION}.", {"type": "string", "default": "latest"}),
+        query("start", f"Start, inclusive: {_POSITION}.", {"type": "string", "default": "earliest"}),
+        query("end", f"End, exclusive: {_POSITION}.", {"type": "string", "default": "latest"}),
         _CURSOR,
         query(
             "partitions",
-            "Only of these, separated by commas.",
+            "Only these partitions, separated by commas.",
             {"type": "string", "pattern": "^[0-9]{1,9}(,[0-9]{1,9})*$"},
             example="0,1",
         ),
@@ -346,7 +346,7 @@ FETCH_TOPIC: Final[Schema] = {
         "200": _records(
             {
                 "cursor": {"type": "string"},
-                "more": {"type": "boolean", "description": "There was more to be read when it was read."},
+                "more": {"type": "boolean", "description": "There was more to read."},
                 "partitions": {
                     "type": "array",
                     "items": {

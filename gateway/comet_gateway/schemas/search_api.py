@@ -1,4 +1,4 @@
-"""What searching and exporting say of themselves in the OpenAPI."""
+"""OpenAPI descriptions of search and export."""
 
 from __future__ import annotations
 
@@ -12,59 +12,58 @@ Schema = dict[str, Any]
 
 _NEEDLE: Final[Schema] = {"type": "string", "maxLength": 1_000}
 _POSITION: Final = "earliest, latest, a time such as 2026-01-31T12:00:00Z, a time ago such as -15m, or an offset"
-WHERE: Final = """A condition on the fields of values that are JSON, or several with `&&`; all have to hold.
+WHERE: Final = """A condition on fields of JSON values, or several with `&&`; all must hold.
 
 `price>100`, `user.name=anna`, `legs[0].size<=5`, `tags~urgent`, `exists(user.email)`, `!exists(error)`.
 
-Operators: `=` `!=` `>` `>=` `<` `<=`, and `~` `!~` for a text that holds another, whatever the case. What is compared
-with is a number, `true`, `false`, `null` or a text; a text that looks like one of the others, or begins with a space,
-stands in quotation marks. A name asked of a list is asked of its entries, and one that fits is enough. What is not
-there answers nothing."""
+Operators: `=` `!=` `>` `>=` `<` `<=`, and `~` `!~` for text that contains another, in any case. The operand is a
+number, `true`, `false`, `null` or text; quote text that looks like one of the others or begins with a space. On a list,
+a name applies to each entry, and one match is enough. An absent field matches no condition."""
 
 _SELECTION: Final[list[Schema]] = [
-    query("start", f"Nothing before it: {_POSITION} (of one partition).", {"type": "string", "default": "earliest"}),
-    query("end", f"Nothing from it on: {_POSITION} (of one partition).", {"type": "string", "default": "latest"}),
-    query("order", "Which come first.", {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"}),
+    query("start", f"Start, inclusive: {_POSITION} (of one partition).", {"type": "string", "default": "earliest"}),
+    query("end", f"End, exclusive: {_POSITION} (of one partition).", {"type": "string", "default": "latest"}),
+    query("order", "Records that come first.", {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"}),
     query(
         "partitions",
-        "Only of these, separated by commas.",
+        "Only these partitions, separated by commas.",
         {"type": "string", "pattern": "^[0-9]{1,9}(,[0-9]{1,9})*$"},
         example="0,1",
     ),
-    query("key", "The key holds this text, whatever the case.", _NEEDLE, example="EUR"),
-    query("value", "The value holds this text, whatever the case.", _NEEDLE),
-    query("header", "A header, as `name: value`, holds this text, whatever the case.", _NEEDLE, example="source: demo"),
+    query("key", "The key contains this text, in any case.", _NEEDLE, example="EUR"),
+    query("value", "The value contains this text, in any case.", _NEEDLE),
+    query("header", "A header, as `name: value`, contains this text, in any case.", _NEEDLE, example="source: demo"),
     {
         **query("where", WHERE, {"type": "array", "items": {"type": "string", "maxLength": 500}, "maxItems": 8}),
         "style": "form", "explode": True,
     },
-    query("cursor", "Where an earlier search ended.", {"type": "string", "pattern": "^c1\\."}),
+    query("cursor", "Cursor of an earlier search.", {"type": "string", "pattern": "^c1\\."}),
     query(
-        "values", "How values stand in JSON; as when records are read.",
+        "values", "Form of values, as when records are read.",
         {"type": "string", "enum": ["auto", "text", "base64"], "default": "auto"},
     ),
     query(
-        "isolation", "committed: nothing of transactions that are open or were aborted.",
+        "isolation", "committed: without records of open and aborted transactions.",
         {"type": "string", "enum": ["committed", "uncommitted"], "default": "committed"},
     ),
 ]  # fmt: skip
 
 _PROGRESS_MEMBERS: Final[Schema] = {
-    "scanned": {**TEXT64, "description": "Records that were looked at."},
+    "scanned": {**TEXT64, "description": "Records scanned."},
     "bytes": {**TEXT64, "description": "Bytes of their keys and values."},
-    "matched": {**TEXT64, "description": "Records that were given."},
-    "of": {**TEXT64, "description": "Offsets in what was asked for: about so many records."},
-    "left": {**TEXT64, "description": "Offsets that are yet to be looked at."},
-    "unreadable": {**TEXT64, "description": "Offsets that were passed over: their batch is corrupt."},
+    "matched": {**TEXT64, "description": "Records returned."},
+    "of": {**TEXT64, "description": "Offsets in the requested range: an estimate of its records."},
+    "left": {**TEXT64, "description": "Offsets not scanned yet."},
+    "unreadable": {**TEXT64, "description": "Offsets that were skipped: their batch is corrupt."},
     "through_us": {
         "anyOf": [TEXT64, {"type": "null"}],
-        "description": "All before this time was looked at; newest first: all after it.",
+        "description": "All records before this time were scanned; newest first: all after it.",
     },
     "seconds": {"type": "number"},
 }
 _REASON: Final[Schema] = {
     "enum": ["limit", "end", "budget"],
-    "description": "limit: as many as were asked for; end: there is nothing more; budget: it took all it may.",
+    "description": "limit: `limit` records found; end: all scanned; budget: the search reached its bounds.",
 }
 
 
@@ -83,7 +82,7 @@ LINE: Final[Schema] = {
             "type": "object", "required": ["record"], "additionalProperties": False,
             "properties": {
                 "record": RECORD_OUT,
-                "cut": {"const": True, "description": "With `preview`: the value is only the beginning of it."},
+                "cut": {"const": True, "description": "With `preview`: the value is cut."},
                 "size": {"type": "integer", "description": "Bytes of the whole value."},
             },
         },
@@ -109,16 +108,16 @@ SEARCH: Final[Schema] = {
         query("limit", "Records at most.", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}),
         query(
             "preview",
-            "Bytes of a value at most; of a longer one the beginning is given, and how long it is.",
+            "Bytes of a value at most; a longer one is cut, with its size.",
             {"type": "integer", "minimum": 1, "maximum": 8 << 20},
         ),
     ],
     "responses": {
         "200": {
-            "description": "Lines, while it looks; the last is `end`, or `problem`.",
+            "description": "Lines, during the search; the last is `end` or `problem`.",
             "content": {
                 "application/x-ndjson": {
-                    "schema": {"type": "string", "description": "SearchLine, one a line.", "x-line": LINE},
+                    "schema": {"type": "string", "description": "One SearchLine a line.", "x-line": LINE},
                     "example": _EXAMPLE,
                 }
             },
@@ -132,13 +131,13 @@ EXPORT: Final[Schema] = {
         TOPIC,
         query(
             "format",
-            "csv: a text that a spreadsheet would take for a formula gets an apostrophe before it, and what is no "
-            "UTF-8 stands as base64:…; parquet needs pyarrow where the gateway runs.",
+            "csv: text that looks like a formula to a spreadsheet gets an apostrophe before it, and bytes that are "
+            "not UTF-8 are base64:…; parquet needs pyarrow on the gateway.",
             {"type": "string", "enum": ["json", "ndjson", "csv", "parquet"], "default": "ndjson"},
         ),
         query(
             "corrupt",
-            "At a batch that is corrupt. raise: the export is a problem, or breaks off; skip: it goes on behind it.",
+            "At a corrupt batch. raise: the export fails or is cut off; skip: it continues behind it.",
             {"type": "string", "enum": ["raise", "skip"], "default": "raise"},
         ),
         *_SELECTION,
@@ -152,7 +151,7 @@ EXPORT: Final[Schema] = {
             },
             "content": {
                 "application/json": {"schema": {"type": "array", "items": RECORD_OUT}},
-                "application/x-ndjson": {"schema": {"type": "string", "description": "StoredRecord, one a line."}},
+                "application/x-ndjson": {"schema": {"type": "string", "description": "One StoredRecord a line."}},
                 "text/csv": {"schema": {"type": "string"}},
                 "application/vnd.apache.parquet": {"schema": _FILE},
             },

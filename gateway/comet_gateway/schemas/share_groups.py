@@ -1,4 +1,4 @@
-"""Locks of a share group's records as documents: what is asked for, and what becomes of each token."""
+"""Models of share groups: requests to acquire records, and acknowledgements by token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from comet_gateway.schemas.common import Model, ProblemDocument
 from comet_gateway.schemas.lists import Name, PositionText, Strict
 from comet_gateway.schemas.records_api import RECORD_OUT
 
-RECORDS_MAX: Final = 1_000  # of one lock; one acknowledgement takes as many
+RECORDS_MAX: Final = 1_000  # of one request, to acquire or to acknowledge
 BYTES_MAX: Final = 4 << 20
 WAIT_MS_MAX: Final = 30_000
 LOCK_MS_MAX: Final = 12 * 3_600_000
@@ -29,61 +29,61 @@ def _example(**members: Any) -> ConfigDict:
 
 
 class AcquireBody(Strict):
-    """What to acquire, and on which terms. Those from `lock_ms` on are the group's: whoever takes from it at the same
-    time says the same."""
+    """Records to acquire. The fields from `lock_ms` on are options of the group: all clients at the same time must give
+    the same."""
 
     model_config = _example(topic="quotes", limit=10, wait_ms=5000, start="earliest", dead_letter="quotes-failed")
 
-    topic: Name = Field(description="The topic to take from.")
+    topic: Name = Field(description="The topic.")
     limit: int = Field(100, ge=1, le=RECORDS_MAX, description="Records at most.")
     max_bytes: int = Field(
-        1 << 20, ge=1, le=BYTES_MAX, description="About so many bytes, as they are stored; but one record at least."
+        1 << 20, ge=1, le=BYTES_MAX, description="Stored bytes at most, approximately; but at least one record."
     )
-    wait_ms: int = Field(0, ge=0, le=WAIT_MS_MAX, description="How long to wait for the first record.")
-    lock_ms: int = Field(30_000, ge=100, le=LOCK_MS_MAX, description="How long they are acquired for.")
+    wait_ms: int = Field(0, ge=0, le=WAIT_MS_MAX, description="Time to wait for the first record.")
+    lock_ms: int = Field(30_000, ge=100, le=LOCK_MS_MAX, description="Duration of the acquisition locks.")
     deliveries_max: int = Field(
-        5, ge=1, le=ATTEMPTS_MAX, description="How often a record is given out; then it is a dead letter."
+        5, ge=1, le=ATTEMPTS_MAX, description="Deliveries of a record before it becomes a dead letter."
     )
-    dead_letter: Name | None = Field(None, description="The topic for dead letters; without one they are dropped.")
-    by_key: bool = Field(False, description="Records of one key go out one after the other, in order.")
+    dead_letter: Name | None = Field(None, description="The dead-letter topic; without one, dead letters are dropped.")
+    by_key: bool = Field(False, description="Records of one key are delivered one after the other, in order.")
     start: PositionText = Field(
         "latest",
         max_length=100,
-        description="Where a group that is new begins: earliest, latest, a time such as 2026-01-31T12:00:00Z, a time "
+        description="Where a new group starts: earliest, latest, a time such as 2026-01-31T12:00:00Z, a time "
         "ago such as -15m, or an offset.",
     )
     values: Literal["auto", "text", "base64"] = Field(
-        "auto", description="How values stand in the answer: as JSON where they are JSON, else as text; or always so."
+        "auto", description="Form of values. auto: JSON if they are JSON, text if they are UTF-8, otherwise base64."
     )
 
 
 class Tokens(Strict):
     model_config = _example(tokens=[_EXAMPLE])
 
-    tokens: list[Token] = Field(min_length=1, max_length=TOKENS_MAX, description="As they came with the records.")
+    tokens: list[Token] = Field(min_length=1, max_length=TOKENS_MAX, description="Tokens of acquired records.")
 
 
 class Nack(Tokens):
     model_config = _example(tokens=[_EXAMPLE], delay_ms=5000)
 
-    delay_ms: int = Field(0, ge=0, le=DELAY_MS_MAX, description="Not to be given out again before that.")
+    delay_ms: int = Field(0, ge=0, le=DELAY_MS_MAX, description="Time before the next delivery.")
 
 
 class Reject(Tokens):
     model_config = _example(tokens=[_EXAMPLE], reason="no such symbol")
 
-    reason: str = Field("", max_length=REASON_CHARS_MAX, description="Goes with the dead letter.")
+    reason: str = Field("", max_length=REASON_CHARS_MAX, description="Stored with the dead letter.")
 
 
 class Acknowledged(Model):
-    """What became of one token."""
+    """The outcome for one token."""
 
-    acknowledged: bool = Field(description="It is kept: that survives the broker.")
-    problem: ProblemDocument | None = Field(None, description="Why it is not.")
+    acknowledged: bool = Field(description="The acknowledgement is stored, and survives the broker.")
+    problem: ProblemDocument | None = Field(None, description="Why it was not acknowledged.")
 
 
 class Acknowledgements(Model):
-    """One for each token, in order."""
+    """Outcomes for each token, in order."""
 
     results: list[Acknowledged]
 
@@ -96,14 +96,14 @@ _ACQUIRED: Final[dict[str, Any]] = {
         "delivery_count": {
             "type": "integer",
             "minimum": 1,
-            "description": "How often it was given out, with this time.",
+            "description": "Deliveries of the record, this one included.",
         },
-        "token": {"type": "string", "description": "What it takes to acknowledge it, at any gateway. Opaque."},
+        "token": {"type": "string", "description": "To acknowledge the record, at any gateway. Opaque."},
     },
     "required": [*RECORD_OUT["required"], "delivery_count", "token"],
 }
 ACQUIRED: Final[dict[str, Any]] = {
-    "description": "The records; none where there was none in time.",
+    "description": "The records; empty if there was none in time.",
     "content": {
         "application/json": {
             "schema": {

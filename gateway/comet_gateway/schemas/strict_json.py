@@ -1,4 +1,4 @@
-"""What a fast decoder lets pass: members that stand twice, and bytes that are no text; and what to say of faults."""
+"""Checks beside the fast decoder: duplicate members and invalid UTF-8; and problems for decoding errors."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import msgspec
 
 from comet_gateway.http.problems import Problem
 
-_OF_RECORDS: Final = frozenset({"record", "records"})  # members that hold them
+_OF_RECORDS: Final = frozenset({"record", "records"})  # members that hold records
 
 
 class Wrong(Exception):
-    """What is wrong with one record; becomes a Problem where its place is known."""
+    """A fault of one record; becomes a Problem where its index is known."""
 
 
-# A name of ours that is spelled with an escape: then counting names proves nothing.
+# A known name that is spelled with an escape: then counting names proves nothing.
 _ESCAPED_NAME: Final = re.compile(rb"\\u00(?:6|7|5[fF]|3[46])")
 
 
 def each_once(data: bytes, members: Mapping[str, int], opaque: Iterable[bytes]) -> bool:
-    """Each member stands in its record once, where there are so many of each. False: perhaps not.
+    """Whether each member occurs once in its record, by the given counts. False: perhaps not.
 
-    The decoder keeps the last of those that stand twice. The others show in that the name is in the data more often
-    than there are records with it, where what is not ours to look into is left out.
+    The decoder keeps the last of duplicates. The others show if a name occurs in the data more often than there are
+    records with it, outside of opaque content.
     """
     over = [
         (needle, extra)
@@ -39,18 +39,18 @@ def each_once(data: bytes, members: Mapping[str, int], opaque: Iterable[bytes]) 
 
 
 class Members(tuple[tuple[str, Any], ...]):
-    """An object as it stands, with all that is in it."""
+    """An object's members in order, duplicates included."""
 
     __slots__ = ()
 
 
 def load(data: bytes) -> Any:
-    # Nobody asks for numbers, and long ones take long.
+    # Numbers are not needed, and long ones are slow to parse.
     return json.loads(data, object_pairs_hook=Members, parse_int=len, parse_float=len)
 
 
 def refuse_duplicates(data: bytes) -> None:
-    """The long way: looks at every member of the document and of its records, but not into them."""
+    """The slow way: checks every member of the document and of its records, but not their content."""
     try:
         document = load(data)
     except RecursionError as error:
@@ -71,12 +71,12 @@ def once(names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise Wrong(f"`{name[:40]}` stands there twice")
+            raise Wrong(f"duplicate member `{name[:40]}`")
         seen.add(name)
 
 
 def check_text(data: bytes) -> None:
-    """JSON is UTF-8, also where its content is not looked into."""
+    """Checks that JSON is UTF-8, in opaque content, too."""
     if not data.isascii():
         try:
             data.decode()
@@ -88,18 +88,18 @@ _BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 
 
 def fault(data: bytes, error: Exception) -> Problem:
-    """What is wrong with JSON, and where."""
+    """The problem of a decoding error, with its position."""
     match error:
         case msgspec.ValidationError():
             return Problem("VALIDATION", str(error))
         case RecursionError():
-            return Problem("MALFORMED_BODY", "JSON that is nested too deeply")
+            return Problem("MALFORMED_BODY", "JSON is nested too deeply")
         case UnicodeDecodeError():
             position = data.find(error.object) if isinstance(error.object, bytes) else -1
             position = max(position, 0) + error.start
             return Problem("MALFORMED_BODY", f"not UTF-8 at byte {position}", more={"position": position})
-    said = str(error)
-    found = _BYTE.search(said)
+    message = str(error)
+    found = _BYTE.search(message)
     position = int(found[1]) if found else len(data)
-    reason = said[: found.start()] if found else "JSON that ends too early, or half of a surrogate pair"
+    reason = message[: found.start()] if found else "JSON ends too early, or has half of a surrogate pair"
     return Problem("MALFORMED_BODY", f"{reason}, at byte {position}", more={"position": position})

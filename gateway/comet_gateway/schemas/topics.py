@@ -1,4 +1,4 @@
-"""Topics and their partitions as documents."""
+"""Models of topics and partitions."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ Consistency = Literal["consistent", "available"]
 
 
 class TopicSettings(Model):
-    """All that a topic is set to."""
+    """The settings of a topic."""
 
-    retention_ms: Int64 = Field(description=f"How long records are kept. {_NO_LIMIT}", examples=["604800000"])
-    retention_bytes: Int64 = Field(description=f"Of one partition. {_NO_LIMIT}", examples=["-1"])
-    retention_records: Int64 = Field(description=f"Of one partition. {_NO_LIMIT}", examples=["-1"])
+    retention_ms: Int64 = Field(description=f"Age up to which records are kept. {_NO_LIMIT}", examples=["604800000"])
+    retention_bytes: Int64 = Field(description=f"Bytes of a partition that are kept. {_NO_LIMIT}", examples=["-1"])
+    retention_records: Int64 = Field(description=f"Records of a partition that are kept. {_NO_LIMIT}", examples=["-1"])
     flush: Flush = Field(
-        description="When the log is forced to disk: before each acknowledgement, at an interval, at the system's will."
+        description="When the log is synced to disk: before each acknowledgement, at an interval, or by the system."
     )
     flush_interval_ms: int
     record_bytes_max: int
     segment_bytes: Int64
     segment_ms: Int64
-    min_insync: int = Field(description="acks=all needs as many replicas in sync.")
+    min_insync: int = Field(description="In-sync replicas that acks=all needs.")
     consistency: Consistency
 
 
 class TopicChanges(Strict):
-    """Settings. What is left out, or null, stays as it is, or takes the default of the broker."""
+    """Settings to change. Absent or null ones stay, or get the broker's default in a new topic."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"retention_ms": "3600000"}]})
 
-    retention_ms: Int64 | None = Field(default=None, description=f"How long records are kept. {_NO_LIMIT}")
-    retention_bytes: Int64 | None = Field(default=None, description=f"Of one partition. {_NO_LIMIT}")
-    retention_records: Int64 | None = Field(default=None, description=f"Of one partition. {_NO_LIMIT}")
+    retention_ms: Int64 | None = Field(default=None, description=f"Age up to which records are kept. {_NO_LIMIT}")
+    retention_bytes: Int64 | None = Field(default=None, description=f"Bytes of a partition that are kept. {_NO_LIMIT}")
+    retention_records: Int64 | None = Field(
+        default=None, description=f"Records of a partition that are kept. {_NO_LIMIT}"
+    )
     flush: Flush | None = None
     flush_interval_ms: Annotated[int, Field(ge=1, le=60_000)] | None = None
     record_bytes_max: Annotated[int, Field(ge=1, le=7 << 20)] | None = None
@@ -58,59 +60,59 @@ class TopicCreation(Strict):
 
     name: Name
     partitions: int = Field(default=1, ge=1, le=PARTITIONS_MAX)
-    replicas: int = Field(default=0, ge=0, le=REPLICAS_MAX, description="Of each partition; 0: the default.")
+    replicas: int = Field(default=0, ge=0, le=REPLICAS_MAX, description="Replicas of each partition; 0: the default.")
     config: TopicChanges = TopicChanges()
 
 
 class Topic(Model):
-    """A topic, in short."""
+    """A topic in a list."""
 
     name: str = Field(examples=["quotes"])
-    id: str = Field(description="A topic that is made again has another one.", examples=["0f8e" * 8])
-    internal: bool = Field(description="Made by Comet for itself: its name begins with two underscores.")
+    id: str = Field(description="Topic id; a topic that is created again has another one.", examples=["0f8e" * 8])
+    internal: bool = Field(description="An internal topic of Comet: its name begins with two underscores.")
     created_us: Int64
     partition_count: int
-    replicas: int = Field(description="That each partition is to have; the most, where they differ.")
-    in_sync: int = Field(description="That are in sync in the partition where they are fewest.")
+    replicas: int = Field(description="Replicas of each partition; the maximum if they differ.")
+    in_sync: int = Field(description="In-sync replicas of the partition with fewest.")
     under_replicated: int = Field(description="Partitions with replicas that are not in sync.")
-    leaderless: int = Field(description="Partitions that nobody leads now.")
+    leaderless: int = Field(description="Partitions without a leader.")
     config: TopicSettings
 
 
 class TopicList(Model):
     items: list[Topic]
-    next: str | None = Field(description="`after` of the next page; null: that was all.")
-    total: int = Field(description="All that the filters let through, on this page or not.")
+    next: str | None = Field(description="`after` of the next page; null: this is the last page.")
+    total: int = Field(description="Matches on all pages.")
 
 
 class OffsetRange(Model):
     first: Int64
-    end: Int64 = Field(description="One past the last.")
+    end: Int64 = Field(description="Exclusive.")
 
 
 class Partition(Model):
-    """One partition, as its leader has it; what only the leader knows is null while it cannot be asked."""
+    """One partition. Fields that only the leader knows are null while it cannot be reached."""
 
     partition: int
-    leader: int | None = Field(description="Id of a broker; null: nobody leads now.", examples=[1])
+    leader: int | None = Field(description="Id of a broker; null: no leader.", examples=[1])
     leader_epoch: int
     replicas: list[int] = Field(description="Ids of brokers, the preferred leader first.")
     in_sync: list[int]
-    log_start: Int64 | None = Field(description="The first record that can be read.")
-    log_end: Int64 | None = Field(description="The offset that the next record gets.")
-    high_watermark: Int64 | None = Field(description="Records below it can be read.")
-    stable_end: Int64 | None = Field(description="Below it, every transaction is decided.")
-    records: Int64 | None = Field(description="Offsets in the log: records, and marks of transactions.")
-    bytes: Int64 | None = Field(description="On the leader's disk.")
+    log_start: Int64 | None = Field(description="Log start offset: the first that the log holds.")
+    log_end: Int64 | None = Field(description="Log end offset: that of the next record.")
+    high_watermark: Int64 | None = Field(description="Below it, records are committed and can be read.")
+    stable_end: Int64 | None = Field(description="Last stable offset: below it, every transaction is decided.")
+    records: Int64 | None = Field(description="Offsets in the log: records and transaction markers.")
+    bytes: Int64 | None = Field(description="Bytes on the leader's disk.")
     segments: int | None
-    failed: bool | None = Field(description="The leader's disk has failed it: it takes no more records.")
-    lost: list[OffsetRange] | None = Field(description="Ranges that are damaged on the leader.")
+    failed: bool | None = Field(description="The leader's disk has failed: no records can be written.")
+    lost: list[OffsetRange] | None = Field(description="Ranges of offsets that are damaged on the leader.")
 
 
 class TopicTotals(Model):
     records: Int64
     bytes: Int64
-    complete: bool = Field(description="False: some partitions could not be asked, and are not in these numbers.")
+    complete: bool = Field(description="False: some partitions could not be reached, and are not in these numbers.")
 
 
 class TopicDetails(Topic):
@@ -119,7 +121,7 @@ class TopicDetails(Topic):
 
 
 class Replica(Model):
-    """What one broker holds of a partition; null where it cannot be asked."""
+    """One replica. Fields are null if its broker cannot be reached."""
 
     broker: int
     leader: bool
@@ -162,25 +164,25 @@ class TopicDeletion(Model):
     partitions: int
     records: Int64
     bytes: Int64
-    complete: bool = Field(description="False: some partitions could not be asked, and hold more than these numbers.")
-    groups: list[Reading] = Field(description="Groups that read it; their committed offsets in it go with it.")
+    complete: bool = Field(description="False: some partitions could not be reached, and hold more than these numbers.")
+    groups: list[Reading] = Field(description="Groups that read it; their committed offsets in it are deleted, too.")
 
 
 class TopicAlteration(Model):
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     topic: str
-    changed: list[str] = Field(description="Settings that are not as before.", examples=[["retention_ms"]])
+    changed: list[str] = Field(description="Settings that changed.", examples=[["retention_ms"]])
     before: TopicSettings
     after: TopicSettings
     records: Int64 = Field(
-        description="About so many go because retention is shorter; whole segments do, and the newest one never."
+        description="Estimate of the records that shorter retention deletes: whole segments, never the newest one."
     )
 
 
 class PartitionsWanted(Strict):
     model_config = ConfigDict(json_schema_extra={"examples": [{"total": 6}]})
 
-    total: int = Field(ge=1, le=PARTITIONS_MAX, description="How many there shall be.")
+    total: int = Field(ge=1, le=PARTITIONS_MAX, description="Partitions after the change.")
 
 
 class PartitionsAdded(Model):
@@ -188,9 +190,7 @@ class PartitionsAdded(Model):
     topic: str
     before: int
     after: int
-    keys_moved: float = Field(
-        description="The share of keys that map to another partition from then on.", examples=[0.5]
-    )
+    keys_moved: float = Field(description="Share of keys that map to another partition afterwards.", examples=[0.5])
 
 
 Index = Annotated[int, Field(ge=0, le=PARTITION_MAX)]
@@ -202,7 +202,7 @@ class RecordsBefore(Strict):
 
 
 class RecordsDeletion(Strict):
-    """Either `before`, for all `partitions` or those that are named, or `offsets`."""
+    """Records to delete: either `before`, for all or the given `partitions`, or `offsets`."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -229,21 +229,21 @@ class RecordsDeletion(Strict):
         if (self.before is None) == (self.offsets is None):
             raise ValueError("give either before or offsets")
         if self.offsets is not None and self.partitions is not None:
-            raise ValueError("partitions goes with before; each of offsets names its own")
+            raise ValueError("partitions goes with before only: each of offsets names its own partition")
         return self
 
 
 class PartitionTruncation(Model):
     partition: int
-    log_start: Int64 | None = Field(description="Where it begins then; null: it was left as it is.")
-    records: Int64 = Field(description="Offsets that go.")
-    error: ProblemDocument | None = Field(description="What kept it from being done.")
+    log_start: Int64 | None = Field(description="New log start offset; null: unchanged.")
+    records: Int64 = Field(description="Offsets that are deleted.")
+    error: ProblemDocument | None = Field(description="Why no records were deleted.")
 
 
 class RecordsDeleted(Model):
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     topic: str
-    records: Int64 = Field(description="All together.")
+    records: Int64 = Field(description="Offsets that are deleted, all partitions together.")
     partitions: list[PartitionTruncation]
 
 
@@ -256,24 +256,24 @@ class Move(Strict):
 
 
 class Moved(Model):
-    """A move is decided when it is answered; the partition shows when it is done."""
+    """A reassignment, which has started; the partition shows its progress."""
 
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     topic: str
     partition: int
     before: list[int]
     after: list[int]
-    added: list[int] = Field(description="Brokers that copy the partition.")
-    removed: list[int] = Field(description="Brokers that delete their copy, once those are in sync.")
-    bytes: Int64 | None = Field(description="To be copied, all together; null: the leader cannot be asked.")
+    added: list[int] = Field(description="Brokers that get a replica.")
+    removed: list[int] = Field(description="Brokers that delete their replica once the new ones are in sync.")
+    bytes: Int64 | None = Field(description="Bytes to copy, all together; null: the leader cannot be reached.")
 
 
 class Election(Strict):
     model_config = ConfigDict(json_schema_extra={"examples": [{"broker": 2, "accept_loss": True}]})
 
-    broker: int = Field(ge=1, le=BROKER_MAX, description="Who is to lead, whatever it lacks.")
+    broker: int = Field(ge=1, le=BROKER_MAX, description="The new leader; it may lack committed records.")
     accept_loss: bool = Field(
-        default=False, description="What it does not have is lost for good. Without this nothing is done."
+        default=False, description="Confirms that records which the new leader lacks are lost for good."
     )
 
 
@@ -282,7 +282,5 @@ class Elected(Model):
     topic: str
     partition: int
     broker: int
-    lost: Int64 | None = Field(
-        description="Records that others are known to have and it lacks; null: it cannot be asked."
-    )
+    lost: Int64 | None = Field(description="Records that other replicas have and this one lacks; null: unknown.")
     copies: list[Replica]

@@ -1,7 +1,7 @@
-"""An answer that is made while a walk goes on: its parts are written as they come, for as long as the client is there.
+"""A streamed answer of a scan: its parts are sent as they are produced, until the client disconnects.
 
-Once it has begun, what goes wrong can have no status: the maker of the parts says it in its own way, or raises, and the
-answer breaks off before its end, which the client sees.
+After the first part an error cannot set the status: the producer of the parts encodes it, or raises, and the answer is
+cut off, which the client notices.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class WalkAnswer:
-    """Of one request. `make` is called when it begins; `give_up_s` is how long a client may take to read a part."""
+    """The answer to one request. `make` is called at the start; `give_up_s`: time for the client to read a part."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class WalkAnswer:
             gone = asyncio.create_task(_until_gone(self._request), name="gateway: until the client goes")
             parts = self._make()
             try:
-                part: bytes | None = await _unless(gone, anext(parts, None))  # while it is still time for a status
+                part: bytes | None = await _unless(gone, anext(parts, None))  # an error can still set the status
                 await send({"type": "http.response.start", "status": 200, "headers": self._headers})
                 while part is not None:
                     if part:
@@ -60,12 +60,12 @@ class WalkAnswer:
         try:
             async with asyncio.timeout(self._give_up_s):
                 await send({"type": "http.response.body", "body": part, "more_body": True})
-        except TimeoutError:  # it does not read
+        except TimeoutError:  # the client does not read
             raise ClientDisconnect from None
 
 
 async def _unless(gone: asyncio.Task[None], step: Awaitable[T]) -> T:
-    """What the step gives, unless the client goes before that."""
+    """The result of the step, unless the client disconnects first."""
     task = asyncio.ensure_future(step)
     try:
         await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)

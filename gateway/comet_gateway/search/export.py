@@ -1,9 +1,10 @@
-"""What was found, as a file: lines of JSON, a JSON array, CSV, Parquet. Written while the walk goes on; a writer holds
-no more than what it was just given, and Parquet the rows of one group.
+"""Export of matches as a file: NDJSON, a JSON array, CSV, Parquet.
 
-    ndjson    one record a line, as everywhere in the API
+Written during the scan; a writer holds only its last input, or for Parquet the rows of one group.
+
+    ndjson    one record a line, in the API's form
     json      the same in one array
-    csv       partition, offset, timestamp, key, value, headers (as JSON); what is no UTF-8 stands as base64:…
+    csv       partition, offset, timestamp, key, value, headers (as JSON); bytes that are not UTF-8 are base64:…
     parquet   the columns of `arrow`; needs pyarrow
 """
 
@@ -30,7 +31,7 @@ from comet_gateway.search.scan import Batch, Hit, Scan
 
 GROUP_ROWS: Final = 100_000
 GROUP_BYTES: Final = 16 * MIB
-AT_ONCE: Final = 500  # records that are written before somebody else has the loop
+AT_ONCE: Final = 500  # records that are written before other tasks get a turn
 
 
 class Format(Enum):
@@ -55,12 +56,12 @@ class Writer(Protocol):
 
 
 def writer(form: Format, values: Values) -> Writer:
-    """Raises NOT_ACCEPTABLE where it takes what this gateway has not."""
+    """Creates the writer of a format. Raises NOT_ACCEPTABLE if pyarrow is missing."""
     match form:
         case Format.PARQUET:
             if find_spec("pyarrow") is None:
-                hint = 'Where the gateway runs: pip install "comet-stream[arrow]".'
-                raise Problem("NOT_ACCEPTABLE", "this gateway cannot write Parquet: it has no pyarrow", hint=hint)
+                hint = 'On the gateway: pip install "comet-stream[arrow]".'
+                raise Problem("NOT_ACCEPTABLE", "this gateway cannot write Parquet without pyarrow", hint=hint)
             return _Parquet()
         case Format.CSV:
             return _Csv()
@@ -71,16 +72,16 @@ def writer(form: Format, values: Values) -> Writer:
 
 
 async def exported(scan: Scan, into: Writer) -> AsyncGenerator[bytes]:
-    """The file, part by part. Raises Problem; also where the walk did not get to its end in time."""
+    """The file, part by part. Raises Problem; TIMEOUT if the scan does not end in time."""
     head = into.begin()
     async for hits in scan.run():
-        yield head  # not before the first read, which may be a problem as a whole
+        yield head  # after the first read, which may still set the status
         head = b""
         for at in range(0, len(hits), AT_ONCE):
             yield await into.add(hits[at : at + AT_ONCE])
             await asyncio.sleep(0)
     if scan.reason == "budget":
-        raise Problem("TIMEOUT", f"the export was not done after {scan.seconds:.0f} s: ask for less at once")
+        raise Problem("TIMEOUT", f"the export was not complete after {scan.seconds:.0f} s: export less at once")
     yield head + await into.end()
 
 
@@ -119,7 +120,7 @@ class _Array:
 
 
 class _Csv:
-    """A text that looks like a formula to a spreadsheet gets an apostrophe before it."""
+    """Writes CSV. Text that looks like a formula to a spreadsheet gets an apostrophe before it."""
 
     COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
 
@@ -133,8 +134,8 @@ class _Csv:
         record = hit.record
         time = _time(record.timestamp_us)
         headers = [[name, _text(value)] for name, value in record.headers]
-        told = msgspec.json.encode(headers).decode() if headers else ""
-        cells = (safe(_text(record.key)), safe(_text(record.value)), told)
+        header_text = msgspec.json.encode(headers).decode() if headers else ""
+        cells = (safe(_text(record.key)), safe(_text(record.value)), header_text)
         return _row((record.partition, record.offset, time, *cells))
 
     async def end(self) -> bytes:
@@ -148,7 +149,7 @@ def _row(cells: Sequence[object]) -> bytes:
 
 
 def _time(timestamp_us: int) -> str:
-    """ISO 8601; a time that no calendar has, as the number it is."""
+    """ISO 8601; a time beyond the calendar stays a number."""
     try:
         return datetime.fromtimestamp(timestamp_us / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     except (ValueError, OverflowError, OSError):
@@ -165,7 +166,7 @@ def _text(value: bytes | None) -> str:
 
 
 class _Parquet:
-    """Rows wait until they are worth a group; writing one is the work of a thread."""
+    """Writes Parquet. Rows are collected into groups, which a thread writes."""
 
     def __init__(self) -> None:
         import pyarrow.parquet as pq
@@ -208,7 +209,7 @@ class _Parquet:
 
 
 class _Sink(io.RawIOBase):
-    """What a writer of files writes to: kept until it is taken."""
+    """A file object in memory, for the Parquet writer; `take` empties it."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -232,7 +233,7 @@ class _Sink(io.RawIOBase):
 
 
 def _runs(hits: Sequence[Hit]) -> Iterator[tuple[Batch, list[int]]]:
-    """Those of one batch that follow each other, together."""
+    """Consecutive matches of one batch, together."""
     batch, indexes = hits[0].batch, list[int]()
     for hit in hits:
         if hit.batch is not batch:

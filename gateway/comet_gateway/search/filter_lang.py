@@ -1,4 +1,4 @@
-r"""What is asked of a record's JSON, in one line: evaluated in bounded time, and never a regular expression.
+r"""The language of conditions on a record's JSON: evaluated in bounded time, without regular expressions.
 
     price>100        user.name=anna      tags~urgent      exists(user.email)
     side!=buy        legs[0].size<=5     name="A \"B\""   !exists(error)
@@ -9,12 +9,12 @@ r"""What is asked of a record's JSON, in one line: evaluated in bounded time, an
     operator  = "=" | "!=" | ">" | ">=" | "<" | "<=" | "~" | "!~"
     literal   = "quoted", as in JSON  |  everything up to the end, or to &&
 
-A name asked of a list is asked of each of its entries, and a list is compared entry by entry: one that fits is enough.
-What is not there answers nothing, not even !=.
+A name on a list applies to each of its entries, and a list is compared entry by entry: one match is enough. An absent
+field matches no condition, not even !=.
 
     =  !=       a bare literal is a number, true, false, null or a text, whichever the field holds; quoted, a text
-    >  <        numbers with numbers; texts with texts, letter by letter, as times in ISO 8601 want it
-    ~  !~       a text that holds the literal, whatever the case
+    >  <        numbers with numbers; texts with texts, letter by letter, which suits times in ISO 8601
+    ~  !~       a text that contains the literal, in any case
 
 Pure.
 """
@@ -30,7 +30,7 @@ from typing import Any, Final
 
 CHARS_MAX: Final = 500
 PARTS_MAX: Final = 16
-FOUND_MAX: Final = 1_000  # entries of lists that one path is followed into
+FOUND_MAX: Final = 1_000  # entries of lists that one path visits
 
 Part = str | int
 
@@ -40,14 +40,14 @@ _INDEX: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
 _SPACE: Final = re.compile(r"\s*")
 _QUOTED: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _OPERATOR: Final = re.compile(r"!=|!~|>=|<=|=|>|<|~")
-# Never fails, so that it never goes back: it takes what it can up to && outside of quotation marks.
+# Never fails, so it never backtracks: takes text up to && outside of quotation marks.
 _CONDITION: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^&]|&(?!&))*', re.DOTALL)
 _EXISTS: Final = re.compile(r"(!?)\s*exists\s*\(")
 _ORDERED: Final[dict[str, Callable[[Any, Any], bool]]] = {">": gt, ">=": ge, "<": lt, "<=": le}
 
 
 class Malformed(Exception):
-    """Not of the grammar; `position` is the character where that shows, from 0 on."""
+    """A syntax error; `position` is its character, from 0."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
@@ -56,7 +56,7 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """`operator` is one of those above, or "exists"; `number` is the literal, where it is bare and a number."""
+    """One condition. `operator` is one of those above, or "exists"; `number`: a bare literal that is a number."""
 
     path: tuple[Part, ...]
     operator: str
@@ -66,7 +66,7 @@ class Where:
     number: int | float | None = None
 
     def holds(self, document: Any) -> bool:
-        """Whether a decoded JSON value answers."""
+        """Whether a decoded JSON value matches."""
         found = _follow(document, self.path)
         if self.operator == "exists":
             return bool(found) is not self.negated
@@ -133,11 +133,11 @@ def _entries(values: list[Any]) -> Iterator[Any]:
             yield value
 
 
-# ---- reading it
+# ---- parsing
 
 
 def parse_all(text: str) -> list[Where]:
-    """Raises Malformed."""
+    """Parses conditions joined by &&. Raises Malformed."""
     if len(text) > CHARS_MAX:
         raise Malformed(f"more than {CHARS_MAX} characters", CHARS_MAX)
     found: list[Where] = []
@@ -155,7 +155,7 @@ def parse_all(text: str) -> list[Where]:
 
 
 def parse(text: str) -> Where:
-    """One condition. Raises Malformed."""
+    """Parses one condition. Raises Malformed."""
     at = _space(text, 0)
     exists = _EXISTS.match(text, at)
     if exists is not None:
@@ -165,7 +165,7 @@ def parse(text: str) -> Where:
             raise Malformed("a ) is missing", at)
         at = _space(text, at + 1)
         if at < len(text):
-            raise Malformed("nothing follows exists(…)", at)
+            raise Malformed("unexpected text after exists(…)", at)
         return Where(path, "exists", negated=bool(exists[1]))
     path, at = _path(text, at)
     at = _space(text, at)
@@ -182,11 +182,11 @@ def _compared(path: tuple[Part, ...], operator: str, negated: bool, text: str, a
         literal, end = _quoted(text, at)
         end = _space(text, end)
         if end < len(text):
-            raise Malformed("nothing follows a quoted text", end)
+            raise Malformed("unexpected text after the quoted text", end)
         return Where(path, operator, negated, literal, quoted=True)
     literal = text[at:].rstrip()
     if not literal:
-        raise Malformed('something to compare with is missing; an empty text is ""', at)
+        raise Malformed('the operand is missing; an empty text is ""', at)
     number: int | float | None = None
     if _NUMBER.fullmatch(literal):
         number = float(literal) if any(sign in literal for sign in ".eE") else int(literal)
@@ -202,7 +202,7 @@ def _path(text: str, at: int) -> tuple[tuple[Part, ...], int]:
         parts.append(name)
     while at < len(text) and text[at] in ".[":
         if len(parts) == PARTS_MAX:
-            raise Malformed(f"a path of more than {PARTS_MAX} parts", at)
+            raise Malformed(f"the path has more than {PARTS_MAX} parts", at)
         if text[at] == ".":
             name, at = _name(text, at + 1)
             parts.append(name)
@@ -233,7 +233,7 @@ def _quoted(text: str, at: int) -> tuple[str, int]:
     try:
         return str(json.loads(found[0])), found.end()
     except ValueError:
-        raise Malformed("an escape that JSON does not know", at) from None
+        raise Malformed("unknown JSON escape", at) from None
 
 
 def _space(text: str, at: int) -> int:

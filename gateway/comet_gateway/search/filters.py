@@ -1,7 +1,7 @@
-"""Which records of a batch are asked for. Only the columns that decide are read, and JSON is decoded only of what got
-through everything else.
+"""Filters of a search. Only the columns of the filters are read, and JSON is decoded only for records that pass the
+other filters.
 
-Pure. A needle is found by what it contains, whatever the case of its letters; there are no patterns.
+Pure. A text filter matches a part, in any case; there are no patterns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _decode: Final = msgspec.json.Decoder().decode
 
 @dataclass(frozen=True)
 class Filters:
-    """All that is asked has to hold. `header` is looked for in "name: value" of each header."""
+    """The filters of one search, which must all match. `header` is matched with "name: value" of each header."""
 
     key: str = ""
     value: str = ""
@@ -35,19 +35,19 @@ class Filters:
 
     @classmethod
     def of(cls, key: str, value: str, header: str, wheres: Sequence[str]) -> Filters:
-        """Raises Problem, with the position in a `where` that is none."""
+        """Parses filters. Raises Problem, with the position of a syntax error in a `where`."""
         for name, needle in (("key", key), ("value", value), ("header", header)):
             if len(needle) > NEEDLE_CHARS_MAX:
                 raise Problem("VALIDATION", f"{name} has more than {NEEDLE_CHARS_MAX} characters")
         if len(wheres) > WHERES_MAX:
-            raise Problem("VALIDATION", f"more than {WHERES_MAX} times where")
+            raise Problem("VALIDATION", f"more than {WHERES_MAX} `where` parameters")
         return cls(key, value, header, tuple(one for text in wheres for one in _parsed(text)))
 
     def __bool__(self) -> bool:
         return bool(self.key or self.value or self.header or self.where)
 
     def found(self, batch: Batch, begin: int, end: int) -> Sequence[int]:
-        """The indexes of those that answer, among [begin, end) of a batch."""
+        """Indexes of matches among [begin, end) of a batch."""
         found: Sequence[int] = range(begin, end)
         if self.key:
             keys, holds = batch.keys, self._key_holds
@@ -95,7 +95,7 @@ def _parsed(text: str) -> list[Where]:
 
 
 def _contains(needle: str) -> Callable[[bytes], bool]:
-    """Whether bytes hold the needle as UTF-8, whatever the case."""
+    """A function that checks whether bytes contain the text as UTF-8, in any case."""
     if needle.isascii():
         low = needle.lower().encode()
         return lambda value: low in value.lower()

@@ -1,15 +1,15 @@
-"""A bounded walk through a topic in the order of time, that keeps what is asked for.
+"""A bounded scan of a topic in order of timestamps, which returns matching records.
 
-    partition 0   ░░░░░░░▣░░░▣ ░ ░ ░      each is a source: what of it was found and not yet given (▣), and how far it
-    partition 1   ░░░░▣░░░░░░░░░░ ░       was looked at. The source that lies furthest back is read on; what was found
-                              ▲           is given once no source can have anything before it.
+    partition 0   ░░░░░░░▣░░░▣ ░ ░ ░      each is a source: its matches that are not yet returned (▣), and the scanned
+    partition 1   ░░░░▣░░░░░░░░░░ ░       part. The source that is furthest back is read next; a match is returned
+                              ▲           once no source can have an earlier one.
                            cursor
 
-As in `merging`, a partition's records keep their order, and a time that goes back counts as the one before it; but only
-what was found is made an object, so that most of the log costs little. A walk ends at its limit, at the end of what was
-asked for, or when its budget is used up; its cursor says where to go on, and holds what was found and not given.
+As in `records.merge`, a partition's records keep their order, and a timestamp that goes back counts as the one before
+it; but only matches become objects, so that most of the log costs little. A scan ends at its limit, at the end of its
+range, or when its budget is used up; its cursor is the position to continue from, before matches not yet returned.
 
-One walk belongs to one request. It looks at records in turns of a few milliseconds, then others have the loop.
+One scan belongs to one request. It works in turns of a few milliseconds, between which other tasks run.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from comet_gateway.search.filters import Filters
 Batch = comet.RecordBatch[bytes]
 Reason = Literal["", "limit", "end", "budget"]
 
-AT_ONCE: Final = 4  # reads of one walk
+AT_ONCE: Final = 4  # reads of one scan
 CHUNK_LEAST: Final = 64  # records of the first read of a partition; each next one is twice as large
 CHUNK_MOST: Final = 4096
-READ_BYTES: Final = 4 * MIB  # of one read in all sources together
+READ_BYTES: Final = 4 * MIB  # of the reads of all sources together
 READ_BYTES_LEAST: Final = 64 * KIB
-LOOK: Final = 128  # records between two looks at the clock
-TURN_S: Final = 0.004  # then somebody else has the loop
+CHECK_RECORDS: Final = 128  # records between two checks of the clock
+TURN_S: Final = 0.004  # then other tasks get a turn
 
 
 class Hit(NamedTuple):
-    """A record that answers."""
+    """A matching record."""
 
-    time: int  # never back in a source
+    time: int  # never decreases in a source
     batch: Batch
     number: int  # in it
     offset: int
@@ -62,20 +62,20 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which part of a topic: of each partition the offsets [low, high)."""
+    """The range to scan: offsets [low, high) of each partition."""
 
     topic: str
     order: Order
     parts: Mapping[int, tuple[int, int]]
-    epochs: Mapping[int, int | None] = field(default_factory=dict)  # of the record before low, where it is known
+    epochs: Mapping[int, int | None] = field(default_factory=dict)  # of the record before low, if known
     filters: Filters = field(default_factory=Filters)
     isolation: Isolation = "committed"
-    topic_id: bytes = b""  # another that has the name by then is none of it
+    topic_id: bytes = b""  # a later topic with the same name is not scanned
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a walk may take; `limit`: records that it gives."""
+    """Bounds of a scan; `limit`: records returned."""
 
     limit: int
     records: int
@@ -85,38 +85,38 @@ class Budget:
 
 @dataclass(slots=True)
 class ScanPartition:
-    """One partition of a walk: what is left of it is [low, high)."""
+    """One partition of a scan: [low, high) is left."""
 
     partition: int
     low: int
     high: int
     epoch: int | None
     chunk: int
-    sign: int  # 1: from low on; -1: back from high
+    sign: int  # 1: forward from low; -1: back from high
     found: deque[Hit] = field(default_factory=deque)
-    time: int | None = None  # how far it was looked at
+    time: int | None = None  # scanned up to this timestamp
 
     @property
     def open(self) -> bool:
-        """There is more to be read."""
+        """Whether there is more to read."""
         return self.low < self.high
 
     def key(self) -> tuple[bool, int, int]:
-        """Of what comes next of it; what was never looked at comes first."""
+        """Sort key of its next record; unread sources come first."""
         time = self.found[0].time if self.found else self.time
         return time is not None, self.sign * (time or 0), self.sign * self.partition
 
     def advance(self, time: int) -> int:
-        """It was looked at up to a time; returns that, which never goes back."""
+        """Sets the scanned timestamp, which never goes back, and returns it."""
         if self.time is None or self.sign * time > self.sign * self.time:
             self.time = time
         return self.time
 
 
 class Scan:
-    """`run` gives what is found, in order; the rest may be looked at at any time.
+    """One scan. `run` yields matches in order; the properties can be read at any time.
 
-    async for hits in scan.run():       # empty ones, too: that it goes on
+    async for hits in scan.run():       # empty ones, too, for progress
         ...
     scan.reason, scan.cursor()
     """
@@ -125,13 +125,13 @@ class Scan:
         self, reader: comet.Reader, wanted: Wanted, budget: Budget, clock: Callable[[], float] = perf_counter,
         *, skip_corrupt: bool = True,
     ) -> None:  # fmt: skip
-        self.scanned = 0  # records that were looked at
+        self.scanned = 0  # records
         self.bytes = 0
-        self.matched = 0  # that were given
+        self.matched = 0  # records returned
         self.reason: Reason = ""
-        self.of = sum(max(high - low, 0) for low, high in wanted.parts.values())  # offsets, about so many records
-        self._skip_corrupt = skip_corrupt  # else a batch that cannot be read is a Problem
-        self._corrupt: dict[tuple[int, int], int] = {}  # of those that were passed: partition and end, first offset
+        self.of = sum(max(high - low, 0) for low, high in wanted.parts.values())  # offsets, an estimate of the records
+        self._skip_corrupt = skip_corrupt  # otherwise a corrupt batch is a Problem
+        self._corrupt: dict[tuple[int, int], int] = {}  # skipped batches: (partition, end offset) -> first offset
         self._reader = reader
         self._wanted = wanted
         self._budget = budget
@@ -149,13 +149,13 @@ class Scan:
         self._bytes_max = max(READ_BYTES // max(len(self._sources), 1), READ_BYTES_LEAST)
         self._heap = [(source.key(), source) for source in self._sources.values() if source.open]
         self._from = self._offsets()
-        heapify(self._heap)  # no two keys are the same, so that sources are never compared
+        heapify(self._heap)  # keys are unique, so sources are never compared
 
     async def run(self) -> AsyncIterator[Sequence[Hit]]:
-        """Raises Problem, with the partition that it is about."""
+        """Scans. Raises Problem, with its partition."""
         while True:
             hits = self._ready()
-            if self._reads:  # what goes wrong before anything is told can still be the answer as a whole
+            if self._reads:  # an error before the first part can still set the status
                 yield hits
             if self.matched >= self._budget.limit:
                 self.reason = "end" if self._nothing_left() else "limit"
@@ -169,12 +169,12 @@ class Scan:
             await self._read_on()
 
     def cursor(self) -> dict[int, CursorPlace]:
-        """By partition, where to go on."""
+        """The positions to continue from, by partition."""
         return {source.partition: self._place(source) for source in self._sources.values()}
 
     @property
     def through_us(self) -> int | None:
-        """Every record before this time was looked at; newest first: every one after it. None: not even begun."""
+        """All records before this timestamp were scanned; newest first: all after it. None: not started."""
         sources = [source for source in self._sources.values() if source.open or source.time is not None]
         times = [source.time for source in sources if source.open] or [source.time for source in sources]
         known = [time for time in times if time is not None]
@@ -183,7 +183,7 @@ class Scan:
 
     @property
     def unreadable(self) -> int:
-        """Offsets that were passed over because their batch is corrupt."""
+        """Offsets that were skipped as their batch is corrupt."""
         return sum(end - first for (_, end), first in self._corrupt.items())
 
     @property
@@ -192,18 +192,18 @@ class Scan:
 
     @property
     def left(self) -> int:
-        """Offsets that were not looked at yet."""
+        """Offsets that are not scanned yet."""
         return sum(source.high - source.low for source in self._sources.values() if source.open)
 
-    # ---- giving
+    # ---- returning matches
 
     def _ready(self) -> list[Hit]:
-        """What nothing can come before."""
+        """Matches that no other match can precede."""
         heap, found = self._heap, list[Hit]()
         most = self._budget.limit - self.matched
         while heap and heap[0][1].found and len(found) < most:
             source = heappop(heap)[1]
-            # Up to where the next source stands, so that a source that is alone is given as it is.
+            # Up to the next source's position, so that matches of a single source are returned at once.
             bound = heap[0][0] if heap else None
             while source.found and len(found) < most and (bound is None or source.key() < bound):
                 found.append(source.found.popleft())
@@ -223,7 +223,7 @@ class Scan:
         return self.scanned >= budget.records or self.bytes >= budget.bytes or self.seconds >= budget.seconds
 
     def _went_on(self) -> bool:
-        """Its cursor is another than where it began: else who goes on from there would see the same again, for ever."""
+        """Whether the cursor has moved since the start: otherwise a client would repeat the same scan for ever."""
         return self.matched > 0 or self._offsets() != self._from
 
     def _offsets(self) -> list[int]:
@@ -239,11 +239,11 @@ class Scan:
     # ---- reading
 
     async def _read_on(self) -> None:
-        """The sources that keep the others from giving anything, some at once."""
+        """Reads the sources that block the others, some at once."""
         sources: list[ScanPartition] = []
         while self._heap and not self._heap[0][1].found and len(sources) < AT_ONCE:
             sources.append(heappop(self._heap)[1])
-        assert sources, "what was found is given before more is read"
+        assert sources, "matches are returned before more is read"
         self._reads += len(sources)
         read = self._read_back if self._back else self._read
         if len(sources) == 1:
@@ -270,10 +270,10 @@ class Scan:
         for batch in got.batches:
             offsets = batch.offsets
             end = len(batch) if offsets[-1] < source.high else sum(offset < source.high for offset in offsets)
-            await self._look(source, batch, end)
+            await self._filter(source, batch, end)
         source.low, source.epoch = max(got.next_offset, source.low), got.epoch
         if got.next_offset >= got.log_end:
-            source.high = source.low  # what there is to be read ends there
+            source.high = source.low  # the readable part ends there
         source.chunk = min(2 * source.chunk, CHUNK_MOST)
 
     async def _read_back(self, source: ScanPartition) -> None:
@@ -285,19 +285,19 @@ class Scan:
             return
         except Corrupt as corrupt:
             if corrupt.end < source.high:
-                source.chunk = source.high - corrupt.end  # what lies behind it comes first
+                source.chunk = source.high - corrupt.end  # the records behind it come first
             else:
                 source.high = start
                 source.chunk = min(2 * source.chunk, CHUNK_MOST)
             return
         if got.next_offset < source.high and got.next_offset < got.log_end and start < source.high - 1:
-            # They are larger than was thought. What came is not what lies before the end, but tells how many fit.
+            # Records are larger than expected: these are not the last before the end, but show how many fit.
             source.chunk = max(min(source.chunk // 2, sum(map(len, got.batches))), 1)
             return
         for batch in reversed(got.batches):
             offsets = batch.offsets
             end = len(batch) if offsets[-1] < source.high else sum(offset < source.high for offset in offsets)
-            await self._look(source, batch, end)
+            await self._filter(source, batch, end)
         source.high = start
         source.chunk = min(2 * source.chunk, CHUNK_MOST)
 
@@ -311,7 +311,7 @@ class Scan:
             log_start = int(error.details.get("log_start", -1))
             if log_start <= start:
                 raise problem_of(error, source.partition) from error
-            raise _Moved(log_start) from None  # retention was here
+            raise _Moved(log_start) from None  # retention has deleted records
         except comet.CorruptRecords as error:
             if not self._skip_corrupt:
                 raise problem_of(error, source.partition) from error
@@ -321,12 +321,12 @@ class Scan:
         except comet.CometError as error:
             raise problem_of(error, source.partition) from error
 
-    async def _look(self, source: ScanPartition, batch: Batch, end: int) -> None:
-        """Finds what answers among the first records of a batch, in turns."""
+    async def _filter(self, source: ScanPartition, batch: Batch, end: int) -> None:
+        """Filters the first records of a batch, in turns."""
         if not end:
             return
         filters, offsets, timestamps = self._wanted.filters, batch.offsets, batch.timestamps
-        parts = [(at, min(at + LOOK, end)) for at in range(0, end, LOOK)]
+        parts = [(at, min(at + CHECK_RECORDS, end)) for at in range(0, end, CHECK_RECORDS)]
         for first, behind in reversed(parts) if self._back else parts:
             found = filters.found(batch, first, behind) if filters else range(first, behind)
             for index in reversed(found) if self._back else found:
@@ -340,7 +340,7 @@ class Scan:
 
 
 class _Moved(Exception):
-    """The log begins behind what was asked for."""
+    """The log start offset is behind the requested offset."""
 
     def __init__(self, log_start: int) -> None:
         super().__init__(log_start)

@@ -1,5 +1,4 @@
-"""What part of a topic is asked for: the query of a search, an export, or the page of messages. Then where that is in
-the log, which brokers know."""
+"""The range of a search, an export, or the records page: parsed from the query, then resolved to offsets by brokers."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ LISTS: Final = frozenset({"where"})
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """`start` and `end` bound it as positions in time, whichever the order; `partitions`: empty for all."""
+    """A requested range. `start` is before `end` in both orders; `partitions`: empty for all."""
 
     start: Position = field(default_factory=Earliest)
     end: Position = field(default_factory=Latest)
@@ -38,7 +37,7 @@ class Selection:
 
     @classmethod
     def of(cls, query: QueryParams) -> Selection:
-        """Raises Problem."""
+        """Parses a query. Raises Problem."""
         return cls(
             query.position("start", "earliest"),
             query.position("end", "latest"),
@@ -55,21 +54,22 @@ def isolation(query: QueryParams) -> Isolation:
     match given:
         case "committed" | "uncommitted":
             return given
-    raise Problem("VALIDATION", f"isolation is committed or uncommitted, not {given[:40]!r}")
+    raise Problem("VALIDATION", f"isolation must be committed or uncommitted, not {given[:40]!r}")
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Partitions with commas between them. Raises Problem."""
+    """Parses partition numbers, separated by commas. Raises Problem."""
     return tuple(sorted({whole("partitions", name.strip(), 0, PARTITION_MAX) for name in text.split(",")[:1_000]}))
 
 
 async def located(selection: Selection, info: TopicInfo, backend: Backend, partitions_max: int) -> Wanted:
-    """The offsets that it means now. Raises Problem, CometError."""
+    """Resolves the range to offsets. Raises Problem, CometError."""
     chosen = _chosen(selection.partitions, info, partitions_max)
     start, end = selection.start, selection.end
     if len(chosen) > 1 and any(isinstance(at, AtOffset) for at in (start, end)):
         raise Problem(
-            "INVALID_ARGUMENT", "an offset means something in one partition only: give a time, or `partitions`"
+            "INVALID_ARGUMENT",
+            "an offset is valid in one partition only: give a time, or one partition in `partitions`",
         )
     places = _places(selection.cursor, info)
     gate = asyncio.Semaphore(AT_ONCE)
@@ -107,17 +107,19 @@ async def _fetched(backend: Backend, info: TopicInfo, partition: int, at: Positi
     try:
         return await backend.reader.fetch(info.name, partition, at, records_max=1, topic_id=info.id)
     except CometError as error:
-        if isinstance(error, TopicNotFound):  # or another has its name since it was looked up
+        if isinstance(error, TopicNotFound):  # or it was created again since the lookup
             backend.catalog.forget(info.name)
         raise problem_of(error, partition) from error
 
 
 def _places(cursor: Cursor | None, info: TopicInfo) -> Mapping[int, CursorPlace]:
-    """What it does not name was added since: all of that is yet to come."""
+    """The cursor's positions. Partitions that it does not name were added later, and are read completely."""
     if cursor is None:
         return {}
     if cursor.topic_id != info.id:
-        raise Problem("TRUNCATED", f"the cursor is of another topic, or of an earlier one that was named {info.name!r}")
+        raise Problem(
+            "TRUNCATED", f"the cursor belongs to another topic, or to a deleted one with the name {info.name!r}"
+        )
     return cursor.places
 
 
@@ -130,6 +132,6 @@ def _chosen(partitions: tuple[int, ...], info: TopicInfo, most: int) -> tuple[in
             )
     chosen = partitions or tuple(range(count))
     if len(chosen) > most:
-        detail = f"{len(chosen)} partitions; one request merges {most} at most: choose some with `partitions`"
+        detail = f"{len(chosen)} partitions; one request merges at most {most}: choose some with `partitions`"
         raise Problem("INVALID_ARGUMENT", detail, more={"merged_partitions_max": most})
     return chosen

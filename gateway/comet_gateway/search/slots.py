@@ -1,4 +1,4 @@
-"""How many walks through the log go on at once: searches and exports of all clients together, and of each of them."""
+"""Limits searches and exports at once: of all clients together, and of each."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import ClassVar
 
 from comet_gateway.config import Limits
 from comet_gateway.dashboard.sources import Sources
-from comet_gateway.http.auth import EVERYBODY, Who
+from comet_gateway.http.auth import UNRESTRICTED, Who
 from comet_gateway.http.problems import Problem
 
 
 def whose(who: Who) -> str:
-    """Who a slot is counted for; empty where nobody can be told from others."""
-    return "" if who is EVERYBODY else who.name
+    """The name that a slot is counted for; empty without authentication."""
+    return "" if who is UNRESTRICTED else who.name
 
 
 class Slots:
-    """One for an application, kept by its sources; used on its loop."""
+    """The slots. One for an application, owned by its sources; used on its loop."""
 
     what: ClassVar[str] = "searches and exports are under way"
 
     def __init__(self, sources: Sources) -> None:
         self._most = self.most(sources.config.limits)
-        self._own_most = max(1, self._most * 3 // 4)  # of one: the rest is for others
+        self._own_most = max(1, self._most * 3 // 4)  # of one client: the rest is for others
         self._own: Counter[str] = Counter()
         self.taken = 0
         self.refused = 0
@@ -34,7 +34,7 @@ class Slots:
         return limits.searches_max
 
     def check(self, name: str) -> None:
-        """Raises TOO_MANY_REQUESTS where there is none."""
+        """Checks for a free slot. Raises TOO_MANY_REQUESTS."""
         own = self._own[name] if name else 0
         if self.taken < self._most and own < self._own_most:
             return
@@ -45,7 +45,7 @@ class Slots:
 
     @contextmanager
     def take(self, name: str) -> Iterator[None]:
-        """Raises TOO_MANY_REQUESTS."""
+        """Holds a slot. Raises TOO_MANY_REQUESTS."""
         self.check(name)
         self.taken += 1
         self._own[name] += 1
@@ -54,4 +54,4 @@ class Slots:
         finally:
             self.taken -= 1
             self._own[name] -= 1
-            self._own += Counter()  # without those who have none
+            self._own += Counter()  # drops zero counts
