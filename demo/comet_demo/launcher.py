@@ -1,5 +1,5 @@
-"""Starts the whole demo: a broker with its gateway, a feed, groups that work, a paper trader and the Spark job, as
-processes of their own; the table here. Ends all of it again."""
+"""Starts and ends the demo: a broker with its gateway, a feed, a sample workload, a paper trader and the Spark job,
+each a process; the table in this one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from comet_demo.terminal.consumer import follow, follow_job, show
 
 GATEWAY_PORT: Final = 8080
 LOCALHOST: Final = "127.0.0.1"
-BOTH: Final = (LOCALHOST, "::1")  # whatever a browser takes localhost for
+BOTH: Final = (LOCALHOST, "::1")  # both addresses that a browser may resolve localhost to
 ANSWER_S: Final = 0.5
 LOOK_S: Final = 0.5
 AGAIN_S: Final = 1.0
@@ -36,7 +36,7 @@ FEED: Final = "feed"
 
 
 class Started(NamedTuple):
-    """Where the broker is, and where the dashboard, or why there is none."""
+    """The broker's address and the dashboard's URL, or why there is none."""
 
     address: str
     url: str = ""
@@ -53,14 +53,14 @@ class Options:
     pace: float | None = None  # of the file
     duration_s: float | None = None  # None: until Ctrl-C
     bootstrap: str | None = None  # None: a broker of its own, with a gateway and all that works on the quotes
-    gateway_port: int = GATEWAY_PORT  # another where somebody has it; 0: any
+    gateway_port: int = GATEWAY_PORT  # another if it is taken; 0: any
     spark: bool | None = None  # None: with a broker of its own
     parquet: Path | None = None  # where bars of a minute are kept
     quiet: bool = False  # show nothing
 
 
 def run(options: Options) -> Board:
-    """Runs the demo and returns what the board showed last. Ctrl-C is the usual way to end it."""
+    """Runs the demo and returns the last state of the board. Ctrl-C is the usual way to end it."""
     board = Board()
     for number in set(ENDINGS) - {signal.SIGINT}:  # a closed terminal must not leave a broker behind
         signal.signal(number, signal.default_int_handler)
@@ -103,7 +103,7 @@ def _spark(board: Board, crew: Crew, at: Started, options: Options) -> None:
 
 
 def _market(options: Options) -> list[str]:
-    """What the feed is told."""
+    """The arguments of the feed."""
     told = ["--provider", options.provider, "--rate", str(options.rate), *_seed(options)]
     for name, value in (("symbols", options.symbols), ("file", options.file), ("pace", options.pace)):
         if value not in ("", None):
@@ -120,7 +120,8 @@ def _say(text: str) -> None:
 
 
 async def _watch(board: Board, crew: Crew, at: Started, options: Options) -> None:
-    """Whichever ends first ends all: the table with the time, the care of the processes with an error."""
+    """Runs the table and the supervision of processes. The first to end ends all: the table at its end, the supervision
+    with an error."""
     where = f"{at.url}quotes" if at.url else at.address
     title = f"Comet demo: {options.provider} quotes, {where} (Ctrl-C ends)"
     work: tuple[Coroutine[Any, Any, None], ...] = (
@@ -141,7 +142,7 @@ async def _watch(board: Board, crew: Crew, at: Started, options: Options) -> Non
 
 
 async def _again_and_again(board: Board, address: str, work: Callable[[Board, str], Awaitable[None]]) -> None:
-    """Where somebody deletes the topic that is followed, there will be another one."""
+    """Runs the work again after each error, and creates deleted topics again."""
     while True:
         try:
             await work(board, address)
@@ -154,8 +155,8 @@ async def _again_and_again(board: Board, address: str, work: Callable[[Board, st
 
 
 async def _look_after(board: Board, crew: Crew) -> None:
-    """Nobody sees what is in the files of processes: that one has ended is told with its last words, and all but two
-    are started again. Without a broker or a feed there is nothing to see."""
+    """Restarts ended processes and notes on the board how they ended, since their logs are out of sight. The end of the
+    broker, or a failure of the feed, ends the demo."""
     care = Care(board.notes)
     board.heard_us = time.time_ns() // 1000  # from now on quotes are waited for
     while True:
@@ -186,7 +187,7 @@ def _reason(member: Member) -> str:
 
 
 def _broker(crew: Crew, gateway_port: int) -> Started:
-    """A broker with its defaults on a temporary folder, and its gateway; once they take requests."""
+    """Starts a broker with its defaults on a temporary folder, and its gateway; returns once they take requests."""
     port = gateway_port if gateway_port and _free(gateway_port) else 0
     arguments = ["up", "--ephemeral", "--port", "0", "--gateway-port", str(port), "--json"]
     member = crew.start(BROKER, "comet.cli", arguments, tells=True)
@@ -202,8 +203,8 @@ def _broker(crew: Crew, gateway_port: int) -> Started:
 
 
 def _free(port: int) -> bool:
-    """Whether whoever opens localhost at this port will be ours: in one family of addresses another may answer while it
-    is free in the other, and on some systems it can be taken beside somebody who has it on all addresses."""
+    """Whether localhost at this port is free in both address families. A bind alone does not tell: another program may
+    answer in the other family, and on some systems a bind succeeds beside a socket on all addresses."""
     for host in BOTH:
         with suppress(OSError), socket.create_connection((host, port), timeout=ANSWER_S):
             return False

@@ -284,7 +284,7 @@ def test_the_line_says_what_failed_and_that_nothing_is_heard() -> None:
     analytics.apply(running())
     analytics.apply(running("stats", state="failed", error="no luck"))
     assert analytics.summary(90 * S, 100 * S) == "analytics 0.0 s behind (1 query); stats failed: no luck"
-    assert analytics.summary(90 * S, 111 * S) == "the Spark job has said nothing for 11 s"
+    assert analytics.summary(90 * S, 111 * S) == "the Spark job has been silent for 11 s"
     analytics.note = "no analytics: no Java"
     assert analytics.summary(90 * S, 111 * S) == "no analytics: no Java"
 

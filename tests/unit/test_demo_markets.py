@@ -91,7 +91,7 @@ def test_quotes_and_trades_of_binance_have_one_clock(fast_us: int) -> None:
     assert [event.timestamp_us for one in heard for event in one.events] == [now_us, now_us + 1]
     nonsense = said.trade(8)
     nonsense["data"]["T"] = (NOW_US + 2 * 3_600_000_000) // 1000
-    with pytest.raises(ValueError, match="known by now"):
+    with pytest.raises(ValueError, match="too far in the future"):
         dialect.hear(nonsense, NOW_US)
 
 
@@ -243,11 +243,11 @@ def test_normal_values() -> None:
     assert (price("0.00000001"), price(7)) == (1e-8, 7.0)
     assert (size("0"), size(0.4), size("3")) == (0, 1, 3)
     for none in (-1, "-0.1", "inf", "nan"):
-        with pytest.raises(ValueError, match="no size"):
+        with pytest.raises(ValueError, match="not a size"):
             size(none)
     assert moment("2021-02-22T15:51:45.335689322Z", NOW_US) == 1_614_009_105_335_689
     assert moment("2021-02-22 15:51:45", NOW_US) == 1_614_009_105_000_000
-    with pytest.raises(ValueError, match="known by now"):
+    with pytest.raises(ValueError, match="too far in the future"):
         moment(NOW_US + 3_600_000_001, NOW_US)
 
 

@@ -1,26 +1,26 @@
-"""When processes that have ended are started again, and what is said of it. Pure."""
+"""The restarts of processes that have ended: when, and with what note for the user. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # before the first, the second … time; after the last one no more
-CALM_S: Final = 60.0  # one that ran for so long begins again with the first pause
+PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # before the first, the second … restart; after the last, none
+CALM_S: Final = 60.0  # a process that ran longer begins again with the first pause
 
 
 @dataclass(slots=True)
 class Case:
-    """One process that has ended, once or more often."""
+    """The restarts of one process that has ended at least once."""
 
     failures: int = 0
-    due: float | None = None  # when it is started again; None: it runs, or is given up
+    due: float | None = None  # time of the restart; None: it runs, or is given up
     began: float = 0.0
     given_up: bool = False
 
 
 class Care:
-    """Owned by whoever starts them. Writes to `notes`, by name, what is wrong with each.
+    """Decides about restarts. Owned by the launcher. Writes the state of each failed process to `notes`, by name.
 
     >>> notes = {}
     >>> care = Care(notes)
@@ -35,7 +35,7 @@ class Care:
         self._cases: dict[str, Case] = {}
 
     def due(self, name: str, now: float, why: str) -> bool:
-        """Of one that is found ended, whether now is the time to start it: it must be then."""
+        """Whether to start an ended process now. If true, the caller must start it."""
         case = self._cases.setdefault(name, Case())
         if case.given_up:
             return False
@@ -58,7 +58,7 @@ class Care:
         self._notes[name] = f"{name} ended, and is started again: {why}"
 
     def look(self, now: float) -> None:
-        """What runs well again is worth no note."""
+        """Removes the notes of processes that run well again."""
         for name, case in self._cases.items():
             if case.due is None and not case.given_up and now - case.began > PAUSES_S[-1]:
                 self._notes.pop(name, None)

@@ -7,9 +7,9 @@
     ◄─ [{"T": "subscription", "quotes": […], "trades": […], …}]
     ◄─ [{"T": "q", …}, {"T": "t", …}, …] | [{"T": "error", "code": …, "msg": …}]
 
-Outside of trading hours there is nothing to hear, so silence is no reason to end a connection; pings are. Messages are
-not numbered: what is lost cannot be told. Sizes are as Alpaca gives them. A quote with one side only is left out. So
-are corrections and cancellations of trades (`c`, `x`), which come by themselves: a trade that was written stays.
+Outside of trading hours no messages come, so silence does not end a connection; an unanswered ping does. Messages are
+not numbered: lost ones go unnoticed. Sizes are as Alpaca gives them. A quote with one side only is left out. So are
+corrections and cancellations of trades (`c`, `x`): a trade that was written stays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from comet_demo.providers.sockets import MALFORMED, Heard
 URL: Final = "wss://stream.data.alpaca.markets/v2/iex"
 SYMBOLS: Final = ("AAPL", "MSFT", "NVDA", "AMZN", "GOOG", "TSLA", "JPM", "XOM")
 
-# What to do about an error of the server; of a code that is not here: connect again.
+# Hints for the server's permanent errors, by code. Any other code: connect again.
 REFUSED: Final = {
     400: "it did not understand us",
     402: "check COMET_ALPACA_KEY and COMET_ALPACA_SECRET",
@@ -112,5 +112,5 @@ class Alpaca:
     def _symbol(self, part: Any) -> str:
         symbol: str = part["S"]
         if symbol not in self._symbols:
-            raise ValueError(f"nobody asked for {symbol!r}")
+            raise ValueError(f"{symbol!r} is not subscribed")
         return symbol

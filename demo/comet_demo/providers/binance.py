@@ -6,8 +6,8 @@
 
 Trades of a symbol are numbered without gaps. The server pings every 20 s, which the connection answers, and ends a
 connection after 24 hours or with `serverShutdown`: another is made before, or at once. A bookTicker has no time of its
-own: it gets that at which it came, by our clock. So do trades, though they say theirs (`T`): by two clocks, of which
-one is ahead, one of the two kinds would always be late for a watermark over both.
+own: it gets the time of its arrival by our clock. So do trades, although they have theirs (`T`): of two clocks one is
+ahead, and one of the two kinds would always be late for a watermark over both.
 """
 
 from __future__ import annotations
@@ -96,5 +96,5 @@ class Binance:
     def _symbol(self, data: Any) -> str:
         symbol: str = data["s"]
         if symbol not in self._symbols:
-            raise ValueError(f"nobody asked for {symbol!r}")
+            raise ValueError(f"{symbol!r} is not subscribed")
         return symbol

@@ -4,8 +4,8 @@
     ◄─ {"type": "subscriptions", "channels": [{"name": "matches", "product_ids": […]}, …]}
     ◄─ ticker | last_match, match | heartbeat | error
 
-Trades are numbered without gaps. A trade that a heartbeat knows and that has not come when the next heartbeat does has
-been lost on the way: it is counted, and the product is subscribed anew. A ticker comes with each trade.
+Trades are numbered without gaps. A trade that a heartbeat names and that has not arrived by the next heartbeat is lost:
+it is counted, and the product is subscribed again. A ticker comes with each trade.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ URL: Final = "wss://ws-feed.exchange.coinbase.com"
 SYMBOLS: Final = ("BTC-USD", "ETH-USD", "SOL-USD", "XRP-USD", "DOGE-USD", "LTC-USD")
 CHANNELS: Final = ("ticker", "matches", "heartbeat")
 TAKER: Final = {"buy": "sell", "sell": "buy"}  # `side` is the maker's: who took is on the other
-PASSING: Final = ("rate", "too many", "slow", "internal", "timeout")  # in an error that is over by and by
+PASSING: Final = ("rate", "too many", "slow", "internal", "timeout")  # words of an error that passes
 
 
 class Coinbase:
@@ -81,7 +81,7 @@ class Coinbase:
         known = trade.symbol in self._trades.latest
         missed = self._trades.missed(trade.symbol, whole(message["trade_id"]))
         if missed is None or (first and not known):
-            return Heard()  # it has come already, or was before our time
+            return Heard()  # a duplicate, or from before the subscription
         return Heard([trade], missed=missed)
 
     def _heartbeat(self, symbol: str, last: int) -> Heard:
@@ -112,7 +112,7 @@ class Coinbase:
     def _symbol(self, message: Any) -> str:
         symbol: str = message["product_id"]
         if symbol not in self._symbols:
-            raise ValueError(f"nobody asked for {symbol!r}")
+            raise ValueError(f"{symbol!r} is not subscribed")
         return symbol
 
     @staticmethod

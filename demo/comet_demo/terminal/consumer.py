@@ -1,4 +1,4 @@
-"""The terminal consumer: reads quotes as they come and draws the board, or prints a line a second in a pipe."""
+"""The terminal consumer: reads quotes as they arrive and draws the board, or prints a line a second in a pipe."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 MEASURE_EVERY_S: Final = 1.0
 DRAWS_PER_S: Final = 8
-FIRST_QUOTE_S: Final = 30.0  # that the first one may take to come
+FIRST_QUOTE_S: Final = 30.0  # that the first quote may take to arrive
 
 
 async def follow(board: Board, bootstrap: str, topic: str = TOPIC) -> None:
-    """Feeds the board with everything that comes from now on, until it is cancelled."""
-    # What retention or a purge has taken is not missed by a board of the latest.
+    """Feeds the board with all quotes from now on, until it is cancelled."""
+    # A board of the latest quotes does not miss records that retention or a purge has deleted.
     async with comet.Consumer(bootstrap, topic, start="latest", type=Quote, on_out_of_range="latest") as consumer:
         async for batch in consumer.batches():
             now_us = _now_us()
@@ -33,7 +33,7 @@ async def follow(board: Board, bootstrap: str, topic: str = TOPIC) -> None:
 
 
 def quotes_of(batch: comet.RecordBatch[Quote]) -> list[Quote | None]:
-    """A quote for each record; None for those that are something else, whoever wrote them."""
+    """A quote for each record; None for a record that is not a quote."""
     try:
         return list(batch.models())
     except comet.SerdeError:
@@ -47,15 +47,15 @@ def _quote(value: bytes | None) -> Quote | None:
 
 
 async def follow_job(board: Board, bootstrap: str, topic: str = JOB) -> None:
-    """Feeds the board with what the Spark job says of itself."""
+    """Feeds the board with the status records of the Spark job."""
     async with comet.Consumer(bootstrap, topic, start="latest", type=dict, on_out_of_range="earliest") as consumer:
         while True:
-            with suppress(comet.SerdeError):  # of somebody else; reading goes on behind it
+            with suppress(comet.SerdeError):  # not a status record; reading continues after it
                 board.analytics.apply((await anext(consumer)).value)
 
 
 async def show(board: Board, *, title: str, duration_s: float | None, quiet: bool = False) -> None:
-    """Shows the board until the time is over, which begins with the first quote, or it is cancelled."""
+    """Shows the board for the given time from the first quote on, or until it is cancelled."""
     if quiet:
         await _every_second(board, duration_s, each_draw=_nothing, each_second=_nothing)
     elif sys.stdout.isatty():
@@ -105,12 +105,12 @@ async def _every_second(
 
 
 def draw(board: Board, title: str) -> Table:
-    """The board as rich draws it."""
+    """The board as a table of rich."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    # As Text, for what others have written must not be read as markup.
+    # As Text: symbols and texts of other programs must not be read as markup.
     heading, caption = Text(title, "table.title"), Text(board.summary(_now_us()), "table.caption")
     table = Table(box=box.SIMPLE_HEAD, title=heading, title_justify="left", caption=caption)
     table.add_column("symbol", style="bold")
