@@ -1,4 +1,4 @@
-"""Runs subjects of which some are compared with each other: those are measured in turn, in the same surroundings."""
+"""Runs subjects. Those that are compared with each other are measured in turn, in the same surroundings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Measured(Protocol):
-    """What a subject is given to measure on."""
+    """The surroundings that a subject measures in."""
 
     @property
     def sizes(self) -> Any:

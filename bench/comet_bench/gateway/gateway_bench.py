@@ -54,7 +54,7 @@ SETTLE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class GatewaySizes:
-    """How much work a run is."""
+    """The amount of work of a run."""
 
     clients: int
     fanout_records: int
@@ -73,7 +73,7 @@ QUICK: Final = GatewaySizes(1_000, 200, 2.0, 4.0, 6.0, 100, 10.0, 6.0, runs=1, p
 
 
 class GatewayBench:
-    """A broker and a gateway before it. Every run has a topic of its own."""
+    """A broker and its gateway. Every run has a topic of its own."""
 
     def __init__(self, sizes: GatewaySizes, broker: Broker, gateway: Served, folder: Path) -> None:
         self.sizes = sizes
@@ -91,7 +91,7 @@ class GatewayBench:
 
     @contextmanager
     def metered(self) -> Iterator[Callable[[], Result]]:
-        """Cores and memory of the gateway between here and the call."""
+        """Measures cores and memory of the gateway within the block."""
         meter, start = self.gateway.meter, time.perf_counter()
         meter.restart_peak()
         before = meter.read()
@@ -112,7 +112,7 @@ async def _create(address: str, name: str) -> None:
 
 
 def listening(kind: str, topic: str, **options: Any) -> dict[str, Any]:
-    """How a client of that kind asks the gateway for a topic."""
+    """The configuration of clients of that kind for a topic of the gateway."""
     if kind == "ws":
         return {"path": "/v1/ws", "subscribe": {"type": "subscribe", "id": "bench", "topic": topic, **options}}
     query = "".join(f"&{name}={value}" for name, value in options.items())
@@ -187,14 +187,14 @@ _ONE: Final = ("requests_per_s", "p50_ms", "p99_ms")
 
 
 def _check_answer(answer: Any, records: int) -> None:
-    """That a place in the log was given to each record."""
+    """Checks that the answer has an offset for each record."""
     places = answer["results"] if isinstance(answer, dict) and "results" in answer else [answer]
     if len(places) != records or not all(int(place["offset"]) >= 0 for place in places):
         raise BenchFailed(f"the gateway answered {records} records with {str(answer)[:500]}")
 
 
 def _check_topic(address: str, topic: str, records: int) -> None:
-    """That what was answered is there."""
+    """Checks that all acknowledged records are in the topic."""
     there = asyncio.run(written(address, topic))
     if there < records:
         raise BenchFailed(f"{records} records were answered, {there} are in the topic")
@@ -222,7 +222,7 @@ def post_batch(bench: GatewayBench) -> Result:
 def _paced(
     bench: GatewayBench, clients: int, rate: int, seconds: float, size: int = RECORD_BYTES, deaf: int = 0
 ) -> Result:
-    """From when each event was due until a client has it."""
+    """The time from when each event was due until a client has it."""
     topic, records = bench.topic(), int(rate * seconds)
     before = bench.gateway.meter.read().rss_bytes
     with (

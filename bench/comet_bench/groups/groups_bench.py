@@ -5,8 +5,8 @@
     at_least_once        consume, transform, produce in chunks of 1,000 records: acknowledged, then committed
     exactly_once         the same with a transaction for each chunk; run by run after `at_least_once`
     shared_ack           a share group, every record acknowledged by itself
-    takeover             from a member's leave, or its death, until another one reads what it owned
-    rebalance_100x1000   from a join or a leave until everybody has what he is to have, and what others notice of it
+    takeover             from a member's leave, or its death, until another one reads its partitions
+    rebalance_100x1000   from a join or a leave until every member has its share, and how it delays the others
 
 What each figure means is in docs/benchmarks.md.
 """
@@ -41,13 +41,13 @@ CROWD_RATE: Final = 500  # and while a crowd changes: few enough that its proces
 SETTLED_S_MAX: Final = 120.0
 POLL_S: Final = 0.02
 CALM_S: Final = 2.0
-# Events that were late reach the application after the partitions have changed hands.
+# Late records reach the application after the partitions have moved.
 LATE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSizes:
-    """How much work a run is."""
+    """The amount of work of a run."""
 
     records: int
     chunked_records: int
@@ -114,7 +114,7 @@ def _new_name() -> str:
 
 
 def _measure(bench: GroupBench, name: str, **config: Any) -> Result:
-    """One worker, from its start order to what it says at the end."""
+    """Runs one worker, from its start order to its report."""
     with bench.worker(name, group=_new_name(), **config) as worker:
         worker.ready()
         with bench.metered() as used:
@@ -159,7 +159,7 @@ def transforming(bench: GroupBench, say: Say) -> list[list[Result]]:
 
 
 def shared_ack(bench: GroupBench) -> Result:
-    """Each member confirms by itself; the clock stops when the last confirmation is in."""
+    """Each member acknowledges its records; the clock stops at the last confirmation."""
     sizes, group = bench.sizes, _new_name()
     records = sizes.shared_records
     with ExitStack() as stack:
@@ -218,7 +218,7 @@ def takeover(bench: GroupBench) -> Result:
 
 
 def _taken_over(stays: Worker) -> float:
-    """When it had read something of every partition."""
+    """The time at which the member has read records of every partition."""
     (state,) = _wait_until([stays], lambda states: _reads(states, TAKEOVER_PARTITIONS))
     return float(state["read_since"])
 
@@ -228,7 +228,7 @@ def rebalance(bench: GroupBench) -> Result:
     sizes = bench.sizes
     figures: dict[str, list[float]] = {"join": [], "leave": [], "gap": [], "calm": []}
     with ExitStack() as stack:
-        # A thousand files synced a second would be all that the disk does, and all that is measured.
+        # A thousand synced files a second would keep the disk busy, and dominate the measurement.
         topic = stack.enter_context(bench.topic(sizes.crowd_partitions, flush="os"))
         config = {"topic": topic, "group": _new_name(), "session_ms": 30_000}
         before = sizes.crowd - 1
@@ -260,7 +260,7 @@ def rebalance(bench: GroupBench) -> Result:
 
 
 def _change(workers: Sequence[Worker], order: str, members: int, partitions: int) -> tuple[float, float]:
-    """Milliseconds until everybody has his share, and the longest wait in what stayed where it was."""
+    """Milliseconds until every member has its share, and the longest wait in partitions that did not move."""
     _tell_and_hear(workers, "mark")
     workers[-1].go(order=order)
     at = workers[-1].ready()["at"]
@@ -318,7 +318,7 @@ def _tell_and_hear(workers: Sequence[Worker], order: str) -> list[State]:
 
 
 def _wait_until(workers: Sequence[Worker], there: Callable[[Sequence[State]], bool]) -> list[State]:
-    """What they report once it is as it should be."""
+    """Waits for a condition on the members' reports, and returns them."""
     deadline = time.monotonic() + SETTLED_S_MAX
     while True:
         states = _tell_and_hear(workers, "report")
