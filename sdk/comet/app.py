@@ -37,8 +37,7 @@ from comet.handlers.share_worker import ShareWorker
 from comet.producer.delivery import Delivery
 from comet.producer.partitioner import Headers, Key
 from comet.producer.producer import Producer, wall_clock_us
-from comet.producer.transaction import Transaction
-from comet.producer.transactional import TransactionalProducer
+from comet.producer.transaction import Transaction, TransactionalProducer
 from comet.share.share_consumer import ShareConsumer
 from comet.types import Gap, StartLike, check_topic_name
 from comet.wire.transport import Connect

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import comet
+from comet.consumer.iteration import _rows_in
 from comet.errors import InvalidArgument, OffsetOutOfRange, SerdeError
-from comet.tables.consumer_tables import _rows_in
 from tests.sim.waiting import until
 
 HOUR_MS = 3_600_000

@@ -13,7 +13,7 @@ from comet.errors import CometError
 from comet.groups.assigned import Owning
 from comet.groups.commits import Commits
 from comet.groups.group_consumer import GroupConsumer
-from comet.producer.transactional import Writer
+from comet.producer.transaction import Writer
 from comet_broker.coordination import fence
 from comet_broker.coordination.committed_offsets import CommittedOffsets
 from comet_broker.coordination.coordinator import Coordinator, Slot

@@ -14,7 +14,7 @@ from comet.client.coordinator import Coordinator
 from comet.consumer.consumer import Consumer
 from comet.errors import CometError, Internal, InvalidArgument, LockExpired, ProducerFenced
 from comet.groups.group_consumer import GroupConsumer
-from comet.producer.transactional import Transaction, TransactionalProducer
+from comet.producer.transaction import Transaction, TransactionalProducer
 from comet.share.share_client import AcquiredRecord, ShareClient
 from comet.share.share_consumer import ShareConsumer, ShareRecord
 from comet.types import TopicPartition

@@ -26,7 +26,7 @@ from comet.errors import (
     TransactionNotOpen,
     Unavailable,
 )
-from comet.producer.transactional import TransactionalProducer
+from comet.producer.transaction import TransactionalProducer
 from comet.v1 import groups_pb2 as groups_pb
 from tests.sim.loop import run
 from tests.unit.sdk_fake import ADDRESS, Fate

@@ -37,8 +37,7 @@ from comet.handlers.binding import Binding, Item, current_transaction, items_of
 from comet.handlers.dead_letters import send_letters
 from comet.handlers.dispatch import Dispatch, Place, Task
 from comet.handlers.serving import GroupServing, Host, RecordSource, Restart, Stopped, current_serving
-from comet.producer.transaction import Transaction
-from comet.producer.transactional import TransactionalProducer
+from comet.producer.transaction import Transaction, TransactionalProducer
 
 log = logging.getLogger("comet")
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 import comet
 from comet.errors import CometError, DataLoss, ProducerFenced, TransactionAborted
-from comet.producer.transactional import cause_of, waited_in_vain
+from comet.producer.transaction import cause_of, waited_in_vain
 from comet.spark.rows import Part, parts
 from comet.spark.sink_options import SinkOptions
 from comet.spark.write_unit import Note, Unit

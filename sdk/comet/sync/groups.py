@@ -21,7 +21,7 @@ from comet.types import StartLike, TopicPartition
 if TYPE_CHECKING:
     import pyarrow
 
-    from comet.tables.consumer_tables import Tables
+    from comet.consumer.iteration import Tables
 
 T = TypeVar("T")
 
