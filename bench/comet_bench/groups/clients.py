@@ -17,7 +17,7 @@ from comet_bench.timer import Ticker
 if TYPE_CHECKING:
     import comet
     from comet import RecordBatch
-    from comet.consumer.iteration import Taking
+    from comet.consumer.iteration import RecordIterator
     from comet.share.acknowledgements import Acknowledging
     from comet_bench.worker import Link, Work
 
@@ -67,7 +67,7 @@ async def consume_group(link: Link, config: Any) -> dict[str, Any]:
         return await _take_all(consumer, config["records"])
 
 
-async def _take_all(consumer: Taking[bytes], records: int) -> dict[str, Any]:
+async def _take_all(consumer: RecordIterator[bytes], records: int) -> dict[str, Any]:
     """Measures from the first batch, which no figure counts, to the last: the time to join is not part of it."""
     batches = consumer.batches()
     seen = first = len((await anext(batches)).values)

@@ -57,7 +57,7 @@ class Supervisor:
     def tell(self, now_us: int) -> None:
         """Reports each query's news."""
         for job in self.jobs.values():
-            record = job.to_tell(now_us)
+            record = job.due_record(now_us)
             if record is not None:
                 self._tell(record)
 

@@ -55,7 +55,7 @@ def suitable(partition: PartitionInfo, brokers: Iterable[BrokerInfo], read_from:
 
 
 class Replicas:
-    """Owned by an intake, whose readers it shares."""
+    """The choice of replicas to read from. Owned by a fetcher, whose readers it shares."""
 
     def __init__(
         self,
@@ -175,5 +175,7 @@ class Replicas:
 
 def _waits(reader: PartitionSubscription) -> bool:
     """It is subscribed, all that has come was taken, and nothing else keeps the broker from sending."""
-    feed = reader.feed
-    return feed is not None and not reader.paused and not any(other.queued_bytes for other in feed.readers)
+    subscription = reader.subscription
+    return (
+        subscription is not None and not reader.paused and not any(other.queued_bytes for other in subscription.readers)
+    )

@@ -1,7 +1,7 @@
 """A consumer in a group: reads the partitions that it is given, and keeps the group's committed offsets.
 
-    coordinator ─► Member ─► Owning: the partitions that come and go
-    Taking ─► what was handed back ─► Commits ─► coordinator
+    coordinator ─► Member ─► AssignedPartitions
+    RecordIterator ─► processed records ─► Commits ─► coordinator
 
 Taking a record marks the one before it as processed, so `at least once` needs no call by the application: a record
 that was not handed back when the consumer ends comes again, to it or to another member.
@@ -20,11 +20,11 @@ from comet import limits
 from comet.client.client import Addresses, Client
 from comet.client.metadata import look_at
 from comet.consumer.consumer import Isolation, check_isolation, check_reading, serde_of
-from comet.consumer.fetcher import Intake, OutOfRange
+from comet.consumer.fetcher import Fetcher, OutOfRange
 from comet.consumer.record import Record, RecordBatch
 from comet.consumer.replica_choice import ReadFrom
 from comet.errors import Closed, CometError, PartitionNotFound, StaleGeneration
-from comet.groups.assigned import Owning
+from comet.groups.assigned_partitions import AssignedPartitions
 from comet.groups.commits import Commits, OffsetToCommit, commit_frame
 from comet.groups.member import Member
 from comet.groups.options import GroupSettings, Handled, Holding, OnPartitions, begins_of, join_frame, offsets_of
@@ -40,7 +40,7 @@ log = logging.getLogger("comet")
 T = TypeVar("T")
 
 
-class GroupConsumer(Owning[T]):
+class GroupConsumer(AssignedPartitions[T]):
     """Reads topics together with the other members of its group: each partition has one owner, and the group remembers
     how far it has come. Async; `comet.sync.GroupConsumer` is the same for synchronous code.
 
@@ -129,7 +129,7 @@ class GroupConsumer(Owning[T]):
         self._ticker: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closed = False
-        self._intake = Intake(
+        self._fetcher = Fetcher(
             self._client, None, start=self._start_at, partitions=None, buffer_bytes=buffer_bytes,
             on_out_of_range=on_out_of_range, read_from=read_from, rack=rack, on_gap=on_gap,
             on_corrupt=on_corrupt, uncommitted=self._uncommitted, begun=self._begun,
@@ -150,7 +150,7 @@ class GroupConsumer(Owning[T]):
         await self._member.start()
         self._ticker = self._client.spawn(self._tick())
         first = [one.begun for one in self._holdings.values() if one.reader is None]
-        reading = self._client.spawn(self._intake.start())
+        reading = self._client.spawn(self._fetcher.start())
         reading.add_done_callback(look_at)
         # One that cannot be read now must not keep the others from being read.
         await asyncio.wait({*first, reading}, timeout=limits.FIRST_POSITION_MS / 1000)
@@ -169,7 +169,7 @@ class GroupConsumer(Owning[T]):
             await self._revoke(list(self._holdings.values()))
             await self._last_commit()
         await self._member.leave(farewell=not self._static)
-        await self._intake.close()
+        await self._fetcher.close()
         await self._client.close()
         self._delivery = self._batch = self._records = None
 
@@ -309,7 +309,7 @@ class GroupConsumer(Owning[T]):
         {TopicPartition(topic='quotes', partition=0): 0}
         """
         at = self.positions()
-        readers = self._intake.readers
+        readers = self._fetcher.readers
         return {place: max(readers[place].high_watermark - at[place], 0) for place in at if place in readers}
 
     async def seek(self, start: StartLike, *, partition: tuple[str, int] | None = None) -> None:
@@ -327,9 +327,9 @@ class GroupConsumer(Owning[T]):
         """
         await self.start()
         where = position(start, now_us=self._clock_us())
-        places = self._intake.readers if partition is None else [TopicPartition(*partition)]
-        if partition is not None and partition not in self._intake.readers:
-            raise PartitionNotFound(f"this member reads {sorted(map(tuple, self._intake.readers))}, not {partition}")
+        places = self._fetcher.readers if partition is None else [TopicPartition(*partition)]
+        if partition is not None and partition not in self._fetcher.readers:
+            raise PartitionNotFound(f"this member reads {sorted(map(tuple, self._fetcher.readers))}, not {partition}")
         await self._go_to(dict.fromkeys(places, where))
 
     async def rewind(self) -> None:
@@ -361,13 +361,13 @@ class GroupConsumer(Owning[T]):
         await self._go_to(wanted)
 
     async def _go_to(self, wanted: Mapping[TopicPartition, Position]) -> None:
-        readers = [(self._intake.readers[place], to) for place, to in wanted.items() if place in self._intake.readers]
+        readers = [(self._fetcher.readers[place], to) for place, to in wanted.items() if place in self._fetcher.readers]
         self._handed_back()
         for reader, _ in readers:
             self._drop(reader)
         for reader, where in readers:
             if not reader.retired:
-                await self._intake.move(reader, where)
+                await self._fetcher.move(reader, where)
 
     # ---- who it is
 

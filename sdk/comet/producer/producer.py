@@ -27,7 +27,7 @@ from comet.producer.delivery import BulkDelivery, Delivery, wait, wake
 from comet.producer.idempotent_publish import publish_once, request_of
 from comet.producer.memory import Budget
 from comet.producer.partitioner import Headers, Key, by_partition, check_timestamp, header_pairs, key_bytes
-from comet.producer.sender import Outlet, Settings
+from comet.producer.sender import PartitionSender, Settings
 from comet.producer.topic_route import Column, Route, Slice, cut
 from comet.records import Codec
 from comet.types import Acks, Receipt, TopicInfo
@@ -165,23 +165,23 @@ class Producer:
         else:
             check_timestamp(timestamp_us)
         if key is None and partition is None:
-            outlet = route.current
+            sender = route.current
         else:
             if key is not None:
                 key = key if key.__class__ is bytes else key_bytes(key)
                 size += len(key)
-            outlet = route.outlet(key, partition)
+            sender = route.sender(key, partition)
         pairs = None
         if headers is not None:
             pairs = header_pairs(headers)
             size += sum(len(name) + len(content) + limits.HEADER_OVERHEAD_BYTES for name, content in pairs)
         # From here on nothing fails and nothing waits until the record is in its batch.
-        accumulator = outlet.accumulator
+        accumulator = sender.accumulator
         batch = accumulator.open
         if batch is None:
             batch = self._start_batch(accumulator, size)
         elif batch.size + size > _BATCH_ROOM:
-            outlet.filled()
+            sender.filled()
             batch = self._start_batch(accumulator, size)
         values: list[bytes | None] = batch.values  # type: ignore[assignment]  # an open batch owns its lists
         index = len(values)
@@ -192,10 +192,10 @@ class Producer:
         budget.used_bytes += size
         batch.size += size
         if batch.size >= self._batch_bytes or index >= limits.BATCH_RECORDS_MAX - 1:
-            outlet.filled()
+            sender.filled()
             await _next_turn()
-        elif not outlet.armed:
-            outlet.arm()
+        elif not sender.armed:
+            sender.arm()
         return Delivery(batch, index)
 
     async def publish(
@@ -323,7 +323,7 @@ class Producer:
             await self._send_slices(route, partition, encoded, stored, timestamp_us, extras, batches)
             return BulkDelivery(batches)
         unkeyed = route.current.accumulator.partition
-        for index, members in by_partition(stored, len(route.outlets), unkeyed).items():
+        for index, members in by_partition(stored, len(route.senders), unkeyed).items():
             chosen = [encoded[member] for member in members]
             chosen_keys = [stored[member] for member in members]
             chosen_extras = None if extras is None else extras.chosen(members)
@@ -356,15 +356,15 @@ class Producer:
         self, route: Route, partition: int | None, part: Slice, timestamp_us: int, extras: Extras | None
     ) -> ProducerBatch:
         self._check_open()
-        outlet = route.outlet(None, partition)
-        batch = ProducerBatch(outlet.accumulator, self._deadline())
+        sender = route.sender(None, partition)
+        batch = ProducerBatch(sender.accumulator, self._deadline())
         batch.values, batch.keys, batch.timestamps = part.values, part.keys, timestamp_us
         batch.lengths, batch.size = part.lengths, part.size
         if extras is not None:
             extras.put(batch, part.first)
         self._budget.used_bytes += part.size
-        outlet.add(batch)
-        route.sealed(outlet)
+        sender.add(batch)
+        route.sealed(sender)
         return batch
 
     # ---- routes
@@ -380,22 +380,22 @@ class Producer:
         # take its first batches for those of long ago, and acknowledge them without writing them.
         route = self._lapsed.pop(topic, None)
         if route is None:
-            route = Route(topic, self._make_outlet)
+            route = Route(topic, self._make_sender)
             route.update(info)
-            route.current = route.outlets[self._client.random.randrange(len(route.outlets))]
+            route.current = route.senders[self._client.random.randrange(len(route.senders))]
             self._client.watch(self._topics, self._topic_changed)
         route.update(info)
         self._routes[topic] = route
         return route
 
-    def _make_outlet(self, topic: str, partition: int) -> Outlet:
-        return Outlet(
+    def _make_sender(self, topic: str, partition: int) -> PartitionSender:
+        return PartitionSender(
             topic,
             partition,
             client=self._client,
             settings=self._settings,
             finished=self._finished,
-            sealed=lambda outlet: self._routes[topic].sealed(outlet) if topic in self._routes else None,
+            sealed=lambda sender: self._routes[topic].sealed(sender) if topic in self._routes else None,
         )
 
     def _topics(self) -> list[str]:
@@ -451,17 +451,17 @@ class Producer:
         """Fails what was not acknowledged in time, and sets the timer for what is next."""
         self._expiry = None
         now = asyncio.get_running_loop().time()
-        outlets = list(self._outlets())
-        for outlet in outlets:
-            outlet.expire(now)
-        deadlines = [outlet.accumulator.next_deadline() for outlet in outlets]
+        senders = list(self._senders())
+        for sender in senders:
+            sender.expire(now)
+        deadlines = [sender.accumulator.next_deadline() for sender in senders]
         waiting = [deadline for deadline in deadlines if deadline is not None]
         if waiting and not self._closed:
             self._expect(min(waiting))
 
-    def _outlets(self) -> list[Outlet]:
+    def _senders(self) -> list[PartitionSender]:
         routes = [*self._routes.values(), *self._lapsed.values()]
-        return [outlet for route in routes for outlet in route.outlets]
+        return [sender for route in routes for sender in route.senders]
 
     # ---- the end
 
@@ -484,11 +484,11 @@ class Producer:
     async def _drain(self) -> None:
         """Waits until it is known of everything sent so far what became of it."""
         batches: list[ProducerBatch] = []
-        for outlet in self._outlets():
-            if outlet.accumulator.open is not None:
-                batches.append(outlet.accumulator.open)
-            batches.extend(outlet.accumulator.queue)
-            outlet.hurry()
+        for sender in self._senders():
+            if sender.accumulator.open is not None:
+                batches.append(sender.accumulator.open)
+            batches.extend(sender.accumulator.queue)
+            sender.hurry()
         for batch in batches:
             if not batch.done:
                 await wait(batch)
@@ -499,7 +499,7 @@ class Producer:
         """With acks=0 there are no answers, but a broker that answers a later request has taken them. One that does
         not, or is gone, may have lost them."""
         timeout_ms = min(limits.REQUEST_TIMEOUT_MS, round(self._settings.timeout_s * 1000))
-        connections = {outlet.unasked_on for outlet in self._outlets()} - {None}
+        connections = {sender.unasked_on for sender in self._senders()} - {None}
         asked = [
             connection.call(pb.ClientFrame(ping=pb.Ping()), timeout_ms) for connection in connections if connection
         ]
@@ -531,8 +531,8 @@ class Producer:
         self._closed = True
         if self._expiry is not None:
             self._expiry.cancel()
-        for outlet in self._outlets():
-            outlet.close(Closed("the producer was closed before the record was acknowledged"))
+        for sender in self._senders():
+            sender.close(Closed("the producer was closed before the record was acknowledged"))
         self._budget.close(Closed("the producer was closed"))
         await self._client.close()
 

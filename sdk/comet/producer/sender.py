@@ -44,7 +44,7 @@ _SLOW_S: Final = limits.GATHER_MS_MAX / 2000  # between records of a stream that
 
 
 class Settings:
-    """What all outlets of a producer share."""
+    """The settings that all partition senders of a producer share."""
 
     __slots__ = ("acks", "codec", "held", "in_flight_max", "linger_s", "producer_id", "timeout_s", "transactional")
 
@@ -62,7 +62,7 @@ class Settings:
         self.held = False  # nothing is sent for now
 
 
-class Outlet:
+class PartitionSender:
     """Owned by a producer, one per partition it writes to, for as long as the producer lives."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Outlet:
         client: Client,
         settings: Settings,
         finished: Callable[[ProducerBatch], None],
-        sealed: Callable[[Outlet], None],
+        sealed: Callable[[PartitionSender], None],
     ) -> None:
         self.accumulator = Accumulator(
             topic,

@@ -35,7 +35,7 @@ from comet.producer.accumulator import ProducerBatch
 from comet.producer.delivery import BulkDelivery, Delivery
 from comet.producer.partitioner import Headers, Key
 from comet.producer.producer import Compression, Producer, wall_clock_us
-from comet.producer.sender import Outlet
+from comet.producer.sender import PartitionSender
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
 from comet.wire.transport import Connect
@@ -337,13 +337,13 @@ class Writer(Producer):
         self._settings.producer_id, self.epoch = producer_id, epoch
         self.failure, self.used = None, False
         self._settings.held = False
-        for outlet in self._outlets():
-            outlet.accumulator.begin(epoch)
+        for sender in self._senders():
+            sender.accumulator.begin(epoch)
 
-    def _make_outlet(self, topic: str, partition: int) -> Outlet:
-        outlet = super()._make_outlet(topic, partition)
-        outlet.accumulator.begin(self.epoch)
-        return outlet
+    def _make_sender(self, topic: str, partition: int) -> PartitionSender:
+        sender = super()._make_sender(topic, partition)
+        sender.accumulator.begin(self.epoch)
+        return sender
 
     def _note_failure(self, batch: ProducerBatch, error: CometError) -> None:
         batch.seen = True  # the transaction tells it
@@ -355,8 +355,8 @@ class Writer(Producer):
 
     def release(self) -> None:
         self._settings.held = False
-        for outlet in self._outlets():
-            outlet.resume()
+        for sender in self._senders():
+            sender.resume()
 
     async def drain(self) -> None:
         await self._drain()
@@ -365,8 +365,8 @@ class Writer(Producer):
         """What is not acknowledged is given up: it will not count, wherever it got."""
         error = TransactionAborted(_GIVEN_UP)
         self.failure = self.failure or error
-        for outlet in self._outlets():
-            outlet.drop(error)
+        for sender in self._senders():
+            sender.drop(error)
 
     async def close(self) -> None:
         if not self._closed:

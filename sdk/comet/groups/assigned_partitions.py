@@ -1,10 +1,10 @@
-"""What a consumer in a group owns: partitions that are gained, released and lost while it is read.
+"""The partitions that are assigned to a group consumer: gained, released and lost while it reads.
 
     Changes ─► gained     read from what is committed, or from `start`
-           ├─► release    handed out no more; finished, committed, then released
-           └─► lost       handed out no more; another has it
+           ├─► release    no more records; processed, committed, then released
+           └─► lost       no more records; another member has it
 
-Taking a record marks the one before it as processed: committed is what was handed back.
+Asking for the next record marks the previous one as processed; processed records are committed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from comet import limits
 from comet.client.client import Client
 from comet.client.retry import Backoff
 from comet.consumer.broker_subscription import PartitionSubscription
-from comet.consumer.iteration import Taking
+from comet.consumer.iteration import RecordIterator
 from comet.errors import Closed, CometError
 from comet.groups.commits import Commits, OffsetToCommit
 from comet.groups.member import Member
@@ -34,8 +34,8 @@ log = logging.getLogger("comet")
 T = TypeVar("T")
 
 
-class Owning(Taking[T]):
-    """The base of GroupConsumer, which makes what is declared here."""
+class AssignedPartitions(RecordIterator[T]):
+    """The base of GroupConsumer: reads the partitions that are assigned to it. GroupConsumer sets these attributes."""
 
     auto_commit: bool
     _client: Client
@@ -64,7 +64,7 @@ class Owning(Taking[T]):
             asked = [self._holdings[place] for place in changes.release]
             self._release([one for one in asked if not one.releasing])
         if changes.over is not None:
-            self._intake.fail(changes.over)
+            self._fetcher.fail(changes.over)
 
     def _gain(self, gained: Sequence[Given]) -> None:
         unknown: list[Holding] = []
@@ -82,15 +82,15 @@ class Owning(Taking[T]):
                 self._tell("revoked", [given.place for given in gained])
 
     def _read(self, holding: Holding, where: Position, epoch: int | None = None) -> None:
-        holding.reader = self._intake.assign(holding.place, holding.given.topic_id, where, epoch)
+        holding.reader = self._fetcher.assign(holding.place, holding.given.topic_id, where, epoch)
         if holding.reader.position >= 0:
             holding.begin()
 
     def _let_go(self, holding: Holding) -> None:
         """Nothing more of it is handed out."""
         holding.begin()
-        if holding.reader is not None and self._intake.readers.get(holding.place) is holding.reader:
-            self._intake.unassign(holding.place)
+        if holding.reader is not None and self._fetcher.readers.get(holding.place) is holding.reader:
+            self._fetcher.unassign(holding.place)
             self._drop(holding.reader)
 
     async def _begin(self, holdings: list[Holding]) -> None:
