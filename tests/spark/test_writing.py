@@ -238,13 +238,13 @@ def test_what_no_attempt_can_write_is_not_tried_again(broker: Broker, unit: Unit
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Unit]:
     """Those that somebody opened, each time it was tried."""
     found: list[Unit] = []
-    look = writing._look
+    look = writing._last_batch
 
     def counted(unit: Unit, options: SinkOptions) -> int | None:
         found.append(unit)
         return look(unit, options)
 
-    monkeypatch.setattr(writing, "_look", counted)
+    monkeypatch.setattr(writing, "_last_batch", counted)
     return found
 
 

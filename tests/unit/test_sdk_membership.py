@@ -30,7 +30,7 @@ def test_a_released_partition_is_not_gained_from_an_assignment_sent_before_the_r
 def test_a_partition_whose_release_failed_is_gained_again() -> None:
     state = released()
     state.joined("m", 2)
-    state.not_heard([PLACE])
+    state.release_failed([PLACE])
     assert state.assigned("m", 2, [Given(PLACE, b"id", since=1, offset=0, epoch=1)], []).gained
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import comet
     from comet import RecordBatch
     from comet.consumer.iteration import RecordIterator
-    from comet.share.acknowledgements import Acknowledging
+    from comet.share.acknowledgements import PendingAcknowledgement
     from comet_bench.worker import Link, Work
 
 Positions = dict[tuple[str, int], int]
@@ -194,7 +194,7 @@ class ShareClient:
     def __init__(self) -> None:
         self.kept = 0
         self.last = 0.0  # when the last of them was
-        self._said: deque[Acknowledging] = deque()
+        self._said: deque[PendingAcknowledgement] = deque()
         self._more = asyncio.Event()
 
     async def take(self, consumer: comet.ShareConsumer[bytes]) -> None:

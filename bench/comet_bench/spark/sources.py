@@ -25,7 +25,7 @@ class RowsSource(CometSource):
         return "comet_rows"
 
     def reader(self, schema: StructType) -> BatchReader:
-        return RowReader(schema, self._asked())
+        return RowReader(schema, self._options())
 
 
 class RowReader(BatchReader):

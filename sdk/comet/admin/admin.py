@@ -90,14 +90,14 @@ class Admin:
         self._timeout_ms = timeout_ms
         self._clock_us = clock_us
 
-    async def _ask(self, method: str, request: Message, response: type[M]) -> M:
+    async def _request(self, method: str, request: Message, response: type[M]) -> M:
         self._client.check_open()
         return await self._client.unary(SERVICE + method, request, response, self._timeout_ms)
 
-    async def _ask_at(self, broker: int | None, method: str, request: Message, response: type[M]) -> M:
+    async def _request_at(self, broker: int | None, method: str, request: Message, response: type[M]) -> M:
         """Asks that broker; None: any."""
         if broker is None:
-            return await self._ask(method, request, response)
+            return await self._request(method, request, response)
         brokers = (await self.describe_cluster()).brokers
         address = next((f"{one.host}:{one.port}" for one in brokers if one.id == broker), None)
         if address is None:
@@ -129,7 +129,7 @@ class Admin:
         request = admin.CreateTopicRequest(
             name=check_topic_name(name), partitions=partitions, replicas=replicas, config=_settings(config, settings)
         )
-        return protobuf.topic_from_pb(await self._ask("CreateTopic", request, types.Topic))
+        return protobuf.topic_from_pb(await self._request("CreateTopic", request, types.Topic))
 
     async def list_topics(self) -> list[TopicInfo]:
         """All topics, by name.
@@ -144,7 +144,7 @@ class Admin:
         token = ""
         while True:
             request = admin.ListTopicsRequest(page_token=token, page_size=_PAGE)
-            answer = await self._ask("ListTopics", request, admin.ListTopicsResponse)
+            answer = await self._request("ListTopics", request, admin.ListTopicsResponse)
             found.extend(map(protobuf.topic_from_pb, answer.topics))
             token = answer.next_page_token
             if not token:
@@ -168,7 +168,7 @@ class Admin:
         if not 1 <= limit <= _PAGE:
             raise InvalidArgument(f"limit must be from 1 to {_PAGE}, not {limit!r}")
         request = admin.ListTopicsRequest(page_token=after, page_size=limit, filter=part)
-        answer = await self._ask("ListTopics", request, admin.ListTopicsResponse)
+        answer = await self._request("ListTopics", request, admin.ListTopicsResponse)
         topics = tuple(map(protobuf.topic_from_pb, answer.topics))
         return TopicPage(topics, answer.next_page_token or None, answer.total)
 
@@ -184,7 +184,7 @@ class Admin:
         604800000 [0]
         """
         request = admin.DescribeTopicRequest(name=name, local=broker is not None)
-        answer = await self._ask_at(broker, "DescribeTopic", request, admin.DescribeTopicResponse)
+        answer = await self._request_at(broker, "DescribeTopic", request, admin.DescribeTopicResponse)
         return protobuf.topic_from_pb(answer.topic), [protobuf.status_from_pb(status) for status in answer.partitions]
 
     async def alter_topic(self, name: str, **settings: Any) -> TopicInfo:
@@ -198,7 +198,7 @@ class Admin:
         1000000
         """
         request = admin.AlterTopicRequest(name=name, config=_settings(None, settings))
-        return protobuf.topic_from_pb(await self._ask("AlterTopic", request, types.Topic))
+        return protobuf.topic_from_pb(await self._request("AlterTopic", request, types.Topic))
 
     async def delete_topic(self, name: str) -> None:
         """Deletes a topic and everything in it. A topic made again under the name is another one.
@@ -210,7 +210,7 @@ class Admin:
         >>> run(example)
         []
         """
-        await self._ask("DeleteTopic", admin.DeleteTopicRequest(name=name), admin.DeleteTopicResponse)
+        await self._request("DeleteTopic", admin.DeleteTopicRequest(name=name), admin.DeleteTopicResponse)
 
     async def add_partitions(self, name: str, total: int) -> TopicInfo:
         """Gives a topic more partitions, so that there are `total`. Most keys map to another partition from then on.
@@ -222,7 +222,7 @@ class Admin:
         4
         """
         return protobuf.topic_from_pb(
-            await self._ask("AddPartitions", admin.AddPartitionsRequest(name=name, total=total), types.Topic)
+            await self._request("AddPartitions", admin.AddPartitionsRequest(name=name, total=total), types.Topic)
         )
 
     async def delete_records(self, name: str, partition: int, before_offset: int | None = None) -> int:
@@ -239,7 +239,7 @@ class Admin:
         request = admin.DeleteRecordsRequest(
             name=name, partition=partition, before_offset=-1 if before_offset is None else before_offset
         )
-        return (await self._ask("DeleteRecords", request, admin.DeleteRecordsResponse)).log_start
+        return (await self._request("DeleteRecords", request, admin.DeleteRecordsResponse)).log_start
 
     async def offsets(self, topic: str, at: StartLike = "latest") -> dict[int, int]:
         """Per partition the offset that a position stands for: an end, a time, a time ago.
@@ -262,7 +262,7 @@ class Admin:
             async def place() -> TopicPartition:
                 return TopicPartition(topic, partition)
 
-            async def ask(attachment: Attachment, left_ms: int) -> int:
+            async def fetch(attachment: Attachment, left_ms: int) -> int:
                 frame = pb.ClientFrame(find_offset=pb.FindOffset(partition=attachment.handle, position=where))
                 try:
                     return (await attachment.connection.call(frame, left_ms)).found_offset.offset
@@ -270,7 +270,7 @@ class Admin:
                     attachment.connection.detach(topic, partition)
                     raise
 
-            return await at_leader(self._client, place, ask, give_up=give_up, writes=False)
+            return await at_leader(self._client, place, fetch, give_up=give_up, writes=False)
 
         indexes = [partition.index for partition in info.partitions]
         found: list[int] = []
@@ -289,7 +289,7 @@ class Admin:
         >>> run(example)
         []
         """
-        answer = await self._ask("ListGroups", admin.ListGroupsRequest(), admin.ListGroupsResponse)
+        answer = await self._request("ListGroups", admin.ListGroupsRequest(), admin.ListGroupsResponse)
         return [group_protobuf.summary_from_pb(summary) for summary in answer.groups]
 
     async def describe_group(self, name: str) -> GroupInfo:
@@ -304,7 +304,7 @@ class Admin:
         empty [0]
         """
         request = admin.DescribeGroupRequest(name=name)
-        return group_protobuf.group_from_pb(await self._ask("DescribeGroup", request, admin.DescribeGroupResponse))
+        return group_protobuf.group_from_pb(await self._request("DescribeGroup", request, admin.DescribeGroupResponse))
 
     async def group_lag(self, name: str, *, points_max: int = 300) -> tuple[list[PartitionLag], list[LagPoint]]:
         """How far a group is behind now, per partition, and how far it was, per topic, as far back as is remembered.
@@ -320,7 +320,7 @@ class Admin:
         [2]
         """
         request = admin.GroupLagRequest(name=name, points_max=points_max)
-        answer = await self._ask("GroupLag", request, admin.GroupLagResponse)
+        answer = await self._request("GroupLag", request, admin.GroupLagResponse)
         return (
             [group_protobuf.lag_from_pb(lag) for lag in answer.now],
             [group_protobuf.point_from_pb(point) for point in answer.history],
@@ -361,7 +361,7 @@ class Admin:
         else:
             request.offsets.extend(committed_offsets.topic_offsets(offsets or {}))
         request.topics.extend(_selected(topics))
-        answer = await self._ask("ResetGroup", request, admin.ResetGroupResponse)
+        answer = await self._request("ResetGroup", request, admin.ResetGroupResponse)
         return [group_protobuf.reset_from_pb(change) for change in answer.partitions]
 
     async def group_offsets(self, name: str) -> list[CommittedOffset]:
@@ -414,7 +414,7 @@ class Admin:
         >>> run(example)
         []
         """
-        await self._ask("DeleteGroup", admin.DeleteGroupRequest(name=name), admin.DeleteGroupResponse)
+        await self._request("DeleteGroup", admin.DeleteGroupRequest(name=name), admin.DeleteGroupResponse)
 
     # ---- the cluster
 
@@ -428,7 +428,7 @@ class Admin:
         ...         await admin.move_partition("quotes", 0, [2, 3, 1])
         """
         request = admin.MovePartitionRequest(name=name, partition=partition, replicas=replicas)
-        return protobuf.topic_from_pb(await self._ask("MovePartition", request, types.Topic))
+        return protobuf.topic_from_pb(await self._request("MovePartition", request, types.Topic))
 
     async def elect_leader(self, name: str, partition: int, broker: int, *, accept_loss: bool = False) -> TopicInfo:
         """Elects a replica leader of a partition without one, even if it lacks committed records. The last resort, when
@@ -442,7 +442,7 @@ class Admin:
         ...         await admin.elect_leader("quotes", 0, 2, accept_loss=True)
         """
         request = admin.ElectLeaderRequest(name=name, partition=partition, broker=broker, accept_loss=accept_loss)
-        return protobuf.topic_from_pb(await self._ask("ElectLeader", request, types.Topic))
+        return protobuf.topic_from_pb(await self._request("ElectLeader", request, types.Topic))
 
     async def drain_broker(self, broker: int, *, undo: bool = False) -> int:
         """Has a broker pass on the partitions that it leads, before it is stopped; with `undo` it may lead again.
@@ -455,7 +455,7 @@ class Admin:
         ...             await asyncio.sleep(0.1)
         """
         request = admin.DrainBrokerRequest(broker=broker, undo=undo)
-        return (await self._ask("DrainBroker", request, admin.DrainBrokerResponse)).leading
+        return (await self._request("DrainBroker", request, admin.DrainBrokerResponse)).leading
 
     async def resume(self, broker: int | None = None) -> int:
         """Takes up again what has failed on a broker of an unexpected error, as a restart would: partitions, slots,
@@ -469,7 +469,7 @@ class Admin:
         0
         """
         ids = [broker] if broker is not None else [one.id for one in (await self.describe_cluster()).brokers]
-        answers = [await self._ask_at(one, "Resume", admin.ResumeRequest(), admin.ResumeResponse) for one in ids]
+        answers = [await self._request_at(one, "Resume", admin.ResumeRequest(), admin.ResumeResponse) for one in ids]
         return sum(answer.resumed for answer in answers)
 
     async def recover_cluster(self, *, accept: str = "") -> ClusterRecovery:
@@ -498,7 +498,7 @@ class Admin:
         >>> run(example)
         1 1 1
         """
-        answer = await self._ask("DescribeCluster", admin.DescribeClusterRequest(), admin.DescribeClusterResponse)
+        answer = await self._request("DescribeCluster", admin.DescribeClusterRequest(), admin.DescribeClusterResponse)
         brokers = tuple(map(protobuf.broker_from_pb, answer.brokers))
         return ClusterInfo(answer.cluster_id, answer.controller, brokers, answer.topics, answer.partitions)
 
@@ -519,7 +519,7 @@ class Admin:
         1 0 []
         """
         request = admin.StatisticsRequest(brief=brief, topics=topics, groups=groups)
-        answer = await self._ask_at(broker, "Statistics", request, admin.StatisticsResponse)
+        answer = await self._request_at(broker, "Statistics", request, admin.StatisticsResponse)
         found: dict[str, Any] = msgspec.json.decode(answer.json)
         return found
 
@@ -549,7 +549,7 @@ class Admin:
         request = admin.HistoryRequest(
             topics=topics, every_topic=every_topic, groups=groups, step_s=_step(step_s), since_us=since_us
         )
-        return history_from_pb(await self._ask_at(broker, "History", request, admin.HistoryResponse))
+        return history_from_pb(await self._request_at(broker, "History", request, admin.HistoryResponse))
 
     # ---- life
 

@@ -14,7 +14,7 @@ from typing import Final
 from comet.cli._finding import Finding
 
 TIMEOUT_S: Final = 3.0
-ASKED: Final = 5
+SAMPLES: Final = 5
 ANSWER_MS_GOOD: Final = 50.0
 FSYNC_MS_GOOD: Final = 10.0
 VERSION_MIN: Final = (3, 4)
@@ -53,17 +53,17 @@ class MemberCheck:
 
     def run(self) -> Finding:
         try:
-            return self._look()
+            return self._check()
         except (OSError, ValueError, http.client.HTTPException) as error:
             advice = "start it, or correct the address; with TLS give etcd_ca, etcd_cert and etcd_key as settings"
             return Finding(self.name, "fail", str(error) or type(error).__name__, advice)
 
-    def _look(self) -> Finding:
+    def _check(self) -> Finding:
         from comet_broker.metadata.etcd.calls import SOUND_VERSIONS, is_sound
 
         version = str(json.loads(self._get("/version"))["etcdserver"])
         waits = []
-        for _ in range(ASKED):
+        for _ in range(SAMPLES):
             start = time.perf_counter()
             health = json.loads(self._get("/health"))
             waits.append((time.perf_counter() - start) * 1e3)

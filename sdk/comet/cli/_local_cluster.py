@@ -42,7 +42,7 @@ class ClusterProcess:
         self.started = 0.0  # monotonic
         self._command = command
         self.log = log
-        self._said_before = 0
+        self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -59,7 +59,7 @@ class ClusterProcess:
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("COMET_", "ETCD_"))}
         # A session of its own, so that Ctrl-C reaches the owner alone, who then ends us in order.
         with self.log.open("ab") as log:
-            self._said_before = log.tell()
+            self._log_start = log.tell()
             self._process = subprocess.Popen(  # noqa: S603 - our own modules, and the etcd that was found
                 tied(self._command),
                 stdin=subprocess.DEVNULL,
@@ -92,10 +92,10 @@ class ClusterProcess:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(POLL_S)
 
-    def said(self) -> str:
+    def last_line(self) -> str:
         """Its last words in this life."""
         with self.log.open("rb") as log:
-            log.seek(self._said_before)
+            log.seek(self._log_start)
             lines = log.read().decode(errors="replace").splitlines()
         return lines[-1] if lines else "it said nothing"
 
@@ -184,11 +184,11 @@ class LocalCluster:
         deadline = time.monotonic() + START_S_MAX
         while not ready():
             for member in needed:
-                if member.ended is not None and NO_ETCD in member.said():
+                if member.ended is not None and NO_ETCD in member.last_line():
                     member.start()  # etcd runs, and stood still for as long as a broker has patience
                 elif member.ended is not None:
                     hint = {"hint": f"see all that it said in {member.log}"}
-                    raise Unavailable(f"{died(member)} before the cluster was up: {member.said()}", details=hint)
+                    raise Unavailable(f"{died(member)} before the cluster was up: {member.last_line()}", details=hint)
             if time.monotonic() > deadline:
                 hint = {"hint": f"see what its processes said in {self.folder}"}
                 raise Unavailable(f"the cluster was not up after {START_S_MAX:.0f} s", details=hint)
@@ -271,12 +271,12 @@ def _registered(address: str) -> int:
     """How many brokers the one at `address` knows of; 0 while it does not answer."""
     import comet
 
-    async def ask() -> int:
+    async def count() -> int:
         async with comet.Admin(address, timeout_ms=1_000) as admin:
             return len((await admin.describe_cluster()).brokers)
 
     try:
-        return comet.run(ask())
+        return comet.run(count())
     except CometError:
         return 0
 

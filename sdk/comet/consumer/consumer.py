@@ -246,7 +246,7 @@ class Consumer(RecordIterator[T]):
 
         give_up = asyncio.get_running_loop().time() + limits.REQUEST_TIMEOUT_MS / 1000
 
-        async def ask(attachment: Attachment, _: int) -> int:
+        async def fetch(attachment: Attachment, _: int) -> int:
             find = pb.FindOffset(partition=attachment.handle, position=position_to_pb(Latest()))
             answer = await attachment.connection.call(pb.ClientFrame(find_offset=find))
             return int(answer.found_offset.offset)
@@ -255,7 +255,7 @@ class Consumer(RecordIterator[T]):
             async def where() -> TopicPartition:
                 return TopicPartition(self.topic, partition)
 
-            return await at_leader(self._client, where, ask, give_up=give_up, writes=False)
+            return await at_leader(self._client, where, fetch, give_up=give_up, writes=False)
 
         partitions = [partition for _, partition in sorted(self._fetcher.readers)]
         return dict(zip(partitions, await asyncio.gather(*map(end, partitions)), strict=True))

@@ -23,7 +23,7 @@ from typing import Final, Literal
 from comet import limits
 from comet.client.client import Client
 from comet.client.connection import Attachment, Connection
-from comet.client.metadata import look_at
+from comet.client.metadata import mark_retrieved
 from comet.client.retry import Backoff
 from comet.consumer.broker_subscription import BrokerSubscription, PartitionSubscription, window_for
 from comet.consumer.gaps import gap_of, way_on
@@ -266,7 +266,7 @@ class Fetcher:
         for reader in missing:
             if reader not in self._attaching:
                 attaching = self._attaching[reader] = self._client.spawn(self._attach(reader))
-                attaching.add_done_callback(look_at)  # a closed or revoked partition's outcome is not read
+                attaching.add_done_callback(mark_retrieved)  # a closed or revoked partition's outcome is not read
         await asyncio.wait(self._attaching.values(), timeout=limits.ATTACH_PATIENCE_MS / 1000)
         done = {reader: task for reader, task in self._attaching.items() if task.done()}
         for reader in done:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Self
 
 from comet import limits, records
 from comet.client.client import Addresses, Client
-from comet.client.leader_request import ask_leader
+from comet.client.leader_request import call_leader
 from comet.consumer.aborted import CONTROL, MARKED, Discards
 from comet.consumer.consumer import Isolation, check_isolation
 from comet.consumer.iteration import hole
@@ -57,7 +57,7 @@ class Fetched(NamedTuple):
     log_end: int  # what can be read ends there, for now
 
 
-class _Asked(NamedTuple):
+class _FetchSpec(NamedTuple):
     place: TopicPartition
     records_max: int
     bytes_max: int
@@ -127,7 +127,7 @@ class Reader:
         _within("wait_ms", wait_ms, 0)
         loop = asyncio.get_running_loop()
         wait_until = loop.time() + wait_ms / 1000
-        asked = _Asked(
+        spec = _FetchSpec(
             TopicPartition(check_topic_name(topic), partition),
             records_max,
             bytes_max,
@@ -139,47 +139,47 @@ class Reader:
         first_offset: int | None = None
         damaged = False
         while True:
-            answer = await self._ask(asked, at, epoch, wait_until)
+            answer = await self._request(spec, at, epoch, wait_until)
             if first_offset is None:
                 first_offset = answer.first_offset
             try:
-                batches, next_offset, found_epoch = _open(asked, answer)
+                batches, next_offset, found_epoch = _open(spec, answer)
             except CorruptBatch as error:
                 if damaged:
-                    raise _damaged(asked.place, error) from error
+                    raise _damaged(spec.place, error) from error
                 damaged = True  # on its way, as it seems
                 continue
             epoch = found_epoch or (epoch if next_offset == answer.first_offset else None)
             now = loop.time()
             # What came may all have been markers, or aborted.
-            if batches or now >= asked.give_up or (next_offset >= answer.readable_end and now >= wait_until):
+            if batches or now >= spec.give_up or (next_offset >= answer.readable_end and now >= wait_until):
                 return Fetched(batches, first_offset, next_offset, epoch, answer.log_start, answer.readable_end)
             at = AtOffset(next_offset)
 
-    async def _ask(self, asked: _Asked, at: Position, epoch: int | None, wait_until: float) -> pb.FetchResponse:
+    async def _request(self, spec: _FetchSpec, at: Position, epoch: int | None, wait_until: float) -> pb.FetchResponse:
         """The answer of the partition's current leader."""
         loop = asyncio.get_running_loop()
 
         async def where() -> TopicPartition:
-            return asked.place
+            return spec.place
 
         def request() -> pb.FetchRequest:
             return pb.FetchRequest(
-                topic=asked.place.topic,
-                partition=asked.place.partition,
+                topic=spec.place.topic,
+                partition=spec.place.partition,
                 start=position_to_pb(at),
-                records_max=asked.records_max,
-                bytes_max=asked.bytes_max,
-                wait_ms=left_ms(wait_until - loop.time(), waits=asked.waits),
-                uncommitted=asked.uncommitted,
+                records_max=spec.records_max,
+                bytes_max=spec.bytes_max,
+                wait_ms=left_ms(wait_until - loop.time(), waits=spec.waits),
+                uncommitted=spec.uncommitted,
                 whole_batches=True,
                 leader_epoch=epoch,
-                topic_id=asked.topic_id,
+                topic_id=spec.topic_id,
                 forwarded=True,  # to be refused by who does not lead, rather than passed on
             )
 
-        return await ask_leader(
-            self._client, where, _FETCH, request, pb.FetchResponse, give_up=asked.give_up, writes=False
+        return await call_leader(
+            self._client, where, _FETCH, request, pb.FetchResponse, give_up=spec.give_up, writes=False
         )
 
     async def close(self) -> None:
@@ -241,23 +241,23 @@ def _within(name: str, value: int, least: int) -> None:
         raise InvalidArgument(f"{name} must be from {least} to {limits.UINT32_MAX}, not {value!r}")
 
 
-def _open(asked: _Asked, answer: pb.FetchResponse) -> tuple[list[RecordBatch[bytes]], int, int | None]:
+def _open(spec: _FetchSpec, answer: pb.FetchResponse) -> tuple[list[RecordBatch[bytes]], int, int | None]:
     """The batches without what was not asked for, where they end, and the epoch that was written in up to there."""
     discards = Discards()
     for one in answer.aborted:
         discards.add(one.producer_id, one.epoch, one.first, one.end)
     found: list[RecordBatch[bytes]] = []
     expected, epoch = answer.first_offset, 0
-    records_left, bytes_left = asked.records_max, asked.bytes_max
+    records_left, bytes_left = spec.records_max, spec.bytes_max
     data = memoryview(answer.batches)
     for at, header in headers(data):
         if header.next_offset <= expected:
             continue
         if header.base_offset > expected:
-            raise hole(*asked.place, expected, header.base_offset)
-        if not (header.flags & MARKED and _hidden(header, discards, uncommitted=asked.uncommitted)):
+            raise hole(*spec.place, expected, header.base_offset)
+        if not (header.flags & MARKED and _hidden(header, discards, uncommitted=spec.uncommitted)):
             try:
-                batch = opened(header, data, at, *asked.place, since=expected)
+                batch = opened(header, data, at, *spec.place, since=expected)
             except CorruptRecords:
                 if found:
                     return found, expected, epoch or None  # what comes before it; the next call raises
@@ -268,7 +268,7 @@ def _open(asked: _Asked, answer: pb.FetchResponse) -> tuple[list[RecordBatch[byt
             if end == skip:
                 return found, expected, epoch or None
             part = RecordBatch[bytes](
-                *asked.place, batch, skip=skip, end=end,
+                *spec.place, batch, skip=skip, end=end,
                 high_watermark=answer.high_watermark, leader_epoch=header.leader_epoch,
             )  # fmt: skip
             found.append(part)

@@ -58,11 +58,11 @@ class AssignedPartitions(RecordIterator[T]):
         for place in changes.lost:
             self._let_go(self._holdings.pop(place))
         if changes.lost:
-            self._tell("lost", list(changes.lost))
+            self._notify("lost", list(changes.lost))
         self._gain(changes.gained)
         if changes.release and not self._closed:  # perhaps what was gained just now
-            asked = [self._holdings[place] for place in changes.release]
-            self._release([one for one in asked if not one.releasing])
+            requested = [self._holdings[place] for place in changes.release]
+            self._release([one for one in requested if not one.releasing])
         if changes.over is not None:
             self._fetcher.fail(changes.over)
 
@@ -77,9 +77,9 @@ class AssignedPartitions(RecordIterator[T]):
         if unknown:
             self._client.spawn(self._begin(unknown))
         if gained:
-            self._tell("assigned", [given.place for given in gained])
+            self._notify("assigned", [given.place for given in gained])
             if self._closed:  # it is about to leave, and has given up all it had before
-                self._tell("revoked", [given.place for given in gained])
+                self._notify("revoked", [given.place for given in gained])
 
     def _read(self, holding: Holding, where: Position, epoch: int | None = None) -> None:
         holding.reader = self._fetcher.assign(holding.place, holding.given.topic_id, where, epoch)
@@ -87,15 +87,15 @@ class AssignedPartitions(RecordIterator[T]):
             holding.begin()
 
     def _let_go(self, holding: Holding) -> None:
-        """Nothing more of it is handed out."""
+        """Stops handing out its records."""
         holding.begin()
         if holding.reader is not None and self._fetcher.readers.get(holding.place) is holding.reader:
             self._fetcher.unassign(holding.place)
             self._drop(holding.reader)
 
     async def _begin(self, holdings: list[Holding]) -> None:
-        """Where to begin what was never committed: at `start`, but at its beginning where the group reads the topic
-        already, for then the partition was added later and everything in it is new."""
+        """Starts partitions without a committed offset: at `start`, but at the beginning if the group reads the topic
+        already, since then the partition was added later and all its records are new."""
         entries = {} if isinstance(self._start_at, Earliest) else await self._known_offsets(holdings)
         if entries is None:
             return
@@ -131,7 +131,7 @@ class AssignedPartitions(RecordIterator[T]):
         return None
 
     def _begun(self, reader: PartitionSubscription) -> None:
-        """Its position is known; a first one is the group's from now on."""
+        """The position of a partition is known; a first one is committed for the group."""
         holding = self._holdings.get(reader.place)
         if holding is not None and holding.reader is reader:
             holding.begin()
@@ -146,7 +146,7 @@ class AssignedPartitions(RecordIterator[T]):
     # ---- giving up
 
     def _release(self, holdings: list[Holding]) -> None:
-        """What the application has in hand may take long; the others need not wait for it."""
+        """Releases partitions; those that the application is processing do not delay the others."""
         busy = [one for one in holdings if self._in_hand(one)]
         free = [one for one in holdings if one not in busy]
         for holding in holdings:
@@ -178,15 +178,15 @@ class AssignedPartitions(RecordIterator[T]):
             await self._member.release(released)
 
     async def _revoke(self, holdings: Iterable[Holding]) -> None:
-        """Says so once, and waits for what the application does about it."""
-        told = [one for one in holdings if self._holds(one) and not one.revoked]
-        for holding in told:
+        """Calls `on_revoked` once, and waits for it."""
+        notified = [one for one in holdings if self._holds(one) and not one.revoked]
+        for holding in notified:
             holding.revoked = True
-        await self._call("revoked", sorted(one.place for one in told))
+        await self._call("revoked", sorted(one.place for one in notified))
 
     def _in_hand(self, holding: Holding) -> bool:
-        """The application is at something of that partition, and it is for it to hand that back. Where it commits for
-        itself and wants to be told, it is for it to finish then."""
+        """Whether the application is processing records of that partition. With commits of its own and an `on_revoked`,
+        it finishes them there instead."""
         if not self.auto_commit and self._callbacks["revoked"] is not None:
             return False
         if holding.reader is None:
@@ -207,8 +207,8 @@ class AssignedPartitions(RecordIterator[T]):
 
     # ---- callbacks
 
-    def _tell(self, which: str, places: list[TopicPartition]) -> None:
-        """What it returns is awaited beside everything else."""
+    def _notify(self, which: str, places: list[TopicPartition]) -> None:
+        """Calls a callback; an awaitable that it returns is awaited in the background."""
         outcome = self._run_callback(which, places)
         if outcome is not None:
             self._client.spawn(self._finish(which, outcome))
@@ -236,7 +236,7 @@ class AssignedPartitions(RecordIterator[T]):
     # ---- how far it has come
 
     def _done(self, reader: PartitionSubscription) -> int:
-        """Up to where the application is done with a partition."""
+        """The offset up to which the application has processed a partition."""
         done = self._held.get(reader, reader.position)
         if self._reader is reader:
             if self._last is not None:
@@ -246,7 +246,7 @@ class AssignedPartitions(RecordIterator[T]):
         return done
 
     def _position(self, reader: PartitionSubscription) -> int:
-        """Behind what was handed out."""
+        """The offset after the last record handed out."""
         return self._last.offset + 1 if self._reader is reader and self._last is not None else reader.position
 
     def _mark(self, holding: Holding, offset: int) -> OffsetToCommit:
@@ -254,7 +254,7 @@ class AssignedPartitions(RecordIterator[T]):
         return OffsetToCommit(holding.place, holding.given.topic_id, holding.given.since, offset, epoch)
 
     def _due(self, holdings: Iterable[Holding] | None = None) -> list[OffsetToCommit]:
-        """What can be committed and is not: with auto_commit what was handed back, else only where it has begun."""
+        """Offsets that can be committed and are not: with auto_commit the processed ones, else only first positions."""
         found: list[OffsetToCommit] = []
         for holding in self._holdings.values() if holdings is None else filter(self._holds, holdings):
             if holding.reader is None or holding.reader.position < 0:

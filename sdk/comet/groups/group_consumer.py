@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from comet import limits
 from comet.client.client import Addresses, Client
-from comet.client.metadata import look_at
+from comet.client.metadata import mark_retrieved
 from comet.consumer.consumer import Isolation, check_isolation, check_reading, serde_of
 from comet.consumer.fetcher import Fetcher, OutOfRange
 from comet.consumer.record import Record, RecordBatch
@@ -143,7 +143,7 @@ class GroupConsumer(AssignedPartitions[T]):
             raise Closed("the consumer was closed")
         if self._starting is None:
             self._starting = self._client.spawn(self._start())
-            self._starting.add_done_callback(look_at)
+            self._starting.add_done_callback(mark_retrieved)
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
@@ -151,7 +151,7 @@ class GroupConsumer(AssignedPartitions[T]):
         self._ticker = self._client.spawn(self._tick())
         first = [one.begun for one in self._holdings.values() if one.reader is None]
         reading = self._client.spawn(self._fetcher.start())
-        reading.add_done_callback(look_at)
+        reading.add_done_callback(mark_retrieved)
         # One that cannot be read now must not keep the others from being read.
         await asyncio.wait({*first, reading}, timeout=limits.FIRST_POSITION_MS / 1000)
         if reading.done():

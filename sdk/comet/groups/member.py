@@ -190,8 +190,8 @@ class Member:
             log.info("comet: group %s: the coordinator is to be found again: %s", self.group, error)
         self._act(self.state.disconnected())
 
-    def heard(self, error: CometError) -> None:
-        """What a request of this member was answered with may say that it is none any more."""
+    def check_membership(self, error: CometError) -> None:
+        """Handles an error of a request that means that the member was removed or fenced."""
         if isinstance(error, MemberUnknown) or error.code == "MEMBER_FENCED":
             self._act(self.state.evicted(self.state.member, error))
 
@@ -230,15 +230,15 @@ class Member:
                 if error.metadata_stale and connection is not None:
                     self.coordinator.misled(connection, error)
                 else:
-                    self.heard(error)
+                    self.check_membership(error)
 
-            self.coordinator.tell(pb.ClientFrame(heartbeat=heartbeat), refused)
+            self.coordinator.notify(pb.ClientFrame(heartbeat=heartbeat), refused)
         self._schedule()
 
     # ---- giving up
 
     async def release(self, released: Iterable[tuple[TopicPartition, bytes]]) -> None:
-        """Tells the coordinator that the partitions are no longer read. They are given up already."""
+        """Reports released partitions to the coordinator. They are no longer read."""
         frame = groups_pb.Release(group=self.group, member=self.state.member, generation=self.state.generation)
         topics: dict[tuple[str, bytes], list[int]] = {}
         released = list(released)
@@ -249,5 +249,5 @@ class Member:
         try:
             await self.coordinator.request(pb.ClientFrame(release=frame))
         except CometError as error:
-            self.state.not_heard(place for place, _ in released)
-            self.heard(error)
+            self.state.release_failed(place for place, _ in released)
+            self.check_membership(error)

@@ -148,10 +148,10 @@ class Membership:
         gained = tuple(one for place, one in now.items() if place not in self.owned)
         for one in gained:
             self.owned[one.place] = Owned(one)
-        asked = set(release)
-        fresh = tuple(sorted(place for place, had in self.owned.items() if place in asked and not had.releasing))
+        requested = set(release)
+        fresh = tuple(sorted(place for place, had in self.owned.items() if place in requested and not had.releasing))
         for place, had in self.owned.items():
-            had.releasing = place in asked
+            had.releasing = place in requested
         return Changes(lost=tuple(sorted(gone)), release=fresh, gained=gained)
 
     def released(self, place: TopicPartition, since: int) -> bool:
@@ -162,8 +162,8 @@ class Membership:
         self.given_up[place] = since
         return True
 
-    def not_heard(self, places: Iterable[TopicPartition]) -> None:
-        """The coordinator has not taken the release: the owner is the member that it names."""
+    def release_failed(self, places: Iterable[TopicPartition]) -> None:
+        """The coordinator has not got the release: it still decides the owner."""
         for place in places:
             self.given_up.pop(place, None)
 

@@ -44,12 +44,12 @@ class Task(Generic[T]):
 class Track(Generic[T]):
     """A partition for as long as it is one's own."""
 
-    __slots__ = ("closed", "position", "running", "told", "unfinished")
+    __slots__ = ("closed", "position", "reported", "running", "unfinished")
 
     def __init__(self, position: int) -> None:
         self.unfinished: deque[Task[T]] = deque()  # in order; the first is never done
         self.position = position
-        self.told = position  # what `moved` said last
+        self.reported = position  # what `moved` said last
         self.running = 0
         self.closed = False
 
@@ -158,9 +158,9 @@ class Dispatch(Generic[T]):
 
     def moved(self) -> dict[Place, int]:
         """The positions that have changed since this was last asked."""
-        found = {place: track.position for place, track in self._tracks.items() if track.position != track.told}
+        found = {place: track.position for place, track in self._tracks.items() if track.position != track.reported}
         for place, position in found.items():
-            self._tracks[place].told = position
+            self._tracks[place].reported = position
         return found
 
     def running_in(self, place: Place) -> int:

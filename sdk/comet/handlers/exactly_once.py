@@ -34,7 +34,7 @@ from comet.errors import (
     Unavailable,
 )
 from comet.handlers.binding import Binding, Item, current_transaction, items_of
-from comet.handlers.dead_letters import send_letters
+from comet.handlers.dead_letters import send_dead_letters
 from comet.handlers.dispatch import Dispatch, Place, Task
 from comet.handlers.serving import GroupServing, Host, RecordSource, Restart, Stopped, current_serving
 from comet.producer.transaction import Transaction, TransactionalProducer
@@ -202,7 +202,7 @@ class ExactlyOnce(GroupServing):
                 self._ending = Ending(transaction, chunk, task)
         finally:
             self._busy = set()
-            self._tell()
+            self._notify()
 
     async def _finish_one(self, transaction: Transaction, chunk: Chunk) -> None:
         try:
@@ -213,7 +213,7 @@ class ExactlyOnce(GroupServing):
             self._interrupt()  # it is to be done again, and not when the next records come
             raise
         finally:
-            self._tell()
+            self._notify()
 
     async def _outcome(self, ending: Ending) -> BaseException | None:
         """What the transaction failed with, once it is over."""
@@ -268,7 +268,7 @@ class ExactlyOnce(GroupServing):
                 await self._rest(backoff.next_s(error.retry_after_ms))
             finally:
                 self._busy = set()
-                self._tell()
+                self._notify()
             if self.stopping:
                 raise Stopped
             chunk = self._mine(chunk)
@@ -329,7 +329,7 @@ class ExactlyOnce(GroupServing):
                 failures.append(error)
             finally:
                 dispatch.done(task)
-                self._tell()
+                self._notify()
 
     async def _handle(self, item: Item, tx: Transaction) -> None:
         identity = (item.place, item.first)
@@ -351,7 +351,7 @@ class ExactlyOnce(GroupServing):
     async def _set_aside(self, item: Item, attempts: int, error: Exception, tx: Transaction) -> None:
         topic = self.policy.dead_letter
         if topic:
-            await send_letters(tx.send, topic, item, self.policy.group, attempts, error)
+            await send_dead_letters(tx.send, topic, item, self.policy.group, attempts, error)
         elif self.one.on_error == "stop":
             self.one.failed += 1
             raise Hopeless(error)
@@ -406,7 +406,7 @@ class ExactlyOnce(GroupServing):
             self.one.failure(error)
         self._condemned[identity] = error
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

@@ -77,7 +77,7 @@ class Watch:
             self.name, stood_still_s, self.session_s, self._holder or "the process was stopped, or starved",
         )  # fmt: skip
 
-    def look(self, now_s: float, frames: Mapping[int, FrameType]) -> None:
+    def check(self, now_s: float, frames: Mapping[int, FrameType]) -> None:
         """Called by the watchdog's thread: whether the loop is held up, and by what."""
         still_s = now_s - self.beaten_s
         if still_s < self.session_s / 2:
@@ -142,7 +142,7 @@ class Watchdog:
             if now_s - began < 2 * pause_s + 0.1:  # else this thread was stopped too, so the loops are not to blame
                 frames = sys._current_frames()
                 for watch in watches:
-                    watch.look(now_s, frames)
+                    watch.check(now_s, frames)
 
 
 def holder(frame: FrameType | None) -> str:

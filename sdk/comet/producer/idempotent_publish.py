@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from comet.client.client import Client
-from comet.client.leader_request import ask_leader
+from comet.client.leader_request import call_leader
 from comet.consumer.record import NewRecord
 from comet.errors import InvalidArgument
 from comet.producer.partitioner import check_timestamp, header_pairs, key_bytes
@@ -65,7 +65,7 @@ async def publish_once(client: Client, request: pb.PublishRequest, timeout_s: fl
         return TopicPartition(request.topic, place_of(request, len(info.partitions)))
 
     give_up = asyncio.get_running_loop().time() + timeout_s
-    answer = await ask_leader(
+    answer = await call_leader(
         client, where, _PUBLISH, lambda: request, pb.PublishResponse, give_up=give_up, writes=True
     )
     return [

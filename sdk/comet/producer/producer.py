@@ -500,10 +500,10 @@ class Producer:
         not, or is gone, may have lost them."""
         timeout_ms = min(limits.REQUEST_TIMEOUT_MS, round(self._settings.timeout_s * 1000))
         connections = {sender.unasked_on for sender in self._senders()} - {None}
-        asked = [
+        pings = [
             connection.call(pb.ClientFrame(ping=pb.Ping()), timeout_ms) for connection in connections if connection
         ]
-        for answer in await asyncio.gather(*asked, return_exceptions=True):
+        for answer in await asyncio.gather(*pings, return_exceptions=True):
             if isinstance(answer, BaseException) and not isinstance(answer, CometError):
                 raise answer
 

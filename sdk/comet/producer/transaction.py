@@ -298,8 +298,8 @@ class Transaction:
 
     def _sent(self) -> None:
         after, self._after = self._after, None
-        for tell in after or ():
-            tell()
+        for callback in after or ():
+            callback()
 
     def _finish(self) -> None:
         self._sent()
@@ -576,7 +576,7 @@ class TransactionalProducer:
         """There is an epoch for the next transaction."""
         if self._ending is not None:
             try:
-                await self._ask_end()
+                await self._request_end()
             except (Closed, ProducerFenced, Timeout, Unavailable):
                 raise
             except CometError as error:
@@ -603,9 +603,9 @@ class TransactionalProducer:
             offsets=offsets, group=self._group, note=note,
         )  # fmt: skip
         self._epoch = None
-        await self._ask_end()
+        await self._request_end()
 
-    async def _ask_end(self) -> None:
+    async def _request_end(self) -> None:
         assert self._ending is not None
         try:
             answer = await self._request(pb.ClientFrame(end_transaction=self._ending))

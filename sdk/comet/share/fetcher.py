@@ -82,11 +82,11 @@ class SharePartitionSubscription(PartitionSubscription):
     """One partition that is shared. Hears what is acquired of it to this member."""
 
     lot: Lot | None = None
-    heard: Callable[[SharePartitionSubscription, groups_pb.ShareDelivery, Lot], None]
+    on_delivery: Callable[[SharePartitionSubscription, groups_pb.ShareDelivery, Lot], None]
 
     def shared(self, shared: groups_pb.ShareDelivery) -> None:
         if self.lot is not None and not self.retired:
-            self.heard(self, shared, self.lot)
+            self.on_delivery(self, shared, self.lot)
 
     def leave_subscription(self) -> None:
         if self.subscription is not None and self.attachment is not None:
@@ -121,13 +121,13 @@ class ShareFetcher(Fetcher):
 
     def _new_reader(self, place: TopicPartition, start: Position) -> PartitionSubscription:
         reader = SharePartitionSubscription(place, start, self._arrived, self._troubled)
-        reader.heard = self._heard
+        reader.on_delivery = self._enqueue
         return reader
 
     def _new_subscription(self, connection: Connection, brokers: int) -> BrokerSubscription:
         return ShareSubscription(self._client, connection, self._terms, self._member, brokers)
 
-    def _heard(self, reader: SharePartitionSubscription, shared: groups_pb.ShareDelivery, lot: Lot) -> None:
+    def _enqueue(self, reader: SharePartitionSubscription, shared: groups_pb.ShareDelivery, lot: Lot) -> None:
         self.received_bytes += len(shared.batches)
         until = asyncio.get_running_loop().time() + self._terms.lock_s
         for lock in shared.acquired:

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, Self, TypedDict, TypeVar, Unpack, overlo
 
 from comet import limits
 from comet.client.client import Addresses, Client
-from comet.client.metadata import look_at
+from comet.client.metadata import mark_retrieved
 from comet.consumer.consumer import serde_of
 from comet.consumer.record import HeaderList
 from comet.errors import Closed, InvalidArgument, SerdeError
@@ -27,7 +27,7 @@ from comet.groups.membership import Changes
 from comet.groups.options import join_frame
 from comet.handlers.watchdog import PROCESS, Watch
 from comet.producer.producer import wall_clock_us
-from comet.share.acknowledgements import ACCEPT, EXTEND, REJECT, RELEASE, Acknowledging, Lot
+from comet.share.acknowledgements import ACCEPT, EXTEND, REJECT, RELEASE, Lot, PendingAcknowledgement
 from comet.share.fetcher import Acquired, CorruptAcquired, ShareFetcher, Terms
 from comet.types import Earliest, StartLike, TopicPartition, check_topic_name, position
 from comet.v1 import groups_pb2 as groups_pb
@@ -80,19 +80,19 @@ class ShareRecord(Generic[T]):
     def __repr__(self) -> str:
         return f"<ShareRecord {self.topic}/{self.partition} at {self.offset}, delivery_count {self.delivery_count}>"
 
-    def ack(self) -> Acknowledging:
+    def ack(self) -> PendingAcknowledgement:
         """It is done."""
         return self._lot.acknowledge(ACCEPT, self.offset)
 
-    def nack(self, delay_ms: int = 0) -> Acknowledging:
+    def nack(self, delay_ms: int = 0) -> PendingAcknowledgement:
         """It is to be given out again, not before `delay_ms` are over; after too many attempts it is a dead letter."""
         return self._lot.acknowledge(RELEASE, self.offset, delay_ms)
 
-    def reject(self, reason: str = "") -> Acknowledging:
+    def reject(self, reason: str = "") -> PendingAcknowledgement:
         """It is never to be given out again: it goes to the dead-letter topic, or is dropped where there is none."""
         return self._lot.acknowledge(REJECT, self.offset, 0, reason)
 
-    def extend(self) -> Acknowledging:
+    def extend(self) -> PendingAcknowledgement:
         """Renews the record's lock."""
         return self._lot.acknowledge(EXTEND, self.offset)
 
@@ -208,7 +208,7 @@ class ShareConsumer(Generic[T]):
             raise Closed("the consumer was closed")
         if self._starting is None:
             self._starting = self._client.spawn(self._start())
-            self._starting.add_done_callback(look_at)
+            self._starting.add_done_callback(mark_retrieved)
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
@@ -216,7 +216,7 @@ class ShareConsumer(Generic[T]):
         if self._renew_s:
             self._client.spawn(self._renew_locks())
         reading = self._client.spawn(self._fetcher.start())
-        reading.add_done_callback(look_at)
+        reading.add_done_callback(mark_retrieved)
         await asyncio.wait({reading}, timeout=limits.FIRST_POSITION_MS / 1000)
         if reading.done():
             reading.result()

@@ -149,12 +149,12 @@ class Cluster:
         for place, mark in found.items():
             last = reached[place]
             if mark.offset > last.offset:
-                told = (
+                problem = (
                     f"{place.topic}/{place.partition} ends at {last.offset}, before {mark.offset}, which was asked for"
                 )
                 if options.fail_on_loss:
-                    raise DataLoss(told, details={"topic": place.topic, "partition": str(place.partition)})
-                log.warning("%s", told)
+                    raise DataLoss(problem, details={"topic": place.topic, "partition": str(place.partition)})
+                log.warning("%s", problem)
             if mark.offset >= last.offset:
                 found[place] = last
         return await self.completed(found)
@@ -171,11 +171,11 @@ class Cluster:
             except CorruptRecords:
                 continue  # it is there
             except OffsetOutOfRange as error:
-                told = f"{place.topic}/{place.partition} ends before {mark.offset}, where it was to begin: {error}"
+                problem = f"{place.topic}/{place.partition} ends before {mark.offset}, where it was to begin: {error}"
                 if options.fail_on_loss:
                     details = {"topic": place.topic, "partition": str(place.partition)}
-                    raise DataLoss(told, details=details) from error
-                log.warning("%s", told)
+                    raise DataLoss(problem, details=details) from error
+                log.warning("%s", problem)
 
     async def _named(
         self, places: Places, options: SourceOptions, where: Ends, time_ms: int | None
@@ -235,16 +235,16 @@ class Cluster:
 
 
 async def _each(
-    ask: Callable[[TopicPartition], Awaitable[T]], places: Iterable[TopicPartition]
+    call: Callable[[TopicPartition], Awaitable[T]], places: Iterable[TopicPartition]
 ) -> dict[TopicPartition, T]:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(place: TopicPartition) -> T:
         async with gate:
-            return await ask(place)
+            return await call(place)
 
-    asked = list(places)
-    return dict(zip(asked, await asyncio.gather(*map(one, asked)), strict=True))
+    wanted = list(places)
+    return dict(zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True))
 
 
 def _isolation(options: SourceOptions) -> Any:

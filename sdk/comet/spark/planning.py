@@ -41,7 +41,7 @@ class Loss(NamedTuple):
 
     place: TopicPartition
     kind: str
-    told: str
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def between(start: Marks, end: Marks) -> list[Range]:
     return found
 
 
-def kept(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, OffsetAndEpoch], list[Loss]]:
+def readable(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, OffsetAndEpoch], list[Loss]]:
     """How far the stream can go, and what it has lost where it does. An offset of one topic never goes back: what is
     gone, or shorter than it was, stays where it is. A topic that was deleted and recreated is begun with."""
     found, losses = dict(newest), []
@@ -120,21 +120,23 @@ def kept(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, OffsetAndEpo
     for place, mark in start.items():
         now = newest.get(place)
         if now is None:
-            kind, told = "gone", "is gone: was the topic deleted, or recreated?"
+            kind, problem = "gone", "is gone: was the topic deleted, or recreated?"
             if place.topic not in ids or mark.same_topic(ids[place.topic]):
                 found[place] = mark
         elif not mark.same_topic(now):
-            kind, told = (
+            kind, problem = (
                 "recreated",
                 f"is of another topic than the one that was read up to {mark.offset}: it was deleted and recreated",
             )
         elif now.offset < mark.offset:
             kind = "shorter"
-            told = f"ends at {now.offset}, before {mark.offset}, where to go on: was the topic deleted, or recreated?"
+            problem = (
+                f"ends at {now.offset}, before {mark.offset}, where to go on: was the topic deleted, or recreated?"
+            )
             found[place] = mark._replace(topic_id=mark.topic_id or now.topic_id)
         else:
             continue
-        losses.append(Loss(place, f"{kind} {mark.topic_id}", f"{place.topic}/{place.partition} {told}"))
+        losses.append(Loss(place, f"{kind} {mark.topic_id}", f"{place.topic}/{place.partition} {problem}"))
     return found, losses
 
 
@@ -146,8 +148,8 @@ def there(ranges: Iterable[Range], ids: Mapping[TopicPartition, str]) -> tuple[l
         if not (now and one.topic_id) or now == one.topic_id:
             found.append(one)
             continue
-        told = f"{one.topic}/{one.partition}: offsets {one.start} to {one.end} were of another topic of that name"
-        losses.append(Loss(one.place, f"planned {one.topic_id}", told))
+        problem = f"{one.topic}/{one.partition}: offsets {one.start} to {one.end} were of another topic of that name"
+        losses.append(Loss(one.place, f"planned {one.topic_id}", problem))
     return found, losses
 
 

@@ -31,7 +31,7 @@ _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 
 LOOKED_AT_MAX: Final = 1_000
-LOOK_MS_MAX: Final = 2_000
+CHECK_TIMEOUT_MS_MAX: Final = 2_000
 _looked_at: set[SinkOptions] = set()
 
 
@@ -50,7 +50,7 @@ class _Writing:
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         rows.check(schema, options.topic)
         if options.topic:
-            _look(options)
+            _check(options)
         self.options = options
 
     def _write(self, unit: Unit, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -103,23 +103,23 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: ARG002, N803
         """Nothing to do, as for streams; a warning where all parts were written before under this id."""
-        told = [message for message in messages if isinstance(message, Written)]
-        if self.options.name and told and all(one.before and one.batch is None for one in told):
+        written = [message for message in messages if isinstance(message, Written)]
+        if self.options.name and written and all(one.before and one.batch is None for one in written):
             log.warning(
                 "nothing was written: under the transactionalId %r all parts were written before, %d rows in all. "
                 "If that was another load, give this one an id of its own",
                 self.options.name,
-                sum(one.rows for one in told),
+                sum(one.rows for one in written),
             )
 
 
-def _look(options: SinkOptions) -> None:
+def _check(options: SinkOptions) -> None:
     """Says before anything is computed that it cannot be written. Spark plans all batches of a stream in one process,
     which looks once. While no broker answers that is only logged: tasks wait for brokers, planning does not."""
     if options in _looked_at:
         return
     try:
-        sync.call(_ask(options))
+        sync.call(_query(options))
     except CometError as error:
         if isinstance(error, TopicNotFound | InvalidArgument):
             raise
@@ -136,8 +136,10 @@ def _look(options: SinkOptions) -> None:
     _looked_at.add(options)
 
 
-async def _ask(options: SinkOptions) -> None:
-    async with comet.Admin(options.bootstrap, timeout_ms=min(options.timeout_ms, LOOK_MS_MAX), name="spark") as admin:
+async def _query(options: SinkOptions) -> None:
+    async with comet.Admin(
+        options.bootstrap, timeout_ms=min(options.timeout_ms, CHECK_TIMEOUT_MS_MAX), name="spark"
+    ) as admin:
         topic, _ = await admin.describe_topic(options.topic)
     if options.exactly_once and topic.config.consistency is Consistency.AVAILABLE:
         raise InvalidArgument(

@@ -59,7 +59,7 @@ def write_unit(unit: Unit, batches: Iterable[pa.RecordBatch], options: SinkOptio
     failed: CometError | None = None
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            before = _look(unit, options)  # what became of a commit that was not answered, too
+            before = _last_batch(unit, options)  # what became of a commit that was not answered, too
         except CometError as error:
             _give_up(unit, error, options)
             raise
@@ -110,7 +110,7 @@ async def _committed(transaction: comet.Transaction, note: bytes) -> None:
     await transaction.__aexit__(None, None, None)
 
 
-def _look(unit: Unit, options: SinkOptions) -> int | None:
+def _last_batch(unit: Unit, options: SinkOptions) -> int | None:
     """Takes the unit over from an earlier writer. How many rows of it are written; None: it is not."""
     producer = _transactional(options)
     call(producer.reopen(unit.transactional_id))
@@ -199,11 +199,11 @@ async def _sent(producer: comet.Producer, part: Part) -> None:
 
 def _transactional(options: SinkOptions) -> comet.TransactionalProducer:
     """One for all units of this worker, one after the other."""
-    return _kept(options, _make_transactional)  # type: ignore[no-any-return]
+    return _cached(options, _make_transactional)  # type: ignore[no-any-return]
 
 
 def _plain(options: SinkOptions) -> comet.Producer:
-    return _kept(options, _make_plain)  # type: ignore[no-any-return]
+    return _cached(options, _make_plain)  # type: ignore[no-any-return]
 
 
 async def _make_transactional(options: SinkOptions) -> comet.TransactionalProducer:
@@ -226,7 +226,7 @@ async def _make_plain(options: SinkOptions) -> comet.Producer:
     )
 
 
-def _kept(options: SinkOptions, make: Any) -> Any:
+def _cached(options: SinkOptions, make: Any) -> Any:
     found = _producers.pop(options, None)
     if found is None:
         while len(_producers) >= PRODUCERS_MAX:

@@ -232,8 +232,8 @@ class ShareRecord(Generic[T]):
         call(_wait(self._record.extend))
 
 
-async def _wait(say: Any, *arguments: Any) -> None:
-    await say(*arguments)
+async def _wait(call: Any, *arguments: Any) -> None:
+    await call(*arguments)
 
 
 class ShareConsumer(Generic[T]):
