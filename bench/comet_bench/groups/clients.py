@@ -281,7 +281,7 @@ class MemberLoad:
         await self._consumer.close()
 
 
-async def loads(link: Link, config: Any) -> dict[str, Any]:
+async def group_members(link: Link, config: Any) -> dict[str, Any]:
     """`members` members of a group in one process; obeys add, leave, mark, report and stop."""
     taken = [MemberLoad(config, number) for number in range(config["members"])]
     await asyncio.gather(*(load.sit() for load in taken))
@@ -355,6 +355,6 @@ WORKS: Final[dict[str, Work]] = {
     "transform_at_least_once": transform_at_least_once,
     "transform_exactly_once": transform_exactly_once,
     "share": share,
-    "loads": loads,
+    "group_members": group_members,
     "spread": spread,
 }

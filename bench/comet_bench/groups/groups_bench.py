@@ -193,10 +193,10 @@ def takeover(bench: GroupBench) -> Result:
         topic = stack.enter_context(bench.topic(TAKEOVER_PARTITIONS))
         config = {"topic": topic, "group": _new_name(), "members": 1, "session_ms": sizes.session_ms}
         _load(stack, bench, topic, TAKEOVER_PARTITIONS, RATE)
-        stays = stack.enter_context(bench.worker("seats", **config))
+        stays = stack.enter_context(bench.worker("group_members", **config))
         stays.ready()
         for number in range(sizes.leaves + sizes.kills):
-            with bench.worker("seats", **config) as goes:
+            with bench.worker("group_members", **config) as goes:
                 goes.ready()
                 _wait_until([stays, goes], lambda states: _reads(states, TAKEOVER_PARTITIONS) and _level(states))
                 if number < sizes.leaves:
@@ -234,7 +234,8 @@ def rebalance(bench: GroupBench) -> Result:
         before = sizes.crowd - 1
         share = before // PROCESSES
         workers = [
-            stack.enter_context(bench.worker("seats", members=members, **config)) for members in (share, before - share)
+            stack.enter_context(bench.worker("group_members", members=members, **config))
+            for members in (share, before - share)
         ]
         _hear_all(workers)
         _wait_until(workers, lambda states: _settled(states, before, sizes.crowd_partitions))
