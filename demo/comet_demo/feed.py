@@ -35,7 +35,7 @@ AT_ONCE_MAX: Final = 10_000  # of them that are sent together
 AGE_MAX_S: Final = 2.0  # of live events; older ones are dropped
 SYMBOLS_MAX: Final = 100_000  # whose keys are cached
 BUFFER_BYTES: Final = 8 << 20
-TOLD_EVERY_S: Final = 10.0
+REPORT_EVERY_S: Final = 10.0
 AGAIN_S: Final = 1.0  # after an error
 _USUAL: Final = Choice()
 SPAN_US: Final = 200_000  # of a file's events that are written before they are acknowledged
@@ -168,21 +168,21 @@ class Feed:
     @property
     def counts(self) -> Counts:
         """The numbers so far."""
-        told = self._producer.statistics()
-        failed = told["failed_records"] - self._again
-        return Counts(told["acked_records"], self._backlog.dropped + self._dropped + failed)
+        figures = self._producer.statistics()
+        failed = figures["failed_records"] - self._again
+        return Counts(figures["acked_records"], self._backlog.dropped + self._dropped + failed)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        telling = loop.create_task(self._tell())
+        reporting = loop.create_task(self._report())
         reading = loop.create_task(self._read())
         try:
             await self._write()
             await reading  # raises what the provider failed with
         finally:
-            for task in (telling, reading):
+            for task in (reporting, reading):
                 task.cancel()
-            await asyncio.gather(telling, reading, return_exceptions=True)
+            await asyncio.gather(reporting, reading, return_exceptions=True)
             await self._close()
 
     async def _close(self) -> None:
@@ -291,18 +291,18 @@ class Feed:
                 for topic in self._topics:
                     await ensure_topic(self._bootstrap, topic)
 
-    async def _tell(self) -> None:
-        told = 0
+    async def _report(self) -> None:
+        reported = 0
         while True:
-            await asyncio.sleep(TOLD_EVERY_S)
+            await asyncio.sleep(REPORT_EVERY_S)
             dropped = self.counts.dropped
-            if dropped > told:
+            if dropped > reported:
                 log.warning(
                     "%s events dropped in %g s: the broker is unavailable or too slow",
-                    f"{dropped - told:,}",
-                    TOLD_EVERY_S,
+                    f"{dropped - reported:,}",
+                    REPORT_EVERY_S,
                 )
-                told = dropped
+                reported = dropped
             ahead_us = self._ahead.take()
             if ahead_us > EARLY_US:
                 log.warning(
@@ -403,8 +403,8 @@ async def _run(options: argparse.Namespace) -> None:
         with suppress(asyncio.CancelledError):  # asked to stop; the producer has been closed on the way out
             await running
     finally:
-        said = [f"{name.replace('_', ' ')}: {count:,}" for name, count in provider.statistics().items() if count]
-        print("; ".join([f"{one.counts}", *said]), flush=True)  # noqa: T201 - what a terminal program does
+        counts = [f"{name.replace('_', ' ')}: {count:,}" for name, count in provider.statistics().items() if count]
+        print("; ".join([f"{one.counts}", *counts]), flush=True)  # noqa: T201 - what a terminal program does
 
 
 def main() -> None:

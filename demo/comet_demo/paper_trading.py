@@ -27,8 +27,8 @@ from typing import Final
 import comet
 from comet_demo.feed import ensure_topic, ensure_topics
 from comet_demo.model import EARLY_US, FILLS, TOPIC, Fill, Quote
-from comet_demo.terminal.board import plausible
 from comet_demo.terminal.consumer import quotes_of
+from comet_demo.terminal.quote_table import plausible
 
 log = logging.getLogger("comet_demo.paper_trading")
 
@@ -142,11 +142,11 @@ class Book:
 class Paper:
     """One member: its book, and the handler that feeds it."""
 
-    def __init__(self, bootstrap: str, *, say: Callable[[str], None] | None = None) -> None:
+    def __init__(self, bootstrap: str, *, print_line: Callable[[str], None] | None = None) -> None:
         self.book = Book()
         self.fills = 0  # of this run
         self._bootstrap = bootstrap
-        self._say = say
+        self._print_line = print_line
         self._next: dict[int, int] = {}  # next offset by partition, if no other member had it meanwhile
         self.app = comet.App(bootstrap, name=GROUP)
 
@@ -174,8 +174,8 @@ class Paper:
                 await self.app.publish(FILLS, fill, key=fill.symbol)
                 self.book.apply(fill)
                 self.fills += 1
-                if self._say is not None:
-                    self._say(f"{fill.symbol} {fill.side} {fill.size} at {fill.price:,.2f}, {self.book}")
+                if self._print_line is not None:
+                    self._print_line(f"{fill.symbol} {fill.side} {fill.size} at {fill.price:,.2f}, {self.book}")
         self._next[partition] = batch.next_offset  # not set after an error: the fills are read again then
 
 
@@ -214,14 +214,14 @@ def main() -> None:
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
 
-    def say(line: str) -> None:
+    def print_line(line: str) -> None:
         print(line, flush=True)  # noqa: T201 - what a terminal program does
 
     try:
         comet.run(ensure_topics(options.bootstrap))
-        paper = Paper(options.bootstrap, say=say if options.prints else None)
+        paper = Paper(options.bootstrap, print_line=print_line if options.prints else None)
         paper.app.run()
-        say(f"{paper.fills:,} fills; {paper.book}")
+        print_line(f"{paper.fills:,} fills; {paper.book}")
     except comet.CometError as error:
         print(f"comet_demo.paper_trading: {error}", file=sys.stderr, flush=True)  # noqa: T201 - what a terminal program does
         raise SystemExit(1) from None

@@ -31,7 +31,7 @@ FOLDERS: Final = (
 HOMES: Final = ("Contents/Home", "libexec/openjdk.jdk/Contents/Home", "libexec", "")
 SOCKET_FOLDER_BYTES_MAX: Final = 60  # the path of a socket has 104 bytes on macOS, 108 on Linux; its name takes 42
 PYTHON_NEEDS: Final = ("pyspark", "pyarrow")
-ASK_TIMEOUT_S: Final = 20
+PROBE_TIMEOUT_S: Final = 20
 VECTOR: Final = "jdk.incubator.vector"
 # Starts in half the time, and is small. What has much to do for long is better off without the first of them: the
 # compiler it leaves out takes much of the processor for a minute or two, and makes rows cost less from then on.
@@ -99,7 +99,7 @@ def find_java(places: Places) -> Java:
     """The first Java that is new enough. Raises Unavailable with the remedy and the Javas that are too old."""
     too_old: dict[Path, int] = {}
     for home in places.homes():
-        java = look_at(home)
+        java = inspect_java(home)
         if java is None:
             continue
         if java.version >= JAVA_MIN:
@@ -113,7 +113,7 @@ def find_java(places: Places) -> Java:
     )
 
 
-def look_at(home: Path) -> Java | None:
+def inspect_java(home: Path) -> Java | None:
     """The Java in a folder, from its release file or else its binary."""
     binary = home / "bin" / "java"
     if not os.access(binary, os.X_OK):
@@ -121,20 +121,20 @@ def look_at(home: Path) -> Java | None:
     try:
         described = (home / "release").read_text()
     except OSError:
-        return _asked(binary)
+        return _from_binary(binary)
     version = re.search(r'^JAVA_VERSION="([^"]+)"', described, re.MULTILINE)
     modules = re.search(r'^MODULES="([^"]*)"', described, re.MULTILINE)
     if version is None:
-        return _asked(binary)
+        return _from_binary(binary)
     return Java(home, _major(version[1]), modules is None or VECTOR in modules[1].split())
 
 
-def _asked(binary: Path) -> Java | None:
+def _from_binary(binary: Path) -> Java | None:
     """The Java behind a `bin/java` that is not part of one, such as a script; None if there is none."""
     try:
         done = subprocess.run(  # noqa: S603 - what PATH or JAVA_HOME calls Java
             [binary, "-XshowSettings:properties", "-version"],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_TIMEOUT_S, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -143,7 +143,7 @@ def _asked(binary: Path) -> Java | None:
     if done.returncode or home is None or version is None:
         return None
     real = Path(home[1].strip())
-    described = look_at(real) if (real / "release").exists() and real / "bin" / "java" != binary else None
+    described = inspect_java(real) if (real / "release").exists() and real / "bin" / "java" != binary else None
     return described or Java(real, _major(version[1].strip()), complete=True)
 
 

@@ -25,7 +25,7 @@ from tests.market.servers import Market, market, say
 
 WITHIN_S = 60.0
 PATIENT = Timing(
-    open_s=WITHIN_S, subscribe_s=WITHIN_S, ping_s=WITHIN_S, close_s=0.1, wait_s=0.01, wait_max_s=0.02, tell_every_s=0.0
+    open_s=WITHIN_S, subscribe_s=WITHIN_S, ping_s=WITHIN_S, close_s=0.1, wait_s=0.01, wait_max_s=0.02, log_every_s=0.0
 )
 # To see a connection ended for what took too long. On a busy machine it is a good one now and then: it is made again.
 QUICK = replace(PATIENT, open_s=0.3, subscribe_s=0.3, ping_s=0.3)
@@ -130,10 +130,10 @@ async def test_a_server_that_talks_nothing_but_nonsense_counts_as_silent() -> No
 
 async def test_only_what_makes_sense_puts_the_end_off() -> None:
     source = provider(Coinbase(["BTC-USD"]))
-    source._hear("nonsense")
-    assert source._heard_at == 0.0
-    source._hear(json.dumps(servers.heartbeat(7)))
-    assert source._heard_at > 0.0
+    source._parse("nonsense")
+    assert source._received_at == 0.0
+    source._parse(json.dumps(servers.heartbeat(7)))
+    assert source._received_at > 0.0
 
 
 async def test_an_end_that_answers_no_ping_is_left() -> None:

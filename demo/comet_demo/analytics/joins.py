@@ -64,9 +64,9 @@ def _of_stream(rows: DataFrame, within: str) -> DataFrame:
     second = sql.unix_micros("ts") - sql.unix_micros("window.start") >= length
     at = sql.struct("ts", "partition", "offset")
     tick = sql.struct("ts", "traded", "partition", "offset", "trade", "quote")
-    kept = placed.withColumn("second", second).where("second OR NOT traded")
+    halves = placed.withColumn("second", second).where("second OR NOT traded")
     windows = (
-        kept.withColumn("at", at)
+        halves.withColumn("at", at)
         .withColumn("tick", tick)
         .groupBy("window", "symbol")
         .agg(

@@ -33,11 +33,11 @@ class Supervisor:
     """Starts, watches and stops queries. One thread calls `turn` a few times a second, then `end` until it is true."""
 
     def __init__(
-        self, jobs: Sequence[Job], start: Callable[[str], Running], tell: Callable[[dict[str, Any]], None]
+        self, jobs: Sequence[Job], start: Callable[[str], Running], report: Callable[[dict[str, Any]], None]
     ) -> None:
         self.jobs = {job.query: job for job in jobs}
         self._start = start
-        self._tell = tell
+        self._report = report
         self._running: dict[str, Running] = {}
         self._due_us: dict[str, int] = {}  # when to start a query that does not run
         self._waiting = [job.query for job in jobs]  # for their first start
@@ -47,26 +47,26 @@ class Supervisor:
     def turn(self, now_us: int) -> None:
         """Checks each query, and starts those that are due."""
         for name, query in list(self._running.items()):
-            self._look(name, query, now_us)
+            self._check(name, query, now_us)
         self._start_next(now_us)
         for name in [name for name, due_us in self._due_us.items() if due_us <= now_us]:
             del self._due_us[name]
             self._begin(name, now_us)
-        self.tell(now_us)
+        self.report(now_us)
 
-    def tell(self, now_us: int) -> None:
+    def report(self, now_us: int) -> None:
         """Reports each query's news."""
         for job in self.jobs.values():
             record = job.due_record(now_us)
             if record is not None:
-                self._tell(record)
+                self._report(record)
 
     def end(self, now_us: int, *, force: bool = False) -> bool:
         """Stops the queries that are between two batches, or all by force. Returns whether all have ended."""
         self._waiting.clear()
         self._due_us.clear()
         for name, query in list(self._running.items()):
-            self._look(name, query, now_us)
+            self._check(name, query, now_us)
             if name in self._running and (force or not _busy(query)):
                 del self._running[name]
                 with suppress(Exception):  # the Java may have gone since: then it has stopped as well
@@ -75,10 +75,10 @@ class Supervisor:
         if not self._running:
             for job in self.jobs.values():
                 job.stopped()
-        self.tell(now_us)
+        self.report(now_us)
         return not self._running
 
-    def _look(self, name: str, query: Running, now_us: int) -> None:
+    def _check(self, name: str, query: Running, now_us: int) -> None:
         job = self.jobs[name]
         try:
             progress = query.lastProgress

@@ -36,14 +36,14 @@ from comet_demo.analytics.query_supervisor import Supervisor
 from comet_demo.analytics.updates import Writers
 from comet_demo.feed import ensure_topics
 from comet_demo.model import ALERTS, BARS, JOB, STATS, TOPIC, TRADES
-from comet_demo.processes.hang_watchdog import Silence
+from comet_demo.processes.hang_watchdog import HangWatchdog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
-LOOK_S: Final = 0.25
+TURN_EVERY_S: Final = 0.25
 ALIVE_S: Final = 4.0  # between two status records of a job that is starting
 ENSURE_S: Final = 2
 CALM_S: Final = 3.0  # for batches to end before queries are stopped in the middle of one
@@ -200,11 +200,11 @@ def main(given: list[str] | None = None) -> None:
     # A Java is started by a fork: what gRPC does in its child, for one that would go on with it, now and then kills it.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     hush_py4j()
-    told_to_end = threading.Event()
+    stopping = threading.Event()
     session_up = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        told_to_end.set()
+        stopping.set()
         if not session_up.is_set():  # nothing runs yet that needs an orderly end
             raise SystemExit(0)
 
@@ -214,8 +214,8 @@ def main(given: list[str] | None = None) -> None:
     jobs = [Job(plan.name, plan.window_s, plan.mode, doing="Java and Spark") for plan in plans]
     with ExitStack() as stack:
         comet.run(ensure_topics(options.bootstrap))
-        teller = stack.enter_context(Teller(options.bootstrap))
-        with _telling(teller, jobs):
+        writer = stack.enter_context(StatusWriter(options.bootstrap))
+        with _reporting(writer, jobs):
             session = stack.enter_context(_session(options))
         session_up.set()
         signal.signal(signal.SIGINT, end)  # Spark has put its own in its place
@@ -223,12 +223,12 @@ def main(given: list[str] | None = None) -> None:
             options.checkpoint = stack.enter_context(tempfile.TemporaryDirectory(prefix="comet-spark-"))
         starts = {plan.name: plan for plan in plans}
         writers = Writers(options.bootstrap)
-        supervisor = Supervisor(jobs, lambda name: start(session, options, starts[name], writers), teller.tell)
-        silence = stack.enter_context(Silence(_java_of(session)))
+        supervisor = Supervisor(jobs, lambda name: start(session, options, starts[name], writers), writer.report)
+        silence = stack.enter_context(HangWatchdog(_java_of(session)))
         try:
-            while not told_to_end.wait(LOOK_S):
+            while not stopping.wait(TURN_EVERY_S):
                 supervisor.turn(_now_us())
-                _check(session, jobs, told_to_end)
+                _check(session, jobs, stopping)
                 silence.answered()
         finally:
             _end(supervisor)
@@ -246,17 +246,17 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def _telling(teller: Teller, jobs: Sequence[Job]) -> Iterator[None]:
+def _reporting(writer: StatusWriter, jobs: Sequence[Job]) -> Iterator[None]:
     """Reports in a thread that the job is starting, while its main thread waits for a Java."""
     up = threading.Event()
 
-    def tell() -> None:
+    def report() -> None:
         while not up.is_set():
             for job in jobs:
-                teller.tell(job.record(_now_us()))
+                writer.report(job.record(_now_us()))
             up.wait(ALIVE_S)
 
-    thread = threading.Thread(target=tell, name="telling", daemon=True)
+    thread = threading.Thread(target=report, name="telling", daemon=True)
     thread.start()
     try:
         yield
@@ -265,7 +265,7 @@ def _telling(teller: Teller, jobs: Sequence[Job]) -> Iterator[None]:
         thread.join()
 
 
-def _check(session: SparkSession, jobs: Sequence[Job], told_to_end: threading.Event) -> None:
+def _check(session: SparkSession, jobs: Sequence[Job], stopping: threading.Event) -> None:
     """Raises Unavailable if no query can run again, so that the launcher restarts the job."""
     if not any(job.state == "failed" for job in jobs):
         return
@@ -274,7 +274,7 @@ def _check(session: SparkSession, jobs: Sequence[Job], told_to_end: threading.Ev
         why = "Spark has stopped" if java.sc().isStopped() else ""
     except Exception as error:  # noqa: BLE001 - any error means that Spark does not answer
         why = f"the Java that Spark runs in is gone: {error}"
-    if why and not told_to_end.is_set():  # one Ctrl-C may reach both
+    if why and not stopping.is_set():  # one Ctrl-C may reach both
         raise comet.Unavailable(why)
 
 
@@ -358,7 +358,7 @@ def _close(session: SparkSession) -> None:
     """Ends the session, and the Java if it is ours."""
     java = _java_of(session)
     gateway: Any = session.sparkContext._gateway
-    with suppress(Exception), Silence(java, looks=JAVA_END_S):  # a Java that has gone does not answer
+    with suppress(Exception), HangWatchdog(java, checks=JAVA_END_S):  # a Java that has gone does not answer
         session.stop()
     if java is None:
         return
@@ -377,7 +377,7 @@ def _java_of(session: SparkSession) -> Any:
     return None if gateway is None else gateway.proc
 
 
-class Teller:
+class StatusWriter:
     """Writes the states of queries. Never waits: without a broker they cannot be read either."""
 
     def __init__(self, bootstrap: str) -> None:
@@ -390,7 +390,7 @@ class Teller:
         with suppress(comet.CometError):
             self._producer.close()
 
-    def tell(self, record: dict[str, Any]) -> None:
+    def report(self, record: dict[str, Any]) -> None:
         with suppress(comet.CometError):
             self._producer.send(JOB, record, key=record["query"])
 

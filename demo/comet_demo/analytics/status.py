@@ -42,7 +42,7 @@ def _number(value: object) -> int | None:
 
 
 class Analytics:
-    """Owned by one board; fed with records of the topic of jobs, read whenever a line is drawn.
+    """The queries' states. Owned by one quote table; fed with status records, read whenever a line is drawn.
 
     >>> analytics = Analytics()
     >>> analytics.apply({"query": "bars.1s", "state": "running", "event_us": 1_000_000, "at_us": 1_200_000})
@@ -81,10 +81,10 @@ class Analytics:
         if running and now_us - heard_us > SILENT_US:
             return f"the Spark job has been silent for {(now_us - heard_us) / 1e6:.0f} s"
         if delay_us is None or FIRST not in running:
-            said = self._starting()
+            text = self._starting()
         else:
-            said = f"analytics {delay_us / 1e6:.1f} s behind ({_queries(len(running))})"
-        return "; ".join([said, *(f"{name} failed: {self.jobs[name].error}" for name in failed)])
+            text = f"analytics {delay_us / 1e6:.1f} s behind ({_queries(len(running))})"
+        return "; ".join([text, *(f"{name} failed: {self.jobs[name].error}" for name in failed)])
 
     def _in(self, state: str) -> list[str]:
         return sorted(name for name, job in self.jobs.items() if job.state == state)

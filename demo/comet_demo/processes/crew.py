@@ -36,7 +36,7 @@ class Member(NamedTuple):
     module: str
     arguments: tuple[str, ...]
 
-    def said(self, beginning: str = "") -> str:
+    def last_line(self, beginning: str = "") -> str:
         """The last line of its output, or the last that begins with `beginning`; empty if there is none."""
         with suppress(OSError), self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
@@ -45,7 +45,7 @@ class Member(NamedTuple):
         return ""
 
     def last_words(self) -> str:
-        return self.said() or "it said nothing"
+        return self.last_line() or "it said nothing"
 
 
 class Crew:
@@ -68,14 +68,14 @@ class Crew:
     def temporary(self) -> Path:
         return self.folder / "tmp"
 
-    def start(self, name: str, module: str, arguments: Sequence[str] = (), *, tells: bool = False) -> Member:
-        """Starts a process. `tells`: its standard output is a pipe to us instead of its file."""
+    def start(self, name: str, module: str, arguments: Sequence[str] = (), *, piped: bool = False) -> Member:
+        """Starts a process. `piped`: its standard output is a pipe to us instead of its file."""
         log = self.folder / f"{name}.log"
         places = {"TMPDIR": str(self.temporary), "SPARK_LOCAL_DIRS": str(self.temporary)}
         with log.open("ab") as file, held_back():
             process = subprocess.Popen(  # noqa: S603 - our own modules
                 [sys.executable, "-m", "comet_demo.processes.parent_watchdog", str(self.folder), module, *arguments],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE if tells else file, stderr=file,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE if piped else file, stderr=file,
                 env=os.environ | places, start_new_session=True,
             )  # fmt: skip
             member = Member(name, process, log, module, tuple(arguments))
@@ -135,10 +135,10 @@ class Crew:
 def held_back() -> Iterator[None]:
     """Delays signals until the end of the block: in the middle of it, a process that is started but not yet recorded
     would be left behind."""
-    came: list[int] = []
+    delayed: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
+        delayed.append(number)
 
     before = {number: signal.signal(number, note) for number in ENDINGS}
     try:
@@ -146,8 +146,8 @@ def held_back() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        for late in came:
-            signal.raise_signal(late)
+        for one in delayed:
+            signal.raise_signal(one)
 
 
 def _stop(members: list[Member]) -> None:

@@ -12,13 +12,13 @@ class Process(Protocol):
     def kill(self) -> None: ...
 
 
-class Silence:
-    """Watches the calls of one thread to a process; the thread reports each answer with `answered`. More than `looks`
+class HangWatchdog:
+    """Watches the calls of one thread to a process; the thread reports each answer with `answered`. More than `checks`
     checks in a row without an answer kill the process. Time that the machine sleeps does not count."""
 
-    def __init__(self, process: Process | None, *, looks: int = 120, every_s: float = 1.0) -> None:
+    def __init__(self, process: Process | None, *, checks: int = 120, every_s: float = 1.0) -> None:
         self._process = process
-        self._looks = looks
+        self._checks = checks
         self._every_s = every_s
         self._unanswered = 0
         self._over = threading.Event()
@@ -37,14 +37,14 @@ class Silence:
         self._over.set()
         self._thread.join()
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Counts a check; kills the process and returns True if it was one too many."""
         self._unanswered += 1
-        if self._process is None or self._unanswered <= self._looks:
+        if self._process is None or self._unanswered <= self._checks:
             return False
         self._process.kill()
         return True
 
     def _watch(self) -> None:
-        while not self._over.wait(self._every_s) and not self.look():
+        while not self._over.wait(self._every_s) and not self.check():
             pass

@@ -10,7 +10,7 @@ CALM_S: Final = 60.0  # a process that ran longer begins again with the first pa
 
 
 @dataclass(slots=True)
-class Case:
+class Restarts:
     """The restarts of one process that has ended at least once."""
 
     failures: int = 0
@@ -19,7 +19,7 @@ class Case:
     given_up: bool = False
 
 
-class Care:
+class RestartPolicy:
     """Decides about restarts. Owned by the launcher. Writes the state of each failed process to `notes`, by name.
 
     >>> notes = {}
@@ -32,33 +32,33 @@ class Care:
 
     def __init__(self, notes: dict[str, str]) -> None:
         self._notes = notes
-        self._cases: dict[str, Case] = {}
+        self._restarts: dict[str, Restarts] = {}
 
     def due(self, name: str, now: float, why: str) -> bool:
         """Whether to start an ended process now. If true, the caller must start it."""
-        case = self._cases.setdefault(name, Case())
-        if case.given_up:
+        restarts = self._restarts.setdefault(name, Restarts())
+        if restarts.given_up:
             return False
-        if case.due is None:
-            self._ended(name, case, now, why)
-        if case.due is None or now < case.due:
+        if restarts.due is None:
+            self._ended(name, restarts, now, why)
+        if restarts.due is None or now < restarts.due:
             return False
-        case.due, case.began = None, now
+        restarts.due, restarts.began = None, now
         return True
 
-    def _ended(self, name: str, case: Case, now: float, why: str) -> None:
-        if now - case.began > CALM_S:
-            case.failures = 0
-        case.given_up = case.failures == len(PAUSES_S)
-        if case.given_up:
+    def _ended(self, name: str, restarts: Restarts, now: float, why: str) -> None:
+        if now - restarts.began > CALM_S:
+            restarts.failures = 0
+        restarts.given_up = restarts.failures == len(PAUSES_S)
+        if restarts.given_up:
             self._notes[name] = f"{name} ended, again and again: {why}"
             return
-        case.due = now + PAUSES_S[case.failures]
-        case.failures += 1
+        restarts.due = now + PAUSES_S[restarts.failures]
+        restarts.failures += 1
         self._notes[name] = f"{name} ended, and is started again: {why}"
 
-    def look(self, now: float) -> None:
+    def update(self, now: float) -> None:
         """Removes the notes of processes that run well again."""
-        for name, case in self._cases.items():
-            if case.due is None and not case.given_up and now - case.began > PAUSES_S[-1]:
+        for name, restarts in self._restarts.items():
+            if restarts.due is None and not restarts.given_up and now - restarts.began > PAUSES_S[-1]:
                 self._notes.pop(name, None)

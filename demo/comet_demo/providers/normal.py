@@ -56,10 +56,10 @@ def moment(value: Any, now_us: int) -> int:
     (1415348367028459, 1672515782136000)
     """
     if isinstance(value, str):
-        told = datetime.fromisoformat(value)
-        if told.tzinfo is None:
-            told = told.replace(tzinfo=UTC)
-        at_us = (told - _EPOCH) // _MICROSECOND
+        parsed = datetime.fromisoformat(value)
+        if parsed.tzinfo is None:
+            parsed = parsed.replace(tzinfo=UTC)
+        at_us = (parsed - _EPOCH) // _MICROSECOND
     elif isinstance(value, int) and not isinstance(value, bool):
         at_us = value if value > 10**14 else value * 1000  # in milliseconds that would be after the year 5000
     else:

@@ -38,11 +38,11 @@ MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError,
 
 
 @dataclass(slots=True)
-class Heard:
+class ParsedMessage:
     """The content of a message."""
 
     events: list[Event] = field(default_factory=list)
-    say: list[str] = field(default_factory=list)
+    replies: list[str] = field(default_factory=list)
     subscribed: bool = False
     missed: int = 0  # messages that never arrived, by the numbers of those that did
     garbage: int = 0  # malformed parts
@@ -61,7 +61,7 @@ class Dialect(Protocol):
     def begin(self) -> list[str]:
         """The texts to send first on a new connection."""
 
-    def hear(self, message: Any, now_us: int) -> Heard:
+    def parse(self, message: Any, now_us: int) -> ParsedMessage:
         """Interprets a message, decoded from JSON. May raise one of MALFORMED."""
 
 
@@ -76,7 +76,7 @@ class Timing:
     wait_s: float = 1.0  # before the second try
     wait_max_s: float = 60.0
     stable_s: float = 60.0  # a connection that lasted as long was a good one
-    tell_every_s: float = 10.0
+    log_every_s: float = 10.0
 
 
 def wait_before(tries: int, random: Random, timing: Timing) -> float:
@@ -107,9 +107,9 @@ class SocketProvider:
         self._timing = timing or Timing()
         self._now_us = now_us
         self._counts = {"connections": 0, "messages": 0, "garbage": 0, "missed": 0}
-        self._told = {"garbage": 0, "missed": 0}
-        self._tell_at = 0.0
-        self._heard_at = 0.0
+        self._logged = {"garbage": 0, "missed": 0}
+        self._log_at = 0.0
+        self._received_at = 0.0
         self._subscribed = False
         self._end = ""  # the reason for which we ended the connection
 
@@ -123,8 +123,8 @@ class SocketProvider:
         while True:
             began = loop.time()
             try:
-                async with aclosing(self._listen()) as heard:
-                    async for events in heard:
+                async with aclosing(self._listen()) as parsed:
+                    async for events in parsed:
                         yield events
             except _Again as why:
                 tries = 0 if loop.time() - began >= self._timing.stable_s else tries + 1
@@ -142,13 +142,13 @@ class SocketProvider:
             for text in self._dialect.begin():
                 await socket.send(text)
             async for message in socket:
-                heard = self._hear(message)
-                for text in heard.say:
+                parsed = self._parse(message)
+                for text in parsed.replies:
                     await socket.send(text)
-                if heard.events:
-                    yield heard.events
-                if heard.again:
-                    raise _Again(heard.again)
+                if parsed.events:
+                    yield parsed.events
+                if parsed.again:
+                    raise _Again(parsed.again)
             raise _Again(self._end or f"the server closed the connection ({socket.close_code} {socket.close_reason})")
         except ConnectionClosed as error:
             raise _Again(self._end or f"the connection was lost: {error}") from None
@@ -183,34 +183,34 @@ class SocketProvider:
             raise _Again(f"the server answered with HTTP {status}") from None
         except (OSError, TimeoutError, InvalidHandshake) as error:
             raise _Again(f"no connection to {url}: {str(error) or type(error).__name__}") from None
-        self._heard_at = asyncio.get_running_loop().time()
+        self._received_at = asyncio.get_running_loop().time()
         return socket
 
-    def _hear(self, message: str | bytes) -> Heard:
+    def _parse(self, message: str | bytes) -> ParsedMessage:
         self._counts["messages"] += 1
         try:
-            heard = self._dialect.hear(msgspec.json.decode(message), self._now_us())
+            parsed = self._dialect.parse(msgspec.json.decode(message), self._now_us())
         except (*MALFORMED, msgspec.DecodeError):
-            heard = Heard(garbage=1)
+            parsed = ParsedMessage(garbage=1)
         else:
-            self._heard_at = asyncio.get_running_loop().time()
-        self._counts["garbage"] += heard.garbage
-        self._counts["missed"] += heard.missed
-        self._subscribed = self._subscribed or heard.subscribed
-        if heard.refused:
-            raise comet.InvalidArgument(f"{self.name}: {heard.refused}")
-        if heard.garbage or heard.missed:
-            self._tell()
-        return heard
+            self._received_at = asyncio.get_running_loop().time()
+        self._counts["garbage"] += parsed.garbage
+        self._counts["missed"] += parsed.missed
+        self._subscribed = self._subscribed or parsed.subscribed
+        if parsed.refused:
+            raise comet.InvalidArgument(f"{self.name}: {parsed.refused}")
+        if parsed.garbage or parsed.missed:
+            self._log_problems()
+        return parsed
 
-    def _tell(self) -> None:
-        """Logs missed and malformed messages, at most once every `tell_every_s`."""
+    def _log_problems(self) -> None:
+        """Logs missed and malformed messages, at most once every `log_every_s`."""
         now = asyncio.get_running_loop().time()
-        if now < self._tell_at:
+        if now < self._log_at:
             return
-        self._tell_at = now + self._timing.tell_every_s
-        news = {kind: self._counts[kind] - told for kind, told in self._told.items()}
-        self._told = {kind: self._counts[kind] for kind in self._told}
+        self._log_at = now + self._timing.log_every_s
+        news = {kind: self._counts[kind] - logged for kind, logged in self._logged.items()}
+        self._logged = {kind: self._counts[kind] for kind in self._logged}
         if news["missed"]:
             log.warning("%s: %s messages never arrived", self.name, f"{news['missed']:,}")
         if news["garbage"]:
@@ -225,7 +225,7 @@ class SocketProvider:
             if not self._subscribed:
                 reasons[f"nothing was subscribed within {timing.subscribe_s:g} s"] = opened + timing.subscribe_s
             if dialect.silence_s is not None:
-                reasons[f"no message for {dialect.silence_s:g} s"] = self._heard_at + dialect.silence_s
+                reasons[f"no message for {dialect.silence_s:g} s"] = self._received_at + dialect.silence_s
             why, due = min(reasons.items(), key=lambda one: one[1])
             if due <= loop.time():
                 break
