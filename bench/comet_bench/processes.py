@@ -86,7 +86,7 @@ class Child:
             raise BenchFailed(f"{self.name} ended with code {self.process.wait(STOP_TIMEOUT_S)}; see above")
         return line
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         try:
             self._stdin.write(json.dumps(message).encode() + b"\n")
             self._stdin.flush()
@@ -120,7 +120,7 @@ class Worker(Child):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def hear(self, kind: str, timeout_s: float) -> dict[str, Any]:
+    def receive(self, kind: str, timeout_s: float) -> dict[str, Any]:
         message = json.loads(self.line(timeout_s))
         if "failed" in message:
             raise BenchFailed(f"{self.name}: {message['failed']}")
@@ -129,13 +129,13 @@ class Worker(Child):
         return answer
 
     def ready(self) -> dict[str, Any]:
-        return self.hear("ready", START_TIMEOUT_S)
+        return self.receive("ready", START_TIMEOUT_S)
 
     def go(self, **orders: Any) -> None:
-        self.tell({"go": orders})
+        self.send({"go": orders})
 
     def done(self) -> dict[str, Any]:
-        return self.hear("done", RUN_TIMEOUT_S)
+        return self.receive("done", RUN_TIMEOUT_S)
 
 
 class Broker:

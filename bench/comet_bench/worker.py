@@ -29,7 +29,7 @@ class Link:
         for line in lines:
             self._orders.put_nowait(json.loads(line)["go"])
 
-    def say(self, kind: str, content: Any) -> None:
+    def report(self, kind: str, content: Any) -> None:
         sys.stdout.write(json.dumps({kind: content}) + "\n")
         sys.stdout.flush()
 
@@ -41,7 +41,7 @@ class Link:
 
     async def next_order(self, **state: Any) -> dict[str, Any]:
         """Answers the last order and waits for the next; for a worker that gets several orders."""
-        self.say("ready", state)
+        self.report("ready", state)
         return await self._orders.get()
 
 
@@ -70,9 +70,9 @@ def main() -> None:
         try:
             done = await works[name](link, config)
         except Exception as error:
-            link.say("failed", f"{type(error).__name__}: {error}")
+            link.report("failed", f"{type(error).__name__}: {error}")
             raise
-        link.say("done", done)
+        link.report("done", done)
 
     uvloop.run(run())
 

@@ -109,7 +109,7 @@ class Conflated(Tally):
         updates = self._parsed.get(ends)
         if updates is None:
             if not data.count(MARK, start, end):
-                client.hear(data[start:end])
+                client.note(data[start:end])
                 return
             updates = self._open(ends, data[start:end])
         client.records += len(updates)

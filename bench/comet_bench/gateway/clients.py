@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from comet.errors import CometError
 
 HELD_BYTES_MAX: Final = 64 << 20
-SAID_MAX: Final = 100
+OTHER_MAX: Final = 100
 CONNECTING_AT_ONCE: Final = 50
 CONNECT_TIMEOUT_S: Final = 30.0
 MARK: Final = b'"offset":"'  # once in every record, and not in the values that we send
@@ -71,13 +71,13 @@ class Tally:
     def take(self, client: Listener, data: bytes, start: int, end: int) -> None:
         count = data.count(MARK, start, end)
         if not count:
-            client.hear(data[start:end])
+            client.note(data[start:end])
             return
         client.records += count
         self.records += count
         self.deliveries += 1
         if client.sampled:
-            client.kept.append(data[start:end])
+            client.stored.append(data[start:end])
         if self.ages_us is not None and client.timed:
             now_ns = time.perf_counter_ns()
             self.ages_us.extend([(now_ns - int(due)) / 1e3 for due in DUE.findall(data, start, end)])
@@ -109,11 +109,11 @@ class Listener(asyncio.Protocol):
         self.tally = tally
         self.records = 0
         self.sampled = False  # stores everything that it receives
-        self.kept: list[bytes] = []
+        self.stored: list[bytes] = []
         self.timed = True
         self.expendable = False  # its end is not a failure
         self.ended = ""  # the reason of its end
-        self.said: list[bytes] = []  # received texts without a record
+        self.other: list[bytes] = []  # received texts without a record
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.transport: Any = None
         self._held = b""
@@ -127,15 +127,15 @@ class Listener(asyncio.Protocol):
 
     def end(self, why: str) -> None:
         self.ended = self.ended or why
-        refused = Refused(f"a connection ended: {self.ended}; last messages: {self.said[-3:]}")
+        refused = Refused(f"a connection ended: {self.ended}; last messages: {self.other[-3:]}")
         if not self.begun.done():
             self.begun.set_exception(refused)
         elif not self.expendable:
             self.tally.fail(refused)
 
-    def hear(self, text: bytes) -> None:
-        if len(self.said) < SAID_MAX:
-            self.said.append(text)
+    def note(self, text: bytes) -> None:
+        if len(self.other) < OTHER_MAX:
+            self.other.append(text)
         if b"subscribed" in text and not self.begun.done():
             self.begun.set_result(None)
 

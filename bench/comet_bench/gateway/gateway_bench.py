@@ -30,7 +30,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from comet_bench.compared import Say, Subject, Subjects, alone, compared, run_compared
+from comet_bench.compared import Report, Subject, Subjects, alone, compared, run_compared
 from comet_bench.gateway.servers import Served, start_bare, start_gateway
 from comet_bench.processes import START_TIMEOUT_S, BenchFailed, Broker, Worker, given_broker, own_broker
 from comet_bench.report import Result
@@ -150,13 +150,13 @@ def _broadcast(bench: GatewayBench, kind: str, frames: Path) -> Result:
 
 
 def fanout(kind: str) -> Subject[GatewayBench]:
-    def run(bench: GatewayBench, say: Say) -> list[list[Result]]:
+    def run(bench: GatewayBench, report: Report) -> list[list[Result]]:
         """The gateway first, so that the bare loop can repeat its frames."""
         bare, through = [], []
         for number in range(1, bench.sizes.pairs + 1):
             frames = bench.frames()
-            found = say(1, number, lambda: _fanout(bench, kind, frames))  # noqa: B023 - called here
-            bare.append(say(0, number, lambda: _broadcast(bench, kind, frames)))  # noqa: B023
+            found = report(1, number, lambda: _fanout(bench, kind, frames))  # noqa: B023 - called here
+            bare.append(report(0, number, lambda: _broadcast(bench, kind, frames)))  # noqa: B023
             through.append(found | {"share": found["deliveries_per_s"] / bare[-1]["deliveries_per_s"]})
         return [bare, through]
 
@@ -200,14 +200,14 @@ def _check_topic(address: str, topic: str, records: int) -> None:
         raise BenchFailed(f"{records} records were answered, {there} are in the topic")
 
 
-def post_one(bench: GatewayBench, say: Say) -> list[list[Result]]:
+def post_one(bench: GatewayBench, report: Report) -> list[list[Result]]:
     echoes, bares, ours = [], [], []
     with start_bare() as bare:
         for number in range(1, bench.sizes.pairs + 1):
-            echoes.append(say(0, number, lambda: _post(bench, bare.at, "/echo")))
-            bares.append(say(1, number, lambda: _post(bench, bare.at, "/fast")))
+            echoes.append(report(0, number, lambda: _post(bench, bare.at, "/echo")))
+            bares.append(report(1, number, lambda: _post(bench, bare.at, "/fast")))
             path = f"/v1/topics/{bench.topic()}/records"
-            found = say(2, number, lambda: _post(bench, bench.gateway.at, path))  # noqa: B023 - called here
+            found = report(2, number, lambda: _post(bench, bench.gateway.at, path))  # noqa: B023 - called here
             ours.append(found | {"share": found["requests_per_s"] / bares[-1]["requests_per_s"]})
     return [echoes, bares, ours]
 
@@ -243,12 +243,12 @@ def _paced(
             sender.go()
             crowd.go(order="wait", records=records)
             sender.done()
-            crowd.hear("ready", seconds + START_TIMEOUT_S)
+            crowd.receive("ready", seconds + START_TIMEOUT_S)
             use = used()
         cut_off = {}
         if deaf:
             crowd.go(order="resume", records=records)
-            cut_off = crowd.hear("ready", 2 * START_TIMEOUT_S + START_TIMEOUT_S)
+            cut_off = crowd.receive("ready", 2 * START_TIMEOUT_S + START_TIMEOUT_S)
         crowd.go(order="stop")
         done = crowd.done()
     found = {"p50_ms": done["p50_ms"], "p99_ms": done["p99_ms"]} | use
@@ -264,12 +264,12 @@ def ws_stalled(bench: GatewayBench) -> Result:
     return _paced(bench, sizes.clients, PACED_RATE, sizes.deaf_s, STALLED_RECORD_BYTES, sizes.deaf)
 
 
-def latency(bench: GatewayBench, say: Say) -> list[list[Result]]:
+def latency(bench: GatewayBench, report: Report) -> list[list[Result]]:
     echoes, ours, seconds = [], [], bench.sizes.latency_s
     with start_bare() as bare:
         for number in range(1, bench.sizes.pairs + 1):
-            echoes.append(say(0, number, lambda: _echoed(bench, bare)))
-            ours.append(say(1, number, lambda: _paced(bench, 1, LATENCY_RATE, seconds)))
+            echoes.append(report(0, number, lambda: _echoed(bench, bare)))
+            ours.append(report(1, number, lambda: _paced(bench, 1, LATENCY_RATE, seconds)))
     return [echoes, ours]
 
 

@@ -53,7 +53,7 @@ def event(number: int, size: int, due_ns: int | None = None) -> bytes:
 
 def _crowd(config: Any, tally: Tally) -> list[Listener]:
     host = f"{config['host']}:{config['port']}"
-    kept_by = range(0, config["clients"], config.get("sampled", SAMPLED))
+    sampled = range(0, config["clients"], config.get("sampled", SAMPLED))
     subscribe = json.dumps(config.get("subscribe", {})).encode()
     clients: list[Listener] = []
     for index in range(config["clients"]):
@@ -61,7 +61,7 @@ def _crowd(config: Any, tally: Tally) -> list[Listener]:
             clients.append(WebSocketClient(tally, host, config["path"], subscribe))
         else:
             clients.append(EventsClient(tally, host, config["path"]))
-        clients[-1].sampled = index in kept_by
+        clients[-1].sampled = index in sampled
     return clients
 
 
@@ -83,7 +83,7 @@ async def fanout(link: Link, config: Any) -> dict[str, Any]:
     await link.go()
     count, events = len(clients), config["events"]
     warm = int(events * WARM_SHARE)
-    sending = asyncio.ensure_future(_send_fanout(config, tally) if "address" in config else _ask_bare(config))
+    sending = asyncio.ensure_future(_send_fanout(config, tally) if "address" in config else _start_broadcast(config))
     try:
         start, end = await _unless_failed(
             asyncio.gather(tally.reach(count * warm), tally.reach(count * events)), sending
@@ -96,9 +96,9 @@ async def fanout(link: Link, config: Any) -> dict[str, Any]:
     check = check_frames if config["kind"] == "ws" else check_events
     for client in clients:
         if client.sampled:
-            check(client.kept, events)
+            check(client.stored, events)
     if "frames" in config:
-        first = clients[0].kept if config["kind"] == "ws" else map(plain_event, clients[0].kept)
+        first = clients[0].stored if config["kind"] == "ws" else map(plain_event, clients[0].stored)
         _keep(Path(config["frames"]), first)
     await _leave(clients)
     return {
@@ -135,7 +135,7 @@ async def _send_fanout(config: Any, tally: Tally) -> None:
         await producer.flush()
 
 
-async def _ask_bare(config: Any) -> None:
+async def _start_broadcast(config: Any) -> None:
     reader, writer = await asyncio.open_connection(config["host"], config["port"])
     writer.write(_post(config, "/broadcast", b"{}"))
     if not (await reader.readline()).startswith(b"HTTP/1.1 200"):
@@ -170,7 +170,7 @@ async def crowd(link: Link, config: Any) -> dict[str, Any]:
     check = check_frames if config["kind"] == "ws" else check_events
     for client in clients:
         if client.sampled:
-            check(client.kept, client.records)
+            check(client.stored, client.records)
     await _leave(clients)
     found = quantiles(ages)
     return {"p50_ms": found["p50_us"] / 1e3, "p99_ms": found["p99_us"] / 1e3, "records": tally.records}

@@ -178,7 +178,7 @@ async def share(link: Link, config: Any) -> dict[str, Any]:
         ]
         order = "report"
         while order != "stop":
-            state = {"kept": sum(one.kept for one in sharers), "last": max(one.last for one in sharers)}
+            state = {"confirmed": sum(one.confirmed for one in sharers), "last": max(one.last for one in sharers)}
             order = (await link.next_order(**state))["order"]
             for task in work:
                 if task.done():
@@ -192,14 +192,14 @@ class ShareClient:
     """One member: acknowledges each record, and waits for the confirmations in the order of the acknowledgements."""
 
     def __init__(self) -> None:
-        self.kept = 0
+        self.confirmed = 0
         self.last = 0.0  # when the last of them was
-        self._said: deque[PendingAcknowledgement] = deque()
+        self._unconfirmed: deque[PendingAcknowledgement] = deque()
         self._more = asyncio.Event()
 
     async def take(self, consumer: comet.ShareConsumer[bytes]) -> None:
         async for record in consumer:
-            self._said.append(record.ack())
+            self._unconfirmed.append(record.ack())
             self._more.set()
 
     async def confirm(self) -> None:
@@ -208,12 +208,12 @@ class ShareClient:
         while True:
             await self._more.wait()
             self._more.clear()
-            while self._said:
+            while self._unconfirmed:
                 try:
-                    await self._said.popleft()
+                    await self._unconfirmed.popleft()
                 except LockExpired:
                     continue  # it will be delivered again
-                self.kept += 1
+                self.confirmed += 1
                 self.last = time.perf_counter()
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from comet_bench.compared import Say, Subjects, alone, compared, run_compared
+from comet_bench.compared import Report, Subjects, alone, compared, run_compared
 from comet_bench.processes import BenchFailed, Broker, Worker, given_broker, own_broker
 from comet_bench.report import Result
 from comet_bench.subjects import RECORD_BYTES, broker_use, delete_topics
@@ -124,28 +124,30 @@ def _measure(bench: GroupBench, name: str, **config: Any) -> Result:
             return {"records_per_s": rate, "bytes_per_s": rate * RECORD_BYTES} | used()
 
 
-def _pairs(bench: GroupBench, one: Callable[[], Result], other: Callable[[], Result], say: Say) -> list[list[Result]]:
+def _pairs(
+    bench: GroupBench, one: Callable[[], Result], other: Callable[[], Result], report: Report
+) -> list[list[Result]]:
     """Runs of both in turn; the other's `share` is of the run before it."""
     ones, others = [], []
     for number in range(1, bench.sizes.pairs + 1):
-        ones.append(say(0, number, one))
-        other_run = say(1, number, other)
+        ones.append(report(0, number, one))
+        other_run = report(1, number, other)
         others.append(other_run | {"share": other_run["records_per_s"] / ones[-1]["records_per_s"]})
     return [ones, others]
 
 
-def explicit_and_group(bench: GroupBench, say: Say) -> list[list[Result]]:
+def explicit_and_group(bench: GroupBench, report: Report) -> list[list[Result]]:
     records = bench.sizes.records
     with bench.full_topic(records) as topic:
         return _pairs(
             bench,
             lambda: _measure(bench, "consume_explicit", topic=topic, records=records),
             lambda: _measure(bench, "consume_group", topic=topic, records=records),
-            say,
+            report,
         )
 
 
-def transforming(bench: GroupBench, say: Say) -> list[list[Result]]:
+def transforming(bench: GroupBench, report: Report) -> list[list[Result]]:
     records = bench.sizes.chunked_records
     with bench.full_topic(records) as topic:
 
@@ -154,7 +156,7 @@ def transforming(bench: GroupBench, say: Say) -> list[list[Result]]:
                 return _measure(bench, name, topic=topic, out=out, records=records, chunk=CHUNK)
 
         return _pairs(
-            bench, lambda: transform("transform_at_least_once"), lambda: transform("transform_exactly_once"), say
+            bench, lambda: transform("transform_at_least_once"), lambda: transform("transform_exactly_once"), report
         )
 
 
@@ -169,14 +171,14 @@ def shared_ack(bench: GroupBench) -> Result:
             stack.enter_context(bench.worker("share", topic=topic, group=group, members=members, in_flight=IN_FLIGHT))
             for _ in range(PROCESSES)
         ]
-        _hear_all(sharers)
+        _receive_all(sharers)
         with bench.metered() as used:
             start = time.perf_counter()
-            _tell_and_hear(sharers, "start")
-            states = _wait_until(sharers, lambda states: sum(state["kept"] for state in states) >= records)
+            _exchange_all(sharers, "start")
+            states = _wait_until(sharers, lambda states: sum(state["confirmed"] for state in states) >= records)
             seconds = max(state["last"] for state in states) - start
             use = used()
-        _tell_all(sharers, "stop")
+        _send_all(sharers, "stop")
         for sharer in sharers:
             sharer.done()
     return {"records_per_s": records / seconds, "bytes_per_s": records * RECORD_BYTES / seconds} | use
@@ -237,12 +239,12 @@ def rebalance(bench: GroupBench) -> Result:
             stack.enter_context(bench.worker("group_members", members=members, **config))
             for members in (share, before - share)
         ]
-        _hear_all(workers)
+        _receive_all(workers)
         _wait_until(workers, lambda states: _settled(states, before, sizes.crowd_partitions))
         _load(stack, bench, topic, sizes.crowd_partitions, CROWD_RATE)
         _wait_until(workers, lambda states: _reads(states, sizes.crowd_partitions))
         for _ in range(sizes.cycles):
-            _tell_and_hear(workers, "mark")
+            _exchange_all(workers, "mark")
             time.sleep(CALM_S)
             figures["calm"].append(_gap_ms(workers))
             for order, members in (("add", sizes.crowd), ("leave", before)):
@@ -262,7 +264,7 @@ def rebalance(bench: GroupBench) -> Result:
 
 def _change(workers: Sequence[Worker], order: str, members: int, partitions: int) -> tuple[float, float]:
     """Milliseconds until every member has its share, and the longest wait in partitions that did not move."""
-    _tell_and_hear(workers, "mark")
+    _exchange_all(workers, "mark")
     workers[-1].go(order=order)
     at = workers[-1].ready()["at"]
     states = _wait_until(workers, lambda states: _settled(states, members, partitions))
@@ -300,29 +302,29 @@ def _reads(states: Sequence[State], partitions: int) -> bool:
 
 
 def _gap_ms(workers: Sequence[Worker]) -> float:
-    gap_s: float = max(state["gap_s"] for state in _tell_and_hear(workers, "report"))
+    gap_s: float = max(state["gap_s"] for state in _exchange_all(workers, "report"))
     return gap_s * 1e3
 
 
-def _tell_all(workers: Sequence[Worker], order: str) -> None:
+def _send_all(workers: Sequence[Worker], order: str) -> None:
     for worker in workers:
         worker.go(order=order)
 
 
-def _hear_all(workers: Sequence[Worker]) -> list[State]:
-    return [worker.hear("ready", SETTLED_S_MAX) for worker in workers]
+def _receive_all(workers: Sequence[Worker]) -> list[State]:
+    return [worker.receive("ready", SETTLED_S_MAX) for worker in workers]
 
 
-def _tell_and_hear(workers: Sequence[Worker], order: str) -> list[State]:
-    _tell_all(workers, order)
-    return _hear_all(workers)
+def _exchange_all(workers: Sequence[Worker], order: str) -> list[State]:
+    _send_all(workers, order)
+    return _receive_all(workers)
 
 
 def _wait_until(workers: Sequence[Worker], there: Callable[[Sequence[State]], bool]) -> list[State]:
     """Waits for a condition on the members' reports, and returns them."""
     deadline = time.monotonic() + SETTLED_S_MAX
     while True:
-        states = _tell_and_hear(workers, "report")
+        states = _exchange_all(workers, "report")
         if there(states):
             return states
         if time.monotonic() > deadline:
@@ -331,7 +333,7 @@ def _wait_until(workers: Sequence[Worker], there: Callable[[Sequence[State]], bo
 
 
 def _end(workers: Sequence[Worker]) -> None:
-    _tell_all(workers, "stop")
+    _send_all(workers, "stop")
     for worker in workers:
         worker.done()
 

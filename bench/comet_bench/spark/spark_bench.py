@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from comet_bench.compared import Say, Subjects, alone, compared, run_compared
+from comet_bench.compared import Report, Subjects, alone, compared, run_compared
 from comet_bench.gateway.servers import start_gateway
 from comet_bench.processes import RUN_TIMEOUT_S, BenchFailed, Broker, Child, Worker, own_broker
 from comet_bench.report import Result
@@ -105,7 +105,7 @@ class SparkBench:
                 settings["spark.driver.extraJavaOptions"] = self.sizes.java
             config = {"master": self.sizes.master, "settings": settings, "partitions": PARTITIONS}
             self._session = self._stack.enter_context(self.worker("spark_reads", **config))
-            self._session.hear("ready", SESSION_S_MAX)
+            self._session.receive("ready", SESSION_S_MAX)
         return self._session
 
     def end_session(self) -> None:
@@ -130,7 +130,7 @@ def _read(bench: SparkBench, name: str, topic: str, records: int, size: float) -
     session = bench.session
     with broker_use(bench.broker) as used:
         session.go(read=name, topic=topic, rows=records)
-        done = session.hear("ready", RUN_TIMEOUT_S)
+        done = session.receive("ready", RUN_TIMEOUT_S)
         if done["counted"] != records:
             raise BenchFailed(f"{name} has read {done['counted']:,} records of {records:,}")
         broker = used()
@@ -143,7 +143,7 @@ def _read(bench: SparkBench, name: str, topic: str, records: int, size: float) -
 def _reads(names: Sequence[str], values: str, records: Callable[[SparkSizes], int]) -> Any:
     """Runs in turn; the `share` of each is of the one before it."""
 
-    def run(bench: SparkBench, say: Say) -> list[list[Result]]:
+    def run(bench: SparkBench, report: Report) -> list[list[Result]]:
         count = records(bench.sizes)
         size = RECORD_BYTES if values == "bytes" else statistics.mean(map(len, quote_values(1_000)))
         runs: list[list[Result]] = [[] for _ in names]
@@ -152,7 +152,7 @@ def _reads(names: Sequence[str], values: str, records: Callable[[SparkSizes], in
                 _read(bench, name, topic, count, size)
             for number in range(1, bench.sizes.runs + 1):
                 for which, name in enumerate(names):
-                    found = say(which, number, lambda name=name: _read(bench, name, topic, count, size))  # type: ignore[misc]
+                    found = report(which, number, lambda name=name: _read(bench, name, topic, count, size))  # type: ignore[misc]
                     if which:
                         found = found | {"share": found["records_per_s"] / runs[which - 1][-1]["records_per_s"]}
                     runs[which].append(found)

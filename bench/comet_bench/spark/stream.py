@@ -165,7 +165,7 @@ class Bars:
     """The newest version of each bar, and when it arrived."""
 
     def __init__(self) -> None:
-        self.came_us: dict[tuple[int, str], int] = {}
+        self.arrived_us: dict[tuple[int, str], int] = {}
         self.quotes: dict[tuple[int, str], int] = {}
         self.lag_us: int | None = None
         self.state = ""
@@ -179,19 +179,19 @@ class Bars:
                     self.lag_us = value["at_us"] - value["event_us"]
                 continue
             place = (value["start_us"], value["symbol"])
-            self.came_us.pop(place, None)  # so that the last one received is the last of them
-            self.came_us[place], self.quotes[place] = now_us, value["quotes"]
-        while self.came_us and max(self.came_us)[0] - min(self.came_us)[0] > SECONDS_KEPT * SECOND_US:
-            for kept in (self.came_us, self.quotes):
-                del kept[min(kept)]
+            self.arrived_us.pop(place, None)  # so that the last one received is the last of them
+            self.arrived_us[place], self.quotes[place] = now_us, value["quotes"]
+        while self.arrived_us and max(self.arrived_us)[0] - min(self.arrived_us)[0] > SECONDS_KEPT * SECOND_US:
+            for by_bar in (self.arrived_us, self.quotes):
+                del by_bar[min(by_bar)]
 
     def report(self, first_us: int = 0, end_us: int = 1 << 62) -> dict[str, Any]:
         """The report on the bars that begin in that time."""
-        there = [place for place in self.came_us if first_us <= place[0] < end_us]
+        there = [place for place in self.arrived_us if first_us <= place[0] < end_us]
         return {
             "bars": len(there),
             "quotes": sum(self.quotes[place] for place in there),
-            "last_us": max((self.came_us[place] for place in there), default=0),
+            "last_us": max((self.arrived_us[place] for place in there), default=0),
             "lag_us": self.lag_us,
             "state": self.state,
             "problem": self.problem,
@@ -200,8 +200,8 @@ class Bars:
     def delays_ms(self, first_us: int, end_us: int) -> list[float]:
         """The delays after their windows of the bars that begin in that time, sorted."""
         return sorted(
-            (came_us - start_us - SECOND_US) / 1e3
-            for (start_us, _), came_us in self.came_us.items()
+            (arrived_us - start_us - SECOND_US) / 1e3
+            for (start_us, _), arrived_us in self.arrived_us.items()
             if first_us <= start_us < end_us
         )
 
