@@ -156,7 +156,7 @@ async def test_a_partition_is_given_up_when_its_table_is_done(address: str) -> N
         assert (await anext(tables)).num_rows == 20
         second = comet.GroupConsumer(address, "wide", group="g", start="earliest")
         joining = asyncio.ensure_future(second.start())
-        assert await until(lambda: any(one.releasing for one in first._holdings.values()), within_s=WAIT_S_MAX)
+        assert await until(lambda: any(one.releasing for one in first._assigned.values()), within_s=WAIT_S_MAX)
         assert (len(first.assignment()), second.assignment()) == (2, [])
         waiting = asyncio.ensure_future(anext(tables))
         assert await until(lambda: len(second.assignment()) == 1, within_s=WAIT_S_MAX)

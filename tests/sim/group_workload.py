@@ -127,7 +127,7 @@ class Member:
     def _assigned(self, places: Sequence[TopicPartition]) -> None:
         assert self._consumer is not None
         for place in places:
-            since = self._consumer._holdings[place].given.since
+            since = self._consumer._assigned[place].assignment.since
             one = Ownership(
                 self.group, self.name, self._consumer.member, (place.topic, place.partition), since, self._world.now()
             )

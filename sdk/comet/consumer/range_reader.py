@@ -1,6 +1,6 @@
-"""The reader: parts of a partition, asked for one by one. It holds no position and no subscription.
+"""The range reader: fetches parts of a partition by request. It has neither position nor subscription.
 
-    fetch ─► the partition's leader, found again while it moves ─► whole batches ─► what was asked for, as columns
+    fetch ─► the partition's leader, found again while it moves ─► whole batches ─► the requested records, as columns
 
 Each call stands alone, so that any number of them may be under way at once, also for one partition.
 """
@@ -36,7 +36,7 @@ KNOWN_WAIT_MS: Final = 500  # at one broker, for records that are known to be th
 
 
 class Fetched(NamedTuple):
-    """A part of a partition: whole and parts of batches, with nothing in them that was not asked for.
+    """A part of a partition: whole batches and parts of batches, with only the requested records.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -50,11 +50,11 @@ class Fetched(NamedTuple):
     """
 
     batches: list[RecordBatch[bytes]]
-    first_offset: int  # what the start that was asked for means
-    next_offset: int  # where to go on
-    epoch: int | None  # of the record before next_offset, to go on with
+    first_offset: int  # the offset of the requested start
+    next_offset: int  # the offset at which to continue
+    epoch: int | None  # of the record before next_offset, for the next fetch
     log_start: int
-    log_end: int  # what can be read ends there, for now
+    log_end: int  # the end of the readable records
 
 
 class _FetchSpec(NamedTuple):
@@ -68,7 +68,7 @@ class _FetchSpec(NamedTuple):
 
 
 class Reader:
-    """Reads what is asked for: a range of a partition, once. For followers there is Consumer.
+    """Reads ranges of partitions by request. To follow a topic there is Consumer.
 
     Async; `comet.sync.Reader` is the same for synchronous code. While a partition has no leader, or its leader cannot
     be reached, a call goes on trying for `timeout_ms`, and for as long as it may wait for records.
@@ -157,7 +157,7 @@ class Reader:
             at = AtOffset(next_offset)
 
     async def _request(self, spec: _FetchSpec, at: Position, epoch: int | None, wait_until: float) -> pb.FetchResponse:
-        """The answer of the partition's current leader."""
+        """Fetches from the partition's current leader."""
         loop = asyncio.get_running_loop()
 
         async def where() -> TopicPartition:
@@ -175,7 +175,7 @@ class Reader:
                 whole_batches=True,
                 leader_epoch=epoch,
                 topic_id=spec.topic_id,
-                forwarded=True,  # to be refused by who does not lead, rather than passed on
+                forwarded=True,  # a broker that does not lead refuses it instead of forwarding it
             )
 
         return await call_leader(
@@ -215,8 +215,8 @@ async def fetch_known(
 
 
 def left_ms(left_s: float, *, waits: bool) -> int:
-    """What is left of a time to wait. Who waits does so to the last: a leader that cannot tell yet whether there is
-    something refuses those who do not, and only to others says that nothing came.
+    """The rest of a time to wait, at least 1 ms for a request that waits: a leader that does not know yet whether there
+    are records refuses requests that do not wait, and answers the others that there are none.
 
     >>> left_ms(0.0004, waits=True), left_ms(-1.0, waits=True), left_ms(-1.0, waits=False)
     (1, 1, 0)
@@ -242,7 +242,7 @@ def _within(name: str, value: int, least: int) -> None:
 
 
 def _open(spec: _FetchSpec, answer: pb.FetchResponse) -> tuple[list[RecordBatch[bytes]], int, int | None]:
-    """The batches without what was not asked for, where they end, and the epoch that was written in up to there."""
+    """The requested records of the batches, the offset after them, and the epoch of the last one."""
     discards = Discards()
     for one in answer.aborted:
         discards.add(one.producer_id, one.epoch, one.first, one.end)

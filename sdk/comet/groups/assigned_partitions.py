@@ -23,8 +23,8 @@ from comet.consumer.iteration import RecordIterator
 from comet.errors import Closed, CometError
 from comet.groups.commits import Commits, OffsetToCommit
 from comet.groups.member import Member
-from comet.groups.membership import Changes, Given
-from comet.groups.options import Holding, OnPartitions
+from comet.groups.membership import AssignedPartition, Changes
+from comet.groups.options import MemberPartition, OnPartitions
 from comet.types import AtOffset, Earliest, Position, TopicPartition
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
@@ -43,7 +43,7 @@ class AssignedPartitions(RecordIterator[T]):
     _commits: Commits
     _start_at: Position
     _callbacks: dict[str, OnPartitions | None]
-    _holdings: dict[TopicPartition, Holding]
+    _assigned: dict[TopicPartition, MemberPartition]
     _returned: asyncio.Future[None] | None  # the next time that something is handed back
     _closed: bool
 
@@ -56,69 +56,71 @@ class AssignedPartitions(RecordIterator[T]):
 
     def _changed(self, changes: Changes) -> None:
         for place in changes.lost:
-            self._let_go(self._holdings.pop(place))
+            self._let_go(self._assigned.pop(place))
         if changes.lost:
             self._notify("lost", list(changes.lost))
         self._gain(changes.gained)
         if changes.release and not self._closed:  # perhaps what was gained just now
-            requested = [self._holdings[place] for place in changes.release]
+            requested = [self._assigned[place] for place in changes.release]
             self._release([one for one in requested if not one.releasing])
         if changes.over is not None:
             self._fetcher.fail(changes.over)
 
-    def _gain(self, gained: Sequence[Given]) -> None:
-        unknown: list[Holding] = []
-        for given in gained:
-            holding = self._holdings[given.place] = Holding(given)
-            if given.offset is None:
-                unknown.append(holding)
+    def _gain(self, gained: Sequence[AssignedPartition]) -> None:
+        unknown: list[MemberPartition] = []
+        for assignment in gained:
+            assigned = self._assigned[assignment.place] = MemberPartition(assignment)
+            if assignment.offset is None:
+                unknown.append(assigned)
             else:
-                self._read(holding, AtOffset(given.offset), given.epoch)
+                self._read(assigned, AtOffset(assignment.offset), assignment.epoch)
         if unknown:
             self._client.spawn(self._begin(unknown))
         if gained:
-            self._notify("assigned", [given.place for given in gained])
+            self._notify("assigned", [assignment.place for assignment in gained])
             if self._closed:  # it is about to leave, and has given up all it had before
-                self._notify("revoked", [given.place for given in gained])
+                self._notify("revoked", [assignment.place for assignment in gained])
 
-    def _read(self, holding: Holding, where: Position, epoch: int | None = None) -> None:
-        holding.reader = self._fetcher.assign(holding.place, holding.given.topic_id, where, epoch)
-        if holding.reader.position >= 0:
-            holding.begin()
+    def _read(self, assigned: MemberPartition, where: Position, epoch: int | None = None) -> None:
+        assigned.reader = self._fetcher.assign(assigned.place, assigned.assignment.topic_id, where, epoch)
+        if assigned.reader.position >= 0:
+            assigned.begin()
 
-    def _let_go(self, holding: Holding) -> None:
+    def _let_go(self, assigned: MemberPartition) -> None:
         """Stops handing out its records."""
-        holding.begin()
-        if holding.reader is not None and self._fetcher.readers.get(holding.place) is holding.reader:
-            self._fetcher.unassign(holding.place)
-            self._drop(holding.reader)
+        assigned.begin()
+        if assigned.reader is not None and self._fetcher.readers.get(assigned.place) is assigned.reader:
+            self._fetcher.unassign(assigned.place)
+            self._drop(assigned.reader)
 
-    async def _begin(self, holdings: list[Holding]) -> None:
+    async def _begin(self, partitions: list[MemberPartition]) -> None:
         """Starts partitions without a committed offset: at `start`, but at the beginning if the group reads the topic
         already, since then the partition was added later and all its records are new."""
-        entries = {} if isinstance(self._start_at, Earliest) else await self._known_offsets(holdings)
+        entries = {} if isinstance(self._start_at, Earliest) else await self._known_offsets(partitions)
         if entries is None:
             return
         topics = {topic_id for topic_id, _ in entries}
-        for holding in holdings:
-            if not self._holds(holding) or holding.reader is not None:
+        for assigned in partitions:
+            if not self._holds(assigned) or assigned.reader is not None:
                 continue
-            topic_id = holding.given.topic_id
-            entry = entries.get((topic_id, holding.place.partition))
+            topic_id = assigned.assignment.topic_id
+            entry = entries.get((topic_id, assigned.place.partition))
             if entry is not None:
-                holding.committed = entry.offset
+                assigned.committed = entry.offset
                 self._read(
-                    holding, AtOffset(entry.offset), entry.leader_epoch if entry.HasField("leader_epoch") else None
+                    assigned,
+                    AtOffset(entry.offset),
+                    entry.leader_epoch if entry.HasField("leader_epoch") else None,
                 )
             else:
-                self._read(holding, Earliest() if topic_id in topics else self._start_at)
+                self._read(assigned, Earliest() if topic_id in topics else self._start_at)
 
     async def _known_offsets(
-        self, holdings: list[Holding]
+        self, partitions: list[MemberPartition]
     ) -> dict[tuple[bytes, int], groups_pb.PartitionOffset] | None:
         backoff = Backoff(self._client.random)
         fetch = pb.ClientFrame(fetch_committed=groups_pb.FetchCommitted(group=self.group))
-        while any(map(self._holds, holdings)):
+        while any(map(self._holds, partitions)):
             try:
                 answer = (await self._member.coordinator.request(fetch)).committed
             except Closed:
@@ -132,67 +134,67 @@ class AssignedPartitions(RecordIterator[T]):
 
     def _begun(self, reader: PartitionSubscription) -> None:
         """The position of a partition is known; a first one is committed for the group."""
-        holding = self._holdings.get(reader.place)
-        if holding is not None and holding.reader is reader:
-            holding.begin()
-            if holding.first is None:
-                holding.first = reader.position
-            if holding.committed is None:
-                self._commits.add([self._mark(holding, holding.first)])
+        assigned = self._assigned.get(reader.place)
+        if assigned is not None and assigned.reader is reader:
+            assigned.begin()
+            if assigned.first is None:
+                assigned.first = reader.position
+            if assigned.committed is None:
+                self._commits.add([self._mark(assigned, assigned.first)])
 
-    def _holds(self, holding: Holding) -> bool:
-        return self._holdings.get(holding.place) is holding
+    def _holds(self, assigned: MemberPartition) -> bool:
+        return self._assigned.get(assigned.place) is assigned
 
     # ---- giving up
 
-    def _release(self, holdings: list[Holding]) -> None:
+    def _release(self, partitions: list[MemberPartition]) -> None:
         """Releases partitions; those that the application is processing do not delay the others."""
-        busy = [one for one in holdings if self._in_hand(one)]
-        free = [one for one in holdings if one not in busy]
-        for holding in holdings:
-            holding.releasing = True
-            if holding.begun.done():
-                self._let_go(holding)
+        busy = [one for one in partitions if self._in_hand(one)]
+        free = [one for one in partitions if one not in busy]
+        for assigned in partitions:
+            assigned.releasing = True
+            if assigned.begun.done():
+                self._let_go(assigned)
         for some in (free, busy):
             if some:
                 self._client.spawn(self._give_up(some))
 
-    async def _give_up(self, holdings: list[Holding]) -> None:
-        await asyncio.wait([one.begun for one in holdings], timeout=limits.FIRST_POSITION_MS / 1000)
-        for holding in holdings:
-            if self._holds(holding):
-                self._let_go(holding)
-        while any(map(self._in_hand, holdings)):
+    async def _give_up(self, partitions: list[MemberPartition]) -> None:
+        await asyncio.wait([one.begun for one in partitions], timeout=limits.FIRST_POSITION_MS / 1000)
+        for assigned in partitions:
+            if self._holds(assigned):
+                self._let_go(assigned)
+        while any(map(self._in_hand, partitions)):
             await self._next_return()
-        await self._revoke(holdings)
+        await self._revoke(partitions)
         try:
-            await self._commits.commit(self._due(holdings))
+            await self._commits.commit(self._due(partitions))
         except CometError as error:
             log.warning("comet: group %s: released without its last commit: %s", self.group, error)
         released: list[tuple[TopicPartition, bytes]] = []
-        for holding in holdings:
-            if self._holds(holding) and self._member.state.released(holding.place, holding.given.since):
-                del self._holdings[holding.place]
-                released.append((holding.place, holding.given.topic_id))
+        for assigned in partitions:
+            if self._holds(assigned) and self._member.state.released(assigned.place, assigned.assignment.since):
+                del self._assigned[assigned.place]
+                released.append((assigned.place, assigned.assignment.topic_id))
         if released:
             await self._member.release(released)
 
-    async def _revoke(self, holdings: Iterable[Holding]) -> None:
+    async def _revoke(self, partitions: Iterable[MemberPartition]) -> None:
         """Calls `on_revoked` once, and waits for it."""
-        notified = [one for one in holdings if self._holds(one) and not one.revoked]
-        for holding in notified:
-            holding.revoked = True
+        notified = [one for one in partitions if self._holds(one) and not one.revoked]
+        for assigned in notified:
+            assigned.revoked = True
         await self._call("revoked", sorted(one.place for one in notified))
 
-    def _in_hand(self, holding: Holding) -> bool:
+    def _in_hand(self, assigned: MemberPartition) -> bool:
         """Whether the application is processing records of that partition. With commits of its own and an `on_revoked`,
         it finishes them there instead."""
         if not self.auto_commit and self._callbacks["revoked"] is not None:
             return False
-        if holding.reader is None:
+        if assigned.reader is None:
             return False
-        mine = self._reader is holding.reader and (self._last is not None or self._whole_from is not None)
-        return mine or holding.reader in self._held
+        mine = self._reader is assigned.reader and (self._last is not None or self._whole_from is not None)
+        return mine or assigned.reader in self._held
 
     def _handed_back(self) -> None:
         super()._handed_back()
@@ -249,24 +251,30 @@ class AssignedPartitions(RecordIterator[T]):
         """The offset after the last record handed out."""
         return self._last.offset + 1 if self._reader is reader and self._last is not None else reader.position
 
-    def _mark(self, holding: Holding, offset: int) -> OffsetToCommit:
-        epoch = None if holding.reader is None else holding.reader.epoch_before(offset)
-        return OffsetToCommit(holding.place, holding.given.topic_id, holding.given.since, offset, epoch)
+    def _mark(self, assigned: MemberPartition, offset: int) -> OffsetToCommit:
+        epoch = None if assigned.reader is None else assigned.reader.epoch_before(offset)
+        return OffsetToCommit(
+            assigned.place,
+            assigned.assignment.topic_id,
+            assigned.assignment.since,
+            offset,
+            epoch,
+        )
 
-    def _due(self, holdings: Iterable[Holding] | None = None) -> list[OffsetToCommit]:
+    def _due(self, partitions: Iterable[MemberPartition] | None = None) -> list[OffsetToCommit]:
         """Offsets that can be committed and are not: with auto_commit the processed ones, else only first positions."""
         found: list[OffsetToCommit] = []
-        for holding in self._holdings.values() if holdings is None else filter(self._holds, holdings):
-            if holding.reader is None or holding.reader.position < 0:
+        for assigned in self._assigned.values() if partitions is None else filter(self._holds, partitions):
+            if assigned.reader is None or assigned.reader.position < 0:
                 continue
-            if not self.auto_commit and holding.committed is not None:
+            if not self.auto_commit and assigned.committed is not None:
                 continue
-            done = self._done(holding.reader) if self.auto_commit or holding.first is None else holding.first
-            if holding.committed is None or done > holding.committed:
-                found.append(self._mark(holding, done))
+            done = self._done(assigned.reader) if self.auto_commit or assigned.first is None else assigned.first
+            if assigned.committed is None or done > assigned.committed:
+                found.append(self._mark(assigned, done))
         return found
 
     def _was_committed(self, place: TopicPartition, since: int, offset: int) -> None:
-        holding = self._holdings.get(place)
-        if holding is not None and holding.given.since == since:
-            holding.committed = max(offset, -1 if holding.committed is None else holding.committed)
+        assigned = self._assigned.get(place)
+        if assigned is not None and assigned.assignment.since == since:
+            assigned.committed = max(offset, -1 if assigned.committed is None else assigned.committed)

@@ -27,7 +27,15 @@ from comet.errors import Closed, CometError, PartitionNotFound, StaleGeneration
 from comet.groups.assigned_partitions import AssignedPartitions
 from comet.groups.commits import Commits, OffsetToCommit, commit_frame
 from comet.groups.member import Member
-from comet.groups.options import GroupSettings, Handled, Holding, OnPartitions, begins_of, join_frame, offsets_of
+from comet.groups.options import (
+    GroupSettings,
+    Handled,
+    MemberPartition,
+    OnPartitions,
+    begins_of,
+    join_frame,
+    offsets_of,
+)
 from comet.handlers.watchdog import PROCESS, Watch
 from comet.producer.producer import wall_clock_us
 from comet.types import AtOffset, Gap, Position, StartLike, TopicPartition, position
@@ -124,7 +132,7 @@ class GroupConsumer(AssignedPartitions[T]):
         watch = Watch(PROCESS if connect is None else None)  # on virtual time nothing is late
         self._member = Member(self._client, join, self._changed, watch)
         self._commits = Commits(self._client, self._member, self._was_committed)
-        self._holdings = {}
+        self._assigned = {}
         self._returned = None
         self._ticker: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -149,7 +157,7 @@ class GroupConsumer(AssignedPartitions[T]):
     async def _start(self) -> None:
         await self._member.start()
         self._ticker = self._client.spawn(self._tick())
-        first = [one.begun for one in self._holdings.values() if one.reader is None]
+        first = [one.begun for one in self._assigned.values() if one.reader is None]
         reading = self._client.spawn(self._fetcher.start())
         reading.add_done_callback(mark_retrieved)
         # One that cannot be read now must not keep the others from being read.
@@ -166,7 +174,7 @@ class GroupConsumer(AssignedPartitions[T]):
         if self._ticker is not None:
             self._ticker.cancel()
         if self._member.state.member:
-            await self._revoke(list(self._holdings.values()))
+            await self._revoke(list(self._assigned.values()))
             await self._last_commit()
         await self._member.leave(farewell=not self._static)
         await self._fetcher.close()
@@ -234,13 +242,13 @@ class GroupConsumer(AssignedPartitions[T]):
 
     def _offsets_to_commit(self, handled: Handled | None) -> list[OffsetToCommit]:
         wanted = self.positions() if handled is None else offsets_of(handled)
-        return [self._mark(self._holding(place), offset) for place, offset in wanted.items()]
+        return [self._mark(self._assigned_partition(place), offset) for place, offset in wanted.items()]
 
-    def _holding(self, place: TopicPartition) -> Holding:
-        holding = self._holdings.get(place)
-        if holding is None:
+    def _assigned_partition(self, place: TopicPartition) -> MemberPartition:
+        assigned = self._assigned.get(place)
+        if assigned is None:
             raise StaleGeneration(f"{place.topic}/{place.partition} is not this member's, or not any more")
-        return holding
+        return assigned
 
     def offsets_to_commit(self, handled: Handled | None = None) -> groups_pb.Commit:
         """What a transaction says to commit these offsets with its outputs, as the member that this is now. It is
@@ -268,9 +276,9 @@ class GroupConsumer(AssignedPartitions[T]):
         """
         for topic in offsets.topics:
             for entry in topic.offsets:
-                holding = self._holdings.get(TopicPartition(topic.topic, entry.partition))
-                if holding is not None:
-                    self._was_committed(holding.place, holding.given.since, entry.offset)
+                assigned = self._assigned.get(TopicPartition(topic.topic, entry.partition))
+                if assigned is not None:
+                    self._was_committed(assigned.place, assigned.assignment.since, entry.offset)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Per partition that this member owns the offset of the next record.
@@ -283,7 +291,7 @@ class GroupConsumer(AssignedPartitions[T]):
         """
         return {
             place: self._position(one.reader)
-            for place, one in sorted(self._holdings.items())
+            for place, one in sorted(self._assigned.items())
             if one.reader is not None and one.reader.position >= 0
         }
 
@@ -297,7 +305,7 @@ class GroupConsumer(AssignedPartitions[T]):
         >>> run(example)
         {TopicPartition(topic='quotes', partition=0): 0}
         """
-        return {place: one.committed for place, one in sorted(self._holdings.items()) if one.committed is not None}
+        return {place: one.committed for place, one in sorted(self._assigned.items()) if one.committed is not None}
 
     def lag(self) -> dict[TopicPartition, int]:
         """Per partition how many records there are that were not read yet, as far as the consumer has heard.
@@ -347,15 +355,15 @@ class GroupConsumer(AssignedPartitions[T]):
         0
         """
         # A commit whose answer was lost may have counted: what this member knows is not enough.
-        entries = await self._known_offsets(list(self._holdings.values())) or {}
+        entries = await self._known_offsets(list(self._assigned.values())) or {}
         for (topic_id, partition), entry in entries.items():
-            for holding in self._holdings.values():
-                if (holding.given.topic_id, holding.place.partition) == (topic_id, partition):
-                    holding.committed = max(entry.offset, -1 if holding.committed is None else holding.committed)
+            for assigned in self._assigned.values():
+                if (assigned.assignment.topic_id, assigned.place.partition) == (topic_id, partition):
+                    assigned.committed = max(entry.offset, -1 if assigned.committed is None else assigned.committed)
         at = self.positions()
         wanted: dict[TopicPartition, Position] = {}
-        for place, holding in self._holdings.items():
-            offset = holding.first if holding.committed is None else holding.committed
+        for place, assigned in self._assigned.items():
+            offset = assigned.first if assigned.committed is None else assigned.committed
             if offset is not None and at.get(place) != offset:
                 wanted[place] = AtOffset(offset)
         await self._go_to(wanted)
@@ -390,7 +398,7 @@ class GroupConsumer(AssignedPartitions[T]):
         >>> run(example)
         [TopicPartition(topic='quotes', partition=0)]
         """
-        return sorted(self._holdings)
+        return sorted(self._assigned)
 
     def statistics(self) -> dict[str, int]:
         """Counters since the start, and what waits to be taken now.

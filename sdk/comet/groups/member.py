@@ -18,7 +18,7 @@ from comet.client.client import Client
 from comet.client.coordinator import Coordinator
 from comet.client.retry import Backoff
 from comet.errors import Closed, CometError, Internal, MemberUnknown, NotCoordinator
-from comet.groups.membership import Changes, Given, Membership, Phase
+from comet.groups.membership import AssignedPartition, Changes, Membership, Phase
 from comet.handlers.watchdog import Watch
 from comet.types import TopicPartition
 from comet.v1 import groups_pb2 as groups_pb
@@ -160,8 +160,8 @@ class Member:
             self._assigned(frame.assignment)
 
     def _assigned(self, assignment: groups_pb.Assignment) -> None:
-        given = [
-            Given(
+        assigned = [
+            AssignedPartition(
                 TopicPartition(topic.topic, one.partition),
                 topic.topic_id,
                 one.since,
@@ -174,7 +174,7 @@ class Member:
         release = [
             TopicPartition(topic.topic, partition) for topic in assignment.release for partition in topic.partitions
         ]
-        self._act(self.state.assigned(assignment.member, assignment.generation, given, release))
+        self._act(self.state.assigned(assignment.member, assignment.generation, assigned, release))
         if assignment.member == self.state.member:
             self._settle_first(None)
 

@@ -48,8 +48,8 @@ PATIENCE_S: Final = 1.0  # with brokers that are slow, beyond the time that a ca
 ACKNOWLEDGED_TOGETHER_MAX: Final = 5_000  # records in one call
 
 
-class Taken(NamedTuple):
-    """A record that was acquired, as it came."""
+class AcquiredEntry(NamedTuple):
+    """An acquired record, not decoded."""
 
     token: Token
     key: bytes | None
@@ -60,7 +60,7 @@ class Taken(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """A broker, and what it leads of a topic."""
+    """A broker, and the partitions of a topic that it leads."""
 
     address: str
     partitions: tuple[int, ...]
@@ -121,7 +121,7 @@ class AcquireCalls:
 
     # ---- acquiring
 
-    async def acquire(self, request: pb.AcquireRequest, wait_s: float) -> list[Taken]:
+    async def acquire(self, request: pb.AcquireRequest, wait_s: float) -> list[AcquiredEntry]:
         loop = asyncio.get_running_loop()
         wait_until = loop.time() + wait_s
         give_up = wait_until + limits.REQUEST_TIMEOUT_MS / 1000
@@ -148,11 +148,11 @@ class AcquireCalls:
 
     async def _take(
         self, request: pb.AcquireRequest, leaders: list[Leader], until: float
-    ) -> tuple[list[Taken], CometError | None]:
+    ) -> tuple[list[AcquiredEntry], CometError | None]:
         """What there is now, and what was in the way. Leaders that could not be asked are taken off the list. Those
         whose turn is not before `until` are the first another time."""
         tokens: list[Token] = []
-        found: list[Taken] = []
+        found: list[AcquiredEntry] = []
         problem: CometError | None = None
         records_left, bytes_left = request.records_max, request.bytes_max
         try:
@@ -237,11 +237,11 @@ class AcquireCalls:
             back = self._client.spawn(self.acknowledge(tokens, AckRequest(pb.ACKNOWLEDGE_TYPE_RETURN)))
             back.add_done_callback(mark_retrieved)
 
-    def _readable(self, group: str, topic: str, acquired: pb.AcquiredRange) -> list[Taken]:
+    def _readable(self, group: str, topic: str, acquired: pb.AcquiredRange) -> list[AcquiredEntry]:
         """The records that are acquired. Those of a batch that cannot be read are rejected in the background."""
-        found: list[Taken] = []
+        found: list[AcquiredEntry] = []
         for one in _taken(group, topic, acquired):
-            if isinstance(one, Taken):
+            if isinstance(one, AcquiredEntry):
                 found.append(one)
                 continue
             log.error("comet: group %s: rejected: %s", group, one)
@@ -393,7 +393,7 @@ def _tokens(group: str, topic: str, acquired: pb.AcquiredRange) -> Iterator[Toke
             yield Token(group, topic, acquired.topic_id, acquired.partition, acquired.lock_id, offset)
 
 
-def _taken(group: str, topic: str, acquired: pb.AcquiredRange) -> Iterator[Taken | CorruptRecords]:
+def _taken(group: str, topic: str, acquired: pb.AcquiredRange) -> Iterator[AcquiredEntry | CorruptRecords]:
     """Those records of the batches that are acquired; in the place of a batch that cannot be read its error."""
     counts = {offset: one.delivery_count for one in acquired.records for offset in range(one.first, one.end)}
     data = memoryview(acquired.batches)
@@ -408,7 +408,7 @@ def _taken(group: str, topic: str, acquired: pb.AcquiredRange) -> Iterator[Taken
         for index, offset in enumerate(batch.offsets):
             delivery_count = counts.pop(offset, 0)
             if delivery_count:
-                yield Taken(
+                yield AcquiredEntry(
                     Token(group, topic, acquired.topic_id, acquired.partition, acquired.lock_id, offset),
                     keys[index], values[index], timestamps[index], header_columns(index), delivery_count,
                 )  # fmt: skip

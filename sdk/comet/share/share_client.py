@@ -13,7 +13,7 @@ from comet.client.client import Addresses, Client
 from comet.consumer.record import HeaderList
 from comet.errors import CometError, InvalidArgument
 from comet.producer.producer import wall_clock_us
-from comet.share.calls import AckRequest, AcquireCalls, Taken
+from comet.share.calls import AckRequest, AcquireCalls, AcquiredEntry
 from comet.share.tokens import Token
 from comet.types import StartLike, check_topic_name, position
 from comet.v1 import groups_pb2 as pb
@@ -259,7 +259,7 @@ def _within(name: str, value: int, least: int, most: int) -> None:
         raise InvalidArgument(f"{name} must be from {least} to {most}, not {value!r}")
 
 
-def _record(taken: Taken) -> AcquiredRecord:
+def _record(taken: AcquiredEntry) -> AcquiredRecord:
     token = taken.token
     return AcquiredRecord(
         token.topic, token.partition, token.offset, taken.key, taken.value, taken.timestamp_us, taken.headers,

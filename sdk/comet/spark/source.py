@@ -105,8 +105,8 @@ class Split(InputPartition):
         self.parts = parts
 
 
-class _Reading:
-    """What both kinds of reader do in executors."""
+class _Reader:
+    """The executor side of both kinds of readers."""
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         from comet.spark.columns import check
@@ -129,7 +129,7 @@ class _Reading:
         ]
 
 
-class BatchReader(_Reading, DataSourceReader):
+class BatchReader(_Reader, DataSourceReader):
     """A read of what there is now, or between the offsets that were given."""
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -166,7 +166,7 @@ class FilteredReader(BatchReader):
         return self._bounds.cut(await super()._plan())
 
 
-class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream. Its offsets are documents of `planning`; how far it came is in Spark's checkpoint, and told to a group
     for others to see. Where one is made to be sent to executors, nothing has been asked of it."""
 

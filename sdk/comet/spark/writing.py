@@ -42,8 +42,8 @@ _producers: dict[SinkOptions, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Wrote:
-    """What became of a task's rows."""
+class WriteResult:
+    """The result of writing a task's rows."""
 
     rows: int
     before: bool = False  # an earlier attempt had written them
@@ -52,7 +52,7 @@ class Wrote:
 # ---- in transactions
 
 
-def write_unit(unit: Unit, batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Wrote:
+def write_unit(unit: Unit, batches: Iterable[pa.RecordBatch], options: SinkOptions) -> WriteResult:
     """Writes a unit, unless it is written. Raises what stands in the way, with nothing visible of it, or in doubt:
     then the next attempt finds out."""
     rows = TaskRows(batches)
@@ -88,7 +88,7 @@ def _give_up(unit: Unit, error: CometError, options: SinkOptions) -> None:
         raise ProducerFenced(f"{unit} was taken over by another attempt; this one wrote nothing") from error
 
 
-def _attempt(unit: Unit, transaction: comet.Transaction, rows: TaskRows, options: SinkOptions) -> Wrote:
+def _attempt(unit: Unit, transaction: comet.Transaction, rows: TaskRows, options: SinkOptions) -> WriteResult:
     try:
         for batch in rows:
             for part in parts(batch, options.topic):
@@ -98,7 +98,7 @@ def _attempt(unit: Unit, transaction: comet.Transaction, rows: TaskRows, options
         call(transaction.__aexit__(type(error), error, None))
         raise
     call(_committed(transaction, note))
-    return Wrote(rows.count)
+    return WriteResult(rows.count)
 
 
 async def _begun(producer: comet.TransactionalProducer) -> comet.Transaction:
@@ -117,7 +117,7 @@ def _last_batch(unit: Unit, options: SinkOptions) -> int | None:
     return unit.written(producer.note, options.topic)
 
 
-def _compare(unit: Unit, before: int, rows: TaskRows, options: SinkOptions) -> Wrote:
+def _compare(unit: Unit, before: int, rows: TaskRows, options: SinkOptions) -> WriteResult:
     """Reads the rest of the input, which is written already."""
     for _ in rows:
         pass
@@ -126,7 +126,7 @@ def _compare(unit: Unit, before: int, rows: TaskRows, options: SinkOptions) -> W
         if options.fail_on_loss:
             raise DataLoss(f"{problem}. With the option failOnDataLoss=false the query goes on without them")
         log.warning("%s", problem)
-    return Wrote(before, before=True)
+    return WriteResult(before, before=True)
 
 
 def _passes(error: CometError) -> bool:
@@ -174,7 +174,7 @@ class TaskRows:
 # ---- without
 
 
-def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Wrote:
+def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> WriteResult:
     """Returns when all is acknowledged. What fails may be written in part, and is once more by the next attempt."""
     producer = _plain(options)
     count = 0
@@ -187,7 +187,7 @@ def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Wrote
     except CometError:
         _discard(options)
         raise
-    return Wrote(count)
+    return WriteResult(count)
 
 
 async def _sent(producer: comet.Producer, part: Part) -> None:

@@ -109,9 +109,9 @@ class Scan:
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
         """One after the other, each with up to 65,536 rows; a few megabytes of them are in memory."""
-        from comet.tables.arrow_columns import Gathering
+        from comet.tables.arrow_columns import BatchMerger
 
-        gathering = Gathering(self._columns)
+        gathering = BatchMerger(self._columns)
         coming = parts(self._addresses, self._request)
         try:
             while (part := call(_next(coming))) is not None:
@@ -162,9 +162,9 @@ class Scan:
     async def __aiter__(self) -> AsyncIterator[pyarrow.RecordBatch]:
         import asyncio
 
-        from comet.tables.arrow_columns import Gathering
+        from comet.tables.arrow_columns import BatchMerger
 
-        gathering = Gathering(self._columns)
+        gathering = BatchMerger(self._columns)
         coming = parts(self._addresses, self._request)
         try:
             async for part in coming:
