@@ -10,11 +10,11 @@ from comet.cli._output import note
 
 RESTART_S_MIN: Final = 1.0
 RESTART_S_MAX: Final = 10.0
-WELL_S: Final = 5.0  # what ran for so long before it died counts as well again
+WELL_S: Final = 5.0  # a member that ran longer restarts after the first pause
 
 
 class Keeper:
-    """Starts again what died. One for a cluster; pure but for the members that it starts."""
+    """Restarts dead processes. One for a cluster; pure but for the members that it starts."""
 
     def __init__(self, members: list[ClusterProcess]) -> None:
         self._members = members

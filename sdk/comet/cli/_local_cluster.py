@@ -30,7 +30,7 @@ STOP_S_MAX: Final = 30.0
 POLL_S: Final = 0.02
 REPLICAS: Final = 3  # of a topic that does not say, where there are so many brokers
 LOCALHOST: Final = "127.0.0.1"
-NO_ETCD: Final = "etcd does not answer"  # so a broker says why it has ended
+NO_ETCD: Final = "etcd does not answer"  # the text of a broker that ends for this reason
 
 
 class ClusterProcess:
@@ -57,7 +57,7 @@ class ClusterProcess:
     def start(self) -> None:
         # What is set for a broker or an etcd of the user's own is not meant for these.
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("COMET_", "ETCD_"))}
-        # A session of its own, so that Ctrl-C reaches the owner alone, who then ends us in order.
+        # A session of its own, so that Ctrl-C reaches only the owner, which then ends us in order.
         with self.log.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(  # noqa: S603 - our own modules, and the etcd that was found
@@ -81,7 +81,7 @@ class ClusterProcess:
             self._process.wait()
 
     def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Asks it to stop and waits; kills it when that takes too long, or `hurry` says so."""
+        """Stops the process with SIGTERM; kills it if that takes too long, or if `hurry()` is true."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()
@@ -161,7 +161,7 @@ class LocalCluster:
         self.stop()
 
     def start(self, enough: Callable[[], bool] = lambda: False) -> None:
-        """Returns once all brokers know each other, or `enough` says not to wait any longer."""
+        """Waits until all brokers know each other, or until `enough()` is true."""
         if (self.folder / "metadata.db").exists():
             raise InvalidArgument(f"{self.folder} is the folder of a single broker; give another one: --data DIR")
         for broker in self.brokers:
@@ -254,7 +254,7 @@ class HeldPorts:
     def __init__(self, count: int) -> None:
         holders = [socket.socket() for _ in range(count)]
         for holder in holders:  # all at once, so that they differ
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as those do who come to listen
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the later listeners do
             holder.bind((LOCALHOST, 0))
         self.numbers = [int(holder.getsockname()[1]) for holder in holders]
         let_go = weakref.finalize(self, _close_all, holders)

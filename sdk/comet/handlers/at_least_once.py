@@ -139,7 +139,7 @@ class AtLeastOnce(GroupServing):
             await self._commit_done()
 
     async def _commit_done(self) -> None:
-        """Commits what is done. What cannot be committed for now is kept for the next time."""
+        """Commits the processed positions. Those that cannot be committed now are retried the next time."""
         async with self._committing:
             if self._dispatch is not None:
                 self._done.update(self._dispatch.moved())

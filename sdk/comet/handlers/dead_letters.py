@@ -1,4 +1,4 @@
-"""Events that a handler gave up on, as they are kept in a dead-letter topic: what they were, and why they are there.
+"""Dead letters: records that a handler gave up on, with the reason and the origin in headers.
 
 Key, value, headers and timestamp are those of the record; these headers come with it:
 
@@ -56,15 +56,15 @@ class DeadLetters:
         self._send = send
 
     async def write(self, topic: str, item: Item, group: str, attempts: int, error: Exception) -> int:
-        """Returns how many records there were, once all are acknowledged. Raises what keeps them from being written:
-        then they are not set aside, and must not count as done."""
+        """Writes an item's records. Returns their number once all are acknowledged. Raises if they cannot be written:
+        then they must not count as processed."""
         deliveries = await send_dead_letters(self._send(), topic, item, group, attempts, error)
         for delivery in deliveries:
             await delivery
         return len(deliveries)
 
     async def note(self, topic: str, error: CorruptRecords, group: str) -> None:
-        """Writes the note of a batch that cannot be read. Raises what keeps it from being written."""
+        """Writes the note of a batch that cannot be read. Raises the error if the note cannot be written."""
         first, end = range_of(error)
         details = {
             "topic": error.details["topic"],

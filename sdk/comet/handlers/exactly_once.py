@@ -1,4 +1,4 @@
-"""Exactly once: what handlers send, and how far they have read, is committed in one transaction, or not at all.
+"""Exactly once: the records that handlers send and their positions are committed in one transaction, or not at all.
 
     take up to `transaction_records`, for `transaction_ms` ─► handlers, inside a transaction ─► outputs + positions: End
         ├─ a handler failed ─► abort ─► the same records again; after the last attempt without that one ─► dead letter,
@@ -47,7 +47,7 @@ class TransactionHost(Host, Protocol):
 
 
 class Hopeless(Exception):
-    """What is to end the app, out of the middle of a transaction."""
+    """An error within a transaction that ends the app."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -159,7 +159,7 @@ class ExactlyOnce(GroupServing):
                 log.info("comet: handler %s: not committed for now: %s", self.one.name, error)
 
     def _chunk(self) -> Chunk:
-        """What the next transaction is about: the first of what is pending."""
+        """The items of the next transaction: the first pending ones."""
         chunk: Chunk = []
         records = 0
         while self._pending and records < self.policy.transaction_records and not self.stopping:
@@ -216,7 +216,7 @@ class ExactlyOnce(GroupServing):
             self._notify()
 
     async def _outcome(self, ending: Ending) -> BaseException | None:
-        """What the transaction failed with, once it is over."""
+        """The error of the transaction, once it is over."""
         await asyncio.wait([ending.task])
         return ending.task.exception()
 
@@ -357,7 +357,7 @@ class ExactlyOnce(GroupServing):
             raise Hopeless(error)
 
     def _count(self, chunk: Chunk) -> None:
-        """Counts what is committed."""
+        """Counts the committed records."""
         one = self.one
         one.handled += len(chunk)
         if not self._condemned and not any(item.errors for item, _ in chunk):
@@ -422,7 +422,7 @@ class ExactlyOnce(GroupServing):
 
 
 def _passes(error: CometError) -> bool:
-    """Another transaction may do better."""
+    """Whether another transaction may succeed."""
     return error.retriable or error.outcome_unknown or isinstance(error, TransactionError | GroupError)
 
 

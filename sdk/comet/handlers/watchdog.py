@@ -18,7 +18,7 @@ from typing import Final
 
 log = logging.getLogger("comet")
 
-# A beat every so many parts of a session, and a look as often.
+# Beats and checks for each session timeout.
 _BEATS: Final = 8
 _COMET: Final = __file__.removesuffix("_watchdog.py")
 
@@ -95,7 +95,7 @@ class Watch:
             )  # fmt: skip
 
     def explain(self) -> str:
-        """What of late may have cost the membership; empty if nothing."""
+        """A recent stall that may have cost the membership; empty if there is none."""
         if self._watchdog is None or not self._stood_still_s:
             return ""
         if self._watchdog.clock() > self._until_s + self.session_s:

@@ -37,7 +37,7 @@ Marks = Mapping[TopicPartition, OffsetAndEpoch]
 
 
 class Loss(NamedTuple):
-    """What a stream cannot go on with."""
+    """Lost records, with which a stream cannot continue."""
 
     place: TopicPartition
     kind: str
@@ -65,7 +65,7 @@ class Range:
         return TopicPartition(self.topic, self.partition)
 
     def after(self, offset: int) -> Range:
-        """What of it lies from that offset on."""
+        """The part of it from that offset on."""
         if offset <= self.start:
             return self
         return replace(self, start=min(offset, self.end), epoch=_between(self.epoch, self.last))
@@ -103,7 +103,7 @@ def first_of(start: Marks, place: TopicPartition, end: OffsetAndEpoch) -> Offset
 
 
 def between(start: Marks, end: Marks) -> list[Range]:
-    """What lies between two offsets, by place."""
+    """The ranges between two offsets, by partition."""
     found = []
     for place, mark in sorted(end.items()):
         first = first_of(start, place, mark)
@@ -113,8 +113,8 @@ def between(start: Marks, end: Marks) -> list[Range]:
 
 
 def readable(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, OffsetAndEpoch], list[Loss]]:
-    """How far the stream can go, and what it has lost where it does. An offset of one topic never goes back: what is
-    gone, or shorter than it was, stays where it is. A topic that was deleted and recreated is begun with."""
+    """The end offsets up to which the stream can read, and its losses. An offset of one topic never goes back: a
+    deleted or truncated partition keeps its offset. A topic that was deleted and recreated is read from its start."""
     found, losses = dict(newest), []
     ids = {place.topic: mark for place, mark in newest.items()}
     for place, mark in start.items():
@@ -172,7 +172,7 @@ def split(ranges: Iterable[Range], partitions_min: int) -> list[Range]:
 
 
 def packed(ranges: Iterable[Range], partitions_max: int) -> list[tuple[Range, ...]]:
-    """What each task reads: a range, or several where there are to be fewer tasks. Each range goes, the largest first,
+    """The ranges of each task: one, or several if there are fewer tasks. Each range goes, the largest first,
     to the task that has least. The same ranges always come to the same tasks."""
     whole = list(ranges)
     if not partitions_max or len(whole) <= partitions_max:

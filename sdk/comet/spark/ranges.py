@@ -124,7 +124,7 @@ class Parts:
         return DataLoss(f"the log ends at {fetched.log_end}, where it went on before")
 
     def _pass_over(self, error: CometError) -> None:
-        """Goes on behind what is lost, or raises what says that something is."""
+        """Continues after lost records, or raises the error about them."""
         one, detail = self._range, ""
         if isinstance(error, OffsetOutOfRange | DataLoss):
             detail = "log_start" if isinstance(error, OffsetOutOfRange) else "end"
@@ -142,7 +142,7 @@ class Parts:
         self._last = None  # other records are there now; they are read, as those of this range
 
     def _lose(self, start: int, end: int, error: CometError) -> None:
-        """Raises DataLoss, or says what is lost."""
+        """Raises DataLoss, or logs the loss."""
         one = self._range
         place = f"{one.topic}/{one.partition}"
         problem = f"{place}: offsets {start} to {end} of {one.start} to {one.end} cannot be read any more: {error}"

@@ -37,7 +37,7 @@ _looked_at: set[SinkOptions] = set()
 
 @dataclass
 class CommitMessage(WriterCommitMessage):
-    """What a task tells the driver: how many rows are in the topic, and whether an earlier attempt had written them."""
+    """A task's report to the driver: its rows in the topic, and whether an earlier attempt had written them."""
 
     rows: int
     before: bool = False
@@ -63,10 +63,10 @@ class _Writer:
         return CommitMessage(wrote.rows, wrote.before, unit.batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: N803
-        """Nothing: what the tasks have committed counts."""
+        """Nothing to do: the transactions of the tasks are committed."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: N803
-        """Nothing: tasks that failed have written nothing, and what the others have counts when Spark repeats it."""
+        """Nothing to do: failed tasks have written nothing, and others' rows count when Spark repeats the batch."""
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):

@@ -98,7 +98,7 @@ class CometSource(DataSource):
 
 
 class Split(InputPartition):
-    """What one task reads."""
+    """The ranges of one task."""
 
     def __init__(self, parts: tuple[Range, ...]) -> None:
         super().__init__(parts)
@@ -130,7 +130,7 @@ class _Reader:
 
 
 class BatchReader(_Reader, DataSourceReader):
-    """A read of what there is now, or between the offsets that were given."""
+    """A read of the current records, or between given offsets."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """One at least: for none Spark makes one up, which is none of ours."""
@@ -249,7 +249,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._refresh_at = time.monotonic() + PLACES_S
 
     def _bear(self, losses: Sequence[Loss]) -> None:
-        """Raises DataLoss, or says once what is lost."""
+        """Raises DataLoss, or logs each loss once."""
         if losses and self.options.fail_on_loss:
             raise DataLoss(
                 f"{losses[0].problem}. With the option failOnDataLoss=false the query goes on.",
