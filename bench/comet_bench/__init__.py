@@ -1,4 +1,4 @@
-"""`comet bench`: what Comet does on this machine, with the machine's own limits measured beside it.
+"""`comet bench`: Comet's speed on this machine, with the machine's own limits measured beside it.
 
     the command ──starts──► a broker (python -m comet_broker, fresh folder)
                ──starts──► workers  (python -m comet_bench.worker NAME): producer, consumer, limits

@@ -1,4 +1,4 @@
-"""What the producing and consuming processes of a benchmark do, with the SDK exactly as a user has it."""
+"""The producing and consuming processes of a benchmark, with the SDK exactly as a user has it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def produce_each(link: Link, config: Any) -> dict[str, Any]:
 
 
 async def consume_raw(link: Link, config: Any) -> dict[str, Any]:
-    """Reads a topic that is there from its start; every value becomes a bytes object. Connecting is in the time."""
+    """Reads a full topic from its start; every value becomes a bytes object. The time includes connecting."""
     import comet
 
     await _warm(config)
@@ -112,7 +112,7 @@ async def consume_raw(link: Link, config: Any) -> dict[str, Any]:
 
 
 async def consume_typed(link: Link, config: Any) -> dict[str, Any]:
-    """The same with every value decoded from JSON to a msgspec Struct."""
+    """As `consume_raw`, with every value decoded from JSON to a msgspec Struct."""
     import msgspec
 
     import comet
@@ -134,7 +134,7 @@ async def consume_typed(link: Link, config: Any) -> dict[str, Any]:
 
 
 async def _warm(config: Any) -> None:
-    """Imports and a first connection, which a long-running program has behind it."""
+    """Warms up imports and a first connection, as in a long-running program."""
     import comet
 
     async with comet.Admin(config["address"]) as admin:
@@ -142,7 +142,7 @@ async def _warm(config: Any) -> None:
 
 
 async def tail(link: Link, config: Any) -> dict[str, Any]:
-    """`subscribers` consumers that follow a topic until each has seen `records`."""
+    """`subscribers` consumers that follow a topic until each has received `records`."""
     import comet
 
     async with AsyncExitStack() as stack:
@@ -166,7 +166,7 @@ async def _follow(consumer: Consumer[bytes], records: int) -> int:
 
 
 async def pace(link: Link, config: Any) -> dict[str, Any]:
-    """Sends `rate` events a second on a fixed schedule; each carries the time it was due, not the time it was sent."""
+    """Sends `rate` records a second on a fixed schedule; each carries the time it was due, not the time it was sent."""
     import comet
 
     pad = bytes(config["record_bytes"] - STAMP.size)
@@ -190,7 +190,7 @@ async def pace(link: Link, config: Any) -> dict[str, Any]:
 
 
 async def stopwatch(link: Link, config: Any) -> dict[str, Any]:
-    """Receives what `pace` sends and takes each event's age as it reaches the application."""
+    """Receives the records of `pace` and measures each one's age as it reaches the application."""
     import comet
 
     ages_us: list[float] = []
@@ -205,7 +205,7 @@ async def stopwatch(link: Link, config: Any) -> dict[str, Any]:
 
 
 async def idle(link: Link, config: Any) -> dict[str, Any]:
-    """Holds `subscribers` subscriptions, each over a connection of its own, on a topic where nothing happens."""
+    """Holds `subscribers` subscriptions, each over a connection of its own, on an idle topic."""
     import comet
 
     async with AsyncExitStack() as stack:
@@ -218,7 +218,7 @@ async def idle(link: Link, config: Any) -> dict[str, Any]:
 
 
 async def startup(link: Link, config: Any) -> dict[str, Any]:
-    """From starting `comet up` to the first acknowledged record, and how long `import comet` takes."""
+    """Measures the time from starting `comet up` to the first acknowledged record, and that of `import comet`."""
     import comet
 
     await link.go()

@@ -1,4 +1,4 @@
-"""Runs subjects of which some are compared with each other: those are measured in turn, in the same surroundings."""
+"""Runs subjects. Those that are compared with each other are measured in turn, in the same surroundings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Measured(Protocol):
-    """What a subject is given to measure on."""
+    """The surroundings that a subject measures in."""
 
     @property
     def sizes(self) -> Any:
@@ -21,16 +21,16 @@ class Measured(Protocol):
 
 
 B = TypeVar("B", bound=Measured)
-Say = Callable[[int, int, Callable[[], Result]], Result]  # which of the names, which run, the run
-Subject = Callable[[B, Say], list[list[Result]]]
+Report = Callable[[int, int, Callable[[], Result]], Result]  # which of the names, which run, the run
+Subject = Callable[[B, Report], list[list[Result]]]
 Subjects = Mapping[tuple[str, ...], Subject[B]]  # by the names of what it measures
 
 
 def alone(subject: Callable[[B], Result]) -> Subject[B]:
     """A subject that is compared with nothing."""
 
-    def run(bench: B, say: Say) -> list[list[Result]]:
-        return [[say(0, number, lambda: subject(bench)) for number in range(1, bench.sizes.runs + 1)]]
+    def run(bench: B, report: Report) -> list[list[Result]]:
+        return [[report(0, number, lambda: subject(bench)) for number in range(1, bench.sizes.runs + 1)]]
 
     return run
 
@@ -52,13 +52,13 @@ def run_compared(
         if not set(together) & set(names):
             continue
 
-        def say(which: int, number: int, run: Callable[[], Result], together: tuple[str, ...] = together) -> Result:
+        def report(which: int, number: int, run: Callable[[], Result], together: tuple[str, ...] = together) -> Result:
             progress(together[which], number, None)
             result = run()
             progress(together[which], number, result)
             return result
 
         with surroundings() as bench:
-            runs = subject(bench, say)
+            runs = subject(bench, report)
         results |= {name: combine(found) for name, found in zip(together, runs, strict=True)}
     return results

@@ -1,6 +1,6 @@
-"""The machine's own limits, one way between two processes: what no broker on it can beat.
+"""The machine's own limits, one way between two processes: the upper bound for any broker on it.
 
-Each is the plainest program that does it, so that Comet's figures have an honest ceiling beside them.
+Each is the plainest program for its task, so that Comet's figures have an honest ceiling beside them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MEMCPY_BYTES: Final = 64 << 20  # far beyond the caches
 STOP_GRACE_S: Final = 1.0
 
 
-# What anyone needs who sends messages of this size; all else is as gRPC comes.
+# Needed for messages of this size; all other options are gRPC's defaults.
 PLAIN_OPTIONS: Final = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 
 
 def _options(*, tuned: bool) -> Any:
-    """Channel options; `tuned` also sets up the process, as Comet does for itself. Before grpc is imported."""
+    """Channel options; `tuned` also sets up the process as Comet does. Call it before grpc is imported."""
     if not tuned:
         return PLAIN_OPTIONS
     tune_process()
@@ -65,7 +65,7 @@ async def _serve(link: Link, conversation: Callable[[Any], Awaitable[None]], *, 
 
 
 async def grpc_sink(link: Link, config: Any) -> dict[str, Any]:
-    """Serves one call: takes messages as bytes and, when they end, says how much it was."""
+    """Serves one call: takes messages as bytes and answers with their total at the end."""
 
     async def sink(context: Any) -> None:
         total = 0
@@ -107,7 +107,7 @@ async def grpc_source(link: Link, config: Any) -> dict[str, Any]:
 
 
 async def grpc_pace(link: Link, config: Any) -> dict[str, Any]:
-    """As `clients.pace` and `clients.stopwatch` in one: there and back is as many hops as through a broker."""
+    """`clients.pace` and `clients.stopwatch` in one: there and back is as many hops as through a broker."""
     tune_process()
     import grpc.aio
 
@@ -142,7 +142,7 @@ async def _receive_stamps(call: Any, records: int) -> list[float]:
 
 
 async def clock(link: Link, config: Any) -> dict[str, Any]:
-    """Watches the clock and does nothing else: how late it sees `rate` ticks a second is what the machine takes."""
+    """Only watches the clock: its delay at `rate` ticks a second is the machine's share of latency."""
     interval_ns = 1_000_000_000 // config["rate"]
     ages_us: list[float] = []
     await link.go()
@@ -179,7 +179,7 @@ async def tcp_source(link: Link, config: Any) -> dict[str, Any]:
 
 
 async def file(link: Link, config: Any) -> dict[str, Any]:
-    """Appends to one file, as the broker with flush=os does: the page cache takes it, the disk later."""
+    """Appends to one file as the broker with flush=os does: into the page cache, and to the disk later."""
     await link.go()
     chunk = os.urandom(FILE_CHUNK_BYTES)
     with tempfile.TemporaryFile(dir=config["folder"], buffering=0) as target:

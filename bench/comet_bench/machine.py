@@ -1,4 +1,4 @@
-"""The machine a benchmark ran on, and what one of its processes used: read from /proc, nothing installed."""
+"""The machine that a benchmark ran on, and the CPU and memory of a process, from /proc without further packages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PACKAGES: Final = (
 
 
 def describe() -> dict[str, Any]:
-    """What a reader needs to judge the figures."""
+    """The facts about the machine that a reader needs to judge the figures."""
     import comet
 
     return {
@@ -72,7 +72,7 @@ class ProcessMeter:
         self._tick_s = 1 / os.sysconf("SC_CLK_TCK")
 
     def restart_peak(self) -> None:
-        """Lets the kernel's peak count from now on, so that one load does not answer for an earlier one."""
+        """Restarts the kernel's peak, so that an earlier load does not count."""
         # Not Linux, or not allowed: the peak since the process began is reported instead.
         with suppress(OSError):
             (self._folder / "clear_refs").write_text("5")

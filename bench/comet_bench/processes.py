@@ -1,10 +1,10 @@
 """The processes of a benchmark: brokers and workers, started afresh and always ended.
 
-A worker is `python -m comet_bench.worker NAME CONFIG`; it speaks JSON lines with whoever started it:
+A worker is `python -m comet_bench.worker NAME CONFIG`; it exchanges JSON lines with the command that started it:
 
-    worker   {"ready": {...}}        set up, connected; what the others need to know
+    worker   {"ready": {...}}        set up, connected; facts for the others
     command  {"go": {...}}           start now (absent for workers that only serve)
-    worker   {"done": {...}}         what it measured
+    worker   {"done": {...}}         its measurements
              {"failed": "..."}       at any time
 
 A worker whose stdin closes ends, so none outlives the command even if that is killed.
@@ -36,7 +36,7 @@ LINE_BYTES_MAX: Final = 64 << 20
 
 
 class BenchFailed(CometError):
-    """A process of the benchmark failed; the message is its own last word."""
+    """A process of the benchmark failed; the message is its own."""
 
 
 class Lines:
@@ -47,7 +47,7 @@ class Lines:
         self._held = bytearray()
 
     def next(self, timeout_s: float) -> bytes | None:
-        """The next line; None when the other side closed."""
+        """The next line; None if the other side has closed."""
         deadline = time.monotonic() + timeout_s
         while (end := self._held.find(b"\n")) < 0:
             readable, _, _ = select.select([self._descriptor], [], [], max(deadline - time.monotonic(), 0))
@@ -86,7 +86,7 @@ class Child:
             raise BenchFailed(f"{self.name} ended with code {self.process.wait(STOP_TIMEOUT_S)}; see above")
         return line
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         try:
             self._stdin.write(json.dumps(message).encode() + b"\n")
             self._stdin.flush()
@@ -94,7 +94,7 @@ class Child:
             raise BenchFailed(f"{self.name} ended with code {self.process.wait(STOP_TIMEOUT_S)}; see above") from None
 
     def stop(self) -> None:
-        """Asks, waits, and only then kills."""
+        """Ends the process: asks it to with SIGTERM, waits, and kills it only if it does not end."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -103,7 +103,7 @@ class Child:
             self.process.kill()
             self.process.wait()
         for pipe in (self._stdin, self._stdout):
-            with suppress(BrokenPipeError):  # what it never read, it no longer needs
+            with suppress(BrokenPipeError):  # it needs no unread orders any more
                 pipe.close()
 
 
@@ -120,7 +120,7 @@ class Worker(Child):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def hear(self, kind: str, timeout_s: float) -> dict[str, Any]:
+    def receive(self, kind: str, timeout_s: float) -> dict[str, Any]:
         message = json.loads(self.line(timeout_s))
         if "failed" in message:
             raise BenchFailed(f"{self.name}: {message['failed']}")
@@ -129,13 +129,13 @@ class Worker(Child):
         return answer
 
     def ready(self) -> dict[str, Any]:
-        return self.hear("ready", START_TIMEOUT_S)
+        return self.receive("ready", START_TIMEOUT_S)
 
     def go(self, **orders: Any) -> None:
-        self.tell({"go": orders})
+        self.send({"go": orders})
 
     def done(self) -> dict[str, Any]:
-        return self.hear("done", RUN_TIMEOUT_S)
+        return self.receive("done", RUN_TIMEOUT_S)
 
 
 class Broker:
@@ -162,7 +162,7 @@ def own_broker(folder: Path | None) -> Iterator[Broker]:
 
 @contextmanager
 def given_broker(address: str) -> Iterator[Broker]:
-    """A broker that runs already; its memory and CPU are not ours to see."""
+    """A running broker; its memory and CPU are not measured."""
     if ":" not in address:
-        raise Unavailable(f"{address!r} is no HOST:PORT")
+        raise Unavailable(f"{address!r} is not HOST:PORT")
     yield Broker(address, None)

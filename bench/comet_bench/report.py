@@ -9,7 +9,7 @@ from typing import Any, Final
 Run = Mapping[str, float]
 Result = dict[str, float]
 
-# Every field a result may have, and how runs of it are put together: a load's memory is its worst.
+# Every field that a result may have, and how its runs are combined: memory is the maximum.
 FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "records_per_s": statistics.median,
     "bytes_per_s": statistics.median,
@@ -18,11 +18,11 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "p999_us": statistics.median,
     "broker_rss_bytes": max,
     "broker_cpu_s": statistics.median,
-    # Of the rows that are about something else than speed.
+    # Fields of the rows that are not about speed.
     "startup_s": statistics.median,
     "import_s": statistics.median,
-    "subscriber_rss_bytes": max,  # a later run finds memory that an earlier one left
-    # Of groups: the rate beside that of the run which it is compared with; how long partitions take to change hands.
+    "subscriber_rss_bytes": max,  # a later run reuses memory of an earlier one
+    # Of groups: the rate as a share of that of the compared run; the time of a rebalance.
     "share": statistics.median,
     "leave_ms": statistics.median,
     "leave_max_ms": max,
@@ -32,7 +32,7 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "join_max_ms": max,
     "gap_ms": max,
     "calm_gap_ms": max,
-    # Of the gateway: requests answered; frames or events that clients were given; what it used for that.
+    # Of the gateway: requests answered; frames or events delivered to clients; its CPU and memory.
     "requests_per_s": statistics.median,
     "deliveries_per_s": statistics.median,
     "updates_per_s": statistics.median,
@@ -45,7 +45,7 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "gateway_rss_bytes": max,
     "cut_off": max,
     # Of Spark: seconds of the processor for a million records, in Java and in Python; how long after its window a bar
-    # was with who looks at it; how far the job was behind, half way and at the end; the load that was asked for.
+    # reached the viewer; the lag of the job, half way and at the end; the requested load.
     "java_cpu_s": statistics.median,
     "python_cpu_s": statistics.median,
     "delay_p50_ms": statistics.median,
@@ -55,7 +55,7 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "asked_per_s": max,
     "symbols": max,
     "unwritten": sum,
-    # Of leaders that are killed: the time without an acknowledgement, and what became of the records.
+    # Of failovers: the time without an acknowledgement, and the fate of the records.
     "median_ms": statistics.median,
     "max_ms": max,
     "kills": sum,
@@ -98,7 +98,7 @@ def combine(runs: Sequence[Run]) -> Result:
 
 
 def quantiles(latencies_us: Sequence[float]) -> Result:
-    """p50, p99 and p99.9 by rank: a latency that was measured, not one between two.
+    """p50, p99 and p99.9 by rank: a measured latency, not an interpolated one.
 
     >>> quantiles(range(1, 1001))
     {'p50_us': 500, 'p99_us': 990, 'p999_us': 999}
@@ -120,7 +120,7 @@ COLUMNS: Final = ("what", "records/s", "MB/s", "p50 µs", "p99 µs", "p99.9 µs"
 
 
 def table_row(name: str, result: Mapping[str, float]) -> list[str]:
-    """One row under COLUMNS; a field the result has not got stays empty."""
+    """One row under COLUMNS; a field that the result lacks stays empty."""
 
     def cell(field: str, form: str, scale: float = 1) -> str:
         return format(result[field] / scale, form) if field in result else ""

@@ -1,4 +1,4 @@
-"""Runs subjects one after the other, each repeated, and puts the results together."""
+"""Runs subjects one after the other, each repeated, and combines the results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Progress = Callable[[str, int, Result | None], None]  # subject, run, what it ga
 def run_subjects(
     names: Sequence[str], sizes: Sizes, *, address: str | None, folder: Path | None, progress: Progress
 ) -> dict[str, Result]:
-    """Results by name. With an address that broker is measured, its memory and CPU unseen."""
+    """Results by name. With an address, that broker is measured, without its memory and CPU."""
     results = {}
     for name in names:
         runs = _run_subject(name, SUBJECTS[name], sizes, address, folder, progress)

@@ -1,4 +1,4 @@
-"""What is measured, one function a subject: which processes run, and what becomes of their figures.
+"""The subjects of `comet bench`, one function each: the processes that run, and the figures made of their answers.
 
 A subject gets a Bench and returns one run's fields (see report.FIELDS). Subjects with a broker get a fresh one
 for all their runs; every run has a topic of its own.
@@ -29,7 +29,7 @@ SETTLE_S: Final = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much work a run is."""
+    """The amount of work of a run."""
 
     records: int  # of the bulk loads
     each_records: int
@@ -47,7 +47,7 @@ QUICK: Final = Sizes(2_000_000, 500_000, 1_000_000, 100_000, 1.0, 1_000, 1 << 30
 
 @dataclass(slots=True)
 class Bench:
-    """One subject's surroundings: where to measure, how much, and what a run may look up."""
+    """One subject's surroundings: the broker, the sizes, and helpers for a run."""
 
     sizes: Sizes
     folder: Path | None
@@ -73,7 +73,7 @@ class Bench:
 
     @property
     def warm_topic(self) -> str:
-        """Where producers send their first record, which no figure counts."""
+        """The topic for the first record of producers, which no figure counts."""
         if self._warm not in self.topics:
             self._warm = self.topic()
         return self._warm
@@ -94,14 +94,14 @@ class Bench:
 
     @contextmanager
     def metered(self) -> Iterator[Callable[[], Result]]:
-        """Within it, what the broker uses counts; the function it gives tells how much."""
+        """Measures the broker's use within the block; the function that it gives returns it."""
         with broker_use(self.broker) as used:
             yield used
 
 
 @contextmanager
 def broker_use(broker: Broker | None) -> Iterator[Callable[[], Result]]:
-    """What a broker uses from here on; nothing of one whose process is not ours."""
+    """A broker's use from here on; empty if its process is not ours."""
     meter = broker.meter if broker else None
     if meter is not None:
         meter.restart_peak()
@@ -132,8 +132,8 @@ async def delete_topics(address: str | Sequence[str], names: Sequence[str]) -> N
 
 
 async def written(address: str, topic: str) -> int:
-    """How many records a topic has been given. Asked without a stream: gRPC has a cancelled one end when it likes, and
-    where another event loop runs by then, it complains on stderr."""
+    """The number of records written to a topic. Fetched without a stream: gRPC ends a cancelled stream late, and
+    complains on stderr if another event loop runs by then."""
     import comet
 
     async with comet.Admin(address) as admin:
@@ -234,7 +234,7 @@ def latency_5000(bench: Bench) -> Result:
 
 
 def idle_subscribers(bench: Bench) -> Result:
-    """What each of many subscribers costs the broker while nothing happens."""
+    """The broker's cost of each of many subscribers to an idle topic."""
     assert bench.broker is not None
     topic, meter, count = bench.topic(), bench.broker.meter, bench.sizes.idle_subscribers
     if meter is None:
@@ -258,7 +258,7 @@ def startup(bench: Bench) -> Result:
 
 
 def limit_grpc_stream(bench: Bench) -> Result:
-    """As anyone would write it, with messages as large as those that send_many makes."""
+    """Plain gRPC, with messages as large as those of send_many."""
     return _grpc_stream(bench, tuned=False)
 
 
@@ -293,7 +293,7 @@ def limit_grpc_echo(bench: Bench) -> Result:
 
 
 def limit_clock(bench: Bench) -> Result:
-    """At the rate of latency_5000: when a machine takes the processor away, then for all that is due meanwhile."""
+    """At the rate of latency_5000: a pause of the processor delays all ticks that are due meanwhile."""
     with bench.worker("clock", rate=5_000, records=round(5_000 * bench.sizes.paced_s)) as watch:
         watch.ready()
         watch.go()
@@ -343,7 +343,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "latency_1000": Subject(latency_1000, True, "end to end at 1,000 events/s"),
     "latency_5000": Subject(latency_5000, True, "end to end at 5,000 events/s"),
     "fanout_50": Subject(fanout_50, True, "one producer, 50 subscribers; records delivered"),
-    "idle_subscribers": Subject(idle_subscribers, True, "subscribers with nothing to do"),
+    "idle_subscribers": Subject(idle_subscribers, True, "idle subscribers"),
     "startup": Subject(startup, False, "comet up to the first acknowledged record"),
     "limit_grpc_stream": Subject(limit_grpc_stream, False, "bare gRPC byte stream, frames as send_many makes"),
     "limit_grpc_stream_tuned": Subject(limit_grpc_stream_tuned, False, "the same, the processes set up as Comet's"),

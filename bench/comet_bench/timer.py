@@ -1,12 +1,12 @@
 """Ticks at exact times for an event loop.
 
-uvloop's own timers count whole milliseconds, which is as long as what we want to measure, and even a timerfd of the
-kernel wakes a sleeping process some 50 µs late: the machine's part in the work of a load generator, and none of what is
-measured. So the timerfd wakes us early, and until the tick is due the loop turns without sleeping. Where what is
-measured needs every core itself, `sleepy` leaves that out: the turning would take from it more than those 50 µs.
+uvloop's own timers count whole milliseconds, as long as the latencies to measure, and even a timerfd of the kernel
+wakes a sleeping process some 50 µs late: a cost of the load generator, not of the system under test. So the timerfd
+wakes us early, and the loop turns without sleeping until the tick is due. If the system under test needs every core,
+`sleepy` leaves that out: the turning would cost it more than those 50 µs.
 
-When a tick is due is reckoned from the clock alone, and whoever comes late gets all that are due: a stall of the system
-shows up in the latencies instead of being left out (coordinated omission).
+Ticks are due by the clock alone, and a late caller gets all that are due: a stall of the system shows up in the
+latencies instead of being left out (coordinated omission).
 """
 
 from __future__ import annotations

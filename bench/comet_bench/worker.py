@@ -1,4 +1,4 @@
-"""A measuring process: `python -m comet_bench.worker NAME CONFIG`. See `processes` for what it says and hears."""
+"""A measuring process: `python -m comet_bench.worker NAME CONFIG`. See `processes` for its protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Work = Callable[["Link", Any], Awaitable[dict[str, Any]]]
 
 
 class Link:
-    """The line to the command that started us. When that goes away, so do we."""
+    """The connection to the command that started us; the process ends with it."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -24,24 +24,24 @@ class Link:
     def _on_readable(self) -> None:
         chunk = os.read(0, 1 << 16)
         if not chunk:
-            os._exit(1)  # nobody is there to report to
+            os._exit(1)  # the command is gone
         *lines, self._held = (self._held + chunk).split(b"\n")
         for line in lines:
             self._orders.put_nowait(json.loads(line)["go"])
 
-    def say(self, kind: str, content: Any) -> None:
+    def report(self, kind: str, content: Any) -> None:
         sys.stdout.write(json.dumps({kind: content}) + "\n")
         sys.stdout.flush()
 
     async def go(self, **ready: Any) -> dict[str, Any]:
-        """Reports to be ready and waits for the order to start. The collector does not run on our start-up's litter."""
+        """Reports to be ready and waits for the order to start. Excludes start-up objects from garbage collection."""
         gc.collect()
         gc.freeze()
         return await self.next_order(**ready)
 
     async def next_order(self, **state: Any) -> dict[str, Any]:
-        """The answer to the last order, and the next one: for who is asked again and again while he works."""
-        self.say("ready", state)
+        """Answers the last order and waits for the next; for a worker that gets several orders."""
+        self.report("ready", state)
         return await self._orders.get()
 
 
@@ -70,9 +70,9 @@ def main() -> None:
         try:
             done = await works[name](link, config)
         except Exception as error:
-            link.say("failed", f"{type(error).__name__}: {error}")
+            link.report("failed", f"{type(error).__name__}: {error}")
             raise
-        link.say("done", done)
+        link.report("done", done)
 
     uvloop.run(run())
 

@@ -93,7 +93,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> LoadedSettings:
     """Merges flags (by setting name; None: not given), environment and file. Raises InvalidArgument, naming the source
     of the wrong value."""
-    values = TABLE.told(flags, environ)
+    values = TABLE.merged(flags, environ)
     return LoadedSettings(_config(values), values.get("log_level", _default("log_level")))
 
 

@@ -2,9 +2,9 @@
 
     provider ─► Backlog ─► Producer ─► quotes, trades      keyed by symbol: one instrument stays in one partition
 
-A live market does not wait. It is written with acks=0, and what cannot be written within two seconds is dropped, oldest
-first, counted and told, so that what is shown is never late. A file waits for the broker and is acknowledged, a fifth
-of a second of its time before the next. Topics that somebody has deleted are made again.
+A live market does not wait. It is written with acks=0. Events that cannot be written within two seconds are dropped,
+oldest first, counted and logged, so that displayed quotes are never late. A file waits for the broker: each fifth of a
+second of its time is acknowledged before the next. Deleted topics are created again.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from comet_demo.providers.normal import moments
 log = logging.getLogger("comet_demo.feed")
 
 EVENTS_MAX: Final = 100_000  # that wait for the producer
-AT_ONCE_MAX: Final = 10_000  # of them that are handed over together
-AGE_MAX_S: Final = 2.0  # of what is live and still worth writing
-SYMBOLS_MAX: Final = 100_000  # whose keys are kept
+AT_ONCE_MAX: Final = 10_000  # of them that are sent together
+AGE_MAX_S: Final = 2.0  # of live events; older ones are dropped
+SYMBOLS_MAX: Final = 100_000  # whose keys are cached
 BUFFER_BYTES: Final = 8 << 20
-TOLD_EVERY_S: Final = 10.0
-AGAIN_S: Final = 1.0  # after trouble
+REPORT_EVERY_S: Final = 10.0
+AGAIN_S: Final = 1.0  # after an error
 _USUAL: Final = Choice()
-SPAN_US: Final = 200_000  # of what is not live that is written before it is acknowledged
+SPAN_US: Final = 200_000  # of a file's events that are written before they are acknowledged
 FILE_TIMEOUT_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 
@@ -48,13 +48,13 @@ _OTHER: Final[dict[str, Any]] = {"partitions": 4, "retention_ms": HOUR_MS}
 LAYOUT: Final[dict[str, dict[str, Any]]] = (
     {TOPIC: _LIVE, TRADES: _LIVE}
     | {name: _RESULT | ({"partitions": 2} if ".bars." in name else {}) for name in RESULTS}
-    | {FILLS: _RESULT | {"partitions": 4, "retention_ms": 24 * HOUR_MS}}  # what paper trading remembers itself by
+    | {FILLS: _RESULT | {"partitions": 4, "retention_ms": 24 * HOUR_MS}}  # the positions of paper trading
 )
 
 
 class Backlog:
-    """What has come and is not yet with the producer. Owned by one feed. Bounded: what is live loses its oldest, by
-    number and by age; what is not waits for room.
+    """Events that wait for the producer. Owned by one feed. Bounded by number and age: a live provider's oldest events
+    are dropped, any other waits for room.
 
     >>> backlog = Backlog(live=True, events_max=2)
     >>> for at in range(3):
@@ -73,7 +73,7 @@ class Backlog:
 
     @property
     def full(self) -> bool:
-        """Whoever can wait should."""
+        """Whether a provider that is not live must wait."""
         return not self._live and self.events >= self._events_max
 
     def add(self, events: Sequence[Event], now: float) -> None:
@@ -82,7 +82,7 @@ class Backlog:
         self._forget(now)
 
     def take(self, now: float) -> list[Event]:
-        """The oldest of what is still worth writing."""
+        """Removes and returns the oldest events that are not too old."""
         self._forget(now)
         taken: list[Event] = []
         while self._moments and len(taken) < AT_ONCE_MAX:
@@ -101,7 +101,7 @@ class Backlog:
 
 
 class Ahead:
-    """How far a market is ahead of this machine's clock: the least of what came, for one odd time says nothing.
+    """How far a market is ahead of this machine's clock: the minimum, so that a single wrong time does not count.
 
     >>> ahead = Ahead()
     >>> ahead.note(70_000_000, now_us=0)
@@ -119,17 +119,17 @@ class Ahead:
             self._least_us = ahead_us
 
     def take(self) -> int:
-        """Since it was asked last; 0 where nothing came."""
+        """The minimum since the last call; 0 if there were no events."""
         least_us, self._least_us = self._least_us, None
         return least_us or 0
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of what the provider had."""
+    """Numbers of the provider's events that were sent and dropped."""
 
     sent: int
-    dropped: int  # it would have been late
+    dropped: int  # too old to be written
 
     def __str__(self) -> str:
         return f"{self.sent:,} events were sent, {self.dropped:,} were dropped"
@@ -152,7 +152,7 @@ class Feed:
         self._topics = (topic, trades)
         self._backlog = Backlog(live=provider.live, age_max_s=age_max_s)
         self._dropped = 0  # between backlog and producer
-        self._again = 0  # that failed, and were not given up
+        self._again = 0  # failed records that are sent again
         self._ahead = Ahead()
         self._changed = asyncio.Event()
         self._ended = False
@@ -167,27 +167,27 @@ class Feed:
 
     @property
     def counts(self) -> Counts:
-        """As far as is known by now."""
-        told = self._producer.statistics()
-        failed = told["failed_records"] - self._again
-        return Counts(told["acked_records"], self._backlog.dropped + self._dropped + failed)
+        """The numbers so far."""
+        figures = self._producer.statistics()
+        failed = figures["failed_records"] - self._again
+        return Counts(figures["acked_records"], self._backlog.dropped + self._dropped + failed)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        telling = loop.create_task(self._tell())
+        reporting = loop.create_task(self._report())
         reading = loop.create_task(self._read())
         try:
             await self._write()
             await reading  # raises what the provider failed with
         finally:
-            for task in (telling, reading):
+            for task in (reporting, reading):
                 task.cancel()
-            await asyncio.gather(telling, reading, return_exceptions=True)
+            await asyncio.gather(reporting, reading, return_exceptions=True)
             await self._close()
 
     async def _close(self) -> None:
         if self._provider.live:
-            with suppress(comet.CometError):  # what was too late is counted, not an error
+            with suppress(comet.CometError):  # events that are too old are counted, not an error
                 await self._producer.close()
         else:
             await self._producer.close()
@@ -228,13 +228,13 @@ class Feed:
         if self._provider.live:
             await self._send_parts(events)
             return
-        # Minutes may be over in a moment. Whoever follows both topics meanwhile is to find them about equally far, or
-        # takes what comes of one of them for late.
+        # A replay may write minutes of market time in a moment. Both topics advance together, or a reader of both would
+        # take the records of one for late.
         for part in moments(events, SPAN_US):
             await asyncio.gather(*(self._deliver(topic, share) for topic, share in self._shares(part)))
 
     def _shares(self, events: list[Event]) -> Iterator[tuple[str, list[Event]]]:
-        """What goes to each topic."""
+        """The events of each topic."""
         shares: tuple[list[Event], list[Event]] = (
             [event for event in events if event.__class__ is Quote],
             [event for event in events if event.__class__ is not Quote],
@@ -252,7 +252,7 @@ class Feed:
                 await self._recover(error)
 
     async def _deliver(self, topic: str, events: Sequence[Event]) -> None:
-        """Until all is acknowledged. What was there of a topic that somebody deletes meanwhile is gone with it."""
+        """Sends until all events are acknowledged. Records that were in a deleted topic are lost with it."""
         while True:
             try:
                 outcomes = await (await self._send_to(topic, events)).outcomes()
@@ -283,30 +283,30 @@ class Feed:
         return key
 
     async def _recover(self, error: comet.CometError) -> None:
-        """A broker that came back empty gets its topics again; any other is waited for."""
-        log.warning("the feed cannot write, and goes on trying: %s", error)
+        """Waits before a retry, and creates missing topics, as of a broker that has lost its data."""
+        log.warning("write failed, retrying: %s", error)
         await asyncio.sleep(AGAIN_S)
         if isinstance(error, comet.TopicNotFound):
             with suppress(comet.CometError):
                 for topic in self._topics:
                     await ensure_topic(self._bootstrap, topic)
 
-    async def _tell(self) -> None:
-        told = 0
+    async def _report(self) -> None:
+        reported = 0
         while True:
-            await asyncio.sleep(TOLD_EVERY_S)
+            await asyncio.sleep(REPORT_EVERY_S)
             dropped = self.counts.dropped
-            if dropped > told:
+            if dropped > reported:
                 log.warning(
-                    "the broker is away or too slow: %s events were dropped in %g s",
-                    f"{dropped - told:,}",
-                    TOLD_EVERY_S,
+                    "%s events dropped in %g s: the broker is unavailable or too slow",
+                    f"{dropped - reported:,}",
+                    REPORT_EVERY_S,
                 )
-                told = dropped
+                reported = dropped
             ahead_us = self._ahead.take()
             if ahead_us > EARLY_US:
                 log.warning(
-                    "this machine's clock is %d s behind the market's, and what is over %d s ahead of it is left out: "
+                    "this machine's clock is %d s behind the market's, and events over %d s ahead of it are left out: "
                     "set the clock",
                     ahead_us // 1_000_000,
                     EARLY_US // 1_000_000,
@@ -321,7 +321,7 @@ async def feed(provider: Provider, bootstrap: str, topic: str = TOPIC, trades: s
 
 
 async def ensure_topic(bootstrap: str, topic: str = TOPIC, partitions: int | None = None) -> None:
-    """Makes the topic unless it is there. Those of the demo are as LAYOUT says; others keep an hour."""
+    """Creates the topic unless it exists. LAYOUT configures the demo's topics; others retain an hour."""
     settings = dict(LAYOUT.get(topic, _OTHER))
     if partitions is not None:
         settings["partitions"] = partitions
@@ -331,7 +331,7 @@ async def ensure_topic(bootstrap: str, topic: str = TOPIC, partitions: int | Non
 
 
 async def ensure_topics(bootstrap: str) -> None:
-    """Makes all topics of the market: what the feed writes, what the analytics write, and what paper trading does."""
+    """Creates all topics of the market: those of the feed, the analytics and paper trading."""
     async with comet.Admin(bootstrap) as admin:
         there = {topic.name for topic in await admin.list_topics()}
         for topic, settings in LAYOUT.items():
@@ -341,7 +341,7 @@ async def ensure_topics(bootstrap: str) -> None:
 
 
 def arguments() -> argparse.ArgumentParser:
-    """What the command takes."""
+    """The parser of the command's arguments."""
     parser = argparse.ArgumentParser(
         prog="comet_demo.feed",
         description="Produces quotes and trades of a market.",
@@ -403,8 +403,8 @@ async def _run(options: argparse.Namespace) -> None:
         with suppress(asyncio.CancelledError):  # asked to stop; the producer has been closed on the way out
             await running
     finally:
-        said = [f"{name.replace('_', ' ')}: {count:,}" for name, count in provider.statistics().items() if count]
-        print("; ".join([f"{one.counts}", *said]), flush=True)  # noqa: T201 - what a terminal program does
+        counts = [f"{name.replace('_', ' ')}: {count:,}" for name, count in provider.statistics().items() if count]
+        print("; ".join([f"{one.counts}", *counts]), flush=True)  # noqa: T201 - what a terminal program does
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
-"""Starts the whole demo: a broker with its gateway, a feed, groups that work, a paper trader and the Spark job, as
-processes of their own; the table here. Ends all of it again."""
+"""Starts and ends the demo: a broker with its gateway, a feed, a sample workload, a paper trader and the Spark job,
+each a process; the table in this one."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ import comet
 from comet_demo import runtime
 from comet_demo.feed import ensure_topics
 from comet_demo.processes.crew import ENDINGS, Crew, Member
-from comet_demo.processes.restart_policy import Care
-from comet_demo.terminal.board import Board
+from comet_demo.processes.restart_policy import RestartPolicy
 from comet_demo.terminal.consumer import follow, follow_job, show
+from comet_demo.terminal.quote_table import QuoteTable
 
 GATEWAY_PORT: Final = 8080
 LOCALHOST: Final = "127.0.0.1"
-BOTH: Final = (LOCALHOST, "::1")  # whatever a browser takes localhost for
+BOTH: Final = (LOCALHOST, "::1")  # both addresses that a browser may resolve localhost to
 ANSWER_S: Final = 0.5
-LOOK_S: Final = 0.5
+CHECK_EVERY_S: Final = 0.5
 AGAIN_S: Final = 1.0
 NO_GATEWAY: Final = "no gateway: "  # so `comet up` begins the line with the reason
 BROKER: Final = "broker"
@@ -36,7 +36,7 @@ FEED: Final = "feed"
 
 
 class Started(NamedTuple):
-    """Where the broker is, and where the dashboard, or why there is none."""
+    """The broker's address and the dashboard's URL, or why there is none."""
 
     address: str
     url: str = ""
@@ -53,81 +53,82 @@ class Options:
     pace: float | None = None  # of the file
     duration_s: float | None = None  # None: until Ctrl-C
     bootstrap: str | None = None  # None: a broker of its own, with a gateway and all that works on the quotes
-    gateway_port: int = GATEWAY_PORT  # another where somebody has it; 0: any
+    gateway_port: int = GATEWAY_PORT  # another if it is taken; 0: any
     spark: bool | None = None  # None: with a broker of its own
     parquet: Path | None = None  # where bars of a minute are kept
     quiet: bool = False  # show nothing
 
 
-def run(options: Options) -> Board:
-    """Runs the demo and returns what the board showed last. Ctrl-C is the usual way to end it."""
-    board = Board()
+def run(options: Options) -> QuoteTable:
+    """Runs the demo and returns the last state of the table. Ctrl-C is the usual way to end it."""
+    quote_table = QuoteTable()
     for number in set(ENDINGS) - {signal.SIGINT}:  # a closed terminal must not leave a broker behind
         signal.signal(number, signal.default_int_handler)
     with suppress(KeyboardInterrupt), Crew() as crew:  # how a person ends the demo; the processes end with it
         try:
-            _start_and_watch(board, crew, options)
+            _start_and_watch(quote_table, crew, options)
         finally:
             for number in ENDINGS:  # once is enough
                 signal.signal(number, signal.SIG_IGN)
-    return board
+    return quote_table
 
 
-def _start_and_watch(board: Board, crew: Crew, options: Options) -> None:
+def _start_and_watch(quote_table: QuoteTable, crew: Crew, options: Options) -> None:
     own = options.bootstrap is None
     at = _broker(crew, options.gateway_port) if own else Started(options.bootstrap or "")
     comet.run(ensure_topics(at.address))
     to = ["--bootstrap", at.address]
     crew.start(FEED, "comet_demo.feed", [*to, *_market(options)])
     if own:
-        _say(f"Quotes are at {at.url}quotes" if at.url else f"There is no dashboard. {at.lacks}")
+        _print(f"Quotes are at {at.url}quotes" if at.url else f"There is no dashboard. {at.lacks}")
     if own:
         crew.start("life", "comet_demo.sample_workload", [*to, *_seed(options)])
         crew.start("paper", "comet_demo.paper_trading", to)
     if options.spark or (own and options.spark is None):
-        _spark(board, crew, at, options)
-    comet.run(_watch(board, crew, at, options))
+        _spark(quote_table, crew, at, options)
+    comet.run(_watch(quote_table, crew, at, options))
 
 
-def _spark(board: Board, crew: Crew, at: Started, options: Options) -> None:
+def _spark(quote_table: QuoteTable, crew: Crew, at: Started, options: Options) -> None:
     lacking = runtime.missing()
     if lacking is not None:
-        board.analytics.note = f"no analytics: {lacking}"
-        _say(f"There are no analytics. {lacking}")
+        quote_table.analytics.note = f"no analytics: {lacking}"
+        _print(f"There are no analytics. {lacking}")
         return
     arguments = ["--bootstrap", at.address, "--checkpoint", str(crew.temporary / "checkpoint"), "--parallelism", "1"]
     if options.parquet is not None:
         arguments += ["--parquet", str(options.parquet.resolve())]
     member = crew.start(SPARK, "comet_demo.analytics.spark_job", arguments)
-    _say(f"Spark is starting; its log is {member.log}")
+    _print(f"Spark is starting; its log is {member.log}")
 
 
 def _market(options: Options) -> list[str]:
-    """What the feed is told."""
-    told = ["--provider", options.provider, "--rate", str(options.rate), *_seed(options)]
+    """The arguments of the feed."""
+    arguments = ["--provider", options.provider, "--rate", str(options.rate), *_seed(options)]
     for name, value in (("symbols", options.symbols), ("file", options.file), ("pace", options.pace)):
         if value not in ("", None):
-            told += [f"--{name}", str(value)]
-    return told
+            arguments += [f"--{name}", str(value)]
+    return arguments
 
 
 def _seed(options: Options) -> list[str]:
     return [] if options.seed is None else ["--seed", str(options.seed)]
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - what a terminal program does
 
 
-async def _watch(board: Board, crew: Crew, at: Started, options: Options) -> None:
-    """Whichever ends first ends all: the table with the time, the care of the processes with an error."""
+async def _watch(quote_table: QuoteTable, crew: Crew, at: Started, options: Options) -> None:
+    """Runs the table and the supervision of processes. The first to end ends all: the table at its end, the supervision
+    with an error."""
     where = f"{at.url}quotes" if at.url else at.address
     title = f"Comet demo: {options.provider} quotes, {where} (Ctrl-C ends)"
     work: tuple[Coroutine[Any, Any, None], ...] = (
-        _again_and_again(board, at.address, follow),
-        _again_and_again(board, at.address, follow_job),
-        _look_after(board, crew),
-        show(board, title=title, duration_s=options.duration_s, quiet=options.quiet),
+        _again_and_again(quote_table, at.address, follow),
+        _again_and_again(quote_table, at.address, follow_job),
+        _supervise(quote_table, crew),
+        show(quote_table, title=title, duration_s=options.duration_s, quiet=options.quiet),
     )
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
@@ -140,24 +141,26 @@ async def _watch(board: Board, crew: Crew, at: Started, options: Options) -> Non
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _again_and_again(board: Board, address: str, work: Callable[[Board, str], Awaitable[None]]) -> None:
-    """Where somebody deletes the topic that is followed, there will be another one."""
+async def _again_and_again(
+    quote_table: QuoteTable, address: str, work: Callable[[QuoteTable, str], Awaitable[None]]
+) -> None:
+    """Runs the work again after each error, and creates deleted topics again."""
     while True:
         try:
-            await work(board, address)
+            await work(quote_table, address)
         except comet.CometError as error:
-            board.notes[work.__name__] = error.message
+            quote_table.notes[work.__name__] = error.message
         await asyncio.sleep(AGAIN_S)
         with suppress(comet.CometError):
             await ensure_topics(address)
-        board.notes.pop(work.__name__, None)
+        quote_table.notes.pop(work.__name__, None)
 
 
-async def _look_after(board: Board, crew: Crew) -> None:
-    """Nobody sees what is in the files of processes: that one has ended is told with its last words, and all but two
-    are started again. Without a broker or a feed there is nothing to see."""
-    care = Care(board.notes)
-    board.heard_us = time.time_ns() // 1000  # from now on quotes are waited for
+async def _supervise(quote_table: QuoteTable, crew: Crew) -> None:
+    """Restarts ended processes and notes under the table how they ended, since their logs are out of sight. The end of
+    the broker, or a failure of the feed, ends the demo."""
+    policy = RestartPolicy(quote_table.notes)
+    quote_table.heard_us = time.time_ns() // 1000  # from now on quotes are waited for
     while True:
         now = time.monotonic()
         for member in crew.ended():
@@ -166,14 +169,14 @@ async def _look_after(board: Board, crew: Crew) -> None:
                 raise _over(f"{member.name} ended with code {code}: {member.last_words()}", member)
             if member.name == SPARK:
                 crew.keep = True
-            if member.name != FEED and care.due(member.name, now, f"code {code}, {_reason(member)}"):
+            if member.name != FEED and policy.due(member.name, now, f"code {code}, {_reason(member)}"):
                 crew.again(member)
-        care.look(now)
+        policy.update(now)
         feed = crew.named(FEED)
-        board.feed_said = (
-            feed.said().removeprefix(f"{feed.module}: ") if board.silent_us(time.time_ns() // 1000) else ""
+        quote_table.feed_line = (
+            feed.last_line().removeprefix(f"{feed.module}: ") if quote_table.silent_us(time.time_ns() // 1000) else ""
         )
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(CHECK_EVERY_S)
 
 
 def _over(message: str, member: Member) -> comet.Unavailable:
@@ -186,24 +189,24 @@ def _reason(member: Member) -> str:
 
 
 def _broker(crew: Crew, gateway_port: int) -> Started:
-    """A broker with its defaults on a temporary folder, and its gateway; once they take requests."""
+    """Starts a broker with its defaults on a temporary folder, and its gateway; returns once they take requests."""
     port = gateway_port if gateway_port and _free(gateway_port) else 0
     arguments = ["up", "--ephemeral", "--port", "0", "--gateway-port", str(port), "--json"]
-    member = crew.start(BROKER, "comet.cli", arguments, tells=True)
+    member = crew.start(BROKER, "comet.cli", arguments, piped=True)
     assert member.process.stdout is not None
     line = member.process.stdout.readline()
     if not line:
         code = member.process.wait()
         raise _over(f"the broker ended with code {code} before it was up: {member.last_words()}", member)
-    told = json.loads(line)
-    if told["gateway"] is None:
-        return Started(told["address"], lacks=member.said(NO_GATEWAY) or member.last_words())
-    return Started(told["address"], f"{told['gateway'].replace(LOCALHOST, 'localhost')}/")
+    answer = json.loads(line)
+    if answer["gateway"] is None:
+        return Started(answer["address"], lacks=member.last_line(NO_GATEWAY) or member.last_words())
+    return Started(answer["address"], f"{answer['gateway'].replace(LOCALHOST, 'localhost')}/")
 
 
 def _free(port: int) -> bool:
-    """Whether whoever opens localhost at this port will be ours: in one family of addresses another may answer while it
-    is free in the other, and on some systems it can be taken beside somebody who has it on all addresses."""
+    """Whether localhost at this port is free in both address families. A bind alone does not tell: another program may
+    answer in the other family, and on some systems a bind succeeds beside a socket on all addresses."""
     for host in BOTH:
         with suppress(OSError), socket.create_connection((host, port), timeout=ANSWER_S):
             return False

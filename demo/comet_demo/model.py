@@ -1,4 +1,4 @@
-"""What travels in the demo: quotes and trades of instruments, orders; and the names of all topics."""
+"""The demo's records (quotes, trades, fills, orders), its instruments, and the names of all topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JOB: Final = "quotes.job"
 RESULTS: Final = (*BARS.values(), STATS, ALERTS, JOB)  # what the analytics write
 ORDERS: Final = "orders"
 DEAD_ORDERS: Final = "orders.dead"
-EARLY_US: Final = 5_000_000  # what is from further in the future is nothing: all that follows would be of its past
+EARLY_US: Final = 5_000_000  # records from further in the future are left out: they would make all later ones late
 
 
 @comet.model
@@ -37,7 +37,7 @@ class Quote:
 
 @comet.model
 class Trade:
-    """Somebody bought from somebody: `side` is that of whom it was urgent to, "" where nobody says."""
+    """A trade. `side` is the aggressor's; empty if unknown."""
 
     symbol: str
     price: float
@@ -48,7 +48,7 @@ class Trade:
 
 @comet.model
 class Fill:
-    """What paper trading did: a trade that never was. `cash` and `position` are the symbol's, after it."""
+    """A simulated trade of paper trading. `cash` and `position` are the symbol's after it."""
 
     symbol: str
     side: str  # "buy", "sell"
@@ -61,7 +61,7 @@ class Fill:
 
 @comet.model
 class Order:
-    """What somebody wants, at what price at most or at least."""
+    """An order of a trader, with the highest price to buy at or the lowest to sell at."""
 
     id: int
     symbol: str
@@ -74,7 +74,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """What can be quoted, and where a synthetic price of it starts."""
+    """An instrument that is quoted, and where its synthetic price starts."""
 
     symbol: str
     sector: str

@@ -1,12 +1,12 @@
-"""Paper trading: follows momentum with money that is not there.
+"""Paper trading: follows momentum with simulated money.
 
     python -m comet_demo.paper_trading --bootstrap HOST:PORT
 
     quotes ─► group "paper": a rule per symbol ─► paper.fills      keyed by symbol; the last fill says what is held
 
-Run it twice, and the members share the symbols. What a member holds is what the fills say: it reads them when it begins
-with a partition, after a restart or because another member has gone, so that nothing is bought twice. What was handled
-and not yet committed comes again, and quotes up to a symbol's last fill are not acted on again.
+Run it twice, and the members share the symbols. A member's positions come from the fills: it reads them when it gets a
+partition, after a restart or a rebalance, so that nothing is bought twice. Quotes that were handled and not yet
+committed come again, and those up to a symbol's last fill are not acted on again.
 
 The rule: prices have a fast and a slow average. A lot is bought at the ask when the fast one is well above, and sold at
 the bid when it is well below; as soon as they have crossed again the position is closed. It is an example of a service,
@@ -27,8 +27,8 @@ from typing import Final
 import comet
 from comet_demo.feed import ensure_topic, ensure_topics
 from comet_demo.model import EARLY_US, FILLS, TOPIC, Fill, Quote
-from comet_demo.terminal.board import plausible
 from comet_demo.terminal.consumer import quotes_of
+from comet_demo.terminal.quote_table import plausible
 
 log = logging.getLogger("comet_demo.paper_trading")
 
@@ -38,16 +38,16 @@ FAST_US: Final = 1e6  # what the averages look back on
 SLOW_US: Final = 8e6
 EDGE: Final = 0.0015  # fast over slow, or below it, for a position to be opened
 SPREAD_MAX: Final = 0.001  # that is paid for opening one
-JUMP: Final = 0.03  # between two quotes: after a halt, or wrong; the averages begin anew
+JUMP: Final = 0.03  # between two quotes, after a halt or an error in the data; the averages restart
 SYMBOLS_MAX: Final = 10_000
-FILL_WITHIN_S: Final = 3.0  # that the next of the past fills may take to come
+FILL_WITHIN_S: Final = 3.0  # that the next past fill may take to arrive
 
 
 @dataclass(slots=True)
 class Holding:
-    """One symbol: what is held, and what its price does."""
+    """One symbol: its position and the averages of its price."""
 
-    partition: int = -1  # of the quotes; -1 while there are none: it may be another member's
+    partition: int = -1  # of the quotes; -1 before the first: it may be another member's
     cash: float = 0.0
     position: int = 0
     filled_us: int = -1  # the quote that the last fill came from
@@ -59,7 +59,7 @@ class Holding:
 
     @property
     def worth(self) -> float:
-        """If it were sold now, in the middle."""
+        """Cash plus the position at the middle price."""
         return self.cash + self.position * self.middle
 
     def see(self, quote: Quote) -> None:
@@ -78,7 +78,7 @@ class Holding:
         """The position to have after this quote."""
         lead = self.fast / self.slow - 1
         if quote.timestamp_us - self.since_us < SLOW_US:
-            return self.position  # the averages say nothing yet
+            return self.position  # the averages are not meaningful yet
         if self.position:
             return self.position if lead * self.position > 0 else 0
         cheap = quote.ask - quote.bid <= self.middle * SPREAD_MAX
@@ -86,7 +86,7 @@ class Holding:
 
 
 class Book:
-    """All symbols of one member. Pure: quotes go in, fills come out, and count once they are taken back in.
+    """All symbols of one member. Pure: `decide` makes fills of quotes, which count once `apply` gets them.
 
     >>> book = Book()
     >>> book.decide(Quote("A", 9.99, 10.01, 100, 100, 10.0, 0, 0), partition=0) is None
@@ -97,7 +97,7 @@ class Book:
         self.holdings: dict[str, Holding] = {}
 
     def decide(self, quote: Quote, partition: int) -> Fill | None:
-        """The fill that this quote leads to, if any; nothing is held until it is applied."""
+        """The fill that this quote leads to, if any; positions change only in `apply`."""
         holding = self.holdings.get(quote.symbol)
         if holding is None:
             if len(self.holdings) >= SYMBOLS_MAX:
@@ -105,7 +105,7 @@ class Book:
             holding = self.holdings[quote.symbol] = Holding()
         holding.partition = partition
         if not 0 < quote.bid < quote.ask or quote.timestamp_us < holding.seen_us:
-            return None  # crossed, locked, or of the past
+            return None  # crossed, locked, or old
         holding.see(quote)
         change = holding.aim(quote) - holding.position
         if not change or quote.timestamp_us <= holding.filled_us:
@@ -126,7 +126,7 @@ class Book:
         holding.cash, holding.position, holding.filled_us = fill.cash, fill.position, fill.timestamp_us
 
     def restore(self, fills: dict[str, Fill], partition: int) -> None:
-        """Takes the last fills for what is held, but for symbols that are known to be of another partition of ours."""
+        """Sets positions to the last fills, except for symbols of another partition of this member."""
         for symbol in [name for name, holding in self.holdings.items() if holding.partition in {partition, -1}]:
             del self.holdings[symbol]
         for fill in fills.values():
@@ -140,14 +140,14 @@ class Book:
 
 
 class Paper:
-    """One member: a book, and how it is fed."""
+    """One member: its book, and the handler that feeds it."""
 
-    def __init__(self, bootstrap: str, *, say: Callable[[str], None] | None = None) -> None:
+    def __init__(self, bootstrap: str, *, print_line: Callable[[str], None] | None = None) -> None:
         self.book = Book()
         self.fills = 0  # of this run
         self._bootstrap = bootstrap
-        self._say = say
-        self._next: dict[int, int] = {}  # offsets: where each partition goes on if nobody else had it meanwhile
+        self._print_line = print_line
+        self._next: dict[int, int] = {}  # next offset by partition, if no other member had it meanwhile
         self.app = comet.App(bootstrap, name=GROUP)
 
         @self.app.on(TOPIC, group=GROUP, start="latest", on_out_of_range="latest", retries=3, on_error="skip")
@@ -155,7 +155,7 @@ class Paper:
             await self.take(batch)
 
     async def take(self, batch: comet.RecordBatch[Quote]) -> None:
-        """Where somebody has deleted the fills, there is a topic for them when the batch comes again."""
+        """Handles a batch. If the topic of the fills was deleted, creates it before the batch is retried."""
         try:
             await self._take(batch)
         except comet.TopicNotFound:
@@ -174,9 +174,9 @@ class Paper:
                 await self.app.publish(FILLS, fill, key=fill.symbol)
                 self.book.apply(fill)
                 self.fills += 1
-                if self._say is not None:
-                    self._say(f"{fill.symbol} {fill.side} {fill.size} at {fill.price:,.2f}, {self.book}")
-        self._next[partition] = batch.next_offset  # an error on the way leaves it out: what was filled is read again
+                if self._print_line is not None:
+                    self._print_line(f"{fill.symbol} {fill.side} {fill.size} at {fill.price:,.2f}, {self.book}")
+        self._next[partition] = batch.next_offset  # not set after an error: the fills are read again then
 
 
 async def last_fills(bootstrap: str) -> dict[str, Fill]:
@@ -188,16 +188,16 @@ async def last_fills(bootstrap: str) -> dict[str, Fill]:
             try:
                 record = await fills.get(FILL_WITHIN_S)
             except comet.SerdeError:
-                continue  # of somebody else
+                continue  # not a fill
             if record is None:
-                break  # what is left of the log holds nothing to read, as after a transaction
+                break  # the rest of the log has no records to read, only transaction markers
             if record.value is not None and _ours(record.value):
                 found[record.value.symbol] = record.value
     return found
 
 
 def _ours(fill: Fill) -> bool:
-    """Whether it can be: anybody may write to the topic."""
+    """Whether the fill is plausible: any client may write to the topic."""
     return abs(fill.position) <= LOT and fill.timestamp_us <= _now_us() + EARLY_US
 
 
@@ -207,21 +207,21 @@ def _now_us() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="comet_demo.paper_trading", description="Trades on paper what the feed quotes."
+        prog="comet_demo.paper_trading", description="Trades the feed's quotes with simulated money."
     )
     parser.add_argument("--bootstrap", default="localhost:9092", metavar="HOST:PORT")
     parser.add_argument("--print", action="store_true", dest="prints", help="say each fill")
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
 
-    def say(line: str) -> None:
+    def print_line(line: str) -> None:
         print(line, flush=True)  # noqa: T201 - what a terminal program does
 
     try:
         comet.run(ensure_topics(options.bootstrap))
-        paper = Paper(options.bootstrap, say=say if options.prints else None)
+        paper = Paper(options.bootstrap, print_line=print_line if options.prints else None)
         paper.app.run()
-        say(f"{paper.fills:,} fills; {paper.book}")
+        print_line(f"{paper.fills:,} fills; {paper.book}")
     except comet.CometError as error:
         print(f"comet_demo.paper_trading: {error}", file=sys.stderr, flush=True)  # noqa: T201 - what a terminal program does
         raise SystemExit(1) from None

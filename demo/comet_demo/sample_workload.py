@@ -1,10 +1,10 @@
-"""Life beside the quotes, so that every page of the dashboard has something to show.
+"""A sample workload beside the quotes, so that every page of the dashboard has data.
 
     python -m comet_demo.sample_workload
 
 orders ──► matching       two members, which keep up
        ├─► audit          slower than the orders come: it falls behind
-       └─► settlement     shared; what it cannot settle goes to orders.dead
+       └─► settlement     a share group; orders that it cannot settle go to orders.dead
 quotes ──► reports        works in bursts: its lag goes up and down
 """
 
@@ -31,12 +31,12 @@ KEEP_S: Final = 10.0
 ATTEMPTS_MAX: Final = 3
 AGAIN_MS: Final = 400
 EMPTY_SHARE: Final = 0.01  # of all orders, for nothing
-LARGE_SHARE: Final = 0.005  # more than anybody settles
+LARGE_SHARE: Final = 0.005  # too large to settle
 LARGE: Final = 1_000_000
 
 
 class Trader:
-    """Orders at random. Pure but for the random numbers it is given.
+    """Makes random orders. Pure but for the random numbers it is given.
 
     >>> trader = Trader(Random(1))
     >>> [order.id for order in (trader.order(0), trader.order(0))]
@@ -78,14 +78,14 @@ async def match(bootstrap: str, number: int) -> None:
         bootstrap, ORDERS, group="matching", start="earliest", on_out_of_range="earliest", name=f"matching-{number}"
     ) as orders:
         async for _ in orders.batches():
-            pass  # what was handed out counts as done
+            pass  # asking for the next batch marks this one as processed
 
 
 async def audit(bootstrap: str) -> None:
-    """Looks at one after the other, and takes longer than there is between two."""
+    """Reads records one by one, more slowly than they are written."""
     async with comet.GroupConsumer(
         bootstrap, ORDERS, group="audit", start="earliest", on_out_of_range="earliest", name="audit"
-    ) as orders:  # it falls behind for as long as the demo runs: in the end what it has not seen yet is gone
+    ) as orders:  # its lag grows while the demo runs, until retention deletes records that it has not read
         async for _ in orders:
             await asyncio.sleep(1 / (ORDERS_PER_S * AUDIT_SHARE))
 
@@ -99,19 +99,19 @@ async def settle(bootstrap: str) -> None:
             try:
                 record = await anext(orders)
             except comet.SerdeError:
-                continue  # of somebody else: it has been rejected, with the reason
+                continue  # not an order: it has been rejected, with the reason
             order: Order | None = record.value
-            with suppress(comet.LockExpired):  # it was purged meanwhile, or is another member's by now
+            with suppress(comet.LockExpired):  # it was purged meanwhile, or another member has acquired it
                 if order is None or order.quantity == 0:
                     await record.reject("an order for nothing")
                 elif order.quantity >= LARGE:
-                    await record.nack(AGAIN_MS)  # more than there is: it is tried a few times
+                    await record.nack(AGAIN_MS)  # too large: it is tried a few times
                 else:
                     await record.ack()
 
 
 async def report(bootstrap: str) -> None:
-    """Takes all there is, then sleeps: what nightly jobs do, in less time."""
+    """Reads all records, then sleeps, as nightly jobs do."""
     async with comet.GroupConsumer(
         bootstrap, TOPIC, group="reports", start="latest", on_out_of_range="latest", name="reports"
     ) as quotes:
@@ -125,7 +125,7 @@ async def report(bootstrap: str) -> None:
 
 
 async def keep(bootstrap: str) -> None:
-    """Nobody notices when somebody deletes the topic of dead letters: what is to go there waits at the broker."""
+    """Creates the dead-letter topic again if it is deleted: without it, dead letters wait at the broker unnoticed."""
     while True:
         await asyncio.sleep(KEEP_S)
         with suppress(comet.CometError):
@@ -133,7 +133,7 @@ async def keep(bootstrap: str) -> None:
 
 
 async def live(bootstrap: str, random: Random) -> None:
-    """All of it, until it is cancelled."""
+    """Runs the whole workload until it is cancelled."""
     await ensure_topic(bootstrap)
     await ensure_topic(bootstrap, ORDERS, partitions=3)
     await ensure_topic(bootstrap, DEAD_ORDERS, partitions=1)
@@ -169,7 +169,7 @@ def main() -> None:
 
 
 def _cause(error: Exception) -> comet.CometError:
-    """What can go wrong outside of a program, in one line; whatever else it is, is raised."""
+    """The first CometError, for a message of one line; any other error is raised."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     if not isinstance(error, comet.CometError):

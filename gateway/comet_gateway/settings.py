@@ -135,7 +135,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
     """Merges flags (by setting name; None: not given), environment and file. Raises InvalidArgument."""
-    values = TABLE.told(flags, environ)
+    values = TABLE.merged(flags, environ)
     if bool(values.get("tls_cert")) != bool(values.get("tls_key")):
         raise InvalidArgument("tls_cert and tls_key belong together: give both or neither")
     for origin in values.get("origins", ()):

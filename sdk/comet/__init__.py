@@ -76,8 +76,7 @@ if TYPE_CHECKING:
     from comet.groups.group_consumer import GroupConsumer
     from comet.producer.delivery import BulkDelivery, Delivery, FailedRange
     from comet.producer.producer import Producer
-    from comet.producer.transaction import Transaction
-    from comet.producer.transactional import TransactionalProducer
+    from comet.producer.transaction import Transaction, TransactionalProducer
     from comet.serde import model
     from comet.share.share_client import AcquiredRecord, ShareClient
     from comet.share.share_consumer import ShareConsumer, ShareRecord
@@ -248,7 +247,7 @@ _OWN = {
     "ShareRecord": "comet.share.share_consumer",
     "TopicPage": "comet.admin.admin",
     "Transaction": "comet.producer.transaction",
-    "TransactionalProducer": "comet.producer.transactional",
+    "TransactionalProducer": "comet.producer.transaction",
     "model": "comet.serde",
     "read": "comet.tables.scan",
     "run": "comet.event_loop",

@@ -37,8 +37,7 @@ from comet.handlers.share_worker import ShareWorker
 from comet.producer.delivery import Delivery
 from comet.producer.partitioner import Headers, Key
 from comet.producer.producer import Producer, wall_clock_us
-from comet.producer.transaction import Transaction
-from comet.producer.transactional import TransactionalProducer
+from comet.producer.transaction import Transaction, TransactionalProducer
 from comet.share.share_consumer import ShareConsumer
 from comet.types import Gap, StartLike, check_topic_name
 from comet.wire.transport import Connect
@@ -108,7 +107,7 @@ class App:
         self._careful_producer: Producer | None = None  # with acks="all", for dead letters
         self._transactional: dict[RecordSource | None, list[TransactionalProducer]] = {}  # those that are not in use
         self._stopping: asyncio.Event | None = None
-        self._stop_asked = False
+        self._stop_requested = False
         self._serving = False
 
     def on(
@@ -229,7 +228,7 @@ class App:
 
     def stop(self) -> None:
         """Asks the app to end: every handler finishes what it is at, and what was done is committed."""
-        self._stop_asked = True
+        self._stop_requested = True
         if self._stopping is not None:
             self._stopping.set()
         for serving in self._servings:
@@ -245,7 +244,7 @@ class App:
         self._stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._servings = [self._serving_of(one) for one in self._bindings]
-        if self._stop_asked:
+        if self._stop_requested:
             self.stop()
         tasks = [loop.create_task(one.run(), name=f"comet: {one.one.name}") for one in self._servings]
         stopping = loop.create_task(self._stopping.wait())
@@ -257,7 +256,7 @@ class App:
                 task.cancel()
             await asyncio.wait([*tasks, stopping])
             await self._close_producers()
-            self._serving = self._stop_asked = False
+            self._serving = self._stop_requested = False
             self._stopping = None
             self._servings = []
         for task in tasks:

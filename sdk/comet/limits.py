@@ -45,7 +45,7 @@ REQUESTS_MAX: Final = 20_000
 CONTROL_FRAMES_MAX: Final = 20_000
 
 # Of what is answered only where it is refused, such as heartbeats, the last so many can still be told apart.
-TOLD_KEPT_MAX: Final = 1024
+ONE_WAY_REQUESTS_MAX: Final = 1024
 
 CONNECT_TIMEOUT_MS: Final = 5_000
 REQUEST_TIMEOUT_MS: Final = 10_000

@@ -131,7 +131,7 @@ def codec_for(kind: Any) -> Serde[Any]:
     Quote(symbol='EURUSD', bid=1.1)
     """
     try:
-        return _kept(kind)
+        return _cached(kind)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
@@ -168,7 +168,7 @@ def model(cls: type[T]) -> type[T]:
 
 
 @lru_cache(maxsize=_CODECS_MAX)
-def _kept(kind: Any) -> Serde[Any]:
+def _cached(kind: Any) -> Serde[Any]:
     return _make(kind)
 
 

@@ -147,15 +147,15 @@ class Table:
                 text = (row.about + default).replace("%", "%%")
                 parser.add_argument(row.flag, dest=row.name, metavar=_METAVAR[row.kind], help=text)
 
-    def told(self, flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-        """Puts flags (by setting name; None: not given), environment and file together: the value of what was given.
-        Raises InvalidArgument, naming where the trouble stands."""
+    def merged(self, flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+        """Merges flags (by setting name; None: not given), environment and file into the values that were given.
+        Raises InvalidArgument, naming the place of the invalid value."""
         values: dict[str, Any] = {}
         path = flags.get("config") or environ.get(self.config_variable)
-        said = self._from_file(Path(path).expanduser()) if path else []
-        said += [(row, row.variable, environ[row.variable]) for row in self.rows if row.variable in environ]
-        said += [(row, row.flag, flags[row.name]) for row in self.rows if flags.get(row.name) is not None]
-        for row, where, value in said:
+        given = self._from_file(Path(path).expanduser()) if path else []
+        given += [(row, row.variable, environ[row.variable]) for row in self.rows if row.variable in environ]
+        given += [(row, row.flag, flags[row.name]) for row in self.rows if flags.get(row.name) is not None]
+        for row, where, value in given:
             try:
                 values[row.name] = row.read(value)
             except InvalidArgument as error:

@@ -186,8 +186,8 @@ async def test_a_websocket_client_counts_whatever_the_pieces(shapes: list[tuple[
         client.data_received(piece)
     assert client.begun.done() and not client.ended
     assert (client.records, tally.records, tally.deliveries) == (sent, sent, len(frames))
-    assert client.kept == frames
-    check_frames(client.kept, sent)
+    assert client.stored == frames
+    check_frames(client.stored, sent)
     assert transport.written[1:] == [masked(0x81, b"{}"), masked(0x8A, b"hey")]
 
 
@@ -204,8 +204,8 @@ async def test_an_events_client_counts_whatever_the_pieces(count: int, cuts: lis
         client.data_received(piece)
     assert client.begun.done() and not client.ended
     assert (client.records, tally.records, tally.deliveries) == (count, count, count)
-    assert [plain_event(kept) for kept in client.kept] == events
-    check_events(client.kept, count)
+    assert [plain_event(one) for one in client.stored] == events
+    check_events(client.stored, count)
 
 
 async def test_a_refusal_reaches_who_waits() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import comet
 import comet.testing
-from comet.producer.transactional import TransactionalProducer
+from comet.producer.transaction import TransactionalProducer
 
 ACCOUNTS = 12
 PARTITIONS = 4

@@ -135,7 +135,7 @@ async def test_a_market_that_says_nothing_is_no_riddle(tmp_path: Path) -> None:
     quotes = tmp_path / "quotes.csv"
     quotes.write_text("time,symbol,bid,ask\n1700000000,A,1,2\n")
     market = ("--provider", "replay", "--file", str(quotes))
-    first = "from comet_demo.terminal import board; board.SILENT_US = 1"
+    first = "from comet_demo.terminal import quote_table; quote_table.SILENT_US = 1"
     with demo(tmp_path / "tmp", *market, first=first) as (_, said):
         reason = ", the feed said: 1 events were sent"
         assert await until(lambda: reason in said.read_text(), within_s=WITHIN_S), said.read_text()

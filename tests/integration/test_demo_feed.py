@@ -148,7 +148,7 @@ class Open(Given):
 async def test_that_the_clock_is_behind_the_market_is_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(feeding, "TOLD_EVERY_S", 0.01)
+    monkeypatch.setattr(feeding, "REPORT_EVERY_S", 0.01)
     ahead_us = time.time_ns() // 1000 + 600_000_000
     market = Open([Quote("A", 9.9, 10.1, 1, 1, 10.0, 0, ahead_us)])
     async with comet.testing.broker() as broker:

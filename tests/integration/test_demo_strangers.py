@@ -20,8 +20,8 @@ from comet_demo import sample_workload
 from comet_demo.feed import ensure_topic
 from comet_demo.model import DEAD_ORDERS, FILLS, JOB, ORDERS, TOPIC, Fill, Order, Quote
 from comet_demo.paper_trading import Paper, last_fills
-from comet_demo.terminal.board import Board
 from comet_demo.terminal.consumer import draw, follow, follow_job
+from comet_demo.terminal.quote_table import QuoteTable
 from tests.sim.waiting import until
 
 WITHIN_S = 60.0
@@ -64,26 +64,26 @@ NO_QUOTES = [
 
 
 async def test_the_board_leaves_out_what_is_no_quote_and_shows_the_others() -> None:
-    board = Board()
+    quote_table = QuoteTable()
     async with (
         comet.testing.broker(topics={TOPIC: 1}) as broker,
-        running(follow(board, broker.address)) as following,
+        running(follow(quote_table, broker.address)) as following,
         comet.Producer(broker.address, acks="all") as producer,
     ):
-        while not board.events and not following.done():  # it follows from when it is there
+        while not quote_table.events and not following.done():  # it follows from when it is there
             await producer.publish(TOPIC, quote("FIRST"))
         await (await producer.send_many(TOPIC, [*NO_QUOTES, quote("[/x]"), quote("[red]A")]))
         await producer.publish(TOPIC, quote("LAST"))
-        assert await until(lambda: "LAST" in board.lines or following.done(), within_s=WITHIN_S)
-    assert list(board.lines) == ["FIRST", "[/x]", "[red]A", "LAST"]
-    assert board.left_out == len(NO_QUOTES)
-    board.measure(1.0)
-    board.notes["paper"] = "[/paper] has ended"
+        assert await until(lambda: "LAST" in quote_table.lines or following.done(), within_s=WITHIN_S)
+    assert list(quote_table.lines) == ["FIRST", "[/x]", "[red]A", "LAST"]
+    assert quote_table.left_out == len(NO_QUOTES)
+    quote_table.measure(1.0)
+    quote_table.notes["paper"] = "[/paper] has ended"
     shown = io.StringIO()
-    Console(file=shown, width=200).print(draw(board, "quotes of [/x]"))
+    Console(file=shown, width=200).print(draw(quote_table, "quotes of [/x]"))
     text = " ".join(shown.getvalue().split())
     assert "quotes of [/x]" in text and "[red]A" in text and "[/paper] has ended" in text
-    assert f"{len(NO_QUOTES)} left out as no quotes" in text
+    assert f"{len(NO_QUOTES)} left out: not quotes" in text
 
 
 async def test_paper_trading_takes_the_quotes_beside_what_is_none() -> None:
@@ -153,22 +153,22 @@ ODD_JOBS: list[Mapping[str, Any]] = [
 
 
 async def test_what_is_no_word_of_a_query_does_not_keep_the_others_from_being_heard() -> None:
-    board = Board()
+    quote_table = QuoteTable()
     async with (
         comet.testing.broker(topics={JOB: 1}) as broker,
-        running(follow_job(board, broker.address)) as following,
+        running(follow_job(quote_table, broker.address)) as following,
         comet.Producer(broker.address, acks="all") as producer,
     ):
-        while not board.analytics.jobs and not following.done():
+        while not quote_table.analytics.jobs and not following.done():
             await producer.publish(JOB, {"query": "first", "state": "running"})
         await (await producer.send_many(JOB, [*NO_JOBS, *ODD_JOBS]))
         await producer.publish(JOB, {"query": "last", "state": "running", "at_us": 1})
-        assert await until(lambda: "last" in board.analytics.jobs or following.done(), within_s=WITHIN_S)
-    assert list(board.analytics.jobs) == ["first", "one", "bars.1s", "[/x]", "last"]
-    board.apply(quote("A"), now_us=5)
-    line = board.summary(now_us=5)
+        assert await until(lambda: "last" in quote_table.analytics.jobs or following.done(), within_s=WITHIN_S)
+    assert list(quote_table.analytics.jobs) == ["first", "one", "bars.1s", "[/x]", "last"]
+    quote_table.apply(quote("A"), now_us=5)
+    line = quote_table.summary(now_us=5)
     assert "[/x] failed: [/red] a [2Jb" in line
-    Console(file=io.StringIO()).print(draw(board, "quotes"))
+    Console(file=io.StringIO()).print(draw(quote_table, "quotes"))
 
 
 async def test_orders_that_are_none_become_dead_letters_and_the_others_are_settled() -> None:

@@ -25,7 +25,7 @@ from tests.market.servers import Market, market, say
 
 WITHIN_S = 60.0
 PATIENT = Timing(
-    open_s=WITHIN_S, subscribe_s=WITHIN_S, ping_s=WITHIN_S, close_s=0.1, wait_s=0.01, wait_max_s=0.02, tell_every_s=0.0
+    open_s=WITHIN_S, subscribe_s=WITHIN_S, ping_s=WITHIN_S, close_s=0.1, wait_s=0.01, wait_max_s=0.02, log_every_s=0.0
 )
 # To see a connection ended for what took too long. On a busy machine it is a good one now and then: it is made again.
 QUICK = replace(PATIENT, open_s=0.3, subscribe_s=0.3, ping_s=0.3)
@@ -70,7 +70,7 @@ async def test_what_is_lost_is_connected_again_and_what_was_missed_meanwhile_is_
         assert prices(await take(source, 3)) == [2.0, 5.0, 6.0]
     assert source.statistics() == {"connections": 2, "messages": 6, "garbage": 0, "missed": 2}
     assert "the connection was lost" in caplog.text and "connecting again in" in caplog.text
-    assert "2 messages never came" in caplog.text
+    assert "2 messages never arrived" in caplog.text
 
 
 async def polite(socket: ServerConnection) -> None:
@@ -80,7 +80,7 @@ async def polite(socket: ServerConnection) -> None:
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        (servers.coinbase(), "nothing came for 0.2 s"),
+        (servers.coinbase(), "no message for 0.2 s"),
         (servers.until_gone, "nothing was subscribed within"),
         (servers.coinbase(then=polite), "closed the connection (1001 going away)"),
         (servers.coinbase("x" * (MESSAGE_BYTES_MAX + 1)), "1009"),
@@ -94,9 +94,9 @@ async def test_whatever_ends_a_connection_the_next_one_goes_on(
     script: Any, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with market(script, servers.coinbase(servers.ticker())) as server:
-        hasty = says.startswith("nothing")
+        hasty = says.startswith(("nothing", "no message"))
         # Nothing else of the first connection may take too long, however busy the machine: it is to end for this.
-        silence_s = 0.2 if "nothing came" in says else WITHIN_S
+        silence_s = 0.2 if "no message" in says else WITHIN_S
         timing = replace(PATIENT, subscribe_s=0.3) if "subscribed" in says else PATIENT
         assert prices(await take(coinbase(server, silence_s=silence_s, timing=timing), 1)) == [100.5]
         assert server.asked >= 2 if hasty else server.asked == 2
@@ -130,10 +130,10 @@ async def test_a_server_that_talks_nothing_but_nonsense_counts_as_silent() -> No
 
 async def test_only_what_makes_sense_puts_the_end_off() -> None:
     source = provider(Coinbase(["BTC-USD"]))
-    source._hear("nonsense")
-    assert source._heard_at == 0.0
-    source._hear(json.dumps(servers.heartbeat(7)))
-    assert source._heard_at > 0.0
+    source._parse("nonsense")
+    assert source._received_at == 0.0
+    source._parse(json.dumps(servers.heartbeat(7)))
+    assert source._received_at > 0.0
 
 
 async def test_an_end_that_answers_no_ping_is_left() -> None:
@@ -191,7 +191,7 @@ async def test_what_is_refused_is_raised_and_not_tried_again(script: Any, dialec
 
 
 async def test_an_address_that_is_none_is_refused() -> None:
-    with pytest.raises(comet.InvalidArgument, match="no address of a WebSocket"):
+    with pytest.raises(comet.InvalidArgument, match="not an address of a WebSocket"):
         await take(provider(Coinbase(url="http://localhost")), 1)
 
 

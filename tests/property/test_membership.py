@@ -20,7 +20,7 @@ from comet.errors import (
     Timeout,
     Unavailable,
 )
-from comet.groups.membership import Changes, Given, Membership, Phase
+from comet.groups.membership import AssignedPartition, Changes, Membership, Phase
 from comet.types import TopicPartition
 
 PLACES = [TopicPartition("t", n) for n in range(4)]
@@ -66,7 +66,7 @@ class World:
         assert not (changes.over and changes.join)
 
     def check(self) -> None:
-        owned = {place: one.given.since for place, one in self.state.owned.items()}
+        owned = {place: one.partition.since for place, one in self.state.owned.items()}
         assert owned == self.heard == self.held
         if self.state.phase in {Phase.OUT, Phase.OVER}:
             assert not owned
@@ -83,7 +83,7 @@ class World:
     def assign(self, places: set[TopicPartition], release: set[TopicPartition]) -> None:
         self.generation += 1
         self.granted = {place: self.granted.get(place, self.generation) for place in places}
-        given = [Given(place, b"t", since) for place, since in self.granted.items()]
+        given = [AssignedPartition(place, b"t", since) for place, since in self.granted.items()]
         heard = self.state.phase in {Phase.IN, Phase.AWAY} and self.state.member == f"m{self.members}"
         before = dict(self.heard)
         changes = self.state.assigned(f"m{self.members}", self.generation, given, release & places)
@@ -123,10 +123,10 @@ def test_what_it_owns_is_what_it_was_told_last(script: list[tuple[object, ...]])
             case ("assign", set() as places, set() as release):
                 world.assign(places, release)
             case ("old", int() as age):
-                stale = [Given(place, b"t", 1) for place in PLACES]
+                stale = [AssignedPartition(place, b"t", 1) for place in PLACES]
                 assert not world.state.assigned(f"m{world.members}", world.state.generation - age, stale, [])
             case ("stranger", set() as places):
-                assert not world.state.assigned("m0", 1000, [Given(place, b"t", 1) for place in places], [])
+                assert not world.state.assigned("m0", 1000, [AssignedPartition(place, b"t", 1) for place in places], [])
                 assert not world.state.evicted("m0", MemberUnknown("who?"))
             case ("disconnect",):
                 world.act(world.state.disconnected())
@@ -164,7 +164,7 @@ def test_what_it_still_reads_is_said_by_topic() -> None:
     state = Membership()
     state.joined("m1", 1)
     places = [TopicPartition("b", 2), TopicPartition("a", 1), TopicPartition("b", 0)]
-    state.assigned("m1", 2, [Given(place, place.topic.encode(), 2) for place in places], [])
+    state.assigned("m1", 2, [AssignedPartition(place, place.topic.encode(), 2) for place in places], [])
     assert list(state.still_read()) == [("a", b"a", [1]), ("b", b"b", [0, 2])]
     state.left()
     assert not list(state.still_read())
@@ -176,7 +176,7 @@ def test_an_assignment_that_crosses_a_release_gives_nothing_back(again: bool) ->
     """The coordinator has planned anew, for somebody who joined, before it heard of the release."""
     state = Membership()
     state.joined("m", 1)
-    place, given = PLACES[0], Given(PLACES[0], b"t", 1)
+    place, given = PLACES[0], AssignedPartition(PLACES[0], b"t", 1)
     assert state.assigned("m", 1, [given], []).gained == (given,)
     assert state.assigned("m", 2, [given], [place]).release == (place,)
     assert state.released(place, 1)
@@ -186,5 +186,5 @@ def test_an_assignment_that_crosses_a_release_gives_nothing_back(again: bool) ->
         state.joined("m", 3)
         assert not state.assigned("m", 3, [given], [place])
     assert not state.assigned("m", 4, [], [])
-    later = Given(place, b"t", 5)
+    later = AssignedPartition(place, b"t", 5)
     assert state.assigned("m", 5, [later], []).gained == (later,), "given anew, it is its own again"

@@ -17,9 +17,9 @@ from comet.spark.planning import (
     between,
     capped,
     document,
-    kept,
     marks,
     packed,
+    readable,
     split,
     there,
 )
@@ -96,7 +96,7 @@ def test_tasks_are_no_more_than_allowed_and_read_all_once(whole: list[Range], pa
 def test_a_limit_is_kept_and_nobody_goes_back(
     start: dict[TopicPartition, OffsetAndEpoch], newest: dict[TopicPartition, OffsetAndEpoch], most: int
 ) -> None:
-    end = kept(start, newest)[0]
+    end = readable(start, newest)[0]
     allowed = capped(start, end, most)
     assert allowed.keys() == end.keys()
     read = _offsets(between(start, allowed))
@@ -171,7 +171,7 @@ def test_epochs_between_two_that_are_the_same_are_known() -> None:
 def test_a_stream_goes_on_with_what_there_is(
     start: dict[TopicPartition, OffsetAndEpoch], newest: dict[TopicPartition, OffsetAndEpoch]
 ) -> None:
-    found, losses = kept(start, newest)
+    found, losses = readable(start, newest)
     lost = {loss.place for loss in losses}
     for place, mark in newest.items():
         before = start.get(place)
@@ -186,7 +186,7 @@ def test_a_stream_goes_on_with_what_there_is(
     for place in found.keys() - newest.keys():
         assert found[place] == start[place]
     assert marks(document(found)).keys() == found.keys()
-    again, _ = kept(marks(document(found)), newest)
+    again, _ = readable(marks(document(found)), newest)
     assert document(again) == document(found), "what is lost is not lost again, and asks for no batch"
 
 
@@ -195,7 +195,7 @@ def test_a_topic_that_was_made_again_is_begun_with_however_long_it_is() -> None:
     places = [TopicPartition("a", number) for number in range(3)]
     start = dict.fromkeys(places, OffsetAndEpoch(100, 1, "old"))
     newest = {places[0]: OffsetAndEpoch(250, 1, "new"), places[1]: OffsetAndEpoch(7, 1, "new")}
-    found, losses = kept(start, newest)
+    found, losses = readable(start, newest)
     assert found == newest, "the third is not there any more, and would be another one if it came again"
     assert {loss.place for loss in losses} == set(places)
     assert [(one.start, one.end) for one in between(start, found)] == [(0, 250), (0, 7)]

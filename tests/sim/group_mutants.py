@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from comet.consumer.iteration import Taking
+from comet.consumer.iteration import RecordIterator
 from comet.errors import CometError
-from comet.groups.assigned import Owning
+from comet.groups.assigned_partitions import AssignedPartitions
 from comet.groups.commits import Commits
 from comet.groups.group_consumer import GroupConsumer
-from comet.producer.transactional import Writer
+from comet.producer.transaction import Writer
 from comet_broker.coordination import fence
 from comet_broker.coordination.committed_offsets import CommittedOffsets
 from comet_broker.coordination.coordinator import Coordinator, Slot
@@ -265,33 +265,33 @@ def keep_the_generation() -> list[Patch]:
 
 @mutant("what is in hand is committed too", "C20", AT_LEAST_ONCE)
 def commit_what_is_in_hand() -> list[Patch]:
-    def done(self: Owning[Any], reader: Any) -> int:
+    def done(self: AssignedPartitions[Any], reader: Any) -> int:
         last = self._last
         return last.offset + 1 if self._reader is reader and last is not None else int(reader.position)
 
-    return [(Owning, "_done", done)]
+    return [(AssignedPartitions, "_done", done)]
 
 
 @mutant("a partition is released while a record of it is in hand", "C17", AT_LEAST_ONCE, caught_by=3)
 def release_what_is_in_hand() -> list[Patch]:
-    return [(Owning, "_in_hand", lambda self, holding: False)]
+    return [(AssignedPartitions, "_in_hand", lambda self, holding: False)]
 
 
 @mutant("what was read ahead of a partition is handed out after it was released", "C17 C20", AT_LEAST_ONCE)
 def hand_out_what_is_lost() -> list[Patch]:
-    return [(Owning, "_let_go", lambda self, holding: holding.begin())]
+    return [(AssignedPartitions, "_let_go", lambda self, holding: holding.begin())]
 
 
 @mutant("a partition is read from its beginning, whatever was committed", "C34 C20", AT_MOST_ONCE)
 def begin_at_the_beginning() -> list[Patch]:
-    real = Owning._read
+    real = AssignedPartitions._read
 
-    def read(self: Owning[Any], holding: Any, where: Any, epoch: int | None = None) -> None:
+    def read(self: AssignedPartitions[Any], holding: Any, where: Any, epoch: int | None = None) -> None:
         from comet.types import Earliest
 
         real(self, holding, Earliest(), None)
 
-    return [(Owning, "_read", read)]
+    return [(AssignedPartitions, "_read", read)]
 
 
 @mutant(
@@ -411,7 +411,7 @@ def go_on_after_an_abort() -> list[Patch]:
 
 @mutant("markers are handed out as records", "C14 C20 C16", EXACTLY_ONCE)
 def hand_out_markers() -> list[Patch]:
-    return [(Taking, "_hidden", lambda self, reader, batch: False)]
+    return [(RecordIterator, "_hidden", lambda self, reader, batch: False)]
 
 
 # ---- share groups

@@ -14,7 +14,7 @@ from comet.client.coordinator import Coordinator
 from comet.consumer.consumer import Consumer
 from comet.errors import CometError, Internal, InvalidArgument, LockExpired, ProducerFenced
 from comet.groups.group_consumer import GroupConsumer
-from comet.producer.transactional import Transaction, TransactionalProducer
+from comet.producer.transaction import Transaction, TransactionalProducer
 from comet.share.share_client import AcquiredRecord, ShareClient
 from comet.share.share_consumer import ShareConsumer, ShareRecord
 from comet.types import TopicPartition
@@ -127,7 +127,7 @@ class Member:
     def _assigned(self, places: Sequence[TopicPartition]) -> None:
         assert self._consumer is not None
         for place in places:
-            since = self._consumer._holdings[place].given.since
+            since = self._consumer._assigned[place].assignment.since
             one = Ownership(
                 self.group, self.name, self._consumer.member, (place.topic, place.partition), since, self._world.now()
             )

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from comet.producer.transactional import TransactionalProducer
+from comet.producer.transaction import TransactionalProducer
 from comet_broker.core import transactions
 from comet_broker.core.transactions import Open, TransactionRecord
 from tests.sim.group_checks import EXACTLY_ONCE

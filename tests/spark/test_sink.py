@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
 import comet
-from comet.spark.sink import BatchWriter, StreamWriter, Written
+from comet.spark.sink import BatchWriter, CommitMessage, StreamWriter
 from comet.spark.sink_options import SinkOptions
 from comet.spark.source import CometSource
 from tests.sim.waiting import until
@@ -30,7 +30,7 @@ class Crash(Exception):
 class BreaksAfterItsCommit(BatchWriter):
     """Loses the word that a task is done, the first time."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
         written = super().write(iterator)
         task = TaskContext.get()
         if task is not None and task.attemptNumber() == 0:
@@ -45,7 +45,7 @@ class StreamBreaksAfterItsCommit(StreamWriter):
         super().__init__(schema, options)
         self.fuse = Path(fuse)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
         written = super().write(iterator)
         task = TaskContext.get()
         if task is not None and task.partitionId() == 0 and self.fuse.exists():

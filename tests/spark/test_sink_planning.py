@@ -10,7 +10,7 @@ from pyspark.sql.types import StringType, StructType
 
 import comet
 from comet.errors import InvalidArgument, TopicNotFound
-from comet.spark.sink import BatchWriter, StreamWriter, Written
+from comet.spark.sink import BatchWriter, CommitMessage, StreamWriter
 from comet.spark.sink_options import SinkOptions
 from comet.types import Consistency
 from tests.robustness.process import free_port
@@ -40,7 +40,7 @@ def test_a_topic_that_cannot_be_written_is_told_while_planning_and_a_broker_that
     assert f"no broker answers at bootstrap={nowhere}; each task waits 100 ms" in said(caplog)[0]
 
 
-BEFORE, NOW = Written(4, before=True), Written(3)
+BEFORE, NOW = CommitMessage(4, before=True), CommitMessage(3)
 
 
 @pytest.mark.parametrize(

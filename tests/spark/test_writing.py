@@ -26,7 +26,7 @@ from comet.errors import (
 from comet.spark import writing
 from comet.spark.sink_options import SinkOptions
 from comet.spark.write_unit import Unit
-from comet.spark.writing import TaskRows, Wrote, write_rows, write_unit
+from comet.spark.writing import TaskRows, WriteResult, write_rows, write_unit
 from tests.robustness.process import BrokerProcess, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -92,13 +92,15 @@ def _read(address: str, isolation: str = "committed") -> list[int]:
 
 
 def test_a_unit_is_written_once_by_whichever_worker(broker: Broker, unit: Unit) -> None:
-    assert write_unit(unit, _batches(), _options(broker.address)) == Wrote(12)
+    assert write_unit(unit, _batches(), _options(broker.address)) == WriteResult(12)
     for worker in (0, 1):
-        assert write_unit(unit, _batches(), _options(broker.address, worker)) == Wrote(12, before=True)
-    assert write_unit(unit._replace(partition=1), _batches(0), _options(broker.address)) == Wrote(0)
-    assert write_unit(unit._replace(partition=1), _batches(0), _options(broker.address, 1)) == Wrote(0, before=True)
+        assert write_unit(unit, _batches(), _options(broker.address, worker)) == WriteResult(12, before=True)
+    assert write_unit(unit._replace(partition=1), _batches(0), _options(broker.address)) == WriteResult(0)
+    assert write_unit(unit._replace(partition=1), _batches(0), _options(broker.address, 1)) == WriteResult(
+        0, before=True
+    )
     assert _read(broker.address) == list(range(12))
-    assert write_unit(unit._replace(batch=18), _batches(1), _options(broker.address, 1)) == Wrote(3)
+    assert write_unit(unit._replace(batch=18), _batches(1), _options(broker.address, 1)) == WriteResult(3)
     with pytest.raises(DataLoss, match="comes after batch 18 was written"):
         write_unit(unit, _batches(), _options(broker.address))
     assert len(_read(broker.address)) == 15
@@ -109,12 +111,12 @@ def test_an_attempt_that_lives_on_writes_nothing_once_another_has_begun(broker: 
 
     def take_over(number: int) -> None:
         if number == 2:
-            assert write_unit(unit, _batches(), _options(broker.address, 1)) == Wrote(12)
+            assert write_unit(unit, _batches(), _options(broker.address, 1)) == WriteResult(12)
 
     with pytest.raises(ProducerFenced, match="was taken over by another attempt"):
         write_unit(unit, _batches(meanwhile=take_over), _options(broker.address))
     assert _read(broker.address) == list(range(12))
-    assert write_unit(unit, _batches(), _options(broker.address)) == Wrote(12, before=True)
+    assert write_unit(unit, _batches(), _options(broker.address)) == WriteResult(12, before=True)
 
 
 def test_an_attempt_that_died_leaves_nothing(broker: Broker, unit: Unit) -> None:
@@ -125,7 +127,7 @@ def test_an_attempt_that_died_leaves_nothing(broker: Broker, unit: Unit) -> None
     with pytest.raises(ZeroDivisionError):
         write_unit(unit, _batches(meanwhile=die), _options(broker.address))
     assert _read(broker.address) == []
-    assert write_unit(unit, _batches(), _options(broker.address)) == Wrote(12)
+    assert write_unit(unit, _batches(), _options(broker.address)) == WriteResult(12)
     assert _read(broker.address) == list(range(12))
 
 
@@ -162,29 +164,29 @@ def test_a_commit_without_an_answer_is_looked_into(
     if not held:
         monkeypatch.setattr(writing, "HELD_BYTES", 10)
     if written:
-        assert write_unit(unit, _batches(), _options(broker.address)) == Wrote(12, before=True)
+        assert write_unit(unit, _batches(), _options(broker.address)) == WriteResult(12, before=True)
     elif held:
-        assert write_unit(unit, _batches(), _options(broker.address)) == Wrote(12)
+        assert write_unit(unit, _batches(), _options(broker.address)) == WriteResult(12)
     else:
         with pytest.raises(Timeout):
             write_unit(unit, _batches(), _options(broker.address))
-        assert write_unit(unit, _batches(), _options(broker.address)) == Wrote(12)
+        assert write_unit(unit, _batches(), _options(broker.address)) == WriteResult(12)
     assert _read(broker.address) == list(range(12))
 
 
 def test_more_rows_than_were_written_are_told(broker: Broker, unit: Unit) -> None:
-    assert write_unit(unit, _batches(2), _options(broker.address)) == Wrote(6)
+    assert write_unit(unit, _batches(2), _options(broker.address)) == WriteResult(6)
     with pytest.raises(DataLoss, match="with 6 rows, and has 12 now"):
         write_unit(unit, _batches(4), _options(broker.address))
     passing = replace(_options(broker.address), fail_on_loss=False)
-    assert write_unit(unit, _batches(4), passing) == Wrote(6, before=True)
-    assert write_unit(unit, _batches(1), _options(broker.address)) == Wrote(6, before=True)
+    assert write_unit(unit, _batches(4), passing) == WriteResult(6, before=True)
+    assert write_unit(unit, _batches(1), _options(broker.address)) == WriteResult(6, before=True)
     assert _read(broker.address) == list(range(6))
 
 
 @pytest.mark.parametrize("write", [write_rows, partial(write_unit, Unit("big", 0, 1))])
 def test_what_one_task_writes_is_not_held_in_memory(
-    broker: Broker, write: Callable[[Iterable[pa.RecordBatch], SinkOptions], Wrote]
+    broker: Broker, write: Callable[[Iterable[pa.RecordBatch], SinkOptions], WriteResult]
 ) -> None:
     """But what it would need for another attempt, while that is little; and what is on its way."""
     options = replace(_options(broker.address), exactly_once=write is not write_rows)
@@ -201,7 +203,7 @@ def test_what_one_task_writes_is_not_held_in_memory(
             alive.append(sum(one() is not None for one in made))
             buffered.append(writing._producers[options].statistics()["buffered_bytes"])
 
-    assert write(batches(), options) == Wrote(30 * 400)
+    assert write(batches(), options) == WriteResult(30 * 400)
     held = writing.HELD_BYTES // (len(value) * 400)
     assert max(alive) <= held + 1, "the one in hand"
     assert max(buffered) <= limits.PRODUCER_BUFFER_BYTES + limits.BULK_BATCH_BYTES
@@ -210,11 +212,11 @@ def test_what_one_task_writes_is_not_held_in_memory(
 
 def test_a_load_under_an_id_of_another_topic_is_refused(broker: Broker, unit: Unit) -> None:
     load = unit._replace(batch=None)
-    assert write_unit(load, _batches(), _options(broker.address)) == Wrote(12)
+    assert write_unit(load, _batches(), _options(broker.address)) == WriteResult(12)
     elsewhere = replace(_options(broker.address), topic="quotes")
     with pytest.raises(InvalidArgument, match="to the topic 'bars' before, and is for 'quotes' now: a batch write of"):
         write_unit(load, _batches(), elsewhere)
-    assert write_unit(load, _batches(), _options(broker.address)) == Wrote(12, before=True)
+    assert write_unit(load, _batches(), _options(broker.address)) == WriteResult(12, before=True)
 
 
 def test_what_no_attempt_can_write_is_not_tried_again(broker: Broker, unit: Unit) -> None:
@@ -238,13 +240,13 @@ def test_what_no_attempt_can_write_is_not_tried_again(broker: Broker, unit: Unit
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Unit]:
     """Those that somebody opened, each time it was tried."""
     found: list[Unit] = []
-    look = writing._look
+    look = writing._last_batch
 
     def counted(unit: Unit, options: SinkOptions) -> int | None:
         found.append(unit)
         return look(unit, options)
 
-    monkeypatch.setattr(writing, "_look", counted)
+    monkeypatch.setattr(writing, "_last_batch", counted)
     return found
 
 

@@ -20,7 +20,7 @@ import comet
 from comet.errors import InvalidArgument, SerdeError
 from comet.records import decode
 from comet.serde import codec_for
-from comet.tables.arrow_columns import ArrowColumns, Gathering
+from comet.tables.arrow_columns import ArrowColumns, BatchMerger
 from comet.tables.arrow_types import shape_of
 from comet.tables.arrow_values import Values
 from tests.property.records_strategies import build, stamp
@@ -352,7 +352,7 @@ def test_what_is_not_asked_for_is_not_decoded() -> None:
 
 
 def test_small_batches_are_put_together_and_keep_no_message() -> None:
-    gathering = Gathering(ArrowColumns(None, ["timestamp"]))
+    gathering = BatchMerger(ArrowColumns(None, ["timestamp"]))
     large = batch_of([b"x" * 1000] * 4_200, timestamps=list(range(4_200)))
     small = [batch_of([b"y"] * 10, base=at, timestamps=list(range(10))) for at in range(4_200, 4_250, 10)]
     full = gathering.add([large, *small])

@@ -97,7 +97,7 @@ class FakeMember(ClusterProcess):
     def ended(self) -> int | None:
         return self.code
 
-    def said(self) -> str:
+    def last_line(self) -> str:
         return self.words
 
     def start(self) -> None:
@@ -112,10 +112,10 @@ def test_what_dies_is_started_again_later_and_later(capsys: pytest.CaptureFixtur
     delays = []
     for _ in range(8):
         one.code, one.started = -9, now
-        delays.append(wait := keeper.look(now))
-        assert keeper.look(now + wait / 2) == pytest.approx(wait / 2), "it waits, and reports the death once"
+        delays.append(wait := keeper.check(now))
+        assert keeper.check(now + wait / 2) == pytest.approx(wait / 2), "it waits, and reports the death once"
         now += wait
-        keeper.look(now)
+        keeper.check(now)
     assert delays[:4] == [RESTART_S_MIN, 2 * RESTART_S_MIN, 4 * RESTART_S_MIN, 8 * RESTART_S_MIN]
     assert delays[-1] == RESTART_S_MAX
     assert (one.starts, other.starts) == (8, 0)
@@ -127,8 +127,8 @@ def test_what_ran_well_for_long_is_started_again_quickly(capsys: pytest.CaptureF
     keeper = Keeper([one])
     for died_at, started, delay in ((0.0, 0.0, 1.0), (20.0, 20.0 - WELL_S + 1, 2.0), (40.0, 40.0 - WELL_S - 1, 1.0)):
         one.code, one.started = 1, started
-        assert keeper.look(died_at) == delay * RESTART_S_MIN
-        keeper.look(died_at + RESTART_S_MAX)
+        assert keeper.check(died_at) == delay * RESTART_S_MIN
+        keeper.check(died_at + RESTART_S_MAX)
     assert one.starts == 3
     assert capsys.readouterr().err.count("ended with code 1: its last words; it is started again in") == 3
 

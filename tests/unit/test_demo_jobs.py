@@ -84,7 +84,7 @@ def test_a_record_says_what_a_batch_was() -> None:
     job = Job("bars.1s", 1, "update")
     job.started()
     job.progressed(batch(7), now_us=5 * S)
-    assert job.to_tell(5 * S) == {
+    assert job.due_record(5 * S) == {
         "query": "bars.1s", "state": "running", "batch": 7, "rows": 10, "rows_per_s": 1000.0, "batch_ms": 123,
         "event_us": NOON_US, "watermark_us": NOON_US - 1_500_000, "at_us": 5 * S, "window_s": 1, "mode": "update",
         "error": "", "doing": "",
@@ -93,25 +93,25 @@ def test_a_record_says_what_a_batch_was() -> None:
 
 def test_it_is_told_at_once_that_a_state_changed_and_of_batches_once_a_second() -> None:
     job = Job("stats", 60, "update")
-    assert job.to_tell(S) is not None
-    assert job.to_tell(S + 1) is None
+    assert job.due_record(S) is not None
+    assert job.due_record(S + 1) is None
     job.progressed(batch(0), S + 2)
-    assert job.to_tell(S + 2) is not None
+    assert job.due_record(S + 2) is not None
     for number in range(1, 9):
         job.progressed(batch(number), S + 100_000 * number)
-        assert job.to_tell(S + 100_000 * number) is None
-    told = job.to_tell(2 * S + 2)
+        assert job.due_record(S + 100_000 * number) is None
+    told = job.due_record(2 * S + 2)
     assert told is not None and told["batch"] == 8
-    assert job.to_tell(4 * S) is None, "nothing is new"
+    assert job.due_record(4 * S) is None, "nothing is new"
 
 
 def test_one_that_has_nothing_to_do_says_now_and_then_that_it_is_there() -> None:
     job = Job("archive", 60, "append")
     job.progressed(batch(0), S)
-    assert job.to_tell(S) is not None
+    assert job.due_record(S) is not None
     job.progressed(batch(0), 5 * S)
-    assert job.to_tell(5 * S) is None
-    told = job.to_tell(6 * S)
+    assert job.due_record(5 * S) is None
+    told = job.due_record(6 * S)
     assert told is not None and told["at_us"] == 6 * S and told["batch"] == 0
 
 
@@ -127,7 +127,7 @@ def test_the_newest_event_never_goes_back_and_1970_is_no_watermark() -> None:
 def test_one_that_finds_nothing_to_do_runs_and_has_done_no_batch() -> None:
     job = Job("bars.1s", 1, "update")
     job.progressed(batch(0, durationMs={"latestOffset": 3, "triggerExecution": 3}), S)
-    assert (job.state, job.batch, job.event_us) == ("running", None, None)
+    assert (job.state, job.last.batch, job.event_us) == ("running", None, None)
 
 
 def test_pauses_grow_to_the_longest_and_begin_anew_after_it_was_well_for_long() -> None:
@@ -284,7 +284,7 @@ def test_the_line_says_what_failed_and_that_nothing_is_heard() -> None:
     analytics.apply(running())
     analytics.apply(running("stats", state="failed", error="no luck"))
     assert analytics.summary(90 * S, 100 * S) == "analytics 0.0 s behind (1 query); stats failed: no luck"
-    assert analytics.summary(90 * S, 111 * S) == "the Spark job has said nothing for 11 s"
+    assert analytics.summary(90 * S, 111 * S) == "the Spark job has been silent for 11 s"
     analytics.note = "no analytics: no Java"
     assert analytics.summary(90 * S, 111 * S) == "no analytics: no Java"
 

@@ -1,9 +1,9 @@
-"""The board of the demo: what it counts and measures."""
+"""The quote table of the demo: what it counts and measures."""
 
 from __future__ import annotations
 
 from comet_demo.model import Quote
-from comet_demo.terminal.board import SILENT_US, SYMBOLS_MAX, Board
+from comet_demo.terminal.quote_table import SILENT_US, SYMBOLS_MAX, QuoteTable
 
 
 def quote(symbol: str, last: float, *, size: int = 0, timestamp_us: int = 0) -> Quote:
@@ -11,52 +11,52 @@ def quote(symbol: str, last: float, *, size: int = 0, timestamp_us: int = 0) -> 
 
 
 def test_the_board_counts_and_measures() -> None:
-    board = Board()
+    quote_table = QuoteTable()
     for at in range(10):
-        board.apply(quote("A", 100.0 + at, size=100 * (at % 2)), now_us=at * 1000)
-    board.apply(quote("B", 50.0, timestamp_us=5), now_us=5)
-    board.measure(2.0)
-    line = board.lines["A"]
+        quote_table.apply(quote("A", 100.0 + at, size=100 * (at % 2)), now_us=at * 1000)
+    quote_table.apply(quote("B", 50.0, timestamp_us=5), now_us=5)
+    quote_table.measure(2.0)
+    line = quote_table.lines["A"]
     assert (line.events, line.trades, line.volume) == (10, 5, 500)
-    assert (line.events_per_s, line.trades_per_s, board.events_per_s) == (5.0, 2.5, 5.5)
+    assert (line.events_per_s, line.trades_per_s, quote_table.events_per_s) == (5.0, 2.5, 5.5)
     assert (line.direction, round(line.change, 6)) == (1, 0.09)
-    assert (board.lag_p50_us, board.lag_p99_us) == (4000, 9000)
-    board.measure(1.0)
-    assert board.events_per_s == 0.0
-    assert "11 events, 0/s, 2 symbols" in board.summary(now_us=0)
+    assert (quote_table.lag_p50_us, quote_table.lag_p99_us) == (4000, 9000)
+    quote_table.measure(1.0)
+    assert quote_table.events_per_s == 0.0
+    assert "11 events, 0/s, 2 symbols" in quote_table.summary(now_us=0)
 
 
 def test_of_a_second_in_which_nothing_came_there_is_no_lag() -> None:
-    board = Board()
-    board.apply(quote("A", 100.0), now_us=2000)
-    board.measure(1.0)
-    assert "lag p50 2.0 ms, p99 2.0 ms" in board.summary(now_us=2000)
-    board.measure(1.0)
-    assert "lag p50 -, p99 -" in board.summary(now_us=2000)
+    quote_table = QuoteTable()
+    quote_table.apply(quote("A", 100.0), now_us=2000)
+    quote_table.measure(1.0)
+    assert "lag p50 2.0 ms, p99 2.0 ms" in quote_table.summary(now_us=2000)
+    quote_table.measure(1.0)
+    assert "lag p50 -, p99 -" in quote_table.summary(now_us=2000)
 
 
 def test_while_no_quotes_come_it_says_so_and_what_the_feed_said_last() -> None:
-    board = Board()
-    assert "no quotes" not in board.summary(now_us=10 * SILENT_US), "nobody waits for any"
-    board.heard_us = 1_000_000
-    assert "no quotes" not in board.summary(now_us=999_999 + SILENT_US)
-    assert board.summary(now_us=1_000_000 + SILENT_US).endswith("; no quotes for 5 s")
-    board.feed_said = "coinbase: there is no connection"
-    line = board.summary(now_us=3_000_000 + SILENT_US)
+    quote_table = QuoteTable()
+    assert "no quotes" not in quote_table.summary(now_us=10 * SILENT_US), "nobody waits for any"
+    quote_table.heard_us = 1_000_000
+    assert "no quotes" not in quote_table.summary(now_us=999_999 + SILENT_US)
+    assert quote_table.summary(now_us=1_000_000 + SILENT_US).endswith("; no quotes for 5 s")
+    quote_table.feed_line = "coinbase: there is no connection"
+    line = quote_table.summary(now_us=3_000_000 + SILENT_US)
     assert line.endswith("; no quotes for 7 s, the feed said: coinbase: there is no connection")
-    board.apply(quote("A", 100.0), now_us=3_000_000 + SILENT_US)
-    assert "no quotes" not in board.summary(now_us=3_000_000 + SILENT_US)
+    quote_table.apply(quote("A", 100.0), now_us=3_000_000 + SILENT_US)
+    assert "no quotes" not in quote_table.summary(now_us=3_000_000 + SILENT_US)
 
 
 def test_a_quote_of_the_future_does_not_make_all_analytics_late() -> None:
-    board = Board()
-    board.apply(quote("A", 100.0, timestamp_us=10**15), now_us=1000)
-    assert board.newest_us == 1000
+    quote_table = QuoteTable()
+    quote_table.apply(quote("A", 100.0, timestamp_us=10**15), now_us=1000)
+    assert quote_table.newest_us == 1000
 
 
 def test_there_is_room_for_so_many_symbols_and_no_more() -> None:
-    board = Board()
+    quote_table = QuoteTable()
     for number in range(SYMBOLS_MAX + 2):
-        board.apply(quote(f"S{number}", 100.0), now_us=1)
-    board.apply(quote("S0", 101.0), now_us=1)
-    assert (len(board.lines), board.left_out, board.lines["S0"].events) == (SYMBOLS_MAX, 2, 2)
+        quote_table.apply(quote(f"S{number}", 100.0), now_us=1)
+    quote_table.apply(quote("S0", 101.0), now_us=1)
+    assert (len(quote_table.lines), quote_table.left_out, quote_table.lines["S0"].events) == (SYMBOLS_MAX, 2, 2)

@@ -196,7 +196,7 @@ def test_columns_that_are_not_enough_are_refused(there: list[str], given: dict[s
 async def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(comet.InvalidArgument, match="empty"):
         await replayed(written(tmp_path / "empty.csv"), pace=0)
-    with pytest.raises(comet.InvalidArgument, match="no Parquet file"):
+    with pytest.raises(comet.InvalidArgument, match="not a Parquet file"):
         await replayed(written(tmp_path / "text.parquet", "text"), pace=0)
     with pytest.raises(comet.InvalidArgument, match="the pace is"):
         ReplayProvider(tmp_path / "empty.csv", pace=-1)

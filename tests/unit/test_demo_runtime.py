@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import comet
-from comet_demo.runtime import VECTOR, Java, Places, find_java, java_home, look_at, settings
+from comet_demo.runtime import VECTOR, Java, Places, find_java, inspect_java, java_home, settings
 
 
 def _java(home: Path, version: str = "17.0.15", *, modules: str | None = f"java.base {VECTOR}") -> Path:
@@ -65,7 +65,7 @@ def test_what_homebrew_installs_is_found_though_it_links_it_nowhere(tmp_path: Pa
 
 @pytest.mark.parametrize(("version", "major"), [("17.0.15", 17), ("1.8.0_392", 8), ("25", 25), ("21-ea", 21)])
 def test_a_version_is_understood_as_written_since_java_8(tmp_path: Path, version: str, major: int) -> None:
-    found = look_at(_java(tmp_path / "one", version))
+    found = inspect_java(_java(tmp_path / "one", version))
     assert found is not None and found.version == major
 
 
@@ -97,7 +97,7 @@ def test_one_that_leads_nowhere_is_none(tmp_path: Path, script: str) -> None:
     binary.parent.mkdir(parents=True)
     binary.write_text(f"#!/bin/sh\n{script}\n")
     binary.chmod(0o755)
-    assert look_at(tmp_path / "stub") is None
+    assert inspect_java(tmp_path / "stub") is None
 
 
 def test_one_with_all_modules_is_started_as_it_is(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_one_with_all_modules_is_started_as_it_is(tmp_path: Path) -> None:
 
 
 def test_one_that_lacks_a_module_is_started_without_its_name(tmp_path: Path) -> None:
-    found = look_at(_java(tmp_path / "some where", modules="java.base"))
+    found = inspect_java(_java(tmp_path / "some where", modules="java.base"))
     assert found is not None
     arguments = ["-Xmx1g", f"--add-modules={VECTOR}", "-cp", "a b:*", "--add-modules=java.sql", "Main", ""]
     with java_home(found) as home:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from comet_demo.processes.hang_watchdog import Silence
+from comet_demo.processes.hang_watchdog import HangWatchdog
 from tests.pausing import stand_still
 
 ECHO = "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); sys.stdout.buffer.flush()"
@@ -39,7 +39,7 @@ def test_one_that_neither_answers_nor_ends_is_ended(echo: subprocess.Popen[bytes
     # Looked at only from now on: on a busy machine one that starts is silent for longer than this lasts, too.
     stand_still(echo.pid)
     ask(echo)
-    with Silence(echo, looks=3, every_s=0.05):
+    with HangWatchdog(echo, checks=3, every_s=0.05):
         assert answer(echo) == b""
     assert echo.wait(60) == -signal.SIGKILL
 
@@ -54,15 +54,15 @@ class Counted:
 
 def test_one_that_answers_is_left_alone_however_long_it_takes() -> None:
     process = Counted()
-    silence = Silence(process, looks=3)
+    silence = HangWatchdog(process, checks=3)
     for _ in range(10):
-        assert [silence.look() for _ in range(3)] == [False] * 3
+        assert [silence.check() for _ in range(3)] == [False] * 3
         silence.answered()
     assert process.kills == 0
-    assert [silence.look() for _ in range(4)] == [False, False, False, True]
+    assert [silence.check() for _ in range(4)] == [False, False, False, True]
     assert process.kills == 1
 
 
 def test_a_process_of_somebody_else_is_not_ended() -> None:
-    silence = Silence(None, looks=0)
-    assert not silence.look()
+    silence = HangWatchdog(None, checks=0)
+    assert not silence.check()

@@ -114,7 +114,7 @@ async def test_who_fails_as_another_answers_leaves_no_error_that_nobody_sees(bro
     for _ in range(20):  # which of the two is looked at first is chance
         client = Client("a:1,b:1", connect=lambda address: Channel(broker, address), random=Random(1))
         at = loop.time() + 2 * METADATA_PATIENCE_MS / 1000
-        await client.ask("comet.v1.Comet/FetchMetadata", pb.FetchMetadataRequest(), pb.FetchMetadataResponse)
+        await client.request("comet.v1.Comet/FetchMetadata", pb.FetchMetadataRequest(), pb.FetchMetadataResponse)
         await client.close()
     assert len(tasks) == 40
     assert all(task.done() and not task._log_traceback for task in tasks)
@@ -192,7 +192,7 @@ async def test_a_loop_that_was_held_up_does_not_blame_the_broker(broker: FakeBro
     await connection.open()
     # The timer fires far too late, as after a handler that blocked: the answers may lie unread in the socket.
     for late_s, lost in ((60, False), (0.5, True)):
-        connection._heard = False
+        connection._received = False
         connection.silent_ms = PING_AFTER_MS + PING_TIMEOUT_MS - HEARTBEAT_MS
         connection._check_alive(now() - late_s)
         assert (connection.lost is not None) == lost

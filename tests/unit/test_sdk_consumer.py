@@ -12,7 +12,7 @@ import pytest
 from comet import records
 from comet.consumer.broker_subscription import end_of
 from comet.consumer.consumer import Consumer
-from comet.consumer.iteration import Taking
+from comet.consumer.iteration import RecordIterator
 from comet.errors import (
     Closed,
     CorruptBatch,
@@ -45,7 +45,7 @@ def fill(broker: FakeBroker, values: Sequence[bytes | None], partition: int = 0,
         stream.push()
 
 
-async def take(reader: Taking[Any], count: int) -> list[Any]:
+async def take(reader: RecordIterator[Any], count: int) -> list[Any]:
     found: list[Any] = []
     for _ in range(count):
         record = await reader.get(timeout_s=20)
@@ -365,7 +365,7 @@ async def test_closing_while_a_partition_is_being_attached_leaves_no_error_that_
     await c.close()
     with pytest.raises((Closed, asyncio.CancelledError)):
         await starting
-    (attaching,) = c._intake._attaching.values()
+    (attaching,) = c._fetcher._attaching.values()
     assert attaching.done() and not attaching._log_traceback
 
 

@@ -172,7 +172,7 @@ async def test_what_was_not_taken_when_the_connection_was_lost_is_not_kept(broke
             broker.cut()
             await asyncio.sleep(2)
         assert c.statistics()["acquired"] == 50
-        assert len(c._intake._shared) == 1
+        assert len(c._fetcher._shared) == 1
         records = await take(c, 50)
         assert {record.delivery_count for record in records} == {6}
 

@@ -26,7 +26,7 @@ from comet.errors import (
     TransactionNotOpen,
     Unavailable,
 )
-from comet.producer.transactional import TransactionalProducer
+from comet.producer.transaction import TransactionalProducer
 from comet.v1 import groups_pb2 as groups_pb
 from tests.sim.loop import run
 from tests.unit.sdk_fake import ADDRESS, Fate
@@ -411,7 +411,7 @@ def test_what_is_being_ended_when_its_producer_is_closed_is_not_known(
 
 @scenario()
 async def test_a_full_window_that_is_given_up_stops_nothing_later(broker: TransactionBroker) -> None:
-    """An outlet that waits for answers which nobody hears any more has to go on all the same."""
+    """A sender that waits for answers which do not arrive any more has to go on all the same."""
     async with producer(broker) as p:
         broker.script = lambda partition, header: Fate.LOST
         with pytest.raises(KeyError):

@@ -27,10 +27,10 @@ def test_it_is_told_once_while_it_lasts_and_once_when_it_is_over(caplog: pytest.
     one = watch(now)
     with caplog.at_level(logging.WARNING, "comet"):
         for at in (1.0, 4.9):
-            one.look(at, here())
+            one.check(at, here())
         assert not caplog.records
         for at in (5.1, 6.0, 8.0):
-            one.look(at, here())
+            one.check(at, here())
         assert len(caplog.records) == 1
         assert "test_it_is_told_once" in caplog.text
         assert not one.explain()
@@ -53,7 +53,7 @@ def test_a_process_that_was_stopped_is_not_blamed_on_code(caplog: pytest.LogCapt
 def test_short_waits_are_nobodys_business(caplog: pytest.LogCaptureFixture) -> None:
     one = watch([0.0])
     for at in range(1, 20):
-        one.look(at + 0.5, here())
+        one.check(at + 0.5, here())
         one.beat(at + 0.6)
     assert not caplog.records
 

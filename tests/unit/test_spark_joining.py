@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from comet import RecordBatch, records
 from comet.spark import ranges
-from comet.spark.coalesce import SMALL, SMALL_BYTES, TOGETHER, TOGETHER_BYTES, Joined, append_times, joined
+from comet.spark.coalesce import SMALL, SMALL_BYTES, TOGETHER, TOGETHER_BYTES, JoinedBatches, append_times, joined
 from comet.spark.ranges import MERGED_BYTES
 from tests.property.records_strategies import build, stamp
 
@@ -59,7 +59,7 @@ def test_nothing_is_lost_changed_or_moved(batches: list[list[Any]]) -> None:
 def test_large_batches_stay_as_they_are_and_where_they_are() -> None:
     each = log([plain(1), plain(2), plain(SMALL + 1), plain(3), plain(SMALL), plain(SMALL + 2), plain(1)])
     together = list(joined(each))
-    assert [type(one) is Joined for one in together] == [True, False, True, False, False]
+    assert [type(one) is JoinedBatches for one in together] == [True, False, True, False, False]
     assert [len(one.offsets) for one in together] == [3, SMALL + 1, 3 + SMALL, SMALL + 2, 1]
     assert together[1] is each[2] and together[4] is each[6]
 
@@ -78,7 +78,7 @@ def test_of_nothing_comes_nothing() -> None:
 def test_batches_with_large_records_are_not_small() -> None:
     each = log([plain(1), [(bytes(SMALL_BYTES), None, 0, [])], plain(1), plain(1)])
     together = list(joined(each))
-    assert [type(one) is Joined for one in together] == [False, False, True]
+    assert [type(one) is JoinedBatches for one in together] == [False, False, True]
     assert together[1] is each[1]
 
 

@@ -117,7 +117,7 @@ def stream(**options: str) -> StreamReader:
 
 
 def again(reader: StreamReader, start: dict[str, Any], limit: ReadLimit = ALL) -> dict[str, Any]:
-    reader._look_at = 0.0  # some seconds later
+    reader._refresh_at = 0.0  # some seconds later
     return reader.latestOffset(start, limit)
 
 

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from comet.errors import CometError, GroupNotEmpty, Timeout, Unavailable
-from comet.spark.group_progress import Telling
+from comet.spark.group_progress import ProgressReporter
 from comet.spark.planning import Marks, OffsetAndEpoch
 from comet.types import TopicPartition
 from tests.unit.replica_world import settle
@@ -36,15 +36,15 @@ class Coordinator:
 async def test_a_coordinator_that_is_away_holds_nobody_back_and_hears_the_newest() -> None:
     coordinator = Coordinator()
     coordinator.free.clear()
-    telling = Telling("g", coordinator.tell)
+    reporter = ProgressReporter("g", coordinator.tell)
     for offset in range(1, 6):
-        telling.newest(at(offset))
+        reporter.newest(at(offset))
         await settle()
     assert coordinator.asked == [at(1)], "one question at a time"
     coordinator.free.set()
-    await telling.told()
+    await reporter.reported()
     assert coordinator.asked == [at(1), at(5)]
-    telling.newest(at(5))
+    reporter.newest(at(5))
     await settle()
     assert coordinator.asked == [at(1), at(5)], "it knows"
 
@@ -52,16 +52,16 @@ async def test_a_coordinator_that_is_away_holds_nobody_back_and_hears_the_newest
 async def test_a_refusal_is_told_once_and_not_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
     coordinator = Coordinator()
     coordinator.problem = GroupNotEmpty("it has members")
-    telling = Telling("g", coordinator.tell)
+    reporter = ProgressReporter("g", coordinator.tell)
     with caplog.at_level(logging.WARNING):
         for offset in (1, 1, 1, 2, 2):
-            telling.newest(at(offset))
-            await telling.told()
+            reporter.newest(at(offset))
+            await reporter.reported()
         assert coordinator.asked == [at(1), at(2)]
         assert len(caplog.records) == 1
         coordinator.problem = Timeout("nobody answers")
-        telling.newest(at(3))
-        await telling.told()
+        reporter.newest(at(3))
+        await reporter.reported()
         assert [record.message.rpartition(": ")[2] for record in caplog.records] == ["it has members", "nobody answers"]
 
 
@@ -69,10 +69,10 @@ async def test_a_refusal_is_told_once_and_not_asked_for_again(caplog: pytest.Log
 async def test_what_could_not_be_told_is_told_later(problem: CometError) -> None:
     coordinator = Coordinator()
     coordinator.problem = problem
-    telling = Telling("g", coordinator.tell)
-    telling.newest(at(1))
-    await telling.told()
+    reporter = ProgressReporter("g", coordinator.tell)
+    reporter.newest(at(1))
+    await reporter.reported()
     coordinator.problem = None
-    telling.newest(at(1))
-    await telling.told()
+    reporter.newest(at(1))
+    await reporter.reported()
     assert coordinator.asked == [at(1), at(1)]

@@ -1,10 +1,10 @@
 """`comet bench cluster`: three brokers and an etcd on this machine, beside a single broker in the same run.
 
-    single_broker            send_many, acks=1, to one broker alone: what the next two compare with
+    single_broker            send_many, acks=1, to one broker alone: the baseline of the next two
     produce_many_acks_1      the same to a topic with three replicas
     produce_many_acks_all    the same, acknowledged once two or more replicas have it (min_insync 2)
     latency_1000_acks_all    one event a millisecond, sent with acks=all, until the consumer has it
-    failover                 the leader killed under load, again and again
+    failover                 the leader killed under load, repeatedly
 
 All share this machine's cores. What each figure means is in docs/benchmarks.md.
 """
@@ -38,13 +38,13 @@ MIN_INSYNC: Final = 2
 FAILOVER_RATE: Final = 1_000  # records a second while brokers are killed
 HEAL_S_MAX: Final = 60.0
 POLL_S: Final = 0.05
-# After the first acknowledgement of the new leader, so much more of the load belongs to the gap's measurement.
+# Time of the load, after the new leader's first acknowledgement, that belongs to the gap's measurement.
 CALM_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSizes:
-    """How much work a run is."""
+    """The amount of work of a run."""
 
     records: int
     paced_s: float
@@ -57,7 +57,7 @@ QUICK: Final = ClusterSizes(records=2_000_000, paced_s=2.0, kills=5, runs=1)
 
 
 class ClusterBench:
-    """The cluster under measurement. Topics are made anew for every run."""
+    """The cluster under measurement. Every run has topics of its own."""
 
     def __init__(self, cluster: LocalCluster, sizes: ClusterSizes) -> None:
         self.sizes = sizes
@@ -77,7 +77,7 @@ class ClusterBench:
 
     @contextmanager
     def metered(self) -> Iterator[Callable[[], Result]]:
-        """Within it, what all brokers together use counts."""
+        """Measures the use of all brokers together within the block."""
         meters = [ProcessMeter(broker.pid) for broker in self._cluster.brokers]
         for meter in meters:
             meter.restart_peak()
@@ -99,14 +99,14 @@ class ClusterBench:
         return asyncio.run(_partition(self.addresses, topic)).leader
 
     def kill(self, broker: int) -> None:
-        """As `kill -9`."""
+        """Kills the broker, as `kill -9` does."""
         self._cluster.brokers[broker - 1].kill()
 
     def start_again(self, broker: int) -> None:
         self._cluster.brokers[broker - 1].start()
 
     def wait_well(self, topic: str) -> None:
-        """Until every replica is in sync."""
+        """Waits until every replica is in sync."""
         deadline = time.monotonic() + HEAL_S_MAX
         while True:
             partition = asyncio.run(_partition(self.addresses, topic))
@@ -178,7 +178,7 @@ def produce_many(bench: ClusterBench, acks: int | str) -> Result:
     with bench.topic() as topic:
         with bench.metered() as used:
             run = _produce(bench.addresses, topic, bench.sizes.records, acks) | used()
-        # What followers have still to fetch after the last acknowledgement is not to fall into the next run.
+        # Followers may still fetch after the last acknowledgement; that must not fall into the next run.
         asyncio.run(_caught_up(bench.addresses, topic))
         return run
 

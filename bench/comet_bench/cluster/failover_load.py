@@ -1,5 +1,5 @@
-"""The load of the failover benchmark: a steady producer that knows of each record whether it was acknowledged and
-when, and that reads all back at the end."""
+"""The load of the failover benchmark: a steady producer that notes when each record is acknowledged, and reads all back
+at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DELIVERY_TIMEOUT_MS: Final = 120_000
 
 
 class Load:
-    """What was sent and acknowledged, and the longest time since the last mark without an acknowledgement."""
+    """The records sent and acknowledged, and the longest time since the last mark without an acknowledgement."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -31,7 +31,7 @@ class Load:
         self._resumed = 0.0  # when acknowledgements came back after the longest gap
 
     def mark(self) -> None:
-        """From now on gaps count, also one that is open."""
+        """Starts to count gaps, including one that is open."""
         self._marked = self._clock()
         self._gap_s = 0.0
         self._resumed = self._marked
@@ -45,7 +45,7 @@ class Load:
         self._last = now
 
     def verdict(self, seen: list[int]) -> dict[str, int]:
-        """What became of the records, when `seen` is all there is."""
+        """The numbers of lost and duplicated records, if `seen` are all records in the topic."""
         once = set(seen)
         return {"lost": len(self.acknowledged - once), "duplicated": len(seen) - len(once)}
 
@@ -88,7 +88,7 @@ async def under_fire(link: Link, config: Any) -> dict[str, Any]:
 
 
 async def _send(producer: comet.Producer, topic: str, rate: int, load: Load, stop: asyncio.Event) -> None:
-    """On a fixed schedule, whether or not earlier ones were acknowledged."""
+    """Sends on a fixed schedule, without waiting for acknowledgements."""
     begin, number = time.perf_counter(), 0
     waiting: set[asyncio.Task[None]] = set()
     while not stop.is_set():
@@ -109,7 +109,7 @@ async def _acknowledged(receipt: Awaitable[object], load: Load, number: int) -> 
 
 
 async def _read_back(address: Any, topic: str) -> list[int]:
-    """The number of every record there is."""
+    """The number of every record in the topic."""
     import comet
 
     async with comet.Admin(address) as admin:

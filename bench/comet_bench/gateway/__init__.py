@@ -1,1 +1,1 @@
-"""`comet bench gateway`: what the gateway delivers and takes, beside bare servers."""
+"""`comet bench gateway`: the gateway's throughput and latency, beside bare servers."""

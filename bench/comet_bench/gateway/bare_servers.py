@@ -2,8 +2,8 @@
 
     python -m comet_bench.gateway.bare_servers FRAMES
 
-They run on uvicorn as the gateway does, with uvloop and httptools and no log of requests, and have nothing but what is
-measured. FRAMES is a file with the frames that were seen to come from the gateway, or "-".
+They run on uvicorn as the gateway does, with uvloop and httptools and no access log, and have only the measured parts.
+FRAMES is a file with frames that a client has received from the gateway, or "-".
 
     GET  /ws           a WebSocket that gets every frame of a broadcast
     GET  /events       the same as server-sent events
@@ -46,7 +46,7 @@ class Broadcast:
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        """The plainest loop; it waits only where a connection cannot take more."""
+        """The plainest loop; it waits only for a connection that cannot take more."""
         for messages, sends in ((self._texts, self._sockets), (self._chunks, self._streams)):
             everyone = list(sends)
             for message in messages if everyone else ():
@@ -100,7 +100,7 @@ async def _answer(send: Send, body: bytes) -> None:
 
 
 def _routes() -> Application:
-    """What a service without Comet would be. FastAPI reads these annotations, so none in this module is put off."""
+    """The routes of a service without Comet. FastAPI reads their annotations, so this module does not postpone them."""
     import msgspec
     import pydantic
     from fastapi import FastAPI, Request, Response

@@ -1,4 +1,4 @@
-"""What came to the clients of a gateway, held against what was sent. Pure."""
+"""Compares the records that a gateway's clients received with those that were sent. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from comet_bench.gateway.clients import MARK, Listener, Tally
 
 HOT_SYMBOLS: Final = 100
 _ENDS_BYTES: Final = 300
-_PARSED_MAX: Final = 256  # frames of which the content is known: those in step get the same
+_PARSED_MAX: Final = 256  # frames whose content is cached: clients in step get the same
 _FIELDS: Final = (b"id:", b"event:", b"data:")
 
 
 class Wrong(CometError):
-    """A client did not get what it should have."""
+    """A client received wrong records."""
 
 
 class _Value(msgspec.Struct):
@@ -42,7 +42,7 @@ _record: Final = msgspec.json.Decoder(_Record).decode
 
 
 def check_frames(frames: Iterable[bytes], records: int) -> None:
-    """Every record once and in order, and a cursor in every frame. Raises Wrong."""
+    """Checks that every record came once and in order, and every frame has a cursor. Raises Wrong."""
 
     def opened() -> Iterator[_Record]:
         for frame in frames:
@@ -55,7 +55,7 @@ def check_frames(frames: Iterable[bytes], records: int) -> None:
 
 
 def check_events(events: Iterable[bytes], records: int) -> None:
-    """The same of server-sent events, one for each record with its cursor as id."""
+    """As `check_frames`, for server-sent events, one for each record with its cursor as id."""
 
     def opened() -> Iterator[_Record]:
         for one in map(plain_event, events):
@@ -78,7 +78,7 @@ def _check(given: Iterator[_Record], records: int) -> None:
 
 
 def plain_event(event: bytes) -> bytes:
-    r"""An event without what HTTP has put around it.
+    r"""An event without HTTP's chunk headers.
 
     >>> plain_event(b"1f\r\nid: c1\ndata: {}\n\n")
     b'id: c1\ndata: {}\n\n'
@@ -87,13 +87,13 @@ def plain_event(event: bytes) -> bytes:
 
 
 def hot_symbol(number: int, symbols: int) -> int:
-    """Every other update is of one of the hot symbols, which so have many a second; the rest take turns."""
+    """The symbol of an update: every other one is a hot symbol, which so has many a second; the rest take turns."""
     half = number // 2
     return half % HOT_SYMBOLS if number % 2 else HOT_SYMBOLS + half % (symbols - HOT_SYMBOLS)
 
 
 class Conflated(Tally):
-    """What conflating clients have: the last value of each key, and how often one was updated."""
+    """The state of conflating clients: the last value of each key, and the rates of updates."""
 
     def __init__(self, records: int, symbols: int) -> None:
         super().__init__()
@@ -103,13 +103,13 @@ class Conflated(Tally):
         self._paces: dict[Listener, Pace] = {}
 
     def take(self, client: Listener, data: bytes, start: int, end: int) -> None:
-        # Of a frame that another client had, the first record and the last one tell enough; to read it once more would
-        # keep the clients so busy that they had frames late.
+        # For a frame that another client had, the first and the last record suffice; parsing it again would keep the
+        # clients so busy that frames came late.
         ends = data[start : min(start + _ENDS_BYTES, end)] + data[max(end - _ENDS_BYTES, start) : end]
         updates = self._parsed.get(ends)
         if updates is None:
             if not data.count(MARK, start, end):
-                client.hear(data[start:end])
+                client.note(data[start:end])
                 return
             updates = self._open(ends, data[start:end])
         client.records += len(updates)
@@ -130,14 +130,14 @@ class Conflated(Tally):
         return updates
 
     def wrong(self, clients: Sequence[Listener]) -> str:
-        """What is not as it was sent last; nothing, if all is well."""
+        """The share of values that are not the last ones sent; empty if all are."""
         bad = 0
         for client in clients:
             bad += sum(self._last.get(client, {}).get(key) != number for key, number in self._latest.items())
         return f"{bad} of {len(clients) * len(self._latest)}" if bad else ""
 
     def updates_per_key(self) -> dict[str, float]:
-        """Of one key at one client: the most in a second, and the most as it was over all the time."""
+        """Updates a second of one key at one client: the maximum in a second, and the maximum of the means."""
         paces = self._paces.values()
         return {
             "updates_per_key_s": max(pace.mean for pace in paces),
@@ -158,7 +158,7 @@ class Pace:
 
     @property
     def mean(self) -> float:
-        """Of the key with the most updates, over all the time."""
+        """Updates a second of the most updated key, over the whole time."""
         assert self._first is not None
         return (max(self._totals.values()) - 1) / max(self._last - self._first, 1.0)
 

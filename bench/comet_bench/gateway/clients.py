@@ -1,9 +1,9 @@
-"""Clients of a gateway that do as little as a client can: a thousand of them must not be what is measured.
+"""Minimal clients of a gateway: a thousand of them must not dominate the measurement.
 
-They are protocols of the event loop, one object for each connection. Those that listen split what comes into frames or
-events, count the records in it by a mark that every record has, and go no further, except in a sample of clients that
-keep everything, so that a run can be checked when it is over (`gateway_checks`). The same clients listen to Comet's
-gateway and to the bare servers that it is compared with.
+They are protocols of the event loop, one object for each connection. Listeners split the input into frames or events
+and count the records in it by a mark that every record has. Only a sample of clients stores everything, so that a run
+can be checked at its end (`checks`). The same clients listen to Comet's gateway and to the bare servers that it is
+compared with.
 
     WebSocketClient   RFC 6455, its own frames masked with zeros, no compression; pings are answered
     EventsClient      server-sent events in an HTTP/1.1 response, with or without chunks
@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from comet.errors import CometError
 
 HELD_BYTES_MAX: Final = 64 << 20
-SAID_MAX: Final = 100
+OTHER_MAX: Final = 100
 CONNECTING_AT_ONCE: Final = 50
 CONNECT_TIMEOUT_S: Final = 30.0
 MARK: Final = b'"offset":"'  # once in every record, and not in the values that we send
@@ -35,11 +35,11 @@ _RECEIVE_BYTES: Final = 64 << 10
 
 
 class Refused(CometError):
-    """A server did not do what was asked of it."""
+    """A server refused a request."""
 
 
 class CrowdMark(NamedTuple):
-    """How far a crowd was, and when."""
+    """The progress of a crowd, and the time of it."""
 
     at: float
     records: int
@@ -47,20 +47,20 @@ class CrowdMark(NamedTuple):
 
 
 class Tally:
-    """What all clients of a process have had together. Owned by the one worker there."""
+    """The counts of all clients of a process together. Owned by the process's worker."""
 
     def __init__(self, *, ages: bool = False) -> None:
         self.records = 0
         self.deliveries = 0  # frames or events with records in them
         self.ages_us: array[float] | None = array("d") if ages else None
-        self._goal: float = inf  # the least that somebody waits for
+        self._goal: float = inf  # the lowest number of records that a caller waits for
         self._waiting: list[tuple[int, asyncio.Future[CrowdMark]]] = []
 
     def mark(self) -> CrowdMark:
         return CrowdMark(time.perf_counter(), self.records, self.deliveries)
 
     async def reach(self, records: int) -> CrowdMark:
-        """Waits until they have had that many records; how far they were at that very moment."""
+        """Waits until the clients have had that many records. Returns the progress of that moment."""
         if self.records >= records:
             return self.mark()
         reached: asyncio.Future[CrowdMark] = asyncio.get_running_loop().create_future()
@@ -71,13 +71,13 @@ class Tally:
     def take(self, client: Listener, data: bytes, start: int, end: int) -> None:
         count = data.count(MARK, start, end)
         if not count:
-            client.hear(data[start:end])
+            client.note(data[start:end])
             return
         client.records += count
         self.records += count
         self.deliveries += 1
         if client.sampled:
-            client.kept.append(data[start:end])
+            client.stored.append(data[start:end])
         if self.ages_us is not None and client.timed:
             now_ns = time.perf_counter_ns()
             self.ages_us.extend([(now_ns - int(due)) / 1e3 for due in DUE.findall(data, start, end)])
@@ -101,19 +101,19 @@ class Tally:
 
 
 class Listener(asyncio.Protocol):
-    """One connection that events come over."""
+    """A connection that receives events."""
 
     opening: bytes  # what is sent at once
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
         self.records = 0
-        self.sampled = False  # it keeps everything
-        self.kept: list[bytes] = []
+        self.sampled = False  # stores everything that it receives
+        self.stored: list[bytes] = []
         self.timed = True
-        self.expendable = False  # that it ends is no failure
-        self.ended = ""  # why, if it has
-        self.said: list[bytes] = []  # what came that holds no record
+        self.expendable = False  # its end is not a failure
+        self.ended = ""  # the reason of its end
+        self.other: list[bytes] = []  # received texts without a record
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.transport: Any = None
         self._held = b""
@@ -127,20 +127,20 @@ class Listener(asyncio.Protocol):
 
     def end(self, why: str) -> None:
         self.ended = self.ended or why
-        refused = Refused(f"a connection ended: {self.ended}; it had been told {self.said[-3:]}")
+        refused = Refused(f"a connection ended: {self.ended}; last messages: {self.other[-3:]}")
         if not self.begun.done():
             self.begun.set_exception(refused)
         elif not self.expendable:
             self.tally.fail(refused)
 
-    def hear(self, text: bytes) -> None:
-        if len(self.said) < SAID_MAX:
-            self.said.append(text)
+    def note(self, text: bytes) -> None:
+        if len(self.other) < OTHER_MAX:
+            self.other.append(text)
         if b"subscribed" in text and not self.begun.done():
             self.begun.set_result(None)
 
     def stall(self) -> None:
-        """Reads no more, until `resume`. A gateway may cut it off for that."""
+        """Stops reading until `resume`. The gateway may close the connection for that."""
         self.expendable = True
         self.transport.pause_reading()
 
@@ -236,7 +236,7 @@ class EventsClient(Listener):
             self._held = data
             return
         at = 0
-        if data.find(b"\n\n", 0, end) + 2 == end:  # what is nearly always so
+        if data.find(b"\n\n", 0, end) + 2 == end:  # nearly always
             self.tally.take(self, data, 0, end)
         else:
             while at < end:
@@ -253,7 +253,7 @@ class EventsClient(Listener):
 
 
 async def connect(clients: Sequence[Listener], host: str, port: int, *, ethernet: int = 0) -> None:
-    """All of them, some at a time; each has been told that it is subscribed. The last `ethernet` of them have small
+    """Connects all clients, some at a time, and waits until each is subscribed. The last `ethernet` of them have small
     buffers."""
     loop = asyncio.get_running_loop()
     far = len(clients) - ethernet
@@ -276,7 +276,7 @@ async def connect(clients: Sequence[Listener], host: str, port: int, *, ethernet
 
 
 class Answers:
-    """What was answered to all posters of a process. `counting` is set while it matters."""
+    """The answers to all posters of a process. Only those while `counting` is set count."""
 
     def __init__(self) -> None:
         self.counting = False

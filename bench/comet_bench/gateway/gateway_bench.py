@@ -30,7 +30,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from comet_bench.compared import Say, Subject, Subjects, alone, compared, run_compared
+from comet_bench.compared import Report, Subject, Subjects, alone, compared, run_compared
 from comet_bench.gateway.servers import Served, start_bare, start_gateway
 from comet_bench.processes import START_TIMEOUT_S, BenchFailed, Broker, Worker, given_broker, own_broker
 from comet_bench.report import Result
@@ -54,7 +54,7 @@ SETTLE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class GatewaySizes:
-    """How much work a run is."""
+    """The amount of work of a run."""
 
     clients: int
     fanout_records: int
@@ -73,7 +73,7 @@ QUICK: Final = GatewaySizes(1_000, 200, 2.0, 4.0, 6.0, 100, 10.0, 6.0, runs=1, p
 
 
 class GatewayBench:
-    """A broker and a gateway before it. Every run has a topic of its own."""
+    """A broker and its gateway. Every run has a topic of its own."""
 
     def __init__(self, sizes: GatewaySizes, broker: Broker, gateway: Served, folder: Path) -> None:
         self.sizes = sizes
@@ -91,7 +91,7 @@ class GatewayBench:
 
     @contextmanager
     def metered(self) -> Iterator[Callable[[], Result]]:
-        """Cores and memory of the gateway between here and the call."""
+        """Measures cores and memory of the gateway within the block."""
         meter, start = self.gateway.meter, time.perf_counter()
         meter.restart_peak()
         before = meter.read()
@@ -112,7 +112,7 @@ async def _create(address: str, name: str) -> None:
 
 
 def listening(kind: str, topic: str, **options: Any) -> dict[str, Any]:
-    """How a client of that kind asks the gateway for a topic."""
+    """The configuration of clients of that kind for a topic of the gateway."""
     if kind == "ws":
         return {"path": "/v1/ws", "subscribe": {"type": "subscribe", "id": "bench", "topic": topic, **options}}
     query = "".join(f"&{name}={value}" for name, value in options.items())
@@ -150,13 +150,13 @@ def _broadcast(bench: GatewayBench, kind: str, frames: Path) -> Result:
 
 
 def fanout(kind: str) -> Subject[GatewayBench]:
-    def run(bench: GatewayBench, say: Say) -> list[list[Result]]:
+    def run(bench: GatewayBench, report: Report) -> list[list[Result]]:
         """The gateway first, so that the bare loop can repeat its frames."""
         bare, through = [], []
         for number in range(1, bench.sizes.pairs + 1):
             frames = bench.frames()
-            found = say(1, number, lambda: _fanout(bench, kind, frames))  # noqa: B023 - called here
-            bare.append(say(0, number, lambda: _broadcast(bench, kind, frames)))  # noqa: B023
+            found = report(1, number, lambda: _fanout(bench, kind, frames))  # noqa: B023 - called here
+            bare.append(report(0, number, lambda: _broadcast(bench, kind, frames)))  # noqa: B023
             through.append(found | {"share": found["deliveries_per_s"] / bare[-1]["deliveries_per_s"]})
         return [bare, through]
 
@@ -187,27 +187,27 @@ _ONE: Final = ("requests_per_s", "p50_ms", "p99_ms")
 
 
 def _check_answer(answer: Any, records: int) -> None:
-    """That a place in the log was given to each record."""
+    """Checks that the answer has an offset for each record."""
     places = answer["results"] if isinstance(answer, dict) and "results" in answer else [answer]
     if len(places) != records or not all(int(place["offset"]) >= 0 for place in places):
         raise BenchFailed(f"the gateway answered {records} records with {str(answer)[:500]}")
 
 
 def _check_topic(address: str, topic: str, records: int) -> None:
-    """That what was answered is there."""
+    """Checks that all acknowledged records are in the topic."""
     there = asyncio.run(written(address, topic))
     if there < records:
         raise BenchFailed(f"{records} records were answered, {there} are in the topic")
 
 
-def post_one(bench: GatewayBench, say: Say) -> list[list[Result]]:
+def post_one(bench: GatewayBench, report: Report) -> list[list[Result]]:
     echoes, bares, ours = [], [], []
     with start_bare() as bare:
         for number in range(1, bench.sizes.pairs + 1):
-            echoes.append(say(0, number, lambda: _post(bench, bare.at, "/echo")))
-            bares.append(say(1, number, lambda: _post(bench, bare.at, "/fast")))
+            echoes.append(report(0, number, lambda: _post(bench, bare.at, "/echo")))
+            bares.append(report(1, number, lambda: _post(bench, bare.at, "/fast")))
             path = f"/v1/topics/{bench.topic()}/records"
-            found = say(2, number, lambda: _post(bench, bench.gateway.at, path))  # noqa: B023 - called here
+            found = report(2, number, lambda: _post(bench, bench.gateway.at, path))  # noqa: B023 - called here
             ours.append(found | {"share": found["requests_per_s"] / bares[-1]["requests_per_s"]})
     return [echoes, bares, ours]
 
@@ -222,7 +222,7 @@ def post_batch(bench: GatewayBench) -> Result:
 def _paced(
     bench: GatewayBench, clients: int, rate: int, seconds: float, size: int = RECORD_BYTES, deaf: int = 0
 ) -> Result:
-    """From when each event was due until a client has it."""
+    """The time from when each event was due until a client has it."""
     topic, records = bench.topic(), int(rate * seconds)
     before = bench.gateway.meter.read().rss_bytes
     with (
@@ -243,12 +243,12 @@ def _paced(
             sender.go()
             crowd.go(order="wait", records=records)
             sender.done()
-            crowd.hear("ready", seconds + START_TIMEOUT_S)
+            crowd.receive("ready", seconds + START_TIMEOUT_S)
             use = used()
         cut_off = {}
         if deaf:
             crowd.go(order="resume", records=records)
-            cut_off = crowd.hear("ready", 2 * START_TIMEOUT_S + START_TIMEOUT_S)
+            cut_off = crowd.receive("ready", 2 * START_TIMEOUT_S + START_TIMEOUT_S)
         crowd.go(order="stop")
         done = crowd.done()
     found = {"p50_ms": done["p50_ms"], "p99_ms": done["p99_ms"]} | use
@@ -264,12 +264,12 @@ def ws_stalled(bench: GatewayBench) -> Result:
     return _paced(bench, sizes.clients, PACED_RATE, sizes.deaf_s, STALLED_RECORD_BYTES, sizes.deaf)
 
 
-def latency(bench: GatewayBench, say: Say) -> list[list[Result]]:
+def latency(bench: GatewayBench, report: Report) -> list[list[Result]]:
     echoes, ours, seconds = [], [], bench.sizes.latency_s
     with start_bare() as bare:
         for number in range(1, bench.sizes.pairs + 1):
-            echoes.append(say(0, number, lambda: _echoed(bench, bare)))
-            ours.append(say(1, number, lambda: _paced(bench, 1, LATENCY_RATE, seconds)))
+            echoes.append(report(0, number, lambda: _echoed(bench, bare)))
+            ours.append(report(1, number, lambda: _paced(bench, 1, LATENCY_RATE, seconds)))
     return [echoes, ours]
 
 

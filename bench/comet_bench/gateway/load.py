@@ -1,7 +1,7 @@
-"""What the processes of `comet bench gateway` do: crowds of clients, and what sends for them.
+"""The processes of `comet bench gateway`: crowds of clients, and producers for them.
 
-A crowd is told what to do while it listens; see `crowd`. What is sent has its number, and where ages are measured the
-time it was due, whenever it was sent.
+A crowd takes orders while it listens; see `crowd`. Each record has its number and, where ages are measured, the time at
+which it was due, not that at which it was sent.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from comet_bench.worker import Link, Work
 
-# One client in so many keeps everything it gets, and the first of them what a bare server is to repeat.
+# One client in so many stores everything, and the first of them the frames that a bare server repeats.
 SAMPLED: Final = 100
-# Events that nobody, on average, has yet: a saturated gateway always has work, and none falls behind its memory.
+# Events in flight, on average: a saturated gateway always has work, and no client falls behind its memory.
 WINDOW: Final = 16
 WARM_SHARE: Final = 0.1
 POST_WARM_S: Final = 0.5
@@ -45,7 +45,7 @@ POLL_S: Final = 0.05
 
 
 def event(number: int, size: int, due_ns: int | None = None) -> bytes:
-    """A JSON value of `size` bytes, if they suffice for what is in it."""
+    """A JSON value of `size` bytes, or more if its fields need them."""
     stamp = "" if due_ns is None else f'"due":{due_ns},'
     text = f'{{{stamp}"symbol":"SYM{number % 500:03}","n":"{number:08}","pad":""}}'
     return f'{text[:-2]}{"x" * max(size - len(text), 0)}"}}'.encode()
@@ -53,7 +53,7 @@ def event(number: int, size: int, due_ns: int | None = None) -> bytes:
 
 def _crowd(config: Any, tally: Tally) -> list[Listener]:
     host = f"{config['host']}:{config['port']}"
-    kept_by = range(0, config["clients"], config.get("sampled", SAMPLED))
+    sampled = range(0, config["clients"], config.get("sampled", SAMPLED))
     subscribe = json.dumps(config.get("subscribe", {})).encode()
     clients: list[Listener] = []
     for index in range(config["clients"]):
@@ -61,7 +61,7 @@ def _crowd(config: Any, tally: Tally) -> list[Listener]:
             clients.append(WebSocketClient(tally, host, config["path"], subscribe))
         else:
             clients.append(EventsClient(tally, host, config["path"]))
-        clients[-1].sampled = index in kept_by
+        clients[-1].sampled = index in sampled
     return clients
 
 
@@ -76,14 +76,14 @@ async def _leave(clients: list[Listener]) -> None:
 
 
 async def fanout(link: Link, config: Any) -> dict[str, Any]:
-    """Everybody gets `events` records. The clock runs from the warm-up's last delivery to the very last one."""
+    """Each client gets `events` records. The clock runs from the warm-up's last delivery to the very last one."""
     tally = Tally()
     clients = _crowd(config, tally)
     await connect(clients, config["host"], config["port"])
     await link.go()
     count, events = len(clients), config["events"]
     warm = int(events * WARM_SHARE)
-    sending = asyncio.ensure_future(_send_fanout(config, tally) if "address" in config else _ask_bare(config))
+    sending = asyncio.ensure_future(_send_fanout(config, tally) if "address" in config else _start_broadcast(config))
     try:
         start, end = await _unless_failed(
             asyncio.gather(tally.reach(count * warm), tally.reach(count * events)), sending
@@ -96,9 +96,9 @@ async def fanout(link: Link, config: Any) -> dict[str, Any]:
     check = check_frames if config["kind"] == "ws" else check_events
     for client in clients:
         if client.sampled:
-            check(client.kept, events)
+            check(client.stored, events)
     if "frames" in config:
-        first = clients[0].kept if config["kind"] == "ws" else map(plain_event, clients[0].kept)
+        first = clients[0].stored if config["kind"] == "ws" else map(plain_event, clients[0].stored)
         _keep(Path(config["frames"]), first)
     await _leave(clients)
     return {
@@ -114,7 +114,7 @@ def _keep(file: Path, frames: Iterable[bytes]) -> None:
 async def _unless_failed(
     marks: asyncio.Future[tuple[CrowdMark, CrowdMark]], sending: asyncio.Future[None]
 ) -> tuple[CrowdMark, CrowdMark]:  # fmt: skip
-    """Waits for the one; the other fails earlier or not at all."""
+    """Waits for the first; the other fails earlier or not at all."""
     both: set[asyncio.Future[Any]] = {marks, sending}
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     if not marks.done():
@@ -123,7 +123,7 @@ async def _unless_failed(
 
 
 async def _send_fanout(config: Any, tally: Tally) -> None:
-    """One event after the other, none before the clients have nearly all that were sent."""
+    """Sends event after event, each when the clients have nearly all previous ones."""
     import comet
 
     window = config.get("window", WINDOW)
@@ -135,7 +135,7 @@ async def _send_fanout(config: Any, tally: Tally) -> None:
         await producer.flush()
 
 
-async def _ask_bare(config: Any) -> None:
+async def _start_broadcast(config: Any) -> None:
     reader, writer = await asyncio.open_connection(config["host"], config["port"])
     writer.write(_post(config, "/broadcast", b"{}"))
     if not (await reader.readline()).startswith(b"HTTP/1.1 200"):
@@ -170,14 +170,14 @@ async def crowd(link: Link, config: Any) -> dict[str, Any]:
     check = check_frames if config["kind"] == "ws" else check_events
     for client in clients:
         if client.sampled:
-            check(client.kept, client.records)
+            check(client.stored, client.records)
     await _leave(clients)
     found = quantiles(ages)
     return {"p50_ms": found["p50_us"] / 1e3, "p99_ms": found["p99_us"] / 1e3, "records": tally.records}
 
 
 async def _resume(deaf: list[Listener], records: int) -> dict[str, Any]:
-    """What was sent while they did not read comes now, unless the gateway has cut them off."""
+    """Waits for the records that were sent while the clients did not read, unless the gateway has cut them off."""
     for client in deaf:
         client.resume()
     deadline = time.monotonic() + CATCH_UP_S
@@ -264,16 +264,16 @@ async def quotes(link: Link, config: Any) -> dict[str, Any]:
 
 
 async def conflated(link: Link, config: Any) -> dict[str, Any]:
-    """Listens until everybody has the last value of every key, or has had time enough for it."""
+    """Listens until every client has the last value of every key, or the time for it is over."""
     tally = Conflated(config["records"], config["symbols"])
     clients = _crowd(config, tally)
     await connect(clients, config["host"], config["port"])
     await link.go()
     first = time.perf_counter()
-    await link.go()  # all is sent
+    await link.go()  # all records are sent
     await asyncio.sleep(config["settle_s"])
     deadline = time.monotonic() + CATCH_UP_S
-    while wrong := tally.wrong(clients):  # looking takes long, and keeps the clients from what comes: not often
+    while wrong := tally.wrong(clients):  # the check takes long and blocks the clients: not often
         if time.monotonic() > deadline:
             raise Refused(f"the last values are not the latest: {wrong}")
         await asyncio.sleep(config["settle_s"])
@@ -318,7 +318,7 @@ async def posters(link: Link, config: Any) -> dict[str, Any]:
     await _run_for(POST_WARM_S, answers)
     answers.counting, start = True, time.perf_counter()
     await _run_for(config["seconds"], answers)
-    while not answers.count:  # a disk or a machine may stand still for longer than a short run is
+    while not answers.count:  # a disk or a machine may stall for longer than a short run
         if time.perf_counter() - start > config["seconds"] + CATCH_UP_S:
             raise Refused("nothing was answered")
         await _run_for(POLL_S, answers)

@@ -11,7 +11,7 @@ from comet_bench.processes import START_TIMEOUT_S, Child
 
 
 class Served:
-    """A server of HTTP that was started: where it is, and what it uses."""
+    """A started HTTP server: its address and the meter of its process."""
 
     def __init__(self, child: Child, port: int) -> None:
         self.child = child

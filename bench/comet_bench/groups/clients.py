@@ -1,4 +1,4 @@
-"""What the processes of `comet bench groups` do: members of groups, with the SDK exactly as a user has it."""
+"""The processes of `comet bench groups`: members of groups, with the SDK exactly as a user has it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from comet_bench.timer import Ticker
 if TYPE_CHECKING:
     import comet
     from comet import RecordBatch
-    from comet.consumer.iteration import Taking
-    from comet.share.acknowledgements import Acknowledging
+    from comet.consumer.iteration import RecordIterator
+    from comet.share.acknowledgements import PendingAcknowledgement
     from comet_bench.worker import Link, Work
 
 Positions = dict[tuple[str, int], int]
@@ -57,7 +57,7 @@ async def consume_explicit(link: Link, config: Any) -> dict[str, Any]:
 
 
 async def consume_group(link: Link, config: Any) -> dict[str, Any]:
-    """The only member of its group; commits as a member does by itself."""
+    """Reads as the only member of its group, with automatic commits."""
     import comet
 
     await link.go()
@@ -67,8 +67,8 @@ async def consume_group(link: Link, config: Any) -> dict[str, Any]:
         return await _take_all(consumer, config["records"])
 
 
-async def _take_all(consumer: Taking[bytes], records: int) -> dict[str, Any]:
-    """From the first batch, which is in no figure, to the last: joining is a matter of its own."""
+async def _take_all(consumer: RecordIterator[bytes], records: int) -> dict[str, Any]:
+    """Measures from the first batch, which no figure counts, to the last: the time to join is not part of it."""
     batches = consumer.batches()
     seen = first = len((await anext(batches)).values)
     start = time.perf_counter()
@@ -78,7 +78,7 @@ async def _take_all(consumer: Taking[bytes], records: int) -> dict[str, Any]:
 
 
 async def transform_at_least_once(link: Link, config: Any) -> dict[str, Any]:
-    """Takes a chunk, writes what becomes of it with acks=all, and commits when that is acknowledged."""
+    """Takes a chunk, writes its outputs with acks=all, and commits when they are acknowledged."""
     import comet
 
     done = 0
@@ -99,7 +99,7 @@ async def transform_at_least_once(link: Link, config: Any) -> dict[str, Any]:
 
 
 async def transform_exactly_once(link: Link, config: Any) -> dict[str, Any]:
-    """The same, outputs and positions of a chunk in one transaction."""
+    """As `transform_at_least_once`, with the outputs and positions of a chunk in one transaction."""
     import comet
 
     done = 0
@@ -136,7 +136,7 @@ def _transformed(values: Iterable[bytes | None]) -> list[bytes]:
 async def chunks(
     batches: AsyncIterator[RecordBatch[bytes]] | Any, size: int
 ) -> AsyncIterator[tuple[list[bytes | None], Positions]]:
-    """Exactly `size` values each, whatever batches they come in, with the positions behind them."""
+    """Chunks of exactly `size` values, independent of the batches, with the positions after them."""
     values: list[bytes | None] = []
     positions: Positions = {}
     async for batch in batches:
@@ -155,8 +155,8 @@ async def chunks(
 
 
 async def share(link: Link, config: Any) -> dict[str, Any]:
-    """`members` members of a share group, each acknowledging record by record; says how many are known to be kept
-    whenever it is asked."""
+    """`members` members of a share group, each acknowledging record by record; reports the number of confirmed ones at
+    each order."""
     import comet
 
     sharers = [ShareClient() for _ in range(config["members"])]
@@ -178,7 +178,7 @@ async def share(link: Link, config: Any) -> dict[str, Any]:
         ]
         order = "report"
         while order != "stop":
-            state = {"kept": sum(one.kept for one in sharers), "last": max(one.last for one in sharers)}
+            state = {"confirmed": sum(one.confirmed for one in sharers), "last": max(one.last for one in sharers)}
             order = (await link.next_order(**state))["order"]
             for task in work:
                 if task.done():
@@ -189,17 +189,17 @@ async def share(link: Link, config: Any) -> dict[str, Any]:
 
 
 class ShareClient:
-    """One member: what it takes it acknowledges, and then waits until that is kept, in the order it was said."""
+    """One member: acknowledges each record, and waits for the confirmations in the order of the acknowledgements."""
 
     def __init__(self) -> None:
-        self.kept = 0
+        self.confirmed = 0
         self.last = 0.0  # when the last of them was
-        self._said: deque[Acknowledging] = deque()
+        self._unconfirmed: deque[PendingAcknowledgement] = deque()
         self._more = asyncio.Event()
 
     async def take(self, consumer: comet.ShareConsumer[bytes]) -> None:
         async for record in consumer:
-            self._said.append(record.ack())
+            self._unconfirmed.append(record.ack())
             self._more.set()
 
     async def confirm(self) -> None:
@@ -208,12 +208,12 @@ class ShareClient:
         while True:
             await self._more.wait()
             self._more.clear()
-            while self._said:
+            while self._unconfirmed:
                 try:
-                    await self._said.popleft()
+                    await self._unconfirmed.popleft()
                 except LockExpired:
-                    continue  # it comes again
-                self.kept += 1
+                    continue  # it will be delivered again
+                self.confirmed += 1
                 self.last = time.perf_counter()
 
 
@@ -221,14 +221,14 @@ class ShareClient:
 
 
 class MemberLoad:
-    """One member and what it is given: when, and how old the events are that it gets."""
+    """One member: when partitions are assigned to it, and the age of its records."""
 
     def __init__(self, config: Any, number: int) -> None:
         import comet
 
         self.changed = 0.0
         self.owned: set[TopicPartition] = set()
-        self.first_seen: dict[TopicPartition, float] = {}  # since it was given them
+        self.first_seen: dict[TopicPartition, float] = {}  # since their assignment
         self.stayed: set[TopicPartition] = set()  # since the mark
         self._reading: asyncio.Task[None] | None = None
         self._ages: dict[TopicPartition, float] = {}
@@ -264,7 +264,7 @@ class MemberLoad:
                     self._ages[place] = age_s
 
     def mark(self) -> None:
-        """From now on ages count, of partitions that stay."""
+        """Starts to measure ages, of the partitions that stay."""
         self.stayed = set(self.owned)
         self._ages.clear()
 
@@ -281,7 +281,7 @@ class MemberLoad:
         await self._consumer.close()
 
 
-async def loads(link: Link, config: Any) -> dict[str, Any]:
+async def group_members(link: Link, config: Any) -> dict[str, Any]:
     """`members` members of a group in one process; obeys add, leave, mark, report and stop."""
     taken = [MemberLoad(config, number) for number in range(config["members"])]
     await asyncio.gather(*(load.sit() for load in taken))
@@ -355,6 +355,6 @@ WORKS: Final[dict[str, Work]] = {
     "transform_at_least_once": transform_at_least_once,
     "transform_exactly_once": transform_exactly_once,
     "share": share,
-    "loads": loads,
+    "group_members": group_members,
     "spread": spread,
 }

@@ -5,8 +5,8 @@
     at_least_once        consume, transform, produce in chunks of 1,000 records: acknowledged, then committed
     exactly_once         the same with a transaction for each chunk; run by run after `at_least_once`
     shared_ack           a share group, every record acknowledged by itself
-    takeover             from a member's leave, or its death, until another one reads what it owned
-    rebalance_100x1000   from a join or a leave until everybody has what he is to have, and what others notice of it
+    takeover             from a member's leave, or its death, until another one reads its partitions
+    rebalance_100x1000   from a join or a leave until every member has its share, and how it delays the others
 
 What each figure means is in docs/benchmarks.md.
 """
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from comet_bench.compared import Say, Subjects, alone, compared, run_compared
+from comet_bench.compared import Report, Subjects, alone, compared, run_compared
 from comet_bench.processes import BenchFailed, Broker, Worker, given_broker, own_broker
 from comet_bench.report import Result
 from comet_bench.subjects import RECORD_BYTES, broker_use, delete_topics
@@ -41,13 +41,13 @@ CROWD_RATE: Final = 500  # and while a crowd changes: few enough that its proces
 SETTLED_S_MAX: Final = 120.0
 POLL_S: Final = 0.02
 CALM_S: Final = 2.0
-# Events that were late reach the application after the partitions have changed hands.
+# Late records reach the application after the partitions have moved.
 LATE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSizes:
-    """How much work a run is."""
+    """The amount of work of a run."""
 
     records: int
     chunked_records: int
@@ -114,7 +114,7 @@ def _new_name() -> str:
 
 
 def _measure(bench: GroupBench, name: str, **config: Any) -> Result:
-    """One worker, from its start order to what it says at the end."""
+    """Runs one worker, from its start order to its report."""
     with bench.worker(name, group=_new_name(), **config) as worker:
         worker.ready()
         with bench.metered() as used:
@@ -124,28 +124,30 @@ def _measure(bench: GroupBench, name: str, **config: Any) -> Result:
             return {"records_per_s": rate, "bytes_per_s": rate * RECORD_BYTES} | used()
 
 
-def _pairs(bench: GroupBench, one: Callable[[], Result], other: Callable[[], Result], say: Say) -> list[list[Result]]:
+def _pairs(
+    bench: GroupBench, one: Callable[[], Result], other: Callable[[], Result], report: Report
+) -> list[list[Result]]:
     """Runs of both in turn; the other's `share` is of the run before it."""
     ones, others = [], []
     for number in range(1, bench.sizes.pairs + 1):
-        ones.append(say(0, number, one))
-        other_run = say(1, number, other)
+        ones.append(report(0, number, one))
+        other_run = report(1, number, other)
         others.append(other_run | {"share": other_run["records_per_s"] / ones[-1]["records_per_s"]})
     return [ones, others]
 
 
-def explicit_and_group(bench: GroupBench, say: Say) -> list[list[Result]]:
+def explicit_and_group(bench: GroupBench, report: Report) -> list[list[Result]]:
     records = bench.sizes.records
     with bench.full_topic(records) as topic:
         return _pairs(
             bench,
             lambda: _measure(bench, "consume_explicit", topic=topic, records=records),
             lambda: _measure(bench, "consume_group", topic=topic, records=records),
-            say,
+            report,
         )
 
 
-def transforming(bench: GroupBench, say: Say) -> list[list[Result]]:
+def transforming(bench: GroupBench, report: Report) -> list[list[Result]]:
     records = bench.sizes.chunked_records
     with bench.full_topic(records) as topic:
 
@@ -154,12 +156,12 @@ def transforming(bench: GroupBench, say: Say) -> list[list[Result]]:
                 return _measure(bench, name, topic=topic, out=out, records=records, chunk=CHUNK)
 
         return _pairs(
-            bench, lambda: transform("transform_at_least_once"), lambda: transform("transform_exactly_once"), say
+            bench, lambda: transform("transform_at_least_once"), lambda: transform("transform_exactly_once"), report
         )
 
 
 def shared_ack(bench: GroupBench) -> Result:
-    """Each member confirms by itself; the clock stops when the last confirmation is in."""
+    """Each member acknowledges its records; the clock stops at the last confirmation."""
     sizes, group = bench.sizes, _new_name()
     records = sizes.shared_records
     with ExitStack() as stack:
@@ -169,14 +171,14 @@ def shared_ack(bench: GroupBench) -> Result:
             stack.enter_context(bench.worker("share", topic=topic, group=group, members=members, in_flight=IN_FLIGHT))
             for _ in range(PROCESSES)
         ]
-        _hear_all(sharers)
+        _receive_all(sharers)
         with bench.metered() as used:
             start = time.perf_counter()
-            _tell_and_hear(sharers, "start")
-            states = _wait_until(sharers, lambda states: sum(state["kept"] for state in states) >= records)
+            _exchange_all(sharers, "start")
+            states = _wait_until(sharers, lambda states: sum(state["confirmed"] for state in states) >= records)
             seconds = max(state["last"] for state in states) - start
             use = used()
-        _tell_all(sharers, "stop")
+        _send_all(sharers, "stop")
         for sharer in sharers:
             sharer.done()
     return {"records_per_s": records / seconds, "bytes_per_s": records * RECORD_BYTES / seconds} | use
@@ -193,10 +195,10 @@ def takeover(bench: GroupBench) -> Result:
         topic = stack.enter_context(bench.topic(TAKEOVER_PARTITIONS))
         config = {"topic": topic, "group": _new_name(), "members": 1, "session_ms": sizes.session_ms}
         _load(stack, bench, topic, TAKEOVER_PARTITIONS, RATE)
-        stays = stack.enter_context(bench.worker("loads", **config))
+        stays = stack.enter_context(bench.worker("group_members", **config))
         stays.ready()
         for number in range(sizes.leaves + sizes.kills):
-            with bench.worker("loads", **config) as goes:
+            with bench.worker("group_members", **config) as goes:
                 goes.ready()
                 _wait_until([stays, goes], lambda states: _reads(states, TAKEOVER_PARTITIONS) and _level(states))
                 if number < sizes.leaves:
@@ -218,7 +220,7 @@ def takeover(bench: GroupBench) -> Result:
 
 
 def _taken_over(stays: Worker) -> float:
-    """When it had read something of every partition."""
+    """The time at which the member has read records of every partition."""
     (state,) = _wait_until([stays], lambda states: _reads(states, TAKEOVER_PARTITIONS))
     return float(state["read_since"])
 
@@ -228,20 +230,21 @@ def rebalance(bench: GroupBench) -> Result:
     sizes = bench.sizes
     figures: dict[str, list[float]] = {"join": [], "leave": [], "gap": [], "calm": []}
     with ExitStack() as stack:
-        # A thousand files synced a second would be all that the disk does, and all that is measured.
+        # A thousand synced files a second would keep the disk busy, and dominate the measurement.
         topic = stack.enter_context(bench.topic(sizes.crowd_partitions, flush="os"))
         config = {"topic": topic, "group": _new_name(), "session_ms": 30_000}
         before = sizes.crowd - 1
         share = before // PROCESSES
         workers = [
-            stack.enter_context(bench.worker("loads", members=members, **config)) for members in (share, before - share)
+            stack.enter_context(bench.worker("group_members", members=members, **config))
+            for members in (share, before - share)
         ]
-        _hear_all(workers)
+        _receive_all(workers)
         _wait_until(workers, lambda states: _settled(states, before, sizes.crowd_partitions))
         _load(stack, bench, topic, sizes.crowd_partitions, CROWD_RATE)
         _wait_until(workers, lambda states: _reads(states, sizes.crowd_partitions))
         for _ in range(sizes.cycles):
-            _tell_and_hear(workers, "mark")
+            _exchange_all(workers, "mark")
             time.sleep(CALM_S)
             figures["calm"].append(_gap_ms(workers))
             for order, members in (("add", sizes.crowd), ("leave", before)):
@@ -260,8 +263,8 @@ def rebalance(bench: GroupBench) -> Result:
 
 
 def _change(workers: Sequence[Worker], order: str, members: int, partitions: int) -> tuple[float, float]:
-    """Milliseconds until everybody has his share, and the longest wait in what stayed where it was."""
-    _tell_and_hear(workers, "mark")
+    """Milliseconds until every member has its share, and the longest wait in partitions that did not move."""
+    _exchange_all(workers, "mark")
     workers[-1].go(order=order)
     at = workers[-1].ready()["at"]
     states = _wait_until(workers, lambda states: _settled(states, members, partitions))
@@ -299,29 +302,29 @@ def _reads(states: Sequence[State], partitions: int) -> bool:
 
 
 def _gap_ms(workers: Sequence[Worker]) -> float:
-    gap_s: float = max(state["gap_s"] for state in _tell_and_hear(workers, "report"))
+    gap_s: float = max(state["gap_s"] for state in _exchange_all(workers, "report"))
     return gap_s * 1e3
 
 
-def _tell_all(workers: Sequence[Worker], order: str) -> None:
+def _send_all(workers: Sequence[Worker], order: str) -> None:
     for worker in workers:
         worker.go(order=order)
 
 
-def _hear_all(workers: Sequence[Worker]) -> list[State]:
-    return [worker.hear("ready", SETTLED_S_MAX) for worker in workers]
+def _receive_all(workers: Sequence[Worker]) -> list[State]:
+    return [worker.receive("ready", SETTLED_S_MAX) for worker in workers]
 
 
-def _tell_and_hear(workers: Sequence[Worker], order: str) -> list[State]:
-    _tell_all(workers, order)
-    return _hear_all(workers)
+def _exchange_all(workers: Sequence[Worker], order: str) -> list[State]:
+    _send_all(workers, order)
+    return _receive_all(workers)
 
 
 def _wait_until(workers: Sequence[Worker], there: Callable[[Sequence[State]], bool]) -> list[State]:
-    """What they report once it is as it should be."""
+    """Waits for a condition on the members' reports, and returns them."""
     deadline = time.monotonic() + SETTLED_S_MAX
     while True:
-        states = _tell_and_hear(workers, "report")
+        states = _exchange_all(workers, "report")
         if there(states):
             return states
         if time.monotonic() > deadline:
@@ -330,7 +333,7 @@ def _wait_until(workers: Sequence[Worker], there: Callable[[Sequence[State]], bo
 
 
 def _end(workers: Sequence[Worker]) -> None:
-    _tell_all(workers, "stop")
+    _send_all(workers, "stop")
     for worker in workers:
         worker.done()
 

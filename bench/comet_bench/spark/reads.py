@@ -99,7 +99,7 @@ def _frame(session: SparkSession, order: Any, config: Any) -> DataFrame:
 
 
 def _count(frame: DataFrame) -> int:
-    """Looks at every value."""
+    """Counts with every value read."""
     row = frame.selectExpr("count(1)", "sum(octet_length(value))").first()
     assert row is not None and row[1]
     return int(row[0])
@@ -114,8 +114,8 @@ def _aggregate(frame: DataFrame) -> int:
 
 
 def cpu_s(root: int | None = None) -> dict[str, float]:
-    """Seconds of the processor that a process and all below it have used, those that have ended with them: by what they
-    are, Java or Python. Of this process only what is below it."""
+    """CPU seconds of a process and its descendants, including ended ones, by Java and Python. Without `root`, those of
+    this process's descendants only."""
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     top = os.getpid() if root is None else root
     children: dict[int, list[int]] = {}
@@ -134,7 +134,7 @@ def cpu_s(root: int | None = None) -> dict[str, float]:
 
 
 def _processes() -> Iterator[tuple[int, int, str, int]]:
-    """Id, parent, name and ticks of all; none where there is no /proc."""
+    """Id, parent, name and ticks of all processes; none without /proc."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")

@@ -1,7 +1,7 @@
-"""What `comet bench spark` reads beside the source itself, found by Spark's workers in this module.
+"""Data sources of `comet bench spark` beside Comet's own; Spark's workers import them from this module.
 
-comet_rows     the source, with each record as a tuple: what it would cost to touch records one by one
-comet_memory   batches as the source makes them, repeated from memory: what no source for this Spark can beat
+comet_rows     the source, with each record as a tuple: the cost of handling records one by one
+comet_memory   batches as the source makes them, repeated from memory: the upper bound for a source
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RowsSource(CometSource):
         return "comet_rows"
 
     def reader(self, schema: StructType) -> BatchReader:
-        return RowReader(schema, self._asked())
+        return RowReader(schema, self._options())
 
 
 class RowReader(BatchReader):
@@ -35,7 +35,7 @@ class RowReader(BatchReader):
 
 
 class Memory(DataSource):
-    """`format("comet_memory")`: `rows` in `partitions`, with values of the kind `values`; the schema says the rest."""
+    """`format("comet_memory")`: `rows` in `partitions`, with values of the kind `values`, and columns by the schema."""
 
     @classmethod
     def name(cls) -> str:
@@ -62,7 +62,7 @@ class MemoryReader(DataSourceReader):
 
 
 def _batch(schema: StructType, values: str) -> Any:
-    """One of the log, through the same columns."""
+    """A batch as the log has it, through the same columns."""
     from comet import RecordBatch, records
     from comet.spark.columns import SparkColumns
     from comet.spark.options import SourceOptions

@@ -1,4 +1,4 @@
-"""`comet bench spark`: what Spark reads from topics, and how soon it says what it makes of a stream.
+"""`comet bench spark`: the speed of Spark's reads from topics, and the latency of its stream.
 
     limit_arrow_count       values of 100 bytes, repeated from memory: a source that costs nothing
     read_arrow_count        a topic of the same values, batches as they are stored
@@ -8,8 +8,8 @@
     read_typed_aggregate    a topic of quotes as JSON, of which the source takes the fields of the aggregate
     stream_bars             a feed, the demo's job with its bars of a second, and a WebSocket that watches them
 
-Those above each other read the same and are run in turn, after a run that does not count: a Java needs a while to get
-up to speed. What each figure means is in docs/performance.md.
+Reads of the same records are run in turn, after a run that does not count: a Java needs a while to get up to speed.
+What each figure means is in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from comet_bench.compared import Say, Subjects, alone, compared, run_compared
+from comet_bench.compared import Report, Subjects, alone, compared, run_compared
 from comet_bench.gateway.servers import start_gateway
 from comet_bench.processes import RUN_TIMEOUT_S, BenchFailed, Broker, Child, Worker, own_broker
 from comet_bench.report import Result
@@ -42,13 +42,13 @@ QUERY: Final = "bars.1s"
 SESSION_S_MAX: Final = 120.0
 UP_S_MAX: Final = 120.0
 DRAIN_S_MAX: Final = 60.0
-LAG_MS: Final = 3_000  # behind by no more, a stream is up
+LAG_MS: Final = 3_000  # with a lower lag, a stream is up
 POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSizes:
-    """How much work a run is."""
+    """The amount of work of a run."""
 
     records: int
     typed_records: int
@@ -59,9 +59,9 @@ class SparkSizes:
     runs: int
     master: str = "local[*]"
     trigger: str = "250 milliseconds"
-    job_java: str = ""  # what the Java of the job is started with, if not as the demo does
+    job_java: str = ""  # options of the job's Java; empty: those of the demo
     memory: str = "2g"
-    java: str = ""  # what the Java of the session is started with
+    java: str = ""  # options of the session's Java
     warming: bool = True  # a run of each read that does not count
 
 
@@ -105,11 +105,11 @@ class SparkBench:
                 settings["spark.driver.extraJavaOptions"] = self.sizes.java
             config = {"master": self.sizes.master, "settings": settings, "partitions": PARTITIONS}
             self._session = self._stack.enter_context(self.worker("spark_reads", **config))
-            self._session.hear("ready", SESSION_S_MAX)
+            self._session.receive("ready", SESSION_S_MAX)
         return self._session
 
     def end_session(self) -> None:
-        """What comes now has the machine for itself."""
+        """Ends the session, so that the next subject has the machine for itself."""
         if self._session is not None:
             self._session.go(stop=True)
             self._session.done()
@@ -130,7 +130,7 @@ def _read(bench: SparkBench, name: str, topic: str, records: int, size: float) -
     session = bench.session
     with broker_use(bench.broker) as used:
         session.go(read=name, topic=topic, rows=records)
-        done = session.hear("ready", RUN_TIMEOUT_S)
+        done = session.receive("ready", RUN_TIMEOUT_S)
         if done["counted"] != records:
             raise BenchFailed(f"{name} has read {done['counted']:,} records of {records:,}")
         broker = used()
@@ -143,7 +143,7 @@ def _read(bench: SparkBench, name: str, topic: str, records: int, size: float) -
 def _reads(names: Sequence[str], values: str, records: Callable[[SparkSizes], int]) -> Any:
     """Runs in turn; the `share` of each is of the one before it."""
 
-    def run(bench: SparkBench, say: Say) -> list[list[Result]]:
+    def run(bench: SparkBench, report: Report) -> list[list[Result]]:
         count = records(bench.sizes)
         size = RECORD_BYTES if values == "bytes" else statistics.mean(map(len, quote_values(1_000)))
         runs: list[list[Result]] = [[] for _ in names]
@@ -152,7 +152,7 @@ def _reads(names: Sequence[str], values: str, records: Callable[[SparkSizes], in
                 _read(bench, name, topic, count, size)
             for number in range(1, bench.sizes.runs + 1):
                 for which, name in enumerate(names):
-                    found = say(which, number, lambda name=name: _read(bench, name, topic, count, size))  # type: ignore[misc]
+                    found = report(which, number, lambda name=name: _read(bench, name, topic, count, size))  # type: ignore[misc]
                     if which:
                         found = found | {"share": found["records_per_s"] / runs[which - 1][-1]["records_per_s"]}
                     runs[which].append(found)
@@ -165,7 +165,7 @@ def _reads(names: Sequence[str], values: str, records: Callable[[SparkSizes], in
 
 
 class _Stream:
-    """The processes of one run, in the order of what flows through them."""
+    """The processes of one run, in the order of the data flow."""
 
     def __init__(self, bench: SparkBench, stack: ExitStack) -> None:
         from comet_demo import feed, model
@@ -215,12 +215,12 @@ class _Stream:
         return float(self.state()["lag_us"]) / 1e3
 
     def written(self) -> int:
-        """How many quotes of this run the topic has: the feed does not wait for an answer."""
+        """The number of this run's quotes in the topic: the feed does not wait for acknowledgements."""
         return asyncio.run(written(self._address, self._topic)) - self._before
 
 
 def stream_bars(bench: SparkBench) -> Result:
-    """Figures are of windows that begin after the job is up, and end before the feed does."""
+    """Measures windows that begin after the job is up, and end before the feed does."""
     sizes = bench.sizes
     bench.end_session()
     with ExitStack() as stack:
@@ -293,7 +293,7 @@ ABOUT: Final = {
 
 
 def describe(sizes: SparkSizes) -> dict[str, Any]:
-    """What else a reader needs to judge these figures."""
+    """Further facts that a reader needs to judge these figures."""
     from comet_demo import runtime
 
     java = runtime.find_java(runtime.Places.of_this_machine())

@@ -1,7 +1,7 @@
-"""What feeds and watches the stream of `comet bench spark`: a feed that costs little, and somebody at a screen.
+"""The ends of the stream of `comet bench spark`: a cheap feed, and a viewer of the bars.
 
-quotes_feed   RATE quotes a second, encoded before but for their time, to where a feed would write them
-bars_watch    a WebSocket of the gateway that takes the bars of a second, and what the job says of itself
+quotes_feed   RATE quotes a second, encoded before but for their time, to the topic of a feed
+bars_watch    a WebSocket of the gateway that takes the bars of a second, and the job's status records
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PRICES: Final = 20  # different quotes of a symbol
 BLOCK_RECORDS: Final = 50_000
 BLOCKS_IN_FLIGHT: Final = 4
 POLL_S: Final = 0.05
-SECONDS_KEPT: Final = 600  # of what was sent and what came
+SECONDS_KEPT: Final = 600  # of sent quotes and received bars
 
 
 def _symbol(number: int) -> str:
@@ -34,7 +34,7 @@ def _symbol(number: int) -> str:
 
 
 def _head(symbol: str, number: int) -> bytes:
-    """All of a quote but its time, which comes last."""
+    """An encoded quote without its time, which comes last."""
     bid = 100 + number % 977 / 100
     quote = {
         "symbol": symbol, "bid": bid, "ask": round(bid + 0.05, 2), "bid_size": 100 + number % 900,
@@ -55,7 +55,7 @@ VALUES: Final[dict[str, Callable[[int], list[bytes]]]] = {
 
 
 async def spark_fill(link: Link, config: Any) -> dict[str, Any]:
-    """Every partition of a topic gets the same number of records."""
+    """Fills a topic; every partition gets the same number of records."""
     import comet
 
     values = VALUES[config["values"]](BLOCK_RECORDS)
@@ -78,7 +78,7 @@ async def spark_fill(link: Link, config: Any) -> dict[str, Any]:
 
 
 class PartitionLoad(NamedTuple):
-    """What goes to one partition, again and again."""
+    """The quotes of one partition, which are repeated."""
 
     partition: int
     keys: list[str]
@@ -86,7 +86,7 @@ class PartitionLoad(NamedTuple):
 
 
 def loads(symbols: int, partitions: int) -> list[PartitionLoad]:
-    """Symbols where their keys belong."""
+    """The loads of all partitions: each has the symbols whose keys belong to it."""
     from comet.records import partition_for
 
     loads = []
@@ -100,7 +100,7 @@ def loads(symbols: int, partitions: int) -> list[PartitionLoad]:
 
 
 class QuoteFeed:
-    """Sends until it is ended. `sent` says how many quotes of each second there are."""
+    """Sends until it is ended. `sent` counts the quotes of each second."""
 
     def __init__(self, config: Any, producer: Producer) -> None:
         self.sent: Counter[int] = Counter()
@@ -132,7 +132,7 @@ class QuoteFeed:
 
 
 def turns(first: int, end: int, size: int) -> list[tuple[int, int]]:
-    """What lies from `first` to `end` of something that repeats, piece by piece."""
+    """The pieces from `first` to `end` of a repeated sequence."""
     found = []
     while first < end:
         start = first % size
@@ -143,7 +143,7 @@ def turns(first: int, end: int, size: int) -> list[tuple[int, int]]:
 
 
 async def quotes_feed(link: Link, config: Any) -> dict[str, Any]:
-    """Feeds from the first order to the second, and says what it has sent, by second."""
+    """Feeds from the first order to the second, and reports the quotes sent, by second."""
     import comet
 
     async with comet.Producer(config["address"], acks=0) as producer:
@@ -162,10 +162,10 @@ async def quotes_feed(link: Link, config: Any) -> dict[str, Any]:
 
 
 class Bars:
-    """The newest version of each bar, and when it came."""
+    """The newest version of each bar, and when it arrived."""
 
     def __init__(self) -> None:
-        self.came_us: dict[tuple[int, str], int] = {}
+        self.arrived_us: dict[tuple[int, str], int] = {}
         self.quotes: dict[tuple[int, str], int] = {}
         self.lag_us: int | None = None
         self.state = ""
@@ -179,35 +179,35 @@ class Bars:
                     self.lag_us = value["at_us"] - value["event_us"]
                 continue
             place = (value["start_us"], value["symbol"])
-            self.came_us.pop(place, None)  # so that the one that came last is the last of them
-            self.came_us[place], self.quotes[place] = now_us, value["quotes"]
-        while self.came_us and max(self.came_us)[0] - min(self.came_us)[0] > SECONDS_KEPT * SECOND_US:
-            for kept in (self.came_us, self.quotes):
-                del kept[min(kept)]
+            self.arrived_us.pop(place, None)  # so that the last one received is the last of them
+            self.arrived_us[place], self.quotes[place] = now_us, value["quotes"]
+        while self.arrived_us and max(self.arrived_us)[0] - min(self.arrived_us)[0] > SECONDS_KEPT * SECOND_US:
+            for by_bar in (self.arrived_us, self.quotes):
+                del by_bar[min(by_bar)]
 
     def report(self, first_us: int = 0, end_us: int = 1 << 62) -> dict[str, Any]:
-        """Of the bars that begin in that time."""
-        there = [place for place in self.came_us if first_us <= place[0] < end_us]
+        """The report on the bars that begin in that time."""
+        there = [place for place in self.arrived_us if first_us <= place[0] < end_us]
         return {
             "bars": len(there),
             "quotes": sum(self.quotes[place] for place in there),
-            "last_us": max((self.came_us[place] for place in there), default=0),
+            "last_us": max((self.arrived_us[place] for place in there), default=0),
             "lag_us": self.lag_us,
             "state": self.state,
             "problem": self.problem,
         }
 
     def delays_ms(self, first_us: int, end_us: int) -> list[float]:
-        """How long after its window each of the bars was there that begin in that time; in order."""
+        """The delays after their windows of the bars that begin in that time, sorted."""
         return sorted(
-            (came_us - start_us - SECOND_US) / 1e3
-            for (start_us, _), came_us in self.came_us.items()
+            (arrived_us - start_us - SECOND_US) / 1e3
+            for (start_us, _), arrived_us in self.arrived_us.items()
             if first_us <= start_us < end_us
         )
 
 
 async def bars_watch(link: Link, config: Any) -> dict[str, Any]:
-    """Says what has come of bars at each order, and how late they came at the last."""
+    """Reports the bars received at each order, and their delays at the last one."""
     from websockets.asyncio.client import connect
 
     bars = Bars()

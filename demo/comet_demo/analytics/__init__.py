@@ -1,6 +1,6 @@
-"""What is computed of quotes and trades: from frames to frames, so that a stream and a file are asked the same thing.
+"""The computations on quotes and trades: from frames to frames, so that they are the same for a stream and a file.
 
-    timely                 raw frame of a stream -> without what is from the future
+    timely                 raw frame of a stream -> without records from the future
     quotes_of, trades_of   raw frame of a topic -> its columns
     bars, bars_of          open, high, low, close, volume, VWAP, spreads of each window     update, append
     stats                  averages, return and volatility of sliding windows               append

@@ -1,4 +1,4 @@
-"""Bars: what was paid and how far bid and ask were apart, per symbol and window, in one stateful operator.
+"""Bars: prices, volume and spread per symbol and window, in one stateful operator.
 
 Quotes and trades become rows of one kind, of which each has the columns of the other as null. Every aggregate is one
 that Spark keeps in a hash table of fixed-size rows, so that hundreds of thousands of quotes per second are a matter of
@@ -18,7 +18,7 @@ _FIELDS: Final = ("symbol", "bid", "ask", "price", "size")
 
 
 def bars(quotes: DataFrame, trades: DataFrame, window: str = "1 second", *, watermark: str = "1 second") -> DataFrame:
-    """Of two frames. Of two streams, the one that is further behind in time decides what is late."""
+    """Bars of two frames. Of two streams, the one that is further behind in time decides what is late."""
     number, count = sql.lit(None).cast("double"), sql.lit(None).cast("bigint")
     quoted = quotes.withWatermark("ts", watermark).select(
         "symbol", *PLACE, "bid", "ask", number.alias("price"), count.alias("size")
@@ -30,12 +30,12 @@ def bars(quotes: DataFrame, trades: DataFrame, window: str = "1 second", *, wate
 
 
 def bars_of(raw: DataFrame, window: str = "1 second", *, watermark: str = "1 second") -> DataFrame:
-    """Of one source that reads both topics, with the option schema=TICK: both are always about equally far."""
+    """Bars of one source that reads both topics, with the option schema=TICK: both advance together."""
     return _bars(events_of(raw, _FIELDS).withWatermark("ts", watermark), window)
 
 
 def _bars(ticks: DataFrame, window: str) -> DataFrame:
-    """A row with a price is a trade, one with a bid is a quote."""
+    """Bars of ticks: a row with a price is a trade, one with a bid is a quote."""
     rows = ticks.select(
         sql.window("ts", window).alias("window"),
         "symbol",
@@ -75,5 +75,5 @@ def _bars(ticks: DataFrame, window: str) -> DataFrame:
 
 
 def _of_trades(aggregate: str, name: str) -> Column:
-    """Quotes are many more: what they cannot change is not even looked at."""
+    """An aggregate over the trades only: quotes are many more, and the filter skips them."""
     return sql.expr(f"{aggregate} FILTER (WHERE price IS NOT NULL)").alias(name)

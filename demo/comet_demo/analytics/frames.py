@@ -1,4 +1,4 @@
-"""From the records of a topic to columns, and back; and what all computations share: durations and a total order."""
+"""Records of a topic to columns and back; and helpers of all computations: durations and a total order."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ QUOTE: Final = ("symbol", "bid", "ask", "bid_size", "ask_size", "last", "last_si
 TRADE: Final = ("symbol", "price", "size", "side")
 PLACE: Final = ("ts", "partition", "offset")
 
-# Anybody may write to the topics, whatever they like. What has no room in a sum, in a window or in the record of a
-# result would fail a query, and again whenever it began anew, from the batch that has it.
+# Any client may write any values to the topics. A value that overflows a sum, a window or the record of a result would
+# fail a query, and again after each restart from the batch that has it.
 SYMBOL_BYTES_MAX: Final = 256
 PRICE_MAX: Final = 1e15
 WHOLE_MAX: Final = 1 << 53  # of sizes and times; beyond it JSON's readers differ
@@ -55,17 +55,17 @@ def trades_of(raw: DataFrame) -> DataFrame:
 
 
 def timely(raw: DataFrame) -> DataFrame:
-    """Without records of a time that had not come when they were written: one would move the watermark there, for good,
-    and all others were late. `raw` has the column append_time.
+    """Leaves out records with a timestamp after their append time: one would move the watermark there for good, and all
+    others would be late. `raw` has the column append_time.
 
-    What is left out does not depend on when it is read. And a limit that moved with the batch's own time would be a
-    constant in the code that Spark makes of a query, which had to be compiled for each batch anew.
+    The result does not depend on the time of reading. A limit by the batch's own time would be a constant in the code
+    that Spark generates, which would be compiled again for each batch.
     """
     return raw.where(f"value.timestamp_us BETWEEN 0 AND unix_micros(append_time) + {EARLY_US}")
 
 
 def events_of(raw: DataFrame, fields: tuple[str, ...]) -> DataFrame:
-    """The fields, and the place among all others; without tombstones and what cannot be meant."""
+    """The fields and the place in the total order; without tombstones and implausible values."""
     found = raw.where(f"{_MEANT} AND {_PAID}" if "price" in fields else _MEANT)
     at = sql.timestamp_micros("value.timestamp_us").alias("ts")
     return found.select(*(sql.col(f"value.{name}") for name in fields), at, "partition", "offset")

@@ -1,5 +1,5 @@
-"""What the Spark job says about itself: one record for each query, written at the ends of batches and at every change.
-Pure: it is fed what Spark reports, and the time.
+"""The states of the Spark job: one record for each query, written at the ends of batches and at every change.
+Pure: fed with Spark's reports and the time.
 
     starting ──first report─► running ──► failed ──after a while──► starting ──► …
         └────────────────────────┴──────────┴────────► stopped
@@ -9,40 +9,49 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 State = Literal["starting", "running", "stopped", "failed"]
 
-TELL_EVERY_US: Final = 1_000_000
-ALIVE_EVERY_US: Final = 5_000_000  # also where nothing is new: who hears nothing for long takes it for gone
-PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # before a query that failed is started again; the last one from then on
-CALM_US: Final = 120_000_000  # a query that ran for so long begins again with the first pause
+REPORT_EVERY_US: Final = 1_000_000
+ALIVE_EVERY_US: Final = 5_000_000  # also without news: readers take a silent job for dead
+PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # before the restarts of a failed query; the last one from then on
+CALM_US: Final = 120_000_000  # a query that ran longer begins again with the first pause
 REASON_MAX: Final = 500
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class BatchFigures(NamedTuple):
+    """The figures of a query's last batch, by the names of the status record."""
+
+    batch: int | None = None
+    rows: int = 0
+    rows_per_s: float = 0.0
+    batch_ms: int | None = None
+
+
+_NO_BATCH: Final = BatchFigures()
+
+
 @dataclass(slots=True)
 class Job:
-    """One query. Owned by whoever watches it; `record` is what others get to know."""
+    """The state of one query. Owned by its supervisor; `record` is the status record."""
 
     query: str
     window_s: float
     mode: str  # update, append
     state: State = "starting"
-    doing: str = ""  # of what takes long while it starts
+    doing: str = ""  # the current step of a start that takes long
     error: str = ""
-    batch: int | None = None
-    rows: int = 0  # of the last batch
-    rows_per_s: float = 0.0
-    batch_ms: int | None = None
+    last: BatchFigures = _NO_BATCH
     event_us: int | None = None  # the newest event it has processed
     watermark_us: int | None = None
     failures: int = 0  # in a row
     _began_us: int = 0
-    _told_us: int = -TELL_EVERY_US  # before all times
-    _untold: bool = field(default=True)
+    _reported_us: int = -REPORT_EVERY_US  # before all times
+    _changed: bool = True  # since the last report
 
     def started(self, doing: str = "") -> None:
         self._change("starting", doing=doing)
@@ -54,13 +63,15 @@ class Job:
             self._change("running")
         if not is_batch(progress):
             return
-        if progress["batchId"] == self.batch and progress.get("numInputRows") == self.rows:
+        if progress["batchId"] == self.last.batch and progress.get("numInputRows") == self.last.rows:
             return
-        self._untold = True
-        self.batch = progress["batchId"]
-        self.rows = int(progress.get("numInputRows") or 0)
-        self.rows_per_s = rounded(progress.get("inputRowsPerSecond"))
-        self.batch_ms = (progress.get("durationMs") or {}).get("triggerExecution")
+        self._changed = True
+        self.last = BatchFigures(
+            batch=progress["batchId"],
+            rows=int(progress.get("numInputRows") or 0),
+            rows_per_s=rounded(progress.get("inputRowsPerSecond")),
+            batch_ms=(progress.get("durationMs") or {}).get("triggerExecution"),
+        )
         times = progress.get("eventTime") or {}
         newest, watermark = micros(times.get("max")), micros(times.get("watermark"))
         self.event_us = max(filter(None, (self.event_us, newest)), default=None)
@@ -69,45 +80,44 @@ class Job:
             self.failures = 0
 
     def failed(self, error: str) -> float:
-        """How long to wait before it is started again."""
+        """Returns the pause in seconds before the restart."""
         self._change("failed", error=reason(error))
         self.failures += 1
         return PAUSES_S[min(self.failures, len(PAUSES_S)) - 1]
 
     def stopped(self) -> None:
-        """One that failed stays failed: that it ended as well is less to know."""
+        """Marks the query as stopped; a failed one stays failed, which is the more useful state."""
         if self.state != "failed":
             self._change("stopped")
 
     def _change(self, state: State, *, doing: str = "", error: str = "") -> None:
         self.state, self.doing, self.error = state, doing, error
-        self._told_us, self._untold = -TELL_EVERY_US, True
+        self._reported_us, self._changed = -REPORT_EVERY_US, True
 
-    def to_tell(self, now_us: int) -> dict[str, Any] | None:
-        """What is new, if it is time to say it; now and then also that there is nothing new."""
-        silent_us = now_us - self._told_us
+    def due_record(self, now_us: int) -> dict[str, Any] | None:
+        """The record to report, if one is due: after a change, and every ALIVE_EVERY_US without one."""
+        silent_us = now_us - self._reported_us
         alive = self.state in ("starting", "running") and silent_us >= ALIVE_EVERY_US
-        if not alive and not (self._untold and silent_us >= TELL_EVERY_US):
+        if not alive and not (self._changed and silent_us >= REPORT_EVERY_US):
             return None
-        self._told_us, self._untold = now_us, False
+        self._reported_us, self._changed = now_us, False
         return self.record(now_us)
 
     def record(self, now_us: int) -> dict[str, Any]:
         return {
-            "query": self.query, "state": self.state, "batch": self.batch, "rows": self.rows,
-            "rows_per_s": self.rows_per_s, "batch_ms": self.batch_ms, "event_us": self.event_us,
+            "query": self.query, "state": self.state, **self.last._asdict(), "event_us": self.event_us,
             "watermark_us": self.watermark_us, "at_us": now_us, "window_s": self.window_s, "mode": self.mode,
             "error": self.error, "doing": self.doing,
         }  # fmt: skip
 
 
 def is_batch(progress: Mapping[str, Any]) -> bool:
-    """Whether a batch has been done, and not only that nothing came."""
+    """Whether the progress is that of a batch, not of a trigger without data."""
     return "addBatch" in (progress.get("durationMs") or {})
 
 
 def rounded(value: Any) -> float:
-    """A rate; Spark says NaN or infinite where too little time has passed."""
+    """A rate; 0 for NaN or infinite, which Spark gives if too little time has passed."""
     try:
         found = round(float(value), 1)
     except (TypeError, ValueError, OverflowError):
@@ -116,7 +126,7 @@ def rounded(value: Any) -> float:
 
 
 def micros(text: Any) -> int | None:
-    """Of a time as Spark writes it, 2026-01-31T12:00:00.000Z; None for what is none, and for 1970, which says none."""
+    """Microseconds of Spark's 2026-01-31T12:00:00.000Z; None for other texts, and for 1970, which stands for none."""
     if not isinstance(text, str):
         return None
     try:
@@ -127,8 +137,7 @@ def micros(text: Any) -> int | None:
 
 
 def reason(text: str) -> str:
-    """What went wrong, out of pages of what was going on: the last error that a Python traceback in it ends with, or
-    the first line."""
+    """The cause in one line, out of a long report: the error of its last Python traceback, or its first line."""
     ends = re.findall(
         r"^(?:\w+\.)*(\w*(?:Error|Exception|Timeout|Unavailable|Loss|Fenced|\w+)): (.+)$", text, re.MULTILINE
     )

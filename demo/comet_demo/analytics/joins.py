@@ -17,7 +17,7 @@ def as_of(trades: DataFrame, quotes: DataFrame, *, within: str | None = None, wa
     """Trades with bid, ask, bid_size, ask_size and quote_ts; these are null where there is no quote.
 
     A quote of the same microsecond comes before the trade; of several, the last in (ts, partition, offset) counts.
-    With `within`, no quote that is older counts; streams need it, because it says how long quotes are kept.
+    With `within`, older quotes do not count; streams need it, because it limits how long quotes are retained.
     """
     if within is None and (trades.isStreaming or quotes.isStreaming):
         raise InvalidArgument(
@@ -56,7 +56,7 @@ def _of_batch(rows: DataFrame) -> DataFrame:
 
 def _of_stream(rows: DataFrame, within: str) -> DataFrame:
     """Windows of twice `within`, each half over the next: a trade is in the second half of one, and all quotes that may
-    count for it are in the same window. Of the first half, no more than the last quote is kept.
+    count for it are in the same window. Of the first half, only the last quote is stored.
     """
     length = micros(within)
     whole = sql.window("ts", f"{2 * length} microseconds", f"{length} microseconds")
@@ -64,9 +64,9 @@ def _of_stream(rows: DataFrame, within: str) -> DataFrame:
     second = sql.unix_micros("ts") - sql.unix_micros("window.start") >= length
     at = sql.struct("ts", "partition", "offset")
     tick = sql.struct("ts", "traded", "partition", "offset", "trade", "quote")
-    kept = placed.withColumn("second", second).where("second OR NOT traded")
+    halves = placed.withColumn("second", second).where("second OR NOT traded")
     windows = (
-        kept.withColumn("at", at)
+        halves.withColumn("at", at)
         .withColumn("tick", tick)
         .groupBy("window", "symbol")
         .agg(
@@ -78,7 +78,7 @@ def _of_stream(rows: DataFrame, within: str) -> DataFrame:
 
 
 def _met(rows: DataFrame) -> Column:
-    """Walks through the ticks in their order; what it carries is the latest quote, and the trades with theirs."""
+    """Walks through the ticks in order, with the latest quote and the trades with theirs as state."""
     types = {field.name: field.dataType for field in rows.schema}
     trade, quote = types["trade"].simpleString(), types["quote"].simpleString()
     nothing = sql.array().cast(f"array<struct<trade:{trade},quote:{quote}>>")

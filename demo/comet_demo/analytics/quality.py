@@ -1,8 +1,8 @@
-"""What is wrong with the data: quotes that cross or lock, symbols that fall silent, trades far off. Each can run alone.
+"""Alerts about the data: crossed or locked quotes, silent symbols, outliers among trades. Each can run alone.
 
     alert   kind, symbol, time_us, value, limit, text
 
-Alerts are said once, so streams of them are for append mode: silence and outliers are known when their window is over.
+Each alert comes once, so streams of them are for append mode: silence and outliers are known when their window is over.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def alerts(
     deviations: float = 10.0,
     watermark: str = "2 seconds",
 ) -> DataFrame:
-    """All of them. Silences are found in one pass, so quotes are read twice and trades once."""
+    """All alerts. Silences are found in one pass, so quotes are read twice and trades once."""
     found = crossed(quotes).unionByName(_silences(quotes, silence, reach, watermark))
     return found.unionByName(outliers(trades, deviations=deviations, watermark=watermark))
 
@@ -47,16 +47,16 @@ def crossed(quotes: DataFrame) -> DataFrame:
 
 
 def stale(quotes: DataFrame, *, limit: str = "5 seconds", watermark: str = "2 seconds") -> DataFrame:
-    """A symbol without a quote for so long after its last one, while time went on. The time is when it became so."""
+    """Symbols without a quote for `limit` after the last one. The alert's time is the last quote's plus the limit."""
     return _silences(quotes, limit, f"{2 * micros(limit)} microseconds", watermark).where("kind = 'stale'")
 
 
 def gaps(
     quotes: DataFrame, *, limit: str = "5 seconds", reach: str = "1 minute", watermark: str = "2 seconds"
 ) -> DataFrame:
-    """A quote that came so long after the one before; the value is how long, the time when it came.
+    """Quotes that came `limit` or more after the previous one; the value is the pause, the time that of the quote.
 
-    Pauses that are longer than `reach` less the limit may be missed: what was before is forgotten then.
+    Pauses longer than `reach` less the limit may be missed: the quote before is forgotten by then.
     """
     return _silences(quotes, limit, reach, watermark).where("kind = 'gap'")
 
@@ -70,10 +70,10 @@ def outliers(
     least: int = 20,
     watermark: str = "2 seconds",
 ) -> DataFrame:
-    """Trades further from the median of their window than so many deviations.
+    """Trades further from the median of their window than a number of deviations.
 
-    A deviation is the median distance from the median, scaled to what is a standard deviation of normal prices, and at
-    least `floor` of the price; a window with fewer than `least` trades is not judged.
+    A deviation is the median distance from the median, scaled to the standard deviation of normal prices, and at least
+    `floor` of the price. A window with fewer than `least` trades is skipped.
     """
     rows = trades.where("price IS NOT NULL").withWatermark("ts", watermark)
     windows = rows.groupBy(sql.window("ts", window), "symbol").agg(
@@ -104,9 +104,9 @@ def _median(ordered: Column) -> Column:
 def _silences(quotes: DataFrame, limit: str, reach: str, watermark: str) -> DataFrame:
     """Stale symbols and gaps, of two stateful operators that do next to nothing per quote.
 
-    Time is cut into slots as long as the limit: a silence of that length is never within one, so the first and the last
-    quote of a slot are all that matters. Windows of slots then look at what their last one begins with, and what came
-    before it. Each slot is the last, and the one before the last, of one window: everything is said once.
+    Time is cut into slots as long as the limit: a silence of that length is never within one, so only the first and the
+    last quote of a slot matter. Windows of slots then compare the start of their last slot with the quotes before it.
+    Each slot is the last, and the one before the last, of one window: each alert comes once.
     """
     length, whole = micros(limit), micros(reach)
     if whole % length or whole < 2 * length:
@@ -154,7 +154,7 @@ def _silence(kind: str, at: Column, pause: Column, holds: Column) -> Column:
 
 
 def _over(windows: DataFrame, quotes: DataFrame, end: Column, watermark: str) -> DataFrame:
-    """Windows that are over. A stream gives no others; of a batch, those that would be if it were one."""
+    """Windows that are over. A stream gives no others; of a batch, those that a stream would give."""
     if quotes.isStreaming:
         return windows
     clock = quotes.agg((sql.unix_micros(sql.max("ts")) - micros(watermark)).alias("clock"))

@@ -1,8 +1,8 @@
-"""Keeps the queries of the Spark job running, and tells how they are. It knows nothing of Spark but four methods.
+"""Keeps the queries of the Spark job running, and reports their states. It uses only a few methods of Spark.
 
-They are started one after the other, each when the one before has done its first batch: all at once, all would be late,
-and two that begin in the same moment may spoil what they share (docs/spark.md).
-One that fails is started again after a pause, from its checkpoint, while the others go on.
+Queries are started one after the other, each after the first batch of the previous one: started all at once, all would
+be late, and two that start in the same moment may corrupt shared state (docs/spark.md).
+A query that fails is restarted after a pause, from its checkpoint, while the others continue.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FIRST_BATCH_US_MAX: Final = 90_000_000  # a query that takes longer to begin is 
 
 
 class Running(Protocol):
-    """A query as Spark hands it out."""
+    """A running query: the part of Spark's StreamingQuery that is used."""
 
     @property
     def isActive(self) -> bool: ...  # noqa: N802 - Spark's name
@@ -30,43 +30,43 @@ class Running(Protocol):
 
 
 class Supervisor:
-    """Driven by one thread, which calls `turn` a few times a second, and `end` until it says that all has ended."""
+    """Starts, watches and stops queries. One thread calls `turn` a few times a second, then `end` until it is true."""
 
     def __init__(
-        self, jobs: Sequence[Job], start: Callable[[str], Running], tell: Callable[[dict[str, Any]], None]
+        self, jobs: Sequence[Job], start: Callable[[str], Running], report: Callable[[dict[str, Any]], None]
     ) -> None:
         self.jobs = {job.query: job for job in jobs}
         self._start = start
-        self._tell = tell
+        self._report = report
         self._running: dict[str, Running] = {}
-        self._due_us: dict[str, int] = {}  # when one that is not running is to be started
+        self._due_us: dict[str, int] = {}  # when to start a query that does not run
         self._waiting = [job.query for job in jobs]  # for their first start
         self._begun_us = 0  # when the last of them was started
         self._last = ""
 
     def turn(self, now_us: int) -> None:
-        """Looks at each, and starts what is due."""
+        """Checks each query, and starts those that are due."""
         for name, query in list(self._running.items()):
-            self._look(name, query, now_us)
+            self._check(name, query, now_us)
         self._start_next(now_us)
         for name in [name for name, due_us in self._due_us.items() if due_us <= now_us]:
             del self._due_us[name]
             self._begin(name, now_us)
-        self.tell(now_us)
+        self.report(now_us)
 
-    def tell(self, now_us: int) -> None:
-        """What is new of each."""
+    def report(self, now_us: int) -> None:
+        """Reports each query's news."""
         for job in self.jobs.values():
-            record = job.to_tell(now_us)
+            record = job.due_record(now_us)
             if record is not None:
-                self._tell(record)
+                self._report(record)
 
     def end(self, now_us: int, *, force: bool = False) -> bool:
-        """Stops what is between two batches, or everything by force; whether all of it has ended."""
+        """Stops the queries that are between two batches, or all by force. Returns whether all have ended."""
         self._waiting.clear()
         self._due_us.clear()
         for name, query in list(self._running.items()):
-            self._look(name, query, now_us)
+            self._check(name, query, now_us)
             if name in self._running and (force or not _busy(query)):
                 del self._running[name]
                 with suppress(Exception):  # the Java may have gone since: then it has stopped as well
@@ -75,15 +75,15 @@ class Supervisor:
         if not self._running:
             for job in self.jobs.values():
                 job.stopped()
-        self.tell(now_us)
+        self.report(now_us)
         return not self._running
 
-    def _look(self, name: str, query: Running, now_us: int) -> None:
+    def _check(self, name: str, query: Running, now_us: int) -> None:
         job = self.jobs[name]
         try:
             progress = query.lastProgress
             ended = "" if query.isActive else str(query.exception() or "it ended by itself")
-        except Exception as error:  # noqa: BLE001 - whatever it is that Spark does not answer with: nothing is known
+        except Exception as error:  # noqa: BLE001 - any error means that Spark does not answer
             progress, ended = None, str(error) or "Spark does not answer"
         if progress is not None:
             job.progressed(progress, now_us)
@@ -92,7 +92,7 @@ class Supervisor:
             self._fail(job, ended, now_us)
 
     def _start_next(self, now_us: int) -> None:
-        """The next one that has not been started yet, if the one before is through its first batch."""
+        """Starts the next query, if the previous one has done its first batch."""
         if not self._waiting:
             return
         before = self.jobs.get(self._last)
@@ -105,7 +105,7 @@ class Supervisor:
         job.started("the first batch")
         try:
             self._running[name] = self._start(name)
-        except Exception as error:  # noqa: BLE001 - whatever Spark refuses it with is told, and tried again
+        except Exception as error:  # noqa: BLE001 - any refusal is reported, and retried
             self._fail(job, str(error), now_us)
 
     def _fail(self, job: Job, error: str, now_us: int) -> None:
@@ -113,7 +113,7 @@ class Supervisor:
 
 
 def _busy(query: Running) -> bool:
-    """With a batch."""
+    """Whether the query is in a batch."""
     try:
         return bool(query.status.get("isTriggerActive"))
     except Exception:  # noqa: BLE001 - as one that is gone

@@ -6,10 +6,10 @@
     quotes ─┬─► bars.1s, bars.1m, bars.5m ─► quotes.bars.*     update mode: a bar comes again with more in it
     trades ─┼─► stats                     ─► quotes.stats
             ├─► alerts                    ─► quotes.alerts
-            └─► archive                   ─► Parquet, where --parquet says: minutes that are over, by date
+            └─► archive                   ─► Parquet, in the folder of --parquet: minutes that are over, by date
                     └─ of each query: quotes.job
 
-What each computes is in `analytics`, what keeps them running in `supervisor`, how a Java is found in `runtime`.
+The computations are in `analytics`, the restarts of queries in `query_supervisor`, the search for a Java in `runtime`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from comet_demo.analytics.query_supervisor import Supervisor
 from comet_demo.analytics.updates import Writers
 from comet_demo.feed import ensure_topics
 from comet_demo.model import ALERTS, BARS, JOB, STATS, TOPIC, TRADES
-from comet_demo.processes.hang_watchdog import Silence
+from comet_demo.processes.hang_watchdog import HangWatchdog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
-LOOK_S: Final = 0.25
-ALIVE_S: Final = 4.0  # between two words of one that is starting
+TURN_EVERY_S: Final = 0.25
+ALIVE_S: Final = 4.0  # between two status records of a job that is starting
 ENSURE_S: Final = 2
 CALM_S: Final = 3.0  # for batches to end before queries are stopped in the middle of one
 JAVA_END_S: Final = 10
@@ -77,10 +77,10 @@ class Inputs:
 
     @cached_property
     def ticks(self) -> DataFrame:
-        """Quotes and trades in one: two sources would cost two of everything."""
+        """Quotes and trades in one stream: two sources would double all costs."""
         from comet_demo.analytics import TICK, timely
 
-        # Not more columns than bars are made of: at hundreds of thousands of rows a second each one shows.
+        # Only the columns that bars need: at hundreds of thousands of rows a second each one costs.
         columns = f"value struct<{TICK}>, partition int, offset bigint, append_time timestamp"
         return timely(self._stream(f"{TOPIC},{TRADES}").schema(columns).load())
 
@@ -103,11 +103,11 @@ class Inputs:
             .option("bootstrap", options.bootstrap)
             .option("subscribe", topics)
             .option("includeAppendTime", "true")
-            .option("mode", "permissive")  # what is no quote is left out; it is not worth the whole stream
+            .option("mode", "permissive")  # a record that is not a quote is left out instead of failing the stream
             .option("group", f"spark.{self._query}")
             .option("settleMs", SETTLE_MS)
             .option("startingTimestamp", str(begin_ms(time.time() - options.back, self._window_s)))
-            # An hour is kept: a job that was away for longer goes on with what is there.
+            # Retention is an hour: a job that was stopped for longer continues with the oldest records left.
             .option("failOnDataLoss", "false")
         )
         if options.parallelism:  # a task for each partition costs more than the few records in it
@@ -118,7 +118,7 @@ class Inputs:
 
 
 def begin_ms(time_s: float, window_s: float) -> int:
-    """Where the window begins that this time is in: one of which only the end was read would stand for all of it."""
+    """The start of the window of this time, so that the first window is read from its start and is complete."""
     return int(time_s - time_s % window_s if window_s else time_s) * 1000
 
 
@@ -141,7 +141,7 @@ def _alerts(inputs: Inputs, _window: str) -> DataFrame:
 
 
 def _closed(inputs: Inputs, window: str) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     from comet_demo.analytics import bars_of
 
@@ -166,7 +166,9 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     )
     names = ",".join(plan.name for plan in PLANS)
     parser.add_argument("--bootstrap", default="localhost:9092", metavar="HOST:PORT")
-    parser.add_argument("--checkpoint", metavar="DIR", help="where queries keep how far they are; else they begin anew")
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", help="where queries store their progress; without it they restart from scratch"
+    )
     parser.add_argument("--parquet", metavar="DIR", help="also keep bars of a minute here, for good")
     parser.add_argument("--queries", default=names, help=f"of {names}")
     parser.add_argument("--trigger", metavar="INTERVAL", help='of bars.1s, instead of "250 milliseconds"')
@@ -193,17 +195,17 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(given: list[str] | None = None) -> None:
-    """Runs until it is told to end, by a signal."""
+    """Runs until a signal ends it."""
     options = arguments(given)
     # A Java is started by a fork: what gRPC does in its child, for one that would go on with it, now and then kills it.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     hush_py4j()
-    told_to_end = threading.Event()
+    stopping = threading.Event()
     session_up = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        told_to_end.set()
-        if not session_up.is_set():  # nothing runs yet that would have to be ended in order
+        stopping.set()
+        if not session_up.is_set():  # nothing runs yet that needs an orderly end
             raise SystemExit(0)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -212,8 +214,8 @@ def main(given: list[str] | None = None) -> None:
     jobs = [Job(plan.name, plan.window_s, plan.mode, doing="Java and Spark") for plan in plans]
     with ExitStack() as stack:
         comet.run(ensure_topics(options.bootstrap))
-        teller = stack.enter_context(Teller(options.bootstrap))
-        with _telling(teller, jobs):
+        writer = stack.enter_context(StatusWriter(options.bootstrap))
+        with _reporting(writer, jobs):
             session = stack.enter_context(_session(options))
         session_up.set()
         signal.signal(signal.SIGINT, end)  # Spark has put its own in its place
@@ -221,12 +223,12 @@ def main(given: list[str] | None = None) -> None:
             options.checkpoint = stack.enter_context(tempfile.TemporaryDirectory(prefix="comet-spark-"))
         starts = {plan.name: plan for plan in plans}
         writers = Writers(options.bootstrap)
-        supervisor = Supervisor(jobs, lambda name: start(session, options, starts[name], writers), teller.tell)
-        silence = stack.enter_context(Silence(_java_of(session)))
+        supervisor = Supervisor(jobs, lambda name: start(session, options, starts[name], writers), writer.report)
+        silence = stack.enter_context(HangWatchdog(_java_of(session)))
         try:
-            while not told_to_end.wait(LOOK_S):
+            while not stopping.wait(TURN_EVERY_S):
                 supervisor.turn(_now_us())
-                _check(session, jobs, told_to_end)
+                _check(session, jobs, stopping)
                 silence.answered()
         finally:
             _end(supervisor)
@@ -234,8 +236,8 @@ def main(given: list[str] | None = None) -> None:
 
 
 def hush_py4j() -> None:
-    """Where a Java dies in the middle of a call it raises that, and says it to the logger of all loggers as well, with
-    two tracebacks. Whoever it is raised to tells it better."""
+    """Silences py4j's log. If a Java dies during a call, py4j raises that and also logs it to the root logger with two
+    tracebacks; the caller reports it better."""
     logging.getLogger().addFilter(_not_of_py4j)
 
 
@@ -244,17 +246,17 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def _telling(teller: Teller, jobs: Sequence[Job]) -> Iterator[None]:
-    """That a job is on its way, while its only thread waits for a Java."""
+def _reporting(writer: StatusWriter, jobs: Sequence[Job]) -> Iterator[None]:
+    """Reports in a thread that the job is starting, while its main thread waits for a Java."""
     up = threading.Event()
 
-    def tell() -> None:
+    def report() -> None:
         while not up.is_set():
             for job in jobs:
-                teller.tell(job.record(_now_us()))
+                writer.report(job.record(_now_us()))
             up.wait(ALIVE_S)
 
-    thread = threading.Thread(target=tell, name="telling", daemon=True)
+    thread = threading.Thread(target=report, name="telling", daemon=True)
     thread.start()
     try:
         yield
@@ -263,21 +265,21 @@ def _telling(teller: Teller, jobs: Sequence[Job]) -> Iterator[None]:
         thread.join()
 
 
-def _check(session: SparkSession, jobs: Sequence[Job], told_to_end: threading.Event) -> None:
-    """Raises Unavailable where no query will ever run again, so that whoever started the job gets to know."""
+def _check(session: SparkSession, jobs: Sequence[Job], stopping: threading.Event) -> None:
+    """Raises Unavailable if no query can run again, so that the launcher restarts the job."""
     if not any(job.state == "failed" for job in jobs):
         return
     try:
         java: Any = session.sparkContext._jsc
         why = "Spark has stopped" if java.sc().isStopped() else ""
-    except Exception as error:  # noqa: BLE001 - whatever it is that does not answer
+    except Exception as error:  # noqa: BLE001 - any error means that Spark does not answer
         why = f"the Java that Spark runs in is gone: {error}"
-    if why and not told_to_end.is_set():  # one Ctrl-C may reach both
+    if why and not stopping.is_set():  # one Ctrl-C may reach both
         raise comet.Unavailable(why)
 
 
 def _end(supervisor: Supervisor) -> None:
-    """Between batches if that is soon, and in the middle of one otherwise: it comes again from the checkpoint."""
+    """Stops queries between batches if that is soon, else in the middle of one, which the checkpoint repeats."""
     until = time.monotonic() + CALM_S
     while not supervisor.end(_now_us(), force=time.monotonic() > until):
         time.sleep(0.02)
@@ -288,15 +290,15 @@ def _now_us() -> int:
 
 
 def start(session: SparkSession, options: argparse.Namespace, plan: Plan, writers: Writers) -> StreamingQuery:
-    """From its checkpoint on, if it has one."""
-    with suppress(comet.CometError, TimeoutError):  # a broker that is away is waited for by the query
-        comet.run(asyncio.wait_for(ensure_topics(options.bootstrap), ENSURE_S))  # somebody may have deleted its own
+    """Starts a query, from its checkpoint if it has one."""
+    with suppress(comet.CometError, TimeoutError):  # the query itself waits for an unavailable broker
+        comet.run(asyncio.wait_for(ensure_topics(options.bootstrap), ENSURE_S))  # they may have been deleted
     frame = plan.frame(Inputs(session, options, plan.name, plan.window_s), plan.window)
     every = options.trigger if plan.name == "bars.1s" and options.trigger else plan.every
     checkpoint = below(options.checkpoint, plan.name)
     if plan.topic is None:
-        # Spark notes in the folder itself which batches are in it, by their numbers, and leaves out what it has: with
-        # another checkpoint, which counts anew, it would write nothing for as long as the job has run before.
+        # Spark records in the folder which batches are in it, by number, and skips those. A new checkpoint counts from
+        # 0 again, and would write nothing until it exceeds the numbers of the old one.
         checkpoint = below(options.parquet, "_checkpoint")
         writer = frame.writeStream.format("parquet").option("path", options.parquet).partitionBy("date")
     elif plan.mode == "update":
@@ -326,7 +328,7 @@ def _to(writer: Any, bootstrap: str, topic: str) -> Any:
 
 @contextmanager
 def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
-    """On a Java of its own, or in what `spark-submit` has made."""
+    """A session on a Java of its own, or that of `spark-submit`."""
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     with ExitStack() as stack:
         if not submitted:
@@ -353,10 +355,10 @@ def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
 
 
 def _close(session: SparkSession) -> None:
-    """Ends the Java as well, if it is ours."""
+    """Ends the session, and the Java if it is ours."""
     java = _java_of(session)
     gateway: Any = session.sparkContext._gateway
-    with suppress(Exception), Silence(java, looks=JAVA_END_S):  # a Java that has gone does not answer
+    with suppress(Exception), HangWatchdog(java, checks=JAVA_END_S):  # a Java that has gone does not answer
         session.stop()
     if java is None:
         return
@@ -370,13 +372,13 @@ def _close(session: SparkSession) -> None:
 
 
 def _java_of(session: SparkSession) -> Any:
-    """Its process, if it is ours."""
+    """The process of the session's Java, if it is ours."""
     gateway: Any = session.sparkContext._gateway
     return None if gateway is None else gateway.proc
 
 
-class Teller:
-    """Writes states of queries. Never waits: where the broker is away, there is nobody to read them either."""
+class StatusWriter:
+    """Writes the states of queries. Never waits: without a broker they cannot be read either."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = comet.sync.Producer(bootstrap, name="spark", timeout_ms=5_000)
@@ -388,7 +390,7 @@ class Teller:
         with suppress(comet.CometError):
             self._producer.close()
 
-    def tell(self, record: dict[str, Any]) -> None:
+    def report(self, record: dict[str, Any]) -> None:
         with suppress(comet.CometError):
             self._producer.send(JOB, record, key=record["query"])
 

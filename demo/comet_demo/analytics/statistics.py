@@ -24,7 +24,7 @@ def stats(
     watermark: str = "2 seconds",
     half_life: str = "15 seconds",
 ) -> DataFrame:
-    """Of each window with a trade. A trade as old as `half_life` counts half in the exponential average."""
+    """Statistics of each window with a trade. A trade as old as `half_life` counts half in the exponential average."""
     if micros(window) % micros(slide):
         raise InvalidArgument(f"a window of {window} is not made of whole slides of {slide}")
     decay = math.log(2) / micros(half_life)  # per microsecond
@@ -56,7 +56,7 @@ def stats(
 
 
 def _buckets(trades: DataFrame, slide: str, decay: float) -> DataFrame:
-    """What trades add up to within one slide."""
+    """The sums of the trades within one slide."""
     length = micros(slide)
     age = sql.lit(length) - sql.pmod(sql.unix_micros("ts"), sql.lit(length))  # at the bucket's end
     weight = sql.exp(age * sql.lit(-decay))
@@ -101,7 +101,7 @@ def _squares() -> Column:
 
 
 def _together(decay: float) -> Column:
-    """What the buckets of a window come to: what was weighed is older by now, and there was a return in between."""
+    """Merges the buckets of a window: weights fade with age, and the return between two buckets is added."""
     none = sql.struct(
         sql.lit(None).cast("bigint").alias("end_us"),
         sql.lit(None).cast("double").alias("last"),
@@ -124,6 +124,6 @@ def _together(decay: float) -> Column:
 
 
 def _square(before: Column, price: Column) -> Column:
-    """Of the logarithmic return; 0 where there is none, or a price that has no logarithm."""
+    """The squared logarithmic return; 0 without a price before, or for a price without a logarithm."""
     change = sql.ln(sql.try_divide(price, before))
     return sql.coalesce(change * change, sql.lit(0.0))

@@ -1,6 +1,6 @@
-"""How the analytics are doing, in one line under the table: out of what the Spark job tells of its queries. Pure.
+"""The state of the analytics, in one line under the table, from the Spark job's status records. Pure.
 
-Anybody can write to its topic, so nothing of a record is taken for what it should be.
+Any client can write to the topic, so every field of a record is checked.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-FIRST: Final = "bars.1s"  # the query that delays are told of
+FIRST: Final = "bars.1s"  # the query whose delay is shown
 SILENT_US: Final = 10_000_000
 QUERIES_MAX: Final = 100
-CHARACTERS_MAX: Final = 300  # of a word that somebody else has put in
+CHARACTERS_MAX: Final = 300  # of a text from another program
 NUMBER_MAX: Final = 1 << 53  # beyond it JSON's readers differ
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a query said last."""
+    """The last status record of a query."""
 
     state: str
     doing: str
@@ -27,7 +27,7 @@ class State:
 
 
 def plain(text: object) -> str:
-    """Fit for a line on a terminal: no control characters, and not without end.
+    """A text fit for a line on a terminal: without control characters, and of limited length.
 
     >>> plain("prices" + chr(10) + "moved"), plain(None)
     ('prices moved', '')
@@ -42,7 +42,7 @@ def _number(value: object) -> int | None:
 
 
 class Analytics:
-    """Owned by one board; fed with records of the topic of jobs, read whenever a line is drawn.
+    """The queries' states. Owned by one quote table; fed with status records, read whenever a line is drawn.
 
     >>> analytics = Analytics()
     >>> analytics.apply({"query": "bars.1s", "state": "running", "event_us": 1_000_000, "at_us": 1_200_000})
@@ -55,7 +55,7 @@ class Analytics:
         self.note = ""  # where there is no job: why not
 
     def apply(self, record: Any) -> None:
-        """What is no such record is left out."""
+        """Takes a status record; any other record is left out."""
         name = plain(record.get("query")) if isinstance(record, dict) else ""
         if name and (name in self.jobs or len(self.jobs) < QUERIES_MAX):
             self.jobs[name] = State(
@@ -79,18 +79,18 @@ class Analytics:
         delay_us = self.delay_us(newest_us)
         heard_us = max((job.at_us for job in self.jobs.values()), default=0)
         if running and now_us - heard_us > SILENT_US:
-            return f"the Spark job has said nothing for {(now_us - heard_us) / 1e6:.0f} s"
+            return f"the Spark job has been silent for {(now_us - heard_us) / 1e6:.0f} s"
         if delay_us is None or FIRST not in running:
-            said = self._starting()
+            text = self._starting()
         else:
-            said = f"analytics {delay_us / 1e6:.1f} s behind ({_queries(len(running))})"
-        return "; ".join([said, *(f"{name} failed: {self.jobs[name].error}" for name in failed)])
+            text = f"analytics {delay_us / 1e6:.1f} s behind ({_queries(len(running))})"
+        return "; ".join([text, *(f"{name} failed: {self.jobs[name].error}" for name in failed)])
 
     def _in(self, state: str) -> list[str]:
         return sorted(name for name, job in self.jobs.items() if job.state == state)
 
     def _starting(self) -> str:
-        """What takes long: the first thing that is not done yet."""
+        """The first step of the start that is not done yet."""
         for name, job in self.jobs.items():
             if job.state == "starting":
                 return f"Spark: starting {name}, {job.doing or 'soon'}"

@@ -16,7 +16,7 @@ CLOSE_S: Final = 5.0
 
 
 class Updates:
-    """Of one query, from one start of it to the next. Used by the thread that Spark runs its batches in."""
+    """Writes the batches of one query, from one start of it to the next. Used by the thread of Spark's batches."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap = bootstrap
@@ -24,15 +24,15 @@ class Updates:
         self._producer: comet.TransactionalProducer | None = None
 
     def write(self, batch: Any, number: int) -> None:
-        """`batch` is a frame of Spark's with the columns key and value. What keeps it from being written is raised, and
-        Spark ends the query."""
+        """Writes a batch, a frame of Spark's with the columns key and value. An error is raised, and Spark ends the
+        query."""
         table = batch.toArrow()
         query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         keys, values = (table.column(name).to_pylist() for name in ("key", "value"))
         comet.sync.call(self.store(str(query), number, keys, values))
 
     async def store(self, query: str, number: int, keys: list[str], values: list[str]) -> None:
-        """Nothing, where the batch is written already: Spark repeats the last one, and none before it."""
+        """Writes a batch, unless it is written already: Spark repeats the last one, and none before it."""
         try:
             producer = await self._open(query)
             last = last_of(producer.note)
@@ -50,7 +50,7 @@ class Updates:
                         self._topic, [value.encode() for value in values], keys=[key.encode() for key in keys]
                     )
         except BaseException:
-            await self.close()  # what became of it is asked when the batch comes again
+            await self.close()  # the note tells the outcome when the batch comes again
             raise
 
     async def _open(self, query: str) -> comet.TransactionalProducer:
@@ -78,7 +78,7 @@ class Writers:
         self._of: dict[str, Updates] = {}
 
     def of(self, query: str, topic: str) -> Updates:
-        """For a start of the query. What it wrote with before is closed: it would keep its connections for good."""
+        """The writer for a start of the query. Closes the previous one, which would keep its connections open."""
         self._close(query)
         self._of[query] = Updates(self._bootstrap, topic)
         return self._of[query]
@@ -90,12 +90,12 @@ class Writers:
     def _close(self, query: str) -> None:
         updates = self._of.pop(query, None)
         if updates is not None:
-            with suppress(comet.CometError):  # where the broker is away, its transaction ends there by itself
+            with suppress(comet.CometError):  # if the broker is unavailable, it times the transaction out
                 comet.sync.call(updates.close(), CLOSE_S)
 
 
 def last_of(note: bytes) -> int:
-    """Which batch was written last; -1 before there was one.
+    """The number of the last batch written; -1 before the first.
 
     >>> last_of(b"batch 17"), last_of(b"")
     (17, -1)

@@ -1,8 +1,8 @@
-"""The processes of the demo: each in a session of its own, so that Ctrl-C reaches the launcher alone; each on a leash,
-so that none outlives it; each with a file for what it says, so that nothing runs over the table.
+"""The processes of the demo. Each has a session of its own, so that Ctrl-C reaches the launcher alone; a parent
+watchdog, so that it does not outlive the launcher; and a file for its output, so that nothing runs over the table.
 
-    FOLDER/NAME.log    what each of them says
-    FOLDER/tmp         what they keep for a while: the broker's data, Spark's files; it goes with them, however they end
+    FOLDER/NAME.log    the output of a process
+    FOLDER/tmp         temporary files: the broker's data, Spark's files; removed at the end, also after a kill
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Member(NamedTuple):
     module: str
     arguments: tuple[str, ...]
 
-    def said(self, beginning: str = "") -> str:
-        """Its last line, or the last one that begins so; empty if there is none."""
+    def last_line(self, beginning: str = "") -> str:
+        """The last line of its output, or the last that begins with `beginning`; empty if there is none."""
         with suppress(OSError), self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
             lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
@@ -45,12 +45,12 @@ class Member(NamedTuple):
         return ""
 
     def last_words(self) -> str:
-        return self.said() or "it said nothing"
+        return self.last_line() or "it said nothing"
 
 
 class Crew:
-    """Owned by one launcher, and used by its main thread. Its folder goes with it; with `keep`, what its members have
-    said stays."""
+    """The launcher's processes. Owned by one launcher, and used by its main thread. Its folder is removed at the end;
+    with `keep`, the logs stay."""
 
     def __init__(self) -> None:
         self.keep = False
@@ -60,7 +60,7 @@ class Crew:
 
     @property
     def folder(self) -> Path:
-        """Within its block."""
+        """The folder of the processes; usable within the block."""
         assert self._folder is not None
         return self._folder
 
@@ -68,14 +68,14 @@ class Crew:
     def temporary(self) -> Path:
         return self.folder / "tmp"
 
-    def start(self, name: str, module: str, arguments: Sequence[str] = (), *, tells: bool = False) -> Member:
-        """`tells`: what it prints is for us, and not for its file."""
+    def start(self, name: str, module: str, arguments: Sequence[str] = (), *, piped: bool = False) -> Member:
+        """Starts a process. `piped`: its standard output is a pipe to us instead of its file."""
         log = self.folder / f"{name}.log"
         places = {"TMPDIR": str(self.temporary), "SPARK_LOCAL_DIRS": str(self.temporary)}
         with log.open("ab") as file, held_back():
             process = subprocess.Popen(  # noqa: S603 - our own modules
                 [sys.executable, "-m", "comet_demo.processes.parent_watchdog", str(self.folder), module, *arguments],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE if tells else file, stderr=file,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE if piped else file, stderr=file,
                 env=os.environ | places, start_new_session=True,
             )  # fmt: skip
             member = Member(name, process, log, module, tuple(arguments))
@@ -83,7 +83,7 @@ class Crew:
         return member
 
     def again(self, member: Member) -> Member:
-        """Another in the place of one that has ended."""
+        """Starts an ended process again."""
         assert member.process.poll() is not None
         _sweep(member)
         self._members.remove(member)
@@ -109,7 +109,7 @@ class Crew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """All who need the first one, which is the broker, end before it does."""
+        """Ends all processes; the first one, the broker, after the others, which need it."""
         first, others = self._members[:1], self._members[1:]
         try:
             for members in (others, first):
@@ -133,12 +133,12 @@ class Crew:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Signals that come meanwhile take effect afterwards: in the middle of it, what was made and is not known yet would
-    be left behind."""
-    came: list[int] = []
+    """Delays signals until the end of the block: in the middle of it, a process that is started but not yet recorded
+    would be left behind."""
+    delayed: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
+        delayed.append(number)
 
     before = {number: signal.signal(number, note) for number in ENDINGS}
     try:
@@ -146,8 +146,8 @@ def held_back() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        for late in came:
-            signal.raise_signal(late)
+        for one in delayed:
+            signal.raise_signal(one)
 
 
 def _stop(members: list[Member]) -> None:
@@ -160,7 +160,7 @@ def _stop(members: list[Member]) -> None:
 
 
 def _sweep(member: Member) -> None:
-    """Whatever it left behind, such as a Java that was still starting."""
+    """Kills the processes that it left behind, such as a Java that was still starting."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(member.process.pid, signal.SIGKILL)
     member.process.wait()

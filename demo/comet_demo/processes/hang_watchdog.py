@@ -1,5 +1,5 @@
-"""A process that neither answers nor ends, such as a Java that only collects garbage, is ended: the calls that wait for
-it fail then, and whoever made them goes on as if it had died."""
+"""Kills a process that neither answers nor ends, such as a Java that only collects garbage: the calls that wait for it
+then fail as if it had died."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Process(Protocol):
     def kill(self) -> None: ...
 
 
-class Silence:
-    """Around calls of a process by one thread, which says after each that it was answered. Where more than `looks` in a
-    row find nothing new, the process is killed. Time that the machine sleeps does not count."""
+class HangWatchdog:
+    """Watches the calls of one thread to a process; the thread reports each answer with `answered`. More than `checks`
+    checks in a row without an answer kill the process. Time that the machine sleeps does not count."""
 
-    def __init__(self, process: Process | None, *, looks: int = 120, every_s: float = 1.0) -> None:
+    def __init__(self, process: Process | None, *, checks: int = 120, every_s: float = 1.0) -> None:
         self._process = process
-        self._looks = looks
+        self._checks = checks
         self._every_s = every_s
         self._unanswered = 0
         self._over = threading.Event()
@@ -37,14 +37,14 @@ class Silence:
         self._over.set()
         self._thread.join()
 
-    def look(self) -> bool:
-        """Whether it was one too many."""
+    def check(self) -> bool:
+        """Counts a check; kills the process and returns True if it was one too many."""
         self._unanswered += 1
-        if self._process is None or self._unanswered <= self._looks:
+        if self._process is None or self._unanswered <= self._checks:
             return False
         self._process.kill()
         return True
 
     def _watch(self) -> None:
-        while not self._over.wait(self._every_s) and not self.look():
+        while not self._over.wait(self._every_s) and not self.check():
             pass

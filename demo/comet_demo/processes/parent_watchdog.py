@@ -1,10 +1,10 @@
-"""Runs a module as `python -m` does, and ends it when whoever started it is gone: when its standard input ends.
+"""Runs a module as `python -m` does, and ends it when its parent is gone: when its standard input ends.
 
     python -m comet_demo.processes.parent_watchdog FOLDER comet_demo.feed --bootstrap …
 
-However the one who holds the other end dies, the system closes it. No other way to notice works everywhere. FOLDER is
-where all who were started together keep what is temporary. Each holds a share of its lock; the last one to let go of it
-removes the folder. That is whoever started them, unless it was killed.
+However the parent dies, the system closes its end of the pipe. No other way to notice works everywhere. FOLDER holds
+the temporary files of all processes that were started together. Each holds a share of its lock; the last one to release
+it removes the folder. That is the parent, unless it was killed.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ AGAIN_S: Final = 0.05
 
 
 class Share:
-    """Of a folder that is there for as long as somebody has one."""
+    """A share of a folder's lock. The folder stays while any process has one."""
 
     def __init__(self, folder: Path, *, begins: bool = False) -> None:
-        """Raises OSError where the folder is gone."""
+        """Raises OSError if the folder is gone."""
         self._folder = folder
         self._lock = os.open(folder / LOCK, os.O_RDWR | (os.O_CREAT if begins else 0), 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def close(self) -> None:
-        """By who takes care of the folder."""
+        """Releases the lock without removing the folder; for the process that removes it itself."""
         os.close(self._lock)
 
     def leave(self, *, patient: bool = False) -> None:
-        """Removes the folder, if nobody else has a share. Let go of before it is asked for alone, so that of two who
-        leave at once one has it. `patient`: somebody else may be dying, who has a share for a moment yet."""
+        """Removes the folder if no other process has a share. The share is released before the exclusive lock is tried,
+        so that of two processes that leave at once one gets it. `patient`: another process may be ending, and has its
+        share for another moment."""
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         for _ in range(LEAVE_TRIES_MAX if patient else 1):
             try:
@@ -59,7 +60,7 @@ class Share:
 
 
 def remove(folder: Path) -> None:
-    """All of it, also while one who was killed just now still ends."""
+    """Removes a folder, with retries while a process that was just killed still ends."""
     for _ in range(REMOVE_TRIES_MAX):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
@@ -68,7 +69,7 @@ def remove(folder: Path) -> None:
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
-    """What the program has begun it takes back; most set something better in place of this."""
+    """Raises SystemExit, so that the program cleans up; most replace this handler."""
     raise SystemExit(128 + number)
 
 
@@ -88,27 +89,27 @@ def _watch(share: Share, alone: threading.Event) -> None:
 
 
 def _leave(share: Share, alone: threading.Event) -> None:
-    """With whatever it has started and is still there, such as a Java whose Python has gone while it was starting. Who
-    started us sees to that, if there still is somebody."""
-    # Its end of our standard input is closed before its share is let go of, and it may stand still in between.
+    """Releases the share; without a parent also kills the process group, such as a Java whose Python ended while it was
+    starting. With a parent that is the parent's task."""
+    # The parent closes its end of our standard input before it releases its share, and may be stopped in between.
     share.leave(patient=alone.is_set())
     if alone.is_set() and os.getpgrp() == os.getpid():
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # nobody reads it any more, or the disk is full
+            with suppress(OSError, ValueError):  # the reader is gone, or the disk is full
                 stream.flush()
         os.killpg(0, signal.SIGKILL)
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, _end)  # by default nothing that is temporary would be removed
+    signal.signal(signal.SIGTERM, _end)  # the default would leave temporary files behind
     folder = sys.argv[1]
     del sys.argv[:2]
     try:
         share = Share(Path(folder))
     except OSError as error:
-        raise SystemExit(f"{folder} has gone: {error}") from None
+        raise SystemExit(f"the folder {folder} is gone: {error}") from None
     alone = threading.Event()
-    atexit.register(_leave, share, alone)  # after all that the program has registered
+    atexit.register(_leave, share, alone)  # runs after the program's own handlers
     threading.Thread(target=_watch, args=(share, alone), name="leash", daemon=True).start()
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

@@ -1,26 +1,26 @@
-"""When processes that have ended are started again, and what is said of it. Pure."""
+"""The restarts of processes that have ended: when, and with what note for the user. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # before the first, the second … time; after the last one no more
-CALM_S: Final = 60.0  # one that ran for so long begins again with the first pause
+PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # before the first, the second … restart; after the last, none
+CALM_S: Final = 60.0  # a process that ran longer begins again with the first pause
 
 
 @dataclass(slots=True)
-class Case:
-    """One process that has ended, once or more often."""
+class Restarts:
+    """The restarts of one process that has ended at least once."""
 
     failures: int = 0
-    due: float | None = None  # when it is started again; None: it runs, or is given up
+    due: float | None = None  # time of the restart; None: it runs, or is given up
     began: float = 0.0
     given_up: bool = False
 
 
-class Care:
-    """Owned by whoever starts them. Writes to `notes`, by name, what is wrong with each.
+class RestartPolicy:
+    """Decides about restarts. Owned by the launcher. Writes the state of each failed process to `notes`, by name.
 
     >>> notes = {}
     >>> care = Care(notes)
@@ -32,33 +32,33 @@ class Care:
 
     def __init__(self, notes: dict[str, str]) -> None:
         self._notes = notes
-        self._cases: dict[str, Case] = {}
+        self._restarts: dict[str, Restarts] = {}
 
     def due(self, name: str, now: float, why: str) -> bool:
-        """Of one that is found ended, whether now is the time to start it: it must be then."""
-        case = self._cases.setdefault(name, Case())
-        if case.given_up:
+        """Whether to start an ended process now. If true, the caller must start it."""
+        restarts = self._restarts.setdefault(name, Restarts())
+        if restarts.given_up:
             return False
-        if case.due is None:
-            self._ended(name, case, now, why)
-        if case.due is None or now < case.due:
+        if restarts.due is None:
+            self._ended(name, restarts, now, why)
+        if restarts.due is None or now < restarts.due:
             return False
-        case.due, case.began = None, now
+        restarts.due, restarts.began = None, now
         return True
 
-    def _ended(self, name: str, case: Case, now: float, why: str) -> None:
-        if now - case.began > CALM_S:
-            case.failures = 0
-        case.given_up = case.failures == len(PAUSES_S)
-        if case.given_up:
+    def _ended(self, name: str, restarts: Restarts, now: float, why: str) -> None:
+        if now - restarts.began > CALM_S:
+            restarts.failures = 0
+        restarts.given_up = restarts.failures == len(PAUSES_S)
+        if restarts.given_up:
             self._notes[name] = f"{name} ended, again and again: {why}"
             return
-        case.due = now + PAUSES_S[case.failures]
-        case.failures += 1
+        restarts.due = now + PAUSES_S[restarts.failures]
+        restarts.failures += 1
         self._notes[name] = f"{name} ended, and is started again: {why}"
 
-    def look(self, now: float) -> None:
-        """What runs well again is worth no note."""
-        for name, case in self._cases.items():
-            if case.due is None and not case.given_up and now - case.began > PAUSES_S[-1]:
+    def update(self, now: float) -> None:
+        """Removes the notes of processes that run well again."""
+        for name, restarts in self._restarts.items():
+            if restarts.due is None and not restarts.given_up and now - restarts.began > PAUSES_S[-1]:
                 self._notes.pop(name, None)

@@ -1,10 +1,10 @@
-"""Where market data comes from. A provider has a name and a `stream` of lists of quotes and trades.
+"""Providers: the sources of market data. A provider has a name and a `stream` of lists of quotes and trades.
 
     synthetic                       a made-up market, seeded; needs no network
     replay                          quotes and trades of a CSV or Parquet file
-    coinbase, binance, alpaca       real markets, over one machine for connections: sockets
+    coinbase, binance, alpaca       real markets, over the state machine for connections in sockets
 
-One for another market implements the same protocol, gets a row in choose, and nothing else changes.
+A provider for another market implements the same protocol and gets a row in choose; nothing else changes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Provider(Protocol):
 
     @property
     def live(self) -> bool:
-        """Whether it goes on without us. What is live and cannot be written in time is dropped, oldest first; what is
-        not waits until it can be."""
+        """Whether the source continues without us. Live events that cannot be written in time are dropped, the oldest
+        first; others wait."""
 
     def stream(self) -> AsyncGenerator[Sequence[Event], None]:
-        """What happens, as it does; all of one moment together, in order. Ends when the source does."""
+        """The events as they happen; all of one moment together, in order. Ends when the source does."""
 
     def statistics(self) -> Mapping[str, int]:
-        """Counts that somebody may want to know at the end, those that are not 0 above all: rows or messages that were
-        no use, gaps, connections."""
+        """Counts for the report at the end, which shows those that are not 0: rows or messages that were skipped, gaps,
+        connections."""

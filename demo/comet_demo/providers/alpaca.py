@@ -7,9 +7,9 @@
     ◄─ [{"T": "subscription", "quotes": […], "trades": […], …}]
     ◄─ [{"T": "q", …}, {"T": "t", …}, …] | [{"T": "error", "code": …, "msg": …}]
 
-Outside of trading hours there is nothing to hear, so silence is no reason to end a connection; pings are. Messages are
-not numbered: what is lost cannot be told. Sizes are as Alpaca gives them. A quote with one side only is left out. So
-are corrections and cancellations of trades (`c`, `x`), which come by themselves: a trade that was written stays.
+Outside of trading hours no messages come, so silence does not end a connection; an unanswered ping does. Messages are
+not numbered: lost ones go unnoticed. Sizes are as Alpaca gives them. A quote with one side only is left out. So are
+corrections and cancellations of trades (`c`, `x`): a trade that was written stays.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any, Final
 import comet
 from comet_demo.model import Quote, Trade
 from comet_demo.providers.normal import Tape, moment, price, size
-from comet_demo.providers.sockets import MALFORMED, Heard
+from comet_demo.providers.sockets import MALFORMED, ParsedMessage
 
 URL: Final = "wss://stream.data.alpaca.markets/v2/iex"
 SYMBOLS: Final = ("AAPL", "MSFT", "NVDA", "AMZN", "GOOG", "TSLA", "JPM", "XOM")
 
-# What to do about an error of the server; of a code that is not here: connect again.
+# Hints for the server's permanent errors, by code. Any other code: connect again.
 REFUSED: Final = {
     400: "it did not understand us",
     402: "check COMET_ALPACA_KEY and COMET_ALPACA_SECRET",
@@ -54,39 +54,39 @@ class Alpaca:
     def begin(self) -> list[str]:
         return []  # the server speaks first
 
-    def hear(self, message: Any, now_us: int) -> Heard:
+    def parse(self, message: Any, now_us: int) -> ParsedMessage:
         if not isinstance(message, list):
             raise TypeError("messages come in lists")
-        heard = Heard()
+        parsed = ParsedMessage()
         for part in message:
             try:
-                self._part(part, now_us, heard)
+                self._part(part, now_us, parsed)
             except MALFORMED:
-                heard.garbage += 1
-        return heard
+                parsed.garbage += 1
+        return parsed
 
-    def _part(self, part: Any, now_us: int, heard: Heard) -> None:
+    def _part(self, part: Any, now_us: int, parsed: ParsedMessage) -> None:
         match part["T"]:
             case "q":
-                self._quote(part, now_us, heard)
+                self._quote(part, now_us, parsed)
             case "t":
-                self._trade(part, now_us, heard)
+                self._trade(part, now_us, parsed)
             case "success" if part["msg"] == "connected":
-                heard.say.append(self._login)
+                parsed.replies.append(self._login)
             case "success" if part["msg"] == "authenticated":
                 symbols = list(self._symbols)
-                heard.say.append(json.dumps({"action": "subscribe", "quotes": symbols, "trades": symbols}))
+                parsed.replies.append(json.dumps({"action": "subscribe", "quotes": symbols, "trades": symbols}))
             case "subscription":
                 lacking = [name for name in self._symbols if name not in part["quotes"]]
-                heard.subscribed = not lacking
+                parsed.subscribed = not lacking
                 if lacking:
-                    heard.refused = f"the server did not subscribe {', '.join(lacking)}"
+                    parsed.refused = f"the server did not subscribe {', '.join(lacking)}"
             case "error":
-                self._error(part["code"], str(part["msg"]), heard)
+                self._error(part["code"], str(part["msg"]), parsed)
             case _:
                 pass  # corrections; and new kinds may come at any time
 
-    def _quote(self, part: Any, now_us: int, heard: Heard) -> None:
+    def _quote(self, part: Any, now_us: int, parsed: ParsedMessage) -> None:
         symbol = self._symbol(part)
         if not part["bp"] or not part["ap"]:
             return
@@ -94,23 +94,23 @@ class Alpaca:
         bid_size, ask_size = size(part["bs"]), size(part["as"])
         at_us = moment(part["t"], now_us)
         last, traded = self._tape.quote(symbol, (bid + ask) / 2)
-        heard.events.append(Quote(symbol, bid, ask, bid_size, ask_size, last, traded, at_us))
+        parsed.events.append(Quote(symbol, bid, ask, bid_size, ask_size, last, traded, at_us))
 
-    def _trade(self, part: Any, now_us: int, heard: Heard) -> None:
+    def _trade(self, part: Any, now_us: int, parsed: ParsedMessage) -> None:
         symbol = self._symbol(part)
         trade = Trade(symbol, price(part["p"]), size(part["s"]), "", moment(part["t"], now_us))
         self._tape.trade(symbol, trade.price, trade.size)
-        heard.events.append(trade)
+        parsed.events.append(trade)
 
     @staticmethod
-    def _error(code: Any, text: str, heard: Heard) -> None:
+    def _error(code: Any, text: str, parsed: ParsedMessage) -> None:
         if code in REFUSED:
-            heard.refused = f"the server says: {text} ({code}); {REFUSED[code]}"
+            parsed.refused = f"the server says: {text} ({code}); {REFUSED[code]}"
         elif code not in HARMLESS:
-            heard.again = f"the server says: {text} ({code})"
+            parsed.again = f"the server says: {text} ({code})"
 
     def _symbol(self, part: Any) -> str:
         symbol: str = part["S"]
         if symbol not in self._symbols:
-            raise ValueError(f"nobody asked for {symbol!r}")
+            raise ValueError(f"{symbol!r} is not subscribed")
         return symbol

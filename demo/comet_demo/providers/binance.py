@@ -6,8 +6,8 @@
 
 Trades of a symbol are numbered without gaps. The server pings every 20 s, which the connection answers, and ends a
 connection after 24 hours or with `serverShutdown`: another is made before, or at once. A bookTicker has no time of its
-own: it gets that at which it came, by our clock. So do trades, though they say theirs (`T`): by two clocks, of which
-one is ahead, one of the two kinds would always be late for a watermark over both.
+own: it gets the time of its arrival by our clock. So do trades, although they have theirs (`T`): of two clocks one is
+ahead, and one of the two kinds would always be late for a watermark over both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 import comet
 from comet_demo.model import Quote, Trade
 from comet_demo.providers.normal import UNITS_PER_COIN, Numbers, Tape, moment, price, size, whole
-from comet_demo.providers.sockets import Heard
+from comet_demo.providers.sockets import ParsedMessage
 
 URL: Final = "wss://stream.binance.com:9443/stream?timeUnit=MICROSECOND"
 SYMBOLS: Final = ("BTCUSDT", "ETHUSDT", "SOLUSDT", "BNBUSDT", "XRPUSDT", "DOGEUSDT")
@@ -47,32 +47,32 @@ class Binance:
         streams = [f"{symbol.lower()}@{stream}" for symbol in sorted(self._symbols) for stream in STREAMS]
         return [json.dumps({"method": "SUBSCRIBE", "params": streams, "id": 1})]
 
-    def hear(self, message: Any, now_us: int) -> Heard:
+    def parse(self, message: Any, now_us: int) -> ParsedMessage:
         if "error" in message or "code" in message:
             return self._error(message.get("error", message))
         if "result" in message:
             self._subscribed = True
-            return Heard(subscribed=True)
+            return ParsedMessage(subscribed=True)
         data = message.get("data", message)
         stream = str(message.get("stream", "")).partition("@")[2]
         if data.get("e") == "serverShutdown":
-            return Heard(again="the server is about to stop")
+            return ParsedMessage(again="the server is about to stop")
         if stream == "bookTicker":
             return self._book(data, now_us)
         if stream == "trade":
             return self._trade(data, now_us)
-        return Heard()
+        return ParsedMessage()
 
-    def _book(self, data: Any, now_us: int) -> Heard:
+    def _book(self, data: Any, now_us: int) -> ParsedMessage:
         symbol = self._symbol(data)
         bid, ask = price(data["b"]), price(data["a"])
         bid_size, ask_size = size(data["B"], UNITS_PER_COIN), size(data["A"], UNITS_PER_COIN)
         if self._books.missed(symbol, whole(data["u"])) is None:
-            return Heard()  # an older one; these numbers leave others out, so nothing is known to be missing
+            return ParsedMessage()  # an older one; these numbers leave others out, so nothing is known to be missing
         last, traded = self._tape.quote(symbol, (bid + ask) / 2)
-        return Heard([Quote(symbol, bid, ask, bid_size, ask_size, last, traded, now_us)])
+        return ParsedMessage([Quote(symbol, bid, ask, bid_size, ask_size, last, traded, now_us)])
 
-    def _trade(self, data: Any, now_us: int) -> Heard:
+    def _trade(self, data: Any, now_us: int) -> ParsedMessage:
         if not isinstance(data["m"], bool):
             raise TypeError("whether the buyer was the maker is yes or no")
         moment(data["T"], now_us)  # whether it makes sense
@@ -85,16 +85,16 @@ class Binance:
         )
         missed = self._trades.missed(trade.symbol, whole(data["t"]))
         if missed is None:
-            return Heard()
+            return ParsedMessage()
         self._tape.trade(trade.symbol, trade.price, trade.size)
-        return Heard([trade], missed=missed)
+        return ParsedMessage([trade], missed=missed)
 
-    def _error(self, error: Any) -> Heard:
+    def _error(self, error: Any) -> ParsedMessage:
         text = f"the server says: {error.get('msg', '')} ({error.get('code', '')})"
-        return Heard(again=text) if self._subscribed else Heard(refused=text)
+        return ParsedMessage(again=text) if self._subscribed else ParsedMessage(refused=text)
 
     def _symbol(self, data: Any) -> str:
         symbol: str = data["s"]
         if symbol not in self._symbols:
-            raise ValueError(f"nobody asked for {symbol!r}")
+            raise ValueError(f"{symbol!r} is not subscribed")
         return symbol

@@ -1,4 +1,4 @@
-"""Which provider somebody means."""
+"""Creates the provider of a given name from its options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RATE_MAX: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Everything that can be said about providers; each takes what is its own."""
+    """The options of all providers; each uses its own."""
 
     symbols: tuple[str, ...] = ()
     rate: float = 1000.0
@@ -88,7 +88,7 @@ NAMES: Final = tuple(_MAKERS)
 
 
 def by_name(name: str, choice: Choice) -> Provider:
-    """The provider of that name. Raises InvalidArgument where the choice makes no sense for it.
+    """The provider of that name. Raises InvalidArgument if its options are invalid.
 
     >>> by_name("synthetic", Choice(symbols=("AAPL",), seed=1)).name
     'synthetic'

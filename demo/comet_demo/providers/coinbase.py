@@ -4,8 +4,8 @@
     ◄─ {"type": "subscriptions", "channels": [{"name": "matches", "product_ids": […]}, …]}
     ◄─ ticker | last_match, match | heartbeat | error
 
-Trades are numbered without gaps. A trade that a heartbeat knows and that has not come when the next heartbeat does has
-been lost on the way: it is counted, and the product is subscribed anew. A ticker comes with each trade.
+Trades are numbered without gaps. A trade that a heartbeat names and that has not arrived by the next heartbeat is lost:
+it is counted, and the product is subscribed again. A ticker comes with each trade.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from comet_demo.model import Quote, Trade
 from comet_demo.providers.normal import UNITS_PER_COIN, Numbers, moment, price, size, whole
-from comet_demo.providers.sockets import Heard
+from comet_demo.providers.sockets import ParsedMessage
 
 URL: Final = "wss://ws-feed.exchange.coinbase.com"
 SYMBOLS: Final = ("BTC-USD", "ETH-USD", "SOL-USD", "XRP-USD", "DOGE-USD", "LTC-USD")
 CHANNELS: Final = ("ticker", "matches", "heartbeat")
 TAKER: Final = {"buy": "sell", "sell": "buy"}  # `side` is the maker's: who took is on the other
-PASSING: Final = ("rate", "too many", "slow", "internal", "timeout")  # in an error that is over by and by
+PASSING: Final = ("rate", "too many", "slow", "internal", "timeout")  # words of an error that passes
 
 
 class Coinbase:
@@ -42,7 +42,7 @@ class Coinbase:
         self._promised.clear()
         return [self._request("subscribe", self._symbols)]
 
-    def hear(self, message: Any, now_us: int) -> Heard:
+    def parse(self, message: Any, now_us: int) -> ParsedMessage:
         match message["type"]:
             case "ticker":
                 return self._ticker(message, now_us)
@@ -55,9 +55,9 @@ class Coinbase:
             case "error":
                 return self._error(message)
             case _:
-                return Heard()  # new kinds may come at any time
+                return ParsedMessage()  # new kinds may come at any time
 
-    def _ticker(self, message: Any, now_us: int) -> Heard:
+    def _ticker(self, message: Any, now_us: int) -> ParsedMessage:
         quote = Quote(
             symbol=self._symbol(message),
             bid=price(message["best_bid"]),
@@ -68,9 +68,9 @@ class Coinbase:
             last_size=size(message.get("last_size", 0), UNITS_PER_COIN),
             timestamp_us=moment(message["time"], now_us),
         )
-        return Heard([quote])
+        return ParsedMessage([quote])
 
-    def _match(self, message: Any, now_us: int, *, first: bool) -> Heard:
+    def _match(self, message: Any, now_us: int, *, first: bool) -> ParsedMessage:
         trade = Trade(
             symbol=self._symbol(message),
             price=price(message["price"]),
@@ -81,38 +81,38 @@ class Coinbase:
         known = trade.symbol in self._trades.latest
         missed = self._trades.missed(trade.symbol, whole(message["trade_id"]))
         if missed is None or (first and not known):
-            return Heard()  # it has come already, or was before our time
-        return Heard([trade], missed=missed)
+            return ParsedMessage()  # a duplicate, or from before the subscription
+        return ParsedMessage([trade], missed=missed)
 
-    def _heartbeat(self, symbol: str, last: int) -> Heard:
+    def _heartbeat(self, symbol: str, last: int) -> ParsedMessage:
         latest, promised = self._trades.latest.get(symbol), self._promised.get(symbol)
         self._promised[symbol] = last
         if latest is None or promised is None or latest >= promised:
-            return Heard()
+            return ParsedMessage()
         self._trades.latest[symbol] = promised
         again = [self._request("unsubscribe", [symbol]), self._request("subscribe", [symbol])]
-        return Heard(missed=promised - latest, say=again)
+        return ParsedMessage(missed=promised - latest, replies=again)
 
-    def _subscriptions(self, message: Any) -> Heard:
+    def _subscriptions(self, message: Any) -> ParsedMessage:
         there = {
             name for channel in message["channels"] if channel["name"] == "matches" for name in channel["product_ids"]
         }
         lacking = [] if self._subscribed else [name for name in self._symbols if name not in there]
         if lacking:
-            return Heard(refused=f"Coinbase has no {', '.join(lacking)}; products are called BTC-USD, for example")
+            return ParsedMessage(refused=f"Coinbase has no {', '.join(lacking)}; products are named like BTC-USD")
         self._subscribed = True
-        return Heard(subscribed=True)
+        return ParsedMessage(subscribed=True)
 
-    def _error(self, message: Any) -> Heard:
+    def _error(self, message: Any) -> ParsedMessage:
         text = ": ".join(str(message[part]) for part in ("message", "reason") if message.get(part))
         if self._subscribed or any(word in text.lower() for word in PASSING):
-            return Heard(again=f"the server says: {text}")
-        return Heard(refused=f"the server says: {text}")
+            return ParsedMessage(again=f"the server says: {text}")
+        return ParsedMessage(refused=f"the server says: {text}")
 
     def _symbol(self, message: Any) -> str:
         symbol: str = message["product_id"]
         if symbol not in self._symbols:
-            raise ValueError(f"nobody asked for {symbol!r}")
+            raise ValueError(f"{symbol!r} is not subscribed")
         return symbol
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A made-up market that looks like one. Seeded: the same seed gives the same market, however fast it is asked for.
+"""A made-up market that looks like a real one. Seeded: the same seed gives the same market, at any speed.
 
 Time goes in frames of ten milliseconds. In each the walks move once, and then all quotes of the frame are drawn from
 columns of random numbers, so that a quote costs little more than the objects it is made of.
@@ -12,7 +12,7 @@ columns of random numbers, so that a quote costs little more than the objects it
     trades          a quarter of the quotes come with one, at the bid or the ask, more often in the direction prices go
     halts           an instrument stops for some seconds, then reopens elsewhere, with a wide spread that narrows
     faults          a small share of the data is wrong: crossed or locked quotes, outliers among trades; and now and
-                    then what comes of an instrument is lost for some seconds
+                    then an instrument's data is lost for some seconds
 
     >>> from comet_demo.model import INSTRUMENTS
     >>> from random import Random
@@ -92,7 +92,7 @@ class MarketInstrument:
         self.quiet_until_us = 0  # halted, or its data is lost
 
     def move(self, shared: float, excited: float, own: float) -> None:
-        """To where the next frame begins. `shared` is what market and sector have made of its logarithm."""
+        """Moves the price to the start of the next frame. `shared` is what market and sector add to its logarithm."""
         instrument = self.instrument
         self.own += own * self.heat
         self.middle += self.step
@@ -126,7 +126,7 @@ class Market:
         self._faults = faults
         self._start_us = start_us
         self._now_us = 0  # since the start: where the next frame begins
-        self._ahead: list[Event] = []  # of the last frame, but later than anybody has asked for
+        self._ahead: list[Event] = []  # events of the last frame that are later than the time asked for
         sectors = sorted({instrument.sector for instrument in instruments})
         self._market = 0.0
         self._sectors = [0.0] * len(sectors)
@@ -141,7 +141,7 @@ class Market:
 
     @property
     def at_us(self) -> int:
-        """Up to where everything has been made."""
+        """The time up to which all events have been made."""
         return self._start_us + self._now_us
 
     def advance(self, now_us: int) -> list[Event]:
@@ -154,7 +154,7 @@ class Market:
         return events[:known]
 
     def skip_to(self, now_us: int) -> None:
-        """Nothing happens before `now_us`: the same market goes on from there, later than it would have."""
+        """Skips the time before `now_us` without events: the same market continues from there."""
         if self.at_us < now_us:
             self._start_us += now_us - self.at_us
             self._ahead = []
@@ -181,7 +181,7 @@ class Market:
         return self._now_us >= self._burst_from_us
 
     def _happen(self) -> None:
-        """News, halts and reopenings, losses."""
+        """Draws news, halts and reopenings, and losses of data."""
         random, now_us = self._random, self._now_us
         if now_us >= self._next_news_us:
             self._next_news_us = now_us + random.expovariate(1 / NEWS_EVERY_US)
@@ -275,7 +275,7 @@ class Market:
 
 
 def poisson(random: Random, mean: float) -> int:
-    """How many of something that happens so often on average, independently."""
+    """A Poisson-distributed number with this mean."""
     if mean > 50:
         return max(round(random.gauss(mean, math.sqrt(mean))), 0)
     limit, product, count = math.exp(-mean), random.random(), 0
@@ -290,7 +290,7 @@ def _when(event: Event) -> int:
 
 
 def _shares(lines: Sequence[MarketInstrument]) -> list[MarketInstrument]:
-    """A table in which each has a share of the places as large as its activity."""
+    """A table in which each instrument's share of the entries is as large as its activity."""
     total = sum(line.instrument.activity for line in lines)
     table: list[MarketInstrument] = []
     so_far = 0.0

@@ -1,4 +1,4 @@
-"""What real markets say, as Quote and Trade have it. What cannot be meant raises ValueError or TypeError."""
+"""Converts the values of real markets to those of Quote and Trade. Implausible ones raise ValueError or TypeError."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def price(value: Any) -> float:
-    """More than nothing, and not without end.
+    """A positive, finite price.
 
     >>> price("25.35190000")
     25.3519
     """
     number = _number(value)
     if not 0 < number <= PRICE_MAX:
-        raise ValueError(f"{value!r} is no price")
+        raise ValueError(f"{value!r} is not a price")
     return number
 
 
 def size(value: Any, units: int = 1) -> int:
-    """A whole number of units; what is more than nothing is at least one of them, and at most SIZE_MAX: of coins that
-    cost next to nothing more are traded at once.
+    """A whole number of units: at least one for a positive size, and at most SIZE_MAX, which trades of very cheap coins
+    exceed.
 
     >>> size("0.00000001", UNITS_PER_COIN), size("1.5", UNITS_PER_COIN), size(100), size("0")
     (1, 1500000, 100, 0)
@@ -45,7 +45,7 @@ def size(value: Any, units: int = 1) -> int:
     """
     number = _number(value)
     if not 0 <= number < math.inf:
-        raise ValueError(f"{value!r} is no size")
+        raise ValueError(f"{value!r} is not a size")
     return max(round(min(number * units, SIZE_MAX)), 1) if number else 0
 
 
@@ -56,39 +56,39 @@ def moment(value: Any, now_us: int) -> int:
     (1415348367028459, 1672515782136000)
     """
     if isinstance(value, str):
-        told = datetime.fromisoformat(value)
-        if told.tzinfo is None:
-            told = told.replace(tzinfo=UTC)
-        at_us = (told - _EPOCH) // _MICROSECOND
+        parsed = datetime.fromisoformat(value)
+        if parsed.tzinfo is None:
+            parsed = parsed.replace(tzinfo=UTC)
+        at_us = (parsed - _EPOCH) // _MICROSECOND
     elif isinstance(value, int) and not isinstance(value, bool):
         at_us = value if value > 10**14 else value * 1000  # in milliseconds that would be after the year 5000
     else:
-        raise TypeError(f"{value!r} is no time")
+        raise TypeError(f"{value!r} is not a time")
     return known(at_us, now_us)
 
 
 def known(at_us: int, now_us: int) -> int:
-    """Not before 1970, and not later than a clock can be wrong."""
+    """The time, checked: not before 1970, and not further in the future than a clock may be wrong."""
     if not 0 < at_us < now_us + FUTURE_US:
-        raise ValueError(f"{at_us} is no time that is known by now")
+        raise ValueError(f"{at_us} is too early or too far in the future for a time")
     return at_us
 
 
 def whole(value: Any) -> int:
-    """A number of a message, which counts up."""
+    """The sequence number of a message."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise TypeError(f"{value!r} is no number of a message")
+        raise TypeError(f"{value!r} is not the number of a message")
     return value
 
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a number")
     return float(value)  # one that is not finite is within no limits
 
 
 class Tape:
-    """What was traded, for the quotes that come after it: the last price, and how much since the quote before.
+    """The last trade price and the size traded since the previous quote, by symbol.
 
     >>> tape = Tape()
     >>> tape.trade("A", 10.5, 200)
@@ -116,7 +116,7 @@ class Tape:
 
 
 def moments(events: Sequence[Event], span_us: int) -> Iterator[list[Event]]:
-    """Parts, in order, within each of which less than `span_us` goes by."""
+    """Splits events into parts, in order, each of which spans less than `span_us`."""
     part: list[Event] = []
     low = high = 0
     for event in events:
@@ -131,10 +131,10 @@ def moments(events: Sequence[Event], span_us: int) -> Iterator[list[Event]]:
 
 
 class Numbers:
-    """The numbers of messages of one kind, per symbol, each one more than the one before.
+    """The consecutive numbers of messages of one kind, per symbol.
 
-    Kept over connections, so that what was missed between two is counted as well. Where many in a row seem to have come
-    already, the market counts anew.
+    Kept over connections, so that messages missed between two are counted as well. Many apparent duplicates in a row
+    mean that the market has restarted its numbering.
 
     >>> numbers = Numbers()
     >>> numbers.missed("A", 7), numbers.missed("A", 8), numbers.missed("A", 11), numbers.missed("A", 9)
@@ -146,7 +146,7 @@ class Numbers:
         self._old: dict[str, int] = {}
 
     def missed(self, symbol: str, number: int) -> int | None:
-        """How many did not come before this one; None: it has come already."""
+        """The number of messages missed before this one; None: this one is a duplicate."""
         latest = self.latest.get(symbol)
         if latest is not None and number <= latest:
             self._old[symbol] = self._old.get(symbol, 0) + 1

@@ -9,9 +9,9 @@ found by their names, in capitals or not:
     bid, ask, bid_size, ask_size    bid, bid_price, bid_px, best_bid …; sizes may be missing
     price, size, side               price, last, trade_price …; size, volume, qty …; side may be missing
 
-Rows come in the order of the file, which is read a chunk at a time. Those that make no sense are counted and left
-out; sizes are rounded to whole numbers. With a pace, times are moved to now: the first row happens when it is read, and
-the others as much later as they did, by the pace. With pace 0, or where it is asked for, times stay as they are.
+Rows keep the order of the file, which is read a chunk at a time. Malformed rows are counted and left out; sizes are
+rounded to whole numbers. With a pace, times are moved to now: the first row gets the time at which it is read, and the
+others keep their distance from it, divided by the pace. With pace 0, or with `keep_times`, times stay as they are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from comet_demo.providers import Event
 from comet_demo.providers.normal import Tape, known, moment, moments, price, size
 
 CHUNK_ROWS: Final = 4_096
-NEAR_US: Final = 20_000  # what happens within it goes out together
+NEAR_US: Final = 20_000  # events within it go out together
 SYMBOL_CHARS_MAX: Final = 256
 LINE_CHARS_MAX: Final = 1 << 16
 NAMES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -54,7 +54,7 @@ Row = Mapping[str, Any]
 
 
 class Columns(NamedTuple):
-    """Which column of the file is which; "" for one that is not there."""
+    """The names of the file's columns by meaning; "" for a column that the file lacks."""
 
     symbol: str
     time: str
@@ -68,7 +68,7 @@ class Columns(NamedTuple):
 
 
 def find_columns(there: Sequence[str], given: Mapping[str, str], *, one_symbol: bool) -> Columns:
-    """By what was given, else by what they are usually called. Raises InvalidArgument where that is not enough.
+    """Finds columns by the given names, else by their usual ones. Raises InvalidArgument if a needed one is missing.
 
     >>> find_columns(["Time", "Symbol", "Price"], {"size": "n"}, one_symbol=False)
     Traceback (most recent call last):
@@ -95,7 +95,7 @@ def find_columns(there: Sequence[str], given: Mapping[str, str], *, one_symbol: 
 
 
 def time_of(value: Any, now_us: int) -> int:
-    """Microseconds since 1970, of what files have.
+    """Microseconds since 1970, from a time as files have it.
 
     >>> time_of("2024-03-01 09:30:00.5", 2**60), time_of("1709285400.5", 2**60), time_of(1709285400500, 2**60)
     (1709285400500000, 1709285400500000, 1709285400500000)
@@ -118,7 +118,7 @@ def time_of(value: Any, now_us: int) -> int:
 
 
 class ReplayProvider:
-    """One file, once. `pace` is how many times as fast; `columns` says what is called otherwise."""
+    """Replays one file once. `pace` is how many times as fast; `columns` gives unusual column names."""
 
     name = "replay"
     live = False
@@ -171,7 +171,7 @@ class ReplayProvider:
                 yield events
 
     def _chunks(self) -> Iterator[list[Event]]:
-        """Of a thread: never empty, so that the end is clear."""
+        """Chunks of events, made in a thread; never empty, so that an empty list means the end."""
         read = _parquet if self._path.suffix.lower() in {".parquet", ".pq"} else _csv
         events: list[Event] = []
         for names, rows in read(self._path):
@@ -219,14 +219,14 @@ class ReplayProvider:
 
 
 def _given(row: Row, column: str) -> Any:
-    """What stands there; None where nothing does, which some write as a number that is none."""
+    """The row's value in the column; None if it is empty, which some files write as NaN."""
     value = row.get(column) if column else None
     nothing = (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and math.isnan(value))
     return None if nothing else value
 
 
 def _text(value: Any) -> str:
-    """Parquet need not say that its bytes are text."""
+    """The value as text; Parquet may hold text as bytes."""
     return ("" if value is None else value.decode() if isinstance(value, bytes) else str(value)).strip()
 
 
@@ -240,7 +240,7 @@ def _csv(path: Path) -> Iterator[tuple[Sequence[str], Iterator[Row]]]:
 
 
 def _readable(lines: Iterator[Row]) -> Iterator[Row]:
-    """A line that no CSV has is a row without anything."""
+    """The rows; an unreadable line is an empty row."""
     while True:
         try:
             yield next(lines)
@@ -258,7 +258,7 @@ def _parquet(path: Path) -> Iterator[tuple[Sequence[str], Iterator[Row]]]:
         raise comet.InvalidArgument('reading Parquet takes pyarrow: pip install "comet-stream[arrow]"') from None
 
     def times(column: Any) -> Any:
-        """Python's have no nanoseconds, and end with the year 9999."""
+        """Timestamps that Python can hold: no nanoseconds, and not after the year 9999."""
         whole = column.cast(pyarrow.timestamp("us", column.type.tz), safe=False)
         number = whole.cast(pyarrow.int64())
         known = compute.and_(compute.greater(number, 0), compute.less(number, _TIME_US_MAX))
@@ -271,4 +271,4 @@ def _parquet(path: Path) -> Iterator[tuple[Sequence[str], Iterator[Row]]]:
                 names = batch.schema.names
                 yield names, iter(pyarrow.RecordBatch.from_arrays(columns, names).to_pylist())
     except pyarrow.ArrowException as error:
-        raise comet.InvalidArgument(f"{str(path)!r} is no Parquet file: {error}") from error
+        raise comet.InvalidArgument(f"{str(path)!r} is not a Parquet file: {error}") from error

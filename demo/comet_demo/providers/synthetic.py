@@ -13,8 +13,8 @@ from comet_demo.providers import Event
 from comet_demo.providers.market import Market
 
 STEP_S: Final = 0.02
-SLICE_US: Final = 50_000  # of the market that is made at one go, at most
-# However long the program slept, or was too slow, one step makes up for no more than this.
+SLICE_US: Final = 50_000  # of market time made in one step, at most
+# After a sleep, or when too slow, the market skips ahead and makes up for no more than this.
 CATCH_UP_US: Final = 500_000
 
 
@@ -45,7 +45,7 @@ class SyntheticProvider:
         self._skipped_us = 0
 
     async def stream(self) -> AsyncGenerator[Sequence[Event], None]:
-        """What happened since the last look, fifty times a second, for ever."""
+        """The events since the last step, fifty times a second, without end."""
         start_us = self._now_us()
         market = Market(self._instruments, self._random, rate=self._rate, start_us=start_us, **self._settings)
         while True:
@@ -55,7 +55,7 @@ class SyntheticProvider:
             if late_us > 0:  # a laptop that slept would owe hours of quotes at once
                 self._skipped_us += late_us
                 market.skip_to(now_us - CATCH_UP_US)
-            # One slice, then everybody else has their turn: a process that is too slow for the rate makes less.
+            # One slice, then other tasks run: a process that is too slow for the rate makes less.
             if events := market.advance(min(now_us, market.at_us + SLICE_US)):
                 yield events
 

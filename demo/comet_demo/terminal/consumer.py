@@ -1,4 +1,4 @@
-"""The terminal consumer: reads quotes as they come and draws the board, or prints a line a second in a pipe."""
+"""The terminal consumer: reads quotes as they arrive and draws the table, or prints a line a second in a pipe."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING, Final
 import comet
 from comet.serde import codec_for
 from comet_demo.model import JOB, TOPIC, Quote
-from comet_demo.terminal.board import Board, BoardLine
+from comet_demo.terminal.quote_table import QuoteRow, QuoteTable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 MEASURE_EVERY_S: Final = 1.0
 DRAWS_PER_S: Final = 8
-FIRST_QUOTE_S: Final = 30.0  # that the first one may take to come
+FIRST_QUOTE_S: Final = 30.0  # that the first quote may take to arrive
 
 
-async def follow(board: Board, bootstrap: str, topic: str = TOPIC) -> None:
-    """Feeds the board with everything that comes from now on, until it is cancelled."""
-    # What retention or a purge has taken is not missed by a board of the latest.
+async def follow(quote_table: QuoteTable, bootstrap: str, topic: str = TOPIC) -> None:
+    """Feeds the table with all quotes from now on, until it is cancelled."""
+    # A table of the latest quotes does not miss records that retention or a purge has deleted.
     async with comet.Consumer(bootstrap, topic, start="latest", type=Quote, on_out_of_range="latest") as consumer:
         async for batch in consumer.batches():
             now_us = _now_us()
             for quote in quotes_of(batch):
-                board.apply(quote, now_us)
+                quote_table.apply(quote, now_us)
 
 
 def quotes_of(batch: comet.RecordBatch[Quote]) -> list[Quote | None]:
-    """A quote for each record; None for those that are something else, whoever wrote them."""
+    """A quote for each record; None for a record that is not a quote."""
     try:
         return list(batch.models())
     except comet.SerdeError:
@@ -46,38 +46,41 @@ def _quote(value: bytes | None) -> Quote | None:
     return None
 
 
-async def follow_job(board: Board, bootstrap: str, topic: str = JOB) -> None:
-    """Feeds the board with what the Spark job says of itself."""
+async def follow_job(quote_table: QuoteTable, bootstrap: str, topic: str = JOB) -> None:
+    """Feeds the table with the status records of the Spark job."""
     async with comet.Consumer(bootstrap, topic, start="latest", type=dict, on_out_of_range="earliest") as consumer:
         while True:
-            with suppress(comet.SerdeError):  # of somebody else; reading goes on behind it
-                board.analytics.apply((await anext(consumer)).value)
+            with suppress(comet.SerdeError):  # not a status record; reading continues after it
+                quote_table.analytics.apply((await anext(consumer)).value)
 
 
-async def show(board: Board, *, title: str, duration_s: float | None, quiet: bool = False) -> None:
-    """Shows the board until the time is over, which begins with the first quote, or it is cancelled."""
+async def show(quote_table: QuoteTable, *, title: str, duration_s: float | None, quiet: bool = False) -> None:
+    """Shows the table for the given time from the first quote on, or until it is cancelled."""
     if quiet:
-        await _every_second(board, duration_s, each_draw=_nothing, each_second=_nothing)
+        await _every_second(quote_table, duration_s, each_draw=_nothing, each_second=_nothing)
     elif sys.stdout.isatty():
-        await _show_table(board, title, duration_s)
+        await _show_table(quote_table, title, duration_s)
     else:
-        await _show_lines(board, duration_s)
+        await _show_lines(quote_table, duration_s)
 
 
-async def _show_table(board: Board, title: str, duration_s: float | None) -> None:
+async def _show_table(quote_table: QuoteTable, title: str, duration_s: float | None) -> None:
     from rich.live import Live
 
-    with Live(draw(board, title), refresh_per_second=DRAWS_PER_S, auto_refresh=False, screen=True) as live:
+    with Live(draw(quote_table, title), refresh_per_second=DRAWS_PER_S, auto_refresh=False, screen=True) as live:
         await _every_second(
-            board, duration_s, each_draw=lambda: live.update(draw(board, title), refresh=True), each_second=_nothing
+            quote_table,
+            duration_s,
+            each_draw=lambda: live.update(draw(quote_table, title), refresh=True),
+            each_second=_nothing,
         )
 
 
-async def _show_lines(board: Board, duration_s: float | None) -> None:
+async def _show_lines(quote_table: QuoteTable, duration_s: float | None) -> None:
     def line() -> None:
-        print(board.summary(_now_us()), flush=True)  # noqa: T201 - what a terminal program does
+        print(quote_table.summary(_now_us()), flush=True)  # noqa: T201 - what a terminal program does
 
-    await _every_second(board, duration_s, each_draw=_nothing, each_second=line)
+    await _every_second(quote_table, duration_s, each_draw=_nothing, each_second=line)
 
 
 def _now_us() -> int:
@@ -85,43 +88,43 @@ def _now_us() -> int:
 
 
 def _nothing() -> None:
-    """A board needs no drawing in a pipe, and no line on a terminal."""
+    """A table needs no drawing in a pipe, and no line on a terminal."""
 
 
 async def _every_second(
-    board: Board, duration_s: float | None, *, each_draw: Callable[[], None], each_second: Callable[[], None]
+    quote_table: QuoteTable, duration_s: float | None, *, each_draw: Callable[[], None], each_second: Callable[[], None]
 ) -> None:
     loop = asyncio.get_running_loop()
     began = started = measured = loop.time()
     while duration_s is None or loop.time() - started < duration_s:
         await asyncio.sleep(1 / DRAWS_PER_S)
-        if not board.events and loop.time() - began < FIRST_QUOTE_S:
+        if not quote_table.events and loop.time() - began < FIRST_QUOTE_S:
             started = loop.time()
         if (now := loop.time()) - measured >= MEASURE_EVERY_S:
-            board.measure(now - measured)
+            quote_table.measure(now - measured)
             measured = now
             each_second()
         each_draw()
 
 
-def draw(board: Board, title: str) -> Table:
-    """The board as rich draws it."""
+def draw(quote_table: QuoteTable, title: str) -> Table:
+    """The quotes as a table of rich."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    # As Text, for what others have written must not be read as markup.
-    heading, caption = Text(title, "table.title"), Text(board.summary(_now_us()), "table.caption")
+    # As Text: symbols and texts of other programs must not be read as markup.
+    heading, caption = Text(title, "table.title"), Text(quote_table.summary(_now_us()), "table.caption")
     table = Table(box=box.SIMPLE_HEAD, title=heading, title_justify="left", caption=caption)
     table.add_column("symbol", style="bold")
     for column in ("last", "change", "bid", "ask", "spread bp", "volume", "trades/s", "events/s"):
         table.add_column(column, justify="right")
-    for symbol in sorted(board.lines):
-        table.add_row(Text(symbol), *_cells(board.lines[symbol]))
+    for symbol in sorted(quote_table.lines):
+        table.add_row(Text(symbol), *_cells(quote_table.lines[symbol]))
     return table
 
 
-def _cells(line: BoardLine) -> list[str]:
+def _cells(line: QuoteRow) -> list[str]:
     quote = line.quote
     colour = {1: "green", -1: "red", 0: "default"}[line.direction]
     change = "green" if line.change > 0 else "red" if line.change < 0 else "default"

@@ -1,25 +1,36 @@
-"""Topics and the cluster, for people who run them: one method per request of the Admin service."""
+"""The client of the Admin service: topics, groups and the cluster, one method per request."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 from google.protobuf.message import Message
 
-from comet.admin.groups import SERVICE, GroupAdmin
+from comet import limits
 from comet.admin.history import History, history_from_pb
 from comet.admin.recovery import ClusterRecovery, recover
+from comet.client.client import Addresses, Client
 from comet.client.connection import Attachment
 from comet.client.leader_request import at_leader
 from comet.errors import BrokerNotFound, InvalidArgument, PartitionNotFound
+from comet.groups import committed_offsets
+from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
+from comet.producer.producer import wall_clock_us
 from comet.types import (
     REPLICAS_MAX,
     ClusterInfo,
+    GroupInfo,
+    GroupSummary,
+    LagPoint,
+    PartitionLag,
     PartitionStatus,
+    ResetPartition,
     StartLike,
     TopicConfig,
     TopicInfo,
@@ -28,12 +39,15 @@ from comet.types import (
     position,
 )
 from comet.v1 import admin_pb2 as admin
+from comet.v1 import groups_pb2 as groups
 from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
-from comet.wire import protobuf
+from comet.wire import group_protobuf, protobuf
+from comet.wire.transport import Connect
 
 M = TypeVar("M", bound=Message)
 
+SERVICE: Final = "comet.v1.Admin/"
 _PAGE = 1000
 _AT_ONCE = 32  # questions to brokers
 
@@ -51,8 +65,8 @@ class TopicPage:
     total: int
 
 
-class Admin(GroupAdmin):
-    """Manages topics. Async; `comet.sync.Admin` is the same for synchronous code.
+class Admin:
+    """Manages topics, groups and the cluster. Async; `comet.sync.Admin` is the same for synchronous code.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Admin(address) as admin:
@@ -62,10 +76,28 @@ class Admin(GroupAdmin):
     ['quotes', 'trades']
     """
 
-    async def _ask_at(self, broker: int | None, method: str, request: Message, response: type[M]) -> M:
+    def __init__(
+        self,
+        addresses: Addresses,
+        *,
+        timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
+        name: str = "",
+        connect: Connect | None = None,
+        random: Random | None = None,
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> None:
+        self._client = Client(addresses, name=name, connect=connect, random=random)
+        self._timeout_ms = timeout_ms
+        self._clock_us = clock_us
+
+    async def _request(self, method: str, request: Message, response: type[M]) -> M:
+        self._client.check_open()
+        return await self._client.unary(SERVICE + method, request, response, self._timeout_ms)
+
+    async def _request_at(self, broker: int | None, method: str, request: Message, response: type[M]) -> M:
         """Asks that broker; None: any."""
         if broker is None:
-            return await self._ask(method, request, response)
+            return await self._request(method, request, response)
         brokers = (await self.describe_cluster()).brokers
         address = next((f"{one.host}:{one.port}" for one in brokers if one.id == broker), None)
         if address is None:
@@ -97,7 +129,7 @@ class Admin(GroupAdmin):
         request = admin.CreateTopicRequest(
             name=check_topic_name(name), partitions=partitions, replicas=replicas, config=_settings(config, settings)
         )
-        return protobuf.topic_from_pb(await self._ask("CreateTopic", request, types.Topic))
+        return protobuf.topic_from_pb(await self._request("CreateTopic", request, types.Topic))
 
     async def list_topics(self) -> list[TopicInfo]:
         """All topics, by name.
@@ -112,7 +144,7 @@ class Admin(GroupAdmin):
         token = ""
         while True:
             request = admin.ListTopicsRequest(page_token=token, page_size=_PAGE)
-            answer = await self._ask("ListTopics", request, admin.ListTopicsResponse)
+            answer = await self._request("ListTopics", request, admin.ListTopicsResponse)
             found.extend(map(protobuf.topic_from_pb, answer.topics))
             token = answer.next_page_token
             if not token:
@@ -136,7 +168,7 @@ class Admin(GroupAdmin):
         if not 1 <= limit <= _PAGE:
             raise InvalidArgument(f"limit must be from 1 to {_PAGE}, not {limit!r}")
         request = admin.ListTopicsRequest(page_token=after, page_size=limit, filter=part)
-        answer = await self._ask("ListTopics", request, admin.ListTopicsResponse)
+        answer = await self._request("ListTopics", request, admin.ListTopicsResponse)
         topics = tuple(map(protobuf.topic_from_pb, answer.topics))
         return TopicPage(topics, answer.next_page_token or None, answer.total)
 
@@ -152,7 +184,7 @@ class Admin(GroupAdmin):
         604800000 [0]
         """
         request = admin.DescribeTopicRequest(name=name, local=broker is not None)
-        answer = await self._ask_at(broker, "DescribeTopic", request, admin.DescribeTopicResponse)
+        answer = await self._request_at(broker, "DescribeTopic", request, admin.DescribeTopicResponse)
         return protobuf.topic_from_pb(answer.topic), [protobuf.status_from_pb(status) for status in answer.partitions]
 
     async def alter_topic(self, name: str, **settings: Any) -> TopicInfo:
@@ -166,7 +198,7 @@ class Admin(GroupAdmin):
         1000000
         """
         request = admin.AlterTopicRequest(name=name, config=_settings(None, settings))
-        return protobuf.topic_from_pb(await self._ask("AlterTopic", request, types.Topic))
+        return protobuf.topic_from_pb(await self._request("AlterTopic", request, types.Topic))
 
     async def delete_topic(self, name: str) -> None:
         """Deletes a topic and everything in it. A topic made again under the name is another one.
@@ -178,7 +210,7 @@ class Admin(GroupAdmin):
         >>> run(example)
         []
         """
-        await self._ask("DeleteTopic", admin.DeleteTopicRequest(name=name), admin.DeleteTopicResponse)
+        await self._request("DeleteTopic", admin.DeleteTopicRequest(name=name), admin.DeleteTopicResponse)
 
     async def add_partitions(self, name: str, total: int) -> TopicInfo:
         """Gives a topic more partitions, so that there are `total`. Most keys map to another partition from then on.
@@ -190,7 +222,7 @@ class Admin(GroupAdmin):
         4
         """
         return protobuf.topic_from_pb(
-            await self._ask("AddPartitions", admin.AddPartitionsRequest(name=name, total=total), types.Topic)
+            await self._request("AddPartitions", admin.AddPartitionsRequest(name=name, total=total), types.Topic)
         )
 
     async def delete_records(self, name: str, partition: int, before_offset: int | None = None) -> int:
@@ -207,7 +239,7 @@ class Admin(GroupAdmin):
         request = admin.DeleteRecordsRequest(
             name=name, partition=partition, before_offset=-1 if before_offset is None else before_offset
         )
-        return (await self._ask("DeleteRecords", request, admin.DeleteRecordsResponse)).log_start
+        return (await self._request("DeleteRecords", request, admin.DeleteRecordsResponse)).log_start
 
     async def offsets(self, topic: str, at: StartLike = "latest") -> dict[int, int]:
         """Per partition the offset that a position stands for: an end, a time, a time ago.
@@ -230,7 +262,7 @@ class Admin(GroupAdmin):
             async def place() -> TopicPartition:
                 return TopicPartition(topic, partition)
 
-            async def ask(attachment: Attachment, left_ms: int) -> int:
+            async def fetch(attachment: Attachment, left_ms: int) -> int:
                 frame = pb.ClientFrame(find_offset=pb.FindOffset(partition=attachment.handle, position=where))
                 try:
                     return (await attachment.connection.call(frame, left_ms)).found_offset.offset
@@ -238,13 +270,151 @@ class Admin(GroupAdmin):
                     attachment.connection.detach(topic, partition)
                     raise
 
-            return await at_leader(self._client, place, ask, give_up=give_up, writes=False)
+            return await at_leader(self._client, place, fetch, give_up=give_up, writes=False)
 
         indexes = [partition.index for partition in info.partitions]
         found: list[int] = []
         for first in range(0, len(indexes), _AT_ONCE):
             found += await asyncio.gather(*map(find, indexes[first : first + _AT_ONCE]))
         return dict(zip(indexes, found, strict=True))
+
+    # ---- groups
+
+    async def list_groups(self) -> list[GroupSummary]:
+        """All groups, by name.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.list_groups())
+        >>> run(example)
+        []
+        """
+        answer = await self._request("ListGroups", admin.ListGroupsRequest(), admin.ListGroupsResponse)
+        return [group_protobuf.summary_from_pb(summary) for summary in answer.groups]
+
+    async def describe_group(self, name: str) -> GroupInfo:
+        """A group with its members, what they own, and how far they are behind. Raises GroupNotFound.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.reset_group("engine", "earliest", topics=["quotes"])
+        ...         group = await admin.describe_group("engine")
+        ...         print(group.summary.state, [lag.committed for lag in group.lags])
+        >>> run(example)
+        empty [0]
+        """
+        request = admin.DescribeGroupRequest(name=name)
+        return group_protobuf.group_from_pb(await self._request("DescribeGroup", request, admin.DescribeGroupResponse))
+
+    async def group_lag(self, name: str, *, points_max: int = 300) -> tuple[list[PartitionLag], list[LagPoint]]:
+        """How far a group is behind now, per partition, and how far it was, per topic, as far back as is remembered.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.reset_group("engine", 1, topics=["quotes"])
+        ...         now, history = await admin.group_lag("engine")
+        ...         print([lag.lag for lag in now])
+        >>> run(example)
+        [2]
+        """
+        request = admin.GroupLagRequest(name=name, points_max=points_max)
+        answer = await self._request("GroupLag", request, admin.GroupLagResponse)
+        return (
+            [group_protobuf.lag_from_pb(lag) for lag in answer.now],
+            [group_protobuf.point_from_pb(point) for point in answer.history],
+        )
+
+    async def reset_group(
+        self,
+        name: str,
+        to: StartLike | None = None,
+        *,
+        shift: int | None = None,
+        offsets: Offsets | None = None,
+        topics: Iterable[str | tuple[str, int]] = (),
+        dry_run: bool = False,
+    ) -> list[ResetPartition]:
+        """Sets where a group without members goes on: `to` an end, an offset, a time or a time ago, or by `shift`
+        events. With `topics`, only those, or only single partitions of them; else all that it has committed.
+        Or give single partitions `offsets` of their own. All are set, or none.
+        With `dry_run` it only says what would happen. Raises GroupNotEmpty.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.reset_group("engine", "latest", topics=["quotes"])
+        ...         for change in await admin.reset_group("engine", shift=-2, dry_run=True):
+        ...             print(change.before, change.after, change.skipped)
+        >>> run(example)
+        3 1 -2
+        """
+        request = admin.ResetGroupRequest(name=name, dry_run=dry_run)
+        if [to, shift, offsets].count(None) != 2:
+            raise InvalidArgument("give either a position, a shift or offsets")
+        if to is not None:
+            request.position.CopyFrom(protobuf.position_to_pb(position(to, now_us=self._clock_us())))
+        elif shift is not None:
+            request.shift = shift
+        else:
+            request.offsets.extend(committed_offsets.topic_offsets(offsets or {}))
+        request.topics.extend(_selected(topics))
+        answer = await self._request("ResetGroup", request, admin.ResetGroupResponse)
+        return [group_protobuf.reset_from_pb(change) for change in answer.partitions]
+
+    async def group_offsets(self, name: str) -> list[CommittedOffset]:
+        """Where a group goes on, by topic and partition; a share group has no committed offsets. Raises GroupNotFound.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.reset_group("engine", "latest", topics=["quotes"])
+        ...         for found in await admin.group_offsets("engine"):
+        ...             print(found.topic, found.partition, found.offset)
+        >>> run(example)
+        quotes 0 3
+        """
+        self._client.check_open()
+        found = await committed_offsets.fetch(self._client, name, self._timeout_ms)
+        if not found:
+            await self.describe_group(name)  # which says whether there is one
+        return found
+
+    async def commit_offsets(self, name: str, offsets: Offsets) -> list[CommitResult]:
+        """Commits committed offsets of a group that has no members, for readers that keep no session. What is refused
+        is told for each partition; what is refused for now is tried again first. A committed offset never goes back:
+        where more is committed, that is the answer; to go back there is `reset_group`.
+
+        Raises GroupNotEmpty, and InvalidArgument for a share group.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Admin(address) as admin:
+        ...         for done in await admin.commit_offsets("engine", {("quotes", 0): 2, ("quotes", 9): 2}):
+        ...             print(done.partition, done.offset, done.error and done.error.code)
+        >>> run(example)
+        0 2 None
+        9 None PARTITION_NOT_FOUND
+        """
+        self._client.check_open()
+        return await committed_offsets.commit(self._client, name, offsets, self._timeout_ms)
+
+    async def delete_group(self, name: str) -> None:
+        """Forgets a group without members, with its committed offsets. Raises GroupNotFound, GroupNotEmpty.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         await admin.reset_group("engine", "earliest", topics=["quotes"])
+        ...         await admin.delete_group("engine")
+        ...         print(await admin.list_groups())
+        >>> run(example)
+        []
+        """
+        await self._request("DeleteGroup", admin.DeleteGroupRequest(name=name), admin.DeleteGroupResponse)
 
     # ---- the cluster
 
@@ -258,7 +428,7 @@ class Admin(GroupAdmin):
         ...         await admin.move_partition("quotes", 0, [2, 3, 1])
         """
         request = admin.MovePartitionRequest(name=name, partition=partition, replicas=replicas)
-        return protobuf.topic_from_pb(await self._ask("MovePartition", request, types.Topic))
+        return protobuf.topic_from_pb(await self._request("MovePartition", request, types.Topic))
 
     async def elect_leader(self, name: str, partition: int, broker: int, *, accept_loss: bool = False) -> TopicInfo:
         """Elects a replica leader of a partition without one, even if it lacks committed records. The last resort, when
@@ -272,7 +442,7 @@ class Admin(GroupAdmin):
         ...         await admin.elect_leader("quotes", 0, 2, accept_loss=True)
         """
         request = admin.ElectLeaderRequest(name=name, partition=partition, broker=broker, accept_loss=accept_loss)
-        return protobuf.topic_from_pb(await self._ask("ElectLeader", request, types.Topic))
+        return protobuf.topic_from_pb(await self._request("ElectLeader", request, types.Topic))
 
     async def drain_broker(self, broker: int, *, undo: bool = False) -> int:
         """Has a broker pass on the partitions that it leads, before it is stopped; with `undo` it may lead again.
@@ -285,7 +455,7 @@ class Admin(GroupAdmin):
         ...             await asyncio.sleep(0.1)
         """
         request = admin.DrainBrokerRequest(broker=broker, undo=undo)
-        return (await self._ask("DrainBroker", request, admin.DrainBrokerResponse)).leading
+        return (await self._request("DrainBroker", request, admin.DrainBrokerResponse)).leading
 
     async def resume(self, broker: int | None = None) -> int:
         """Takes up again what has failed on a broker of an unexpected error, as a restart would: partitions, slots,
@@ -299,7 +469,7 @@ class Admin(GroupAdmin):
         0
         """
         ids = [broker] if broker is not None else [one.id for one in (await self.describe_cluster()).brokers]
-        answers = [await self._ask_at(one, "Resume", admin.ResumeRequest(), admin.ResumeResponse) for one in ids]
+        answers = [await self._request_at(one, "Resume", admin.ResumeRequest(), admin.ResumeResponse) for one in ids]
         return sum(answer.resumed for answer in answers)
 
     async def recover_cluster(self, *, accept: str = "") -> ClusterRecovery:
@@ -328,7 +498,7 @@ class Admin(GroupAdmin):
         >>> run(example)
         1 1 1
         """
-        answer = await self._ask("DescribeCluster", admin.DescribeClusterRequest(), admin.DescribeClusterResponse)
+        answer = await self._request("DescribeCluster", admin.DescribeClusterRequest(), admin.DescribeClusterResponse)
         brokers = tuple(map(protobuf.broker_from_pb, answer.brokers))
         return ClusterInfo(answer.cluster_id, answer.controller, brokers, answer.topics, answer.partitions)
 
@@ -349,7 +519,7 @@ class Admin(GroupAdmin):
         1 0 []
         """
         request = admin.StatisticsRequest(brief=brief, topics=topics, groups=groups)
-        answer = await self._ask_at(broker, "Statistics", request, admin.StatisticsResponse)
+        answer = await self._request_at(broker, "Statistics", request, admin.StatisticsResponse)
         found: dict[str, Any] = msgspec.json.decode(answer.json)
         return found
 
@@ -379,7 +549,21 @@ class Admin(GroupAdmin):
         request = admin.HistoryRequest(
             topics=topics, every_topic=every_topic, groups=groups, step_s=_step(step_s), since_us=since_us
         )
-        return history_from_pb(await self._ask_at(broker, "History", request, admin.HistoryResponse))
+        return history_from_pb(await self._request_at(broker, "History", request, admin.HistoryResponse))
+
+    # ---- life
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
 def _step(step_s: int) -> int:
@@ -394,3 +578,11 @@ def _settings(config: TopicConfig | None, settings: dict[str, Any]) -> types.Top
     if settings:
         raise InvalidArgument("give the settings as a TopicConfig or by name, not both")
     return protobuf.config_to_pb(config)
+
+
+def _selected(topics: Iterable[str | tuple[str, int]]) -> list[groups.TopicPartitions]:
+    found: dict[str, set[int]] = {}
+    for one in topics:
+        topic, indexes = (one, ()) if isinstance(one, str) else (one[0], (one[1],))
+        found.setdefault(topic, set()).update(indexes)
+    return [groups.TopicPartitions(topic=topic, partitions=sorted(indexes)) for topic, indexes in found.items()]

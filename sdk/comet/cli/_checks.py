@@ -1,4 +1,4 @@
-"""What `comet doctor` looks at, one function a check. Each says what it found and, where needed, what to do."""
+"""The checks of `comet doctor`, one function each. A check returns its finding, with advice if there is a problem."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from comet.cli._etcd_checks import MemberCheck, check_etcd_program, check_members
+from comet.cli._finding import Finding
 from comet.cli._values import format_bytes
 
 if TYPE_CHECKING:
@@ -34,20 +35,7 @@ CLOCK_STEP_S_MAX: Final = 0.05
 PROBE_TIMEOUT_S: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    name: str
-    status: str  # ok, warn: works but look at it, fail: will not work
-    detail: str
-    advice: str = ""
-
-    def document(self) -> dict[str, Any]:
-        return {"name": self.name, "status": self.status, "detail": self.detail, "advice": self.advice}
-
-
 def run_checks(config: BrokerConfig) -> list[Finding]:
-    from comet.cli._etcd_checks import MemberCheck, check_etcd_program, check_members
-
     data, host, port = config.data, config.host, config.port
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("python", check_python),

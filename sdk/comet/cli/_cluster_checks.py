@@ -1,11 +1,11 @@
-"""What `comet doctor --bootstrap` looks at in a running cluster: brokers, failed parts, conflicts, leaders."""
+"""The checks of `comet doctor --bootstrap` in a running cluster: brokers, failed parts, conflicts, leaders."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.cli._checks import Finding
+from comet.cli._finding import Finding
 from comet.errors import CometError
 
 if TYPE_CHECKING:

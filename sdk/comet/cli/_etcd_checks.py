@@ -1,4 +1,4 @@
-"""What `comet doctor` looks at when brokers are to form a cluster: the members of etcd, over their HTTP side."""
+"""The checks of `comet doctor` for a cluster: the members of etcd, over their HTTP interface."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import time
 from pathlib import Path
 from typing import Final
 
-from comet.cli._checks import Finding
+from comet.cli._finding import Finding
 
 TIMEOUT_S: Final = 3.0
-ASKED: Final = 5
+SAMPLES: Final = 5
 ANSWER_MS_GOOD: Final = 50.0
 FSYNC_MS_GOOD: Final = 10.0
 VERSION_MIN: Final = (3, 4)
 
 
 def check_etcd_program() -> Finding:
-    """Only `comet up --brokers` starts an etcd; elsewhere it runs on machines of its own."""
+    """The etcd binary. Only `comet up --brokers` starts one; elsewhere etcd runs on machines of its own."""
     from comet_broker.metadata.etcd_binary import EtcdNotFound, etcd_version, find_etcd
 
     try:
@@ -32,7 +32,7 @@ def check_etcd_program() -> Finding:
 
 
 def check_members(addresses: tuple[str, ...]) -> Finding:
-    """What dies with one machine must not be the only one that knows who leads."""
+    """Warns about fewer than three members: the metadata store must survive the loss of a machine."""
     if len(addresses) < 3:
         return Finding(
             "etcd members",
@@ -44,7 +44,7 @@ def check_members(addresses: tuple[str, ...]) -> Finding:
 
 
 class MemberCheck:
-    """One member, with TLS where certificates are given."""
+    """The check of one member, with TLS if certificates are given."""
 
     def __init__(self, address: str, ca: Path | None, cert: Path | None, key: Path | None) -> None:
         self.name = f"etcd {address}"
@@ -53,17 +53,17 @@ class MemberCheck:
 
     def run(self) -> Finding:
         try:
-            return self._look()
+            return self._check()
         except (OSError, ValueError, http.client.HTTPException) as error:
             advice = "start it, or correct the address; with TLS give etcd_ca, etcd_cert and etcd_key as settings"
             return Finding(self.name, "fail", str(error) or type(error).__name__, advice)
 
-    def _look(self) -> Finding:
+    def _check(self) -> Finding:
         from comet_broker.metadata.etcd.calls import SOUND_VERSIONS, is_sound
 
         version = str(json.loads(self._get("/version"))["etcdserver"])
         waits = []
-        for _ in range(ASKED):
+        for _ in range(SAMPLES):
             start = time.perf_counter()
             health = json.loads(self._get("/health"))
             waits.append((time.perf_counter() - start) * 1e3)

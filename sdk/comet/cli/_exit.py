@@ -1,4 +1,4 @@
-"""Exit codes and error texts: what the command line makes of an error.
+"""Exit codes and error texts of the command line.
 
 0 done   1 failed   2 wrong usage   3 no such topic, partition, broker or group   4 broker not reachable, or no answer
 130 interrupted by Ctrl-C
@@ -62,5 +62,5 @@ def exit_code(error: CometError) -> int:
 
 
 def hint(error: CometError) -> str:
-    """One line that says which command helps, or nothing. Who raises it may know better than the code does."""
+    """The hint of an error: its own, else that of its code; one line, or empty."""
     return error.details.get("hint", _HINT.get(error.code, ""))

@@ -20,7 +20,7 @@ from comet.cli._output import note
 DEFAULT_PORT: Final = 8080
 START_S_MAX: Final = 60.0
 POLL_S: Final = 0.05
-LOOK_S: Final = 0.5
+WATCH_S: Final = 0.5
 
 
 class GatewayProcess:
@@ -49,7 +49,7 @@ class GatewayProcess:
         while not listening(self.member.address):
             if self.member.ended is not None or enough():
                 if self.member.ended is not None:
-                    note(f"no gateway: {self.member.said()}; all that it said is in {self.member.log}")
+                    note(f"no gateway: {self.member.last_line()}; all that it said is in {self.member.log}")
                 return None
             if time.monotonic() > deadline:
                 note(f"the gateway takes long to start; what it says is in {self.member.log}")
@@ -74,12 +74,12 @@ class GatewayProcess:
     async def _watch(self) -> None:
         while not self._ending.is_set():
             try:
-                due_s = self._keeper.look(time.monotonic())
+                due_s = self._keeper.check(time.monotonic())
             except OSError as error:  # no memory for a process, no folder for its log: the broker goes on all the same
                 note(f"the gateway cannot be started again yet: {error}")
-                due_s = LOOK_S
+                due_s = WATCH_S
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(due_s, LOOK_S)):
+                async with asyncio.timeout(min(due_s, WATCH_S)):
                     await self._ending.wait()
 
     def end(self) -> None:

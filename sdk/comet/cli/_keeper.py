@@ -10,25 +10,25 @@ from comet.cli._output import note
 
 RESTART_S_MIN: Final = 1.0
 RESTART_S_MAX: Final = 10.0
-WELL_S: Final = 5.0  # what ran for so long before it died counts as well again
+WELL_S: Final = 5.0  # a member that ran longer restarts after the first pause
 
 
 class Keeper:
-    """Starts again what died. One for a cluster; pure but for the members that it starts."""
+    """Restarts dead processes. One for a cluster; pure but for the members that it starts."""
 
     def __init__(self, members: list[ClusterProcess]) -> None:
         self._members = members
         self._delay_s = dict.fromkeys(members, RESTART_S_MIN)
         self._due: dict[ClusterProcess, float] = {}
 
-    def look(self, now: float) -> float:
+    def check(self, now: float) -> float:
         """Reports deaths and starts what is due; returns how long to wait until the next start."""
         for member in self._members:
             if member not in self._due and member.ended is not None:
                 if now - member.started > WELL_S:
                     self._delay_s[member] = RESTART_S_MIN
                 self._due[member] = now + self._delay_s[member]
-                words = f": {member.said()}" if member.ended > 0 else ""  # one that was killed had no last words
+                words = f": {member.last_line()}" if member.ended > 0 else ""  # one that was killed had no last words
                 note(f"{died(member)}{words}; it is started again in {self._delay_s[member]:.0f} s")
                 self._delay_s[member] = min(self._delay_s[member] * 2, RESTART_S_MAX)
         for member in [member for member, due in self._due.items() if due <= now]:

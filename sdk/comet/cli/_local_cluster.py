@@ -30,7 +30,7 @@ STOP_S_MAX: Final = 30.0
 POLL_S: Final = 0.02
 REPLICAS: Final = 3  # of a topic that does not say, where there are so many brokers
 LOCALHOST: Final = "127.0.0.1"
-NO_ETCD: Final = "etcd does not answer"  # so a broker says why it has ended
+NO_ETCD: Final = "etcd does not answer"  # the text of a broker that ends for this reason
 
 
 class ClusterProcess:
@@ -42,7 +42,7 @@ class ClusterProcess:
         self.started = 0.0  # monotonic
         self._command = command
         self.log = log
-        self._said_before = 0
+        self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -57,9 +57,9 @@ class ClusterProcess:
     def start(self) -> None:
         # What is set for a broker or an etcd of the user's own is not meant for these.
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("COMET_", "ETCD_"))}
-        # A session of its own, so that Ctrl-C reaches the owner alone, who then ends us in order.
+        # A session of its own, so that Ctrl-C reaches only the owner, which then ends us in order.
         with self.log.open("ab") as log:
-            self._said_before = log.tell()
+            self._log_start = log.tell()
             self._process = subprocess.Popen(  # noqa: S603 - our own modules, and the etcd that was found
                 tied(self._command),
                 stdin=subprocess.DEVNULL,
@@ -81,7 +81,7 @@ class ClusterProcess:
             self._process.wait()
 
     def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Asks it to stop and waits; kills it when that takes too long, or `hurry` says so."""
+        """Stops the process with SIGTERM; kills it if that takes too long, or if `hurry()` is true."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()
@@ -92,10 +92,10 @@ class ClusterProcess:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(POLL_S)
 
-    def said(self) -> str:
+    def last_line(self) -> str:
         """Its last words in this life."""
         with self.log.open("rb") as log:
-            log.seek(self._said_before)
+            log.seek(self._log_start)
             lines = log.read().decode(errors="replace").splitlines()
         return lines[-1] if lines else "it said nothing"
 
@@ -161,7 +161,7 @@ class LocalCluster:
         self.stop()
 
     def start(self, enough: Callable[[], bool] = lambda: False) -> None:
-        """Returns once all brokers know each other, or `enough` says not to wait any longer."""
+        """Waits until all brokers know each other, or until `enough()` is true."""
         if (self.folder / "metadata.db").exists():
             raise InvalidArgument(f"{self.folder} is the folder of a single broker; give another one: --data DIR")
         for broker in self.brokers:
@@ -184,11 +184,11 @@ class LocalCluster:
         deadline = time.monotonic() + START_S_MAX
         while not ready():
             for member in needed:
-                if member.ended is not None and NO_ETCD in member.said():
+                if member.ended is not None and NO_ETCD in member.last_line():
                     member.start()  # etcd runs, and stood still for as long as a broker has patience
                 elif member.ended is not None:
                     hint = {"hint": f"see all that it said in {member.log}"}
-                    raise Unavailable(f"{died(member)} before the cluster was up: {member.said()}", details=hint)
+                    raise Unavailable(f"{died(member)} before the cluster was up: {member.last_line()}", details=hint)
             if time.monotonic() > deadline:
                 hint = {"hint": f"see what its processes said in {self.folder}"}
                 raise Unavailable(f"the cluster was not up after {START_S_MAX:.0f} s", details=hint)
@@ -254,7 +254,7 @@ class HeldPorts:
     def __init__(self, count: int) -> None:
         holders = [socket.socket() for _ in range(count)]
         for holder in holders:  # all at once, so that they differ
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as those do who come to listen
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the later listeners do
             holder.bind((LOCALHOST, 0))
         self.numbers = [int(holder.getsockname()[1]) for holder in holders]
         let_go = weakref.finalize(self, _close_all, holders)
@@ -271,12 +271,12 @@ def _registered(address: str) -> int:
     """How many brokers the one at `address` knows of; 0 while it does not answer."""
     import comet
 
-    async def ask() -> int:
+    async def count() -> int:
         async with comet.Admin(address, timeout_ms=1_000) as admin:
             return len((await admin.describe_cluster()).brokers)
 
     try:
-        return comet.run(ask())
+        return comet.run(count())
     except CometError:
         return 0
 

@@ -35,8 +35,8 @@ async def recover(
     import comet
 
     source = context.get_parameter_source("bootstrap")
-    said_here = source is not None and source.name == "COMMANDLINE"
-    addresses = broker or (bootstrap if said_here else str(context.obj or bootstrap))
+    explicit = source is not None and source.name == "COMMANDLINE"
+    addresses = broker or (bootstrap if explicit else str(context.obj or bootstrap))
     async with comet.Admin(addresses) as admin:
         found = await admin.recover_cluster()
         if yes:
@@ -53,7 +53,7 @@ def _show(found: ClusterRecovery) -> None:
         {
             "cluster": found.cluster_id,
             "metadata store": "empty" if found.emptied else "went back in time",
-            "brokers asked": ", ".join(map(str, found.asked)),
+            "brokers asked": ", ".join(map(str, found.silent)),
             "not asked": ", ".join(map(str, found.missing)) or "-",
             "partitions": len(found.partitions),
             "topics put back": ", ".join(found.put_back) or "-",
@@ -68,8 +68,8 @@ def _show(found: ClusterRecovery) -> None:
     if found.unknown:
         note(f"no folder knows the name of these topics, they stay as they are: {', '.join(found.unknown)}")
     if found.silent or found.missing:
-        asked = ", ".join([*found.silent, *(f"broker {one}" for one in found.missing)])
-        note(f"did not answer: {asked}. What only they hold is lost if it is not asked for: start them first")
+        silent = ", ".join([*found.silent, *(f"broker {one}" for one in found.missing)])
+        note(f"did not answer: {silent}. What only they hold is lost if it is not asked for: start them first")
     if not found.done:
         note("nothing was changed; --yes does it")
     elif found.restart:

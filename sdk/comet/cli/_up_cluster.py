@@ -76,12 +76,12 @@ def up_cluster(cluster: LocalCluster, gateway: GatewayProcess | None = None, *, 
                 _announce(cluster, url, ephemeral=ephemeral, as_json=as_json)
             keeper = Keeper([*cluster.members, *([gateway.member] if gateway is not None and url else [])])
             while not signals.stops:
-                signals.wait(keeper.look(time.monotonic()))
+                signals.wait(keeper.check(time.monotonic()))
         finally:
-            asked = signals.stops
+            stops = signals.stops
             if gateway is not None:
-                gateway.member.stop(hurry=lambda: signals.stops > max(asked, 1))
-            cluster.stop(hurry=lambda: signals.stops > max(asked, 1))
+                gateway.member.stop(hurry=lambda: signals.stops > max(stops, 1))
+            cluster.stop(hurry=lambda: signals.stops > max(stops, 1))
             lock.unlock()
 
 

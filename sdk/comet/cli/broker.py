@@ -37,9 +37,9 @@ def broker(context: typer.Context, json_output: Json = False) -> None:
     parser = argparse.ArgumentParser(prog=context.command_path, description=ABOUT)
     parser.add_argument("--json", action="store_true", help="Print JSON instead of text.")
     add_flags(parser)
-    told = parse(parser, context.args, os.environ)
-    logging.basicConfig(level=told.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    config = told.config
+    arguments = parse(parser, context.args, os.environ)
+    logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    config = arguments.config
 
     def ready(server: Server) -> None:
         data = str(config.data.resolve())

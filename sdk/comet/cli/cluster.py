@@ -72,8 +72,8 @@ async def drain(
     import comet
 
     source = context.get_parameter_source("bootstrap")
-    said_here = source is not None and source.name == "COMMANDLINE"
-    async with comet.Admin(bootstrap if said_here else str(context.obj)) as admin:
+    explicit = source is not None and source.name == "COMMANDLINE"
+    async with comet.Admin(bootstrap if explicit else str(context.obj)) as admin:
         leading = await admin.drain_broker(broker, undo=undo)
         while wait and not undo and leading:
             await asyncio.sleep(WAIT_S)
@@ -100,8 +100,8 @@ async def resume(
     import comet
 
     source = context.get_parameter_source("bootstrap")
-    said_here = source is not None and source.name == "COMMANDLINE"
-    async with comet.Admin(bootstrap if said_here else str(context.obj)) as admin:
+    explicit = source is not None and source.name == "COMMANDLINE"
+    async with comet.Admin(bootstrap if explicit else str(context.obj)) as admin:
         resumed = await admin.resume(broker)
         failed = [
             one for one in await failures(admin, await admin.describe_cluster()) if broker in (None, one["broker"])
@@ -126,8 +126,8 @@ async def failures(admin: comet.Admin, found: ClusterInfo) -> list[dict[str, Any
             return []  # that it does not answer shows in who leads and follows
         return [{"broker": broker, **one} for one in numbers.get("failed", ())]
 
-    told = await asyncio.gather(*(of(broker.id) for broker in found.brokers))
-    return sorted((one for failed in told for one in failed), key=lambda one: not one["standing"])
+    failures = await asyncio.gather(*(of(broker.id) for broker in found.brokers))
+    return sorted((one for failed in failures for one in failed), key=lambda one: not one["standing"])
 
 
 def show_failed(failed: Sequence[dict[str, Any]]) -> None:

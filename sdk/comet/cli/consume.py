@@ -30,7 +30,7 @@ class OnCorrupt(Enum):
 
 
 NEVER: Final = 1 << 62  # an offset that no log reaches
-LOOK_S: Final = 0.05
+POLL_S: Final = 0.05
 Offsets = dict[int, int]  # by partition
 
 
@@ -130,7 +130,7 @@ async def _offsets(admin: Admin, topic: str, where: Position) -> Offsets:
 async def _print(consumer: Consumer[bytes], printer: Printer, bounds: ConsumeBounds) -> None:
     """Prints what comes until nothing more is wanted."""
     # The last thing before an end may be the marker of a transaction, which moves the position and is no record.
-    patience_s = None if bounds.ends is None else LOOK_S
+    patience_s = None if bounds.ends is None else POLL_S
     while not (printer.full() or bounds.done()):
         batch = await consumer.get_batch(timeout_s=patience_s)
         if batch is not None:

@@ -51,7 +51,7 @@ def demo(
     """Watch live quotes and what Spark makes of them, here and in the dashboard: nothing to set up."""
     from comet_demo.launcher import Options, run
 
-    board = run(
+    quote_table = run(
         Options(
             rate=rate,
             seed=seed,
@@ -68,6 +68,6 @@ def demo(
         )
     )
     if json_output:
-        print_json({"events": board.events, "symbols": len(board.lines)})
+        print_json({"events": quote_table.events, "symbols": len(quote_table.lines)})
     else:
-        note(f"that was {board.events:,} events of {len(board.lines)} symbols")
+        note(f"that was {quote_table.events:,} events of {len(quote_table.lines)} symbols")

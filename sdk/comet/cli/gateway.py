@@ -34,17 +34,17 @@ def gateway(context: typer.Context, json_output: Json = False) -> None:
     parser = argparse.ArgumentParser(prog=context.command_path, description=ABOUT)
     parser.add_argument("--json", action="store_true", help="Print JSON instead of text.")
     add_flags(parser)
-    told = parse(parser, context.args, os.environ)
-    set_up_logging(told.log_level)
+    parsed = parse(parser, context.args, os.environ)
+    set_up_logging(parsed.log_level)
 
     def ready(url: str) -> None:
         if json_output:
-            print_json({"url": url, "bootstrap": told.config.bootstrap, "pid": os.getpid()})
+            print_json({"url": url, "bootstrap": parsed.config.bootstrap, "pid": os.getpid()})
             return
-        page = f", its API at {url}/docs" if told.config.docs else ""
-        print(f"gateway is up at {url} for the brokers at {told.config.bootstrap}{page}", flush=True)
+        page = f", its API at {url}/docs" if parsed.config.docs else ""
+        print(f"gateway is up at {url} for the brokers at {parsed.config.bootstrap}{page}", flush=True)
 
-    serve(told.config, ready)
+    serve(parsed.config, ready)
     if not json_output:
         note("stopped")
 
@@ -60,10 +60,10 @@ def _token(command: str, arguments: list[str], as_json: bool) -> None:
     )
     parser.add_argument("name", help="The name of the token's holder in the audit log.")
     parser.add_argument("--role", choices=("viewer", "operator", "admin"), default="viewer")
-    told = parser.parse_args(arguments)
-    token, row = new_token(told.name, told.role)
+    parsed = parser.parse_args(arguments)
+    token, row = new_token(parsed.name, parsed.role)
     if as_json:
-        print_json({"name": told.name, "role": told.role, "token": token, "row": row})
+        print_json({"name": parsed.name, "role": parsed.role, "token": token, "row": row})
         return
     print(row)
     note("append this to the tokens file and have the gateway read it again (SIGHUP); the token, shown only now:")

@@ -199,9 +199,9 @@ async def delete(
     async with comet.Admin(bootstrap) as admin:
         group = await admin.describe_group(name)
         if not yes:
-            kept = sum(one.committed is not None for one in group.lags)
+            committed = sum(one.committed is not None for one in group.lags)
             typer.confirm(
-                f"Delete group {name} with its committed offsets in {_partitions(kept)}?", abort=True, err=True
+                f"Delete group {name} with its committed offsets in {_partitions(committed)}?", abort=True, err=True
             )
         await admin.delete_group(name)
     print_json({"deleted": name}) if json_output else print(f"deleted group {name}")

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 
 from comet import limits
 from comet.client.connection import Attachment, Connection
-from comet.client.metadata import Directory, look_at, share
+from comet.client.metadata import Directory, mark_retrieved, share
 from comet.client.retry import Backoff
 from comet.errors import Closed, CometError, InvalidArgument, PartitionNotFound, TopicNotFound, Unavailable
 from comet.types import BrokerInfo, TopicInfo
@@ -81,7 +81,7 @@ class Peer:
                 # Waiting here would keep from going elsewhere.
                 raise Unavailable(f"{self.address} is tried again in {wait_s * 1000:.0f} ms: {self._reason}")
             self._opening = loop.create_task(self._open(), name=f"comet: connect {self.address}")
-            self._opening.add_done_callback(look_at)
+            self._opening.add_done_callback(mark_retrieved)
         return await share(self._opening)
 
     async def _open(self) -> Connection:
@@ -171,7 +171,7 @@ class Client:
         self.closed = False
         self._connect = connect
         self._peers: dict[str, Peer] = {}
-        self._directory = Directory(self._ask, self.random)
+        self._directory = Directory(self._fetch_metadata, self.random)
         self._background: set[asyncio.Task[Any]] = set()
         self._closing: set[asyncio.Task[None]] = set()
         self._refresher: asyncio.Task[None] | None = None
@@ -282,24 +282,26 @@ class Client:
         assert isinstance(answer, response)
         return answer
 
-    async def _ask(self, topics: list[str]) -> pb.FetchMetadataResponse:
-        return await self.ask(_FETCH, pb.FetchMetadataRequest(topics=topics), pb.FetchMetadataResponse)
+    async def _fetch_metadata(self, topics: list[str]) -> pb.FetchMetadataResponse:
+        return await self.request(_FETCH, pb.FetchMetadataRequest(topics=topics), pb.FetchMetadataResponse)
 
-    async def ask(self, method: str, request: Message, response: type[M]) -> M:
+    async def request(self, method: str, request: Message, response: type[M]) -> M:
         """Asks one broker, and one more whenever that fails or takes long; the first answer counts."""
         candidates = self._candidates()
-        asked: set[asyncio.Task[M]] = set()
+        calls: set[asyncio.Task[M]] = set()
         failures: list[CometError] = []
         try:
-            while candidates or asked:
+            while candidates or calls:
                 if candidates:
                     address = candidates.pop(0)
                     call = self.unary_at(address, method, request, response, limits.REQUEST_TIMEOUT_MS)
                     task = self.spawn(call)
-                    task.add_done_callback(look_at)  # once one has answered, the outcome of the others is not read
-                    asked.add(task)
+                    task.add_done_callback(
+                        mark_retrieved
+                    )  # once one has answered, the outcome of the others is not read
+                    calls.add(task)
                 patience_s = limits.METADATA_PATIENCE_MS / 1000 if candidates else None
-                done, asked = await asyncio.wait(asked, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+                done, calls = await asyncio.wait(calls, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     error = task.exception()
                     if error is None:
@@ -308,7 +310,7 @@ class Client:
                         raise error
                     failures.append(error)
         finally:
-            for task in asked:
+            for task in calls:
                 task.cancel()
         raise _nobody(failures)
 

@@ -107,12 +107,12 @@ class Connection:
         self._sinks: dict[int, Sink] = {}
         self._sharers: dict[int, SharePartition] = {}
         self._listeners: dict[str, Listener] = {}
-        self._told: dict[int, Callable[[CometError], None]] = {}
+        self._one_way: dict[int, Callable[[CometError], None]] = {}
         self._attached: dict[tuple[str, int], asyncio.Future[pb.ServerFrame]] = {}
         self._lost_callbacks: list[Callable[[CometError], None]] = []
         self._request = 0
         self._subscription = 0
-        self._heard = False
+        self._received = False
         self.silent_ms = 0  # how long nothing has come, to the heartbeat
         self.on_silent: Callable[[Connection], None] | None = None  # the client, which can ask another broker
         self._timer: asyncio.TimerHandle | None = None
@@ -166,7 +166,7 @@ class Connection:
         self._sinks.clear()
         self._sharers.clear()
         self._listeners.clear()
-        self._told.clear()
+        self._one_way.clear()
         self._attached.clear()
         self._control.clear()
         self._ready.clear()
@@ -215,23 +215,23 @@ class Connection:
         self._control.append(frame)
         self._rouse()
 
-    def tell(self, frame: pb.ClientFrame, refused: Callable[[CometError], None]) -> None:
-        """Sends what is answered only where it is refused."""
+    def notify(self, frame: pb.ClientFrame, refused: Callable[[CometError], None]) -> None:
+        """Sends a request that is answered only if it is refused."""
         frame.request = self.next_request()
         self.send(frame.SerializeToString())
         self.unasked(frame.request, refused)
 
     def unasked(self, request: int, refused: Callable[[CometError], None]) -> None:
-        """What has this number is answered only where it is refused."""
-        self._told[request] = refused
-        if len(self._told) > limits.TOLD_KEPT_MAX:
-            del self._told[next(iter(self._told))]
+        """Registers a request that is answered only if it is refused."""
+        self._one_way[request] = refused
+        if len(self._one_way) > limits.ONE_WAY_REQUESTS_MAX:
+            del self._one_way[next(iter(self._one_way))]
 
     def next_request(self) -> int:
-        """A number no waiting request has; 0 is never used."""
+        """The number of the next request, which no waiting one has; 0 is never used."""
         while True:
             self._request = self._request % REQUEST_MAX + 1
-            taken = self._request in self._requests or self._request in self._told
+            taken = self._request in self._requests or self._request in self._one_way
             if not taken and self._request not in self._produced:
                 return self._request
 
@@ -344,7 +344,7 @@ class Connection:
         except CometError as error:
             self.fail(error)
         except Exception as error:  # noqa: BLE001 - every waiter must be failed
-            self._broke(error)
+            self._fail_unexpected(error)
 
     # ---- reading
 
@@ -353,7 +353,7 @@ class Connection:
         sinks = self._sinks
         try:
             while (frame := await read()) is not None:
-                self._heard = True
+                self._received = True
                 delivery = parse_delivery(frame)
                 if delivery is None:
                     ack = parse_ack(frame)
@@ -374,10 +374,10 @@ class Connection:
         except CometError as error:
             self.fail(error)
         except Exception as error:  # noqa: BLE001 - every waiter must be failed
-            self._broke(error)
+            self._fail_unexpected(error)
 
-    def _broke(self, error: Exception) -> None:
-        """A bug must not leave anyone waiting."""
+    def _fail_unexpected(self, error: Exception) -> None:
+        """Fails all waiters after an unexpected error."""
         log.error("comet: the connection to %s broke", self.address, exc_info=error)
         self.fail(Internal(f"the connection to {self.address} broke: {error!r}"))
 
@@ -448,7 +448,7 @@ class Connection:
             if not future.done():
                 future.set_exception(error)
                 future.exception()
-        elif (refused := self._told.pop(frame.request, None)) is not None:
+        elif (refused := self._one_way.pop(frame.request, None)) is not None:
             refused(error)
         elif frame.error.HasField("partition"):
             ended = self._sinks.pop(frame.error.partition, None) or self._sharers.pop(frame.error.partition, None)
@@ -479,8 +479,8 @@ class Connection:
     def _check_alive(self, due: float) -> None:
         """Asks a silent broker whether it is there. A loop that was itself held up gives it another turn."""
         late_ms = (self._loop.time() - due) * 1000 - limits.HEARTBEAT_MS
-        if self._heard or late_ms > limits.HEARTBEAT_MS:
-            self._heard = False
+        if self._received or late_ms > limits.HEARTBEAT_MS:
+            self._received = False
             self.silent_ms = 0
         else:
             self.silent_ms += limits.HEARTBEAT_MS

@@ -19,7 +19,7 @@ from typing import Final
 from comet import limits
 from comet.client.client import Client
 from comet.client.connection import Connection, Listener
-from comet.client.metadata import look_at, share
+from comet.client.metadata import mark_retrieved, share
 from comet.client.retry import Backoff
 from comet.errors import Closed, CometError, Timeout, Unavailable
 from comet.v1 import groups_pb2 as groups_pb
@@ -98,10 +98,10 @@ class Coordinator:
         if error.metadata_stale and connection is not None:
             self.misled(connection, error)
 
-    def tell(self, frame: pb.ClientFrame, refused: Callable[[CometError], None]) -> None:
+    def notify(self, frame: pb.ClientFrame, refused: Callable[[CometError], None]) -> None:
         """Sends what wants no answer, if there is a connection now; `refused` hears the error it is answered with."""
         if self._connection is not None:
-            self._connection.tell(frame, refused)
+            self._connection.notify(frame, refused)
 
     # ---- finding it
 
@@ -112,7 +112,7 @@ class Coordinator:
         self._client.check_open()
         if self._finding is None:
             self._finding = self._client.spawn(self._find())
-            self._finding.add_done_callback(look_at)
+            self._finding.add_done_callback(mark_retrieved)
         return await share(self._finding)
 
     async def _find(self) -> Connection:
@@ -120,7 +120,7 @@ class Coordinator:
             address, self._hint = self._hint, None
             if address is None:
                 request = groups_pb.FindCoordinatorRequest(name=self.name)
-                found = await self._client.ask(_FIND, request, groups_pb.FindCoordinatorResponse)
+                found = await self._client.request(_FIND, request, groups_pb.FindCoordinatorResponse)
                 address = f"{found.host}:{found.port}"
             connection = await self._client.connection(address)
         finally:

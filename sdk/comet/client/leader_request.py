@@ -26,7 +26,7 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
 
-async def ask_leader(
+async def call_leader(
     client: Client,
     where: Callable[[], Awaitable[TopicPartition]],
     method: str,
@@ -38,21 +38,21 @@ async def ask_leader(
 ) -> M:
     """The answer to a unary call, as `at_leader` gets it."""
 
-    async def ask(attachment: Attachment, left_ms: int) -> M:
+    async def call(attachment: Attachment, left_ms: int) -> M:
         return await client.unary_at(attachment.connection.address, method, request(), response, left_ms)
 
-    return await at_leader(client, where, ask, give_up=give_up, writes=writes)
+    return await at_leader(client, where, call, give_up=give_up, writes=writes)
 
 
 async def at_leader(
     client: Client,
     where: Callable[[], Awaitable[TopicPartition]],
-    ask: Callable[[Attachment, int], Awaitable[T]],
+    call: Callable[[Attachment, int], Awaitable[T]],
     *,
     give_up: float,
     writes: bool,
 ) -> T:
-    """The answer of the partition's current leader; `ask` is given so many milliseconds. Raises what a retry
+    """The answer of the partition's current leader; `call` is given so many milliseconds. Raises what a retry
     cannot help, and at the loop's time `give_up` what stood in the way: of something that `writes` a Timeout, unless it
     is known not to have."""
     loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ async def at_leader(
         try:
             async with asyncio.timeout_at(give_up):
                 attachment = await client.attach(*await where())
-                return await ask(attachment, max(int((give_up - loop.time()) * 1000), 1))
+                return await call(attachment, max(int((give_up - loop.time()) * 1000), 1))
         except TimeoutError:
             raise _too_late(problem) from problem
         except CometError as error:

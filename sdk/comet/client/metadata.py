@@ -24,31 +24,31 @@ from comet.v1 import records_pb2 as pb
 from comet.wire import protobuf
 
 T = TypeVar("T")
-Ask = Callable[[list[str]], Awaitable[pb.FetchMetadataResponse]]
+Fetch = Callable[[list[str]], Awaitable[pb.FetchMetadataResponse]]
 Topics = dict[str, TopicInfo]
 
 
 class Directory:
-    """Owned by one client."""
+    """The metadata of topics and brokers. Owned by one client."""
 
-    def __init__(self, ask: Ask, random: Random) -> None:
+    def __init__(self, fetch: Fetch, random: Random) -> None:
         self.brokers: dict[int, BrokerInfo] = {}
-        self._ask = ask
+        self._fetch = fetch
         self._topics: Topics = {}  # what is believed
-        self._heard: Topics = {}  # the newest that was heard, believed or not
+        self._newest: Topics = {}  # the newest answers, believed or not
         self._doubted: set[str] = set()
         self._hinted: set[tuple[str, int]] = set()
         self._fetching: dict[str, asyncio.Task[Topics]] = {}
         self._next: tuple[set[str], asyncio.Task[Topics]] | None = None  # the round that has not begun
         self._rounds = Backoff(random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
-        self._outage = Backoff(random)  # of asking, while no broker answers
+        self._outage = Backoff(random)  # of fetches, while no broker answers
         self._not_before = 0.0
         self._listeners: list[Callable[[TopicInfo], None]] = []
 
-    # ---- asking
+    # ---- fetching
 
     async def topic(self, name: str) -> TopicInfo:
-        """What is known of a topic, asked for if nothing is. Raises TopicNotFound."""
+        """A topic, from the cache or else fetched. Raises TopicNotFound."""
         known = self._topics.get(name)
         if known is not None:
             return known
@@ -96,9 +96,9 @@ class Directory:
         return found
 
     async def fetch(self, names: Iterable[str]) -> Topics:
-        """Asks now, and remembers the answer."""
+        """Fetches topics now, and caches the answer."""
         wanted = sorted(names)
-        answer = await self._ask(wanted)
+        answer = await self._fetch(wanted)
         self._take(wanted, answer)
         return {name: self._topics[name] for name in wanted if name in self._topics}
 
@@ -110,15 +110,15 @@ class Directory:
             self._doubted.discard(name)
             if name not in found:
                 self._topics.pop(name, None)
-                self._heard.pop(name, None)
-        for name, heard in found.items():
-            info = self._topics[name] = self._heard[name] = newest(self._heard.get(name), heard)
+                self._newest.pop(name, None)
+        for name, reported in found.items():
+            info = self._topics[name] = self._newest[name] = newest(self._newest.get(name), reported)
             self._hinted.difference_update([(name, partition.index) for partition in info.partitions])
             for listener in list(self._listeners):
                 listener(info)
 
     def listen(self, listener: Callable[[TopicInfo], None]) -> None:
-        """Tells the listener of every answer about a topic."""
+        """Notifies the listener of every answer about a topic."""
         if listener not in self._listeners:
             self._listeners.append(listener)
 
@@ -166,7 +166,7 @@ class Directory:
 
     def topics(self) -> list[str]:
         """The topics that were asked about."""
-        return list(self._heard)
+        return list(self._newest)
 
     async def close(self) -> None:
         tasks = {*self._fetching.values(), *([self._next[1]] if self._next else [])}
@@ -176,17 +176,17 @@ class Directory:
             await asyncio.wait(tasks)
 
 
-def newest(known: TopicInfo | None, heard: TopicInfo) -> TopicInfo:
+def newest(known: TopicInfo | None, reported: TopicInfo) -> TopicInfo:
     """What was heard, but for partitions of which a later leader is known: brokers learn of changes one by one."""
-    if known is None or known.id != heard.id:
-        return heard
+    if known is None or known.id != reported.id:
+        return reported
     later = {partition.index: partition for partition in known.partitions}
 
     def pick(partition: PartitionInfo) -> PartitionInfo:
         other = later.get(partition.index, partition)
         return other if other.leader_epoch > partition.leader_epoch else partition
 
-    return replace(heard, partitions=tuple(map(pick, heard.partitions)))
+    return replace(reported, partitions=tuple(map(pick, reported.partitions)))
 
 
 def _hint(error: CometError) -> BrokerInfo | None:
@@ -201,7 +201,7 @@ def _hint(error: CometError) -> BrokerInfo | None:
 
 def _start(work: Any, name: str) -> asyncio.Task[Any]:
     task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work, name=name)
-    task.add_done_callback(look_at)
+    task.add_done_callback(mark_retrieved)
     return task
 
 
@@ -215,7 +215,7 @@ async def share(task: asyncio.Task[T]) -> T:
         raise
 
 
-def look_at(task: asyncio.Task[Any]) -> None:
-    """Marks a shared task's error as seen: callers that wait get it, and there may be none left."""
+def mark_retrieved(task: asyncio.Task[Any]) -> None:
+    """Marks a shared task's error as retrieved: waiting callers get it, and there may be none left."""
     if not task.cancelled():
         task.exception()

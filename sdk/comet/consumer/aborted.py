@@ -1,4 +1,4 @@
-"""What a reader of committed records drops: markers, and the batches of transactions that were aborted.
+"""The batches that a reader of committed records drops: markers, and those of aborted transactions.
 
 Pure. The broker names an aborted transaction before the first delivery that it is about. A batch belongs to it when
 producer and epoch are the same and it lies between the first batch of the transaction and its marker.
@@ -16,7 +16,7 @@ MARKED: Final = int(Flag.TRANSACTIONAL | Flag.CONTROL)
 
 
 class Discards:
-    """Owned by the reader of a partition.
+    """The aborted transactions of a partition. Owned by its reader.
 
     >>> discards = Discards()
     >>> discards.add(producer_id=7, epoch=3, first=10, end=15)

@@ -1,7 +1,7 @@
-"""What a consumer has open with one broker, and what it knows of each partition.
+"""A consumer's subscription at one broker, and the state of each of its partitions.
 
-A Feed is one subscription on one connection. It keeps the broker supplied with credit: a window of bytes that the
-consumer is ready to hold, given back in quarters as the application takes what has arrived. Nothing is decoded here.
+A BrokerSubscription is one subscription on one connection. It keeps the broker supplied with credit: a window of bytes
+that the consumer can buffer, returned in quarters as the application takes deliveries. Nothing is decoded here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PartitionSubscription:
         self.topic_id = b""
         self.source = 0  # the broker that it is or was read from
         self.leader_only = True  # because that leads
-        self.feed: BrokerSubscription | None = None
+        self.subscription: BrokerSubscription | None = None
         self.attachment: Attachment | None = None
         self.queued_bytes = 0
         self.generation = 0  # what arrived before a seek is not for the application
@@ -62,9 +62,9 @@ class PartitionSubscription:
         self._troubled = troubled
 
     @property
-    def wants_feed(self) -> bool:
+    def needs_subscription(self) -> bool:
         """It is not subscribed, and should be."""
-        return self.feed is None and self.stopped is None and not self.paused and not self.retired
+        return self.subscription is None and self.stopped is None and not self.paused and not self.retired
 
     @property
     def next_offset(self) -> int:
@@ -85,7 +85,7 @@ class PartitionSubscription:
             self.discards.add(one.producer_id, one.epoch, one.first, one.end)
 
     def ended(self, error: CometError) -> None:
-        self.leave_feed()
+        self.leave_subscription()
         self._troubled(self, error)
 
     def subscribed(self, offset: int, high_watermark: int) -> None:
@@ -131,18 +131,18 @@ class PartitionSubscription:
         self.generation += 1
         self._arrived = too_late
 
-    def leave_feed(self) -> None:
+    def leave_subscription(self) -> None:
         """It is no longer subscribed; what has arrived stays."""
-        if self.feed is not None:
-            self.feed.readers.discard(self)
+        if self.subscription is not None:
+            self.subscription.readers.discard(self)
             if self.attachment is not None:
-                self.feed.connection.remove_sink(self.attachment.handle)
-        self.feed = None
+                self.subscription.connection.remove_sink(self.attachment.handle)
+        self.subscription = None
         self.attachment = None
 
     def restart(self, position: Position) -> None:
         """Starts again elsewhere: what arrived before is not for the application."""
-        assert self.feed is None
+        assert self.subscription is None
         self.generation += 1
         self.start = position
         self.position = position.offset if isinstance(position, AtOffset) else _UNKNOWN
@@ -171,7 +171,7 @@ class BrokerSubscription:
     async def subscribe(self, chosen: list[tuple[PartitionSubscription, Attachment]], *, leader_only: bool) -> None:
         """Adds partitions. Raises what the broker answers; then none of them is subscribed."""
         async with self._changing:
-            await self._subscribe([one for one in chosen if one[0].wants_feed], leader_only)
+            await self._subscribe([one for one in chosen if one[0].needs_subscription], leader_only)
 
     async def _subscribe(self, chosen: list[tuple[PartitionSubscription, Attachment]], leader_only: bool) -> None:
         if not chosen:
@@ -187,11 +187,11 @@ class BrokerSubscription:
             )
             if reader.epoch != _UNKNOWN:
                 start.leader_epoch = reader.epoch
-            reader.feed, reader.attachment = self, attachment
+            reader.subscription, reader.attachment = self, attachment
             self.readers.add(reader)
             self.connection.add_sink(attachment.handle, reader)
         if not self.opened:
-            # What still waits to be taken from an earlier connection counts against the window (see Intake).
+            # What still waits to be taken from an earlier connection counts against the window (see Fetcher).
             self._owed_bytes = 0
             frame.subscribe.credit = max(self.window_bytes - sum(reader.queued_bytes for reader, _ in chosen), 0)
         try:
@@ -199,7 +199,7 @@ class BrokerSubscription:
         except BaseException as error:
             self._unanswered("a subscribe", error)
             for reader, _ in chosen:
-                reader.leave_feed()
+                reader.leave_subscription()
             raise
         self.opened = True
         for started in answer.subscribed.partitions:
@@ -209,7 +209,7 @@ class BrokerSubscription:
         """Takes a partition out; when this returns, no delivery of it is under way any more."""
         async with self._changing:
             attachment = reader.attachment
-            if attachment is None or reader.feed is not self:
+            if attachment is None or reader.subscription is not self:
                 return
             unsubscribe = pb.Unsubscribe(subscription=self.number, partitions=[attachment.handle])
             try:

@@ -4,7 +4,7 @@
                                          ▲ credit goes back as the application takes
 
 A position moves only when a record or batch is handed out, so `positions()` is always what a restart should begin with.
-How it is taken is in _taking, what keeps it subscribed in _intake.
+The iteration over records is in iteration, the subscriptions in fetcher.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from comet.client.client import Addresses, Client
 from comet.client.connection import Attachment
 from comet.client.leader_request import at_leader
 from comet.consumer.broker_subscription import PartitionSubscription
-from comet.consumer.fetcher import Intake, OutOfRange
-from comet.consumer.iteration import Taking
+from comet.consumer.fetcher import Fetcher, OutOfRange
+from comet.consumer.iteration import RecordIterator
 from comet.consumer.replica_choice import ReadFrom
 from comet.errors import Closed, InvalidArgument, PartitionNotFound
 from comet.producer.producer import wall_clock_us
@@ -65,7 +65,7 @@ def serde_of(kind: Any) -> Any:
     return codec_for(kind)
 
 
-class Consumer(Taking[T]):
+class Consumer(RecordIterator[T]):
     """Reads a topic, from all partitions or some. Async; `comet.sync.Consumer` is the same for synchronous code.
 
     `start` is "earliest", "latest", an offset, a time (datetime, or text such as "2026-01-31T12:00:00Z"), or a time ago
@@ -148,7 +148,7 @@ class Consumer(Taking[T]):
         super().__init__(serde_of(type), uncommitted=check_isolation(isolation))
         self._clock_us = clock_us
         self._client = Client(addresses, name=name, connect=connect, random=random)
-        self._intake = Intake(
+        self._fetcher = Fetcher(
             self._client,
             self.topic,
             start=position(start, now_us=clock_us()),
@@ -169,7 +169,7 @@ class Consumer(Taking[T]):
         """Subscribes; when it returns, records produced from now on are seen. `async with` does this."""
         if self._closed:
             raise Closed("the consumer was closed")
-        await self._intake.start()
+        await self._fetcher.start()
 
     async def close(self) -> None:
         """Ends the subscription. What has arrived and was not taken is dropped; `positions()` stays readable."""
@@ -177,7 +177,7 @@ class Consumer(Taking[T]):
             return
         self._settle()
         self._closed = True
-        await self._intake.close()
+        await self._fetcher.close()
         await self._client.close()
         self._delivery = self._batch = self._records = None
 
@@ -213,7 +213,7 @@ class Consumer(Taking[T]):
 
     def _placed(self) -> list[PartitionSubscription]:
         """The partitions whose position is known, in order."""
-        return [reader for _, reader in sorted(self._intake.readers.items()) if reader.position >= 0]
+        return [reader for _, reader in sorted(self._fetcher.readers.items()) if reader.position >= 0]
 
     def lag(self) -> dict[int, int]:
         """Per partition how many records there are that were not read yet, as far as the consumer has heard.
@@ -246,7 +246,7 @@ class Consumer(Taking[T]):
 
         give_up = asyncio.get_running_loop().time() + limits.REQUEST_TIMEOUT_MS / 1000
 
-        async def ask(attachment: Attachment, _: int) -> int:
+        async def fetch(attachment: Attachment, _: int) -> int:
             find = pb.FindOffset(partition=attachment.handle, position=position_to_pb(Latest()))
             answer = await attachment.connection.call(pb.ClientFrame(find_offset=find))
             return int(answer.found_offset.offset)
@@ -255,9 +255,9 @@ class Consumer(Taking[T]):
             async def where() -> TopicPartition:
                 return TopicPartition(self.topic, partition)
 
-            return await at_leader(self._client, where, ask, give_up=give_up, writes=False)
+            return await at_leader(self._client, where, fetch, give_up=give_up, writes=False)
 
-        partitions = [partition for _, partition in sorted(self._intake.readers)]
+        partitions = [partition for _, partition in sorted(self._fetcher.readers)]
         return dict(zip(partitions, await asyncio.gather(*map(end, partitions)), strict=True))
 
     async def seek(self, start: StartLike, *, partition: int | None = None) -> None:
@@ -275,11 +275,11 @@ class Consumer(Taking[T]):
         """
         await self.start()
         where = position(start, now_us=self._clock_us())
-        readers = {reader.partition: reader for reader in self._intake.readers.values()}
+        readers = {reader.partition: reader for reader in self._fetcher.readers.values()}
         if partition is not None and partition not in readers:
             raise PartitionNotFound(f"this consumer reads the partitions {sorted(readers)}, not {partition}")
         chosen = list(readers.values()) if partition is None else [readers[partition]]
         self._settle()
         for reader in chosen:
             self._drop(reader)
-            await self._intake.move(reader, where)
+            await self._fetcher.move(reader, where)

@@ -1,7 +1,7 @@
-"""Keeps the partitions of one consumer subscribed, and queues what arrives for it.
+"""The fetcher: keeps the partitions of one consumer subscribed, and queues the deliveries.
 
-A consumer of a topic reads all of its partitions, or those that it was given; one in a group those that it is
-assigned, of any topics, which come and go (`assign`, `unassign`).
+A consumer of a topic reads all of its partitions, or given ones; a member of a group those that are assigned to it, of
+any topics, which change (`assign`, `unassign`).
 
     connections ─► Reader.delivered ─► queue of deliveries, and of errors in their place ─► take()
          ▲                                                                                    │
@@ -23,7 +23,7 @@ from typing import Final, Literal
 from comet import limits
 from comet.client.client import Client
 from comet.client.connection import Attachment, Connection
-from comet.client.metadata import look_at
+from comet.client.metadata import mark_retrieved
 from comet.client.retry import Backoff
 from comet.consumer.broker_subscription import BrokerSubscription, PartitionSubscription, window_for
 from comet.consumer.gaps import gap_of, way_on
@@ -43,13 +43,15 @@ from comet.wire.corrupt import CorruptPolicy, OnCorrupt
 
 log = logging.getLogger("comet")
 
-# That is after some seconds: a change of leaders is over by then.
+# Tries before a warning: some seconds, by which a change of leaders is over.
 _TRIES_UNTIL_TOLD: Final = 20
 
 OutOfRange = Literal["raise", "earliest", "latest"]
 
 
-class Intake:
+class Fetcher:
+    """Subscribes partitions at their brokers. Owned by a consumer, used by one task."""
+
     def __init__(
         self,
         client: Client,
@@ -79,16 +81,16 @@ class Intake:
         self._on_gap = on_gap
         self.corrupt = CorruptPolicy(on_corrupt, on_gap)
         self._uncommitted = uncommitted
-        self._begun = begun  # hears of a partition whose position is known now
+        self._begun = begun  # called when the position of a partition is known
         self._replicas = Replicas(client, self.readers, self._leave, read_from=read_from, rack=rack)
-        self._feeds: dict[Connection, BrokerSubscription] = {}
+        self._subscriptions: dict[Connection, BrokerSubscription] = {}
         self._attaching: dict[PartitionSubscription, asyncio.Task[Attachment]] = {}
         self._departing: set[TopicPartition] = set()  # unassigned, and the broker has not confirmed it
-        # With the generation of the reader that each is for, and the feed whose credit it took.
+        # With the generation of its reader, and the subscription whose credit it took.
         self._queue: deque[tuple[PartitionSubscription, int, memoryview | CometError, BrokerSubscription | None]] = (
             deque()
         )
-        self._broken: CometError | None = None  # nothing will ever come again
+        self._broken: CometError | None = None  # the error that ended all reading
         self._arrival: asyncio.Future[None] | None = None
         self._wake: asyncio.Event | None = None
         self._ready: asyncio.Future[None] | None = None
@@ -139,7 +141,7 @@ class Intake:
             if error is not None:
                 await asyncio.sleep(backoff.next_s(error.retry_after_ms))
                 if backoff.tries == _TRIES_UNTIL_TOLD:
-                    missing = sorted(reader.place for reader in self.readers.values() if reader.wants_feed)
+                    missing = sorted(reader.place for reader in self.readers.values() if reader.needs_subscription)
                     named = ", ".join(f"{topic}/{partition}" for topic, partition in missing)
                     log.warning("comet: partitions %s cannot be read for now: %s", named, error)
                 continue
@@ -175,7 +177,7 @@ class Intake:
     def _new_reader(self, place: TopicPartition, start: Position) -> PartitionSubscription:
         return PartitionSubscription(place, start, self._arrived, self._troubled)
 
-    def _new_feed(self, connection: Connection, brokers: int) -> BrokerSubscription:
+    def _new_subscription(self, connection: Connection, brokers: int) -> BrokerSubscription:
         return BrokerSubscription(connection, window_for(self.buffer_bytes, brokers), uncommitted=self._uncommitted)
 
     def _topic_changed(self, info: TopicInfo) -> None:
@@ -202,7 +204,7 @@ class Intake:
         return reader
 
     def unassign(self, place: TopicPartition) -> PartitionSubscription | None:
-        """From now on nothing of the partition is handed out, nor taken from the broker for longer than it must."""
+        """Stops reading a partition: none of its records is handed out any more, and its subscription ends."""
         reader = self.readers.pop(place, None)
         if reader is None:
             return None
@@ -216,29 +218,29 @@ class Intake:
 
     async def _depart(self, reader: PartitionSubscription) -> None:
         try:
-            if reader.feed is not None:
-                await self._unsubscribe(reader, reader.feed)
+            if reader.subscription is not None:
+                await self._unsubscribe(reader, reader.subscription)
         except CometError as error:  # the partition is gone, and the subscription to it
             log.info("comet: %s/%d: was not unsubscribed: %s", *reader.place, error)
         finally:
-            reader.leave_feed()
+            reader.leave_subscription()
             self._departing.discard(reader.place)
             self._rouse()
 
     def _too_late(self, reader: PartitionSubscription, batches: memoryview) -> None:
-        """Was under way when the partition was unassigned."""
+        """Drops a delivery that was in flight when the partition was unassigned."""
         reader.queued_bytes -= len(batches)
-        if reader.feed is not None:
-            reader.feed.taken(len(batches))
+        if reader.subscription is not None:
+            reader.subscription.taken(len(batches))
 
     def fail(self, error: CometError) -> None:
-        """Nothing more will come: a reader gets the reason, once what has arrived is read."""
+        """Ends all reading: the consumer gets the error after the deliveries that have arrived."""
         self._broken = error
         self._arrive()
 
     async def _subscribe_all(self) -> CometError | None:
-        """Tries once to subscribe every partition that should be; returns why some could not."""
-        missing = [one for one in self.readers.values() if one.wants_feed and one.place not in self._departing]
+        """Tries once to subscribe every partition that needs it; returns the error of one that failed."""
+        missing = [one for one in self.readers.values() if one.needs_subscription and one.place not in self._departing]
         if not missing:
             return None
         problem: CometError | None = None
@@ -250,7 +252,7 @@ class Intake:
                 problem = self._judge(reader, result) or problem
             else:
                 raise result
-        brokers = len({connection for connection, _ in groups} | self._feeds.keys())
+        brokers = len({connection for connection, _ in groups} | self._subscriptions.keys())
         for (connection, _), chosen in groups.items():
             problem = await self._subscribe(connection, chosen, brokers) or problem
         if self._attaching and problem is None:
@@ -260,17 +262,17 @@ class Intake:
     async def _attach_all(
         self, missing: list[PartitionSubscription]
     ) -> dict[PartitionSubscription, Attachment | BaseException]:
-        """What has become of the attempts to attach; those that take long are waited for the next time."""
+        """The results of the attempts to attach; slow ones are waited for in the next call."""
         for reader in missing:
             if reader not in self._attaching:
                 attaching = self._attaching[reader] = self._client.spawn(self._attach(reader))
-                attaching.add_done_callback(look_at)  # a closed or revoked partition's outcome is not read
+                attaching.add_done_callback(mark_retrieved)  # a closed or revoked partition's outcome is not read
         await asyncio.wait(self._attaching.values(), timeout=limits.ATTACH_PATIENCE_MS / 1000)
         done = {reader: task for reader, task in self._attaching.items() if task.done()}
         for reader in done:
             del self._attaching[reader]
         results = {reader: task.exception() or task.result() for reader, task in done.items() if not task.cancelled()}
-        return {reader: result for reader, result in results.items() if reader.wants_feed}
+        return {reader: result for reader, result in results.items() if reader.needs_subscription}
 
     async def _attach(self, reader: PartitionSubscription) -> Attachment:
         attachment = await self._replicas.attach(reader)
@@ -288,17 +290,17 @@ class Intake:
     ) -> CometError | None:
         if connection.lost is not None:
             return connection.lost
-        feed = self._feeds.get(connection)
-        if feed is None:
-            feed = self._feeds[connection] = self._new_feed(connection, brokers)
+        subscription = self._subscriptions.get(connection)
+        if subscription is None:
+            subscription = self._subscriptions[connection] = self._new_subscription(connection, brokers)
             connection.on_lost(partial(self._lost, connection))
-        if not feed.opened:
-            self._charge(feed, {reader for reader, _ in chosen})
+        if not subscription.opened:
+            self._charge(subscription, {reader for reader, _ in chosen})
         try:
-            await feed.subscribe(chosen, leader_only=chosen[0][0].leader_only)
+            await subscription.subscribe(chosen, leader_only=chosen[0][0].leader_only)
         except CometError as error:
             if len(chosen) > 1 and not error.retriable:
-                # One of them is to blame, and only it shall suffer.
+                # One of them caused it: tried one by one, only that one fails.
                 results = [await self._subscribe(connection, [one], brokers) for one in chosen]
                 return next(filter(None, results), None)
             problem: CometError | None = None
@@ -311,22 +313,22 @@ class Intake:
                     self._begun(reader)
         return None
 
-    def _charge(self, feed: BrokerSubscription, readers: set[PartitionSubscription]) -> None:
-        """What still waits to be taken counts against the window that the feed is about to open."""
+    def _charge(self, subscription: BrokerSubscription, readers: set[PartitionSubscription]) -> None:
+        """Counts deliveries that are not taken yet against the window of a new subscription."""
         self._queue = deque(
-            (reader, generation, arrived, feed if reader in readers else old)
+            (reader, generation, arrived, subscription if reader in readers else old)
             for reader, generation, arrived, old in self._queue
         )
 
     def _lost(self, connection: Connection, error: CometError) -> None:
-        feed = self._feeds.pop(connection, None)
-        if feed is None or self._closed:
+        subscription = self._subscriptions.pop(connection, None)
+        if subscription is None or self._closed:
             return
-        if feed.readers:
+        if subscription.readers:
             self.reconnects += 1
             log.info("comet: connection lost, reconnecting: %s", error)
-        for reader in list(feed.readers):
-            reader.leave_feed()
+        for reader in list(subscription.readers):
+            reader.leave_subscription()
         self._rouse()
 
     # ---- what can go wrong with one partition
@@ -337,14 +339,14 @@ class Intake:
         self._rouse()
 
     def _judge(self, reader: PartitionSubscription, error: CometError) -> CometError | None:
-        """Decides what an error means for a partition; returns it if trying again can help."""
+        """Handles a partition's error; returns it if a retry can help."""
         if self.readers.get(reader.place) is not reader:
             return None
         # Whether a topic that was assigned is there is for the coordinator to say.
         gone = self.topic is None and isinstance(error, TopicNotFound)
         if error.retriable or error.metadata_stale or isinstance(error, Timeout) or gone:
             if error.metadata_stale or gone:
-                for connection in self._feeds:
+                for connection in self._subscriptions:
                     connection.detach(reader.topic, reader.partition)
                 self._replicas.misled(reader, error)
             return error
@@ -358,7 +360,7 @@ class Intake:
         return None
 
     def _goes_on(self, reader: PartitionSubscription, error: CometError) -> bool:
-        """Goes on elsewhere where records are not there and the application said so beforehand."""
+        """Continues at another offset if records are missing and the application has chosen a policy for it."""
         resets = isinstance(error, OffsetOutOfRange) and self._on_out_of_range != "raise"
         gap = gap_of(error, reader.topic, reader.partition, reader.next_offset)
         if resets:
@@ -375,7 +377,7 @@ class Intake:
         return True
 
     def passes(self, reader: PartitionSubscription, error: CometError) -> bool:
-        """What came lacks records: asks the leader for them, or goes on behind them. Else the application is told."""
+        """A delivery lacks records: reads them from the leader, or skips them. False: the application must be told."""
         gap = gap_of(error, reader.topic, reader.partition, reader.position)
         if self._replicas.only_here(reader, error):
             self.stop(reader, error, again=True)
@@ -389,7 +391,7 @@ class Intake:
     def stop(
         self, reader: PartitionSubscription, error: CometError, *, again: bool, where: AtOffset | None = None
     ) -> None:
-        """What came for a partition cannot be used: drops it, and with `again` asks for it once more."""
+        """Drops an unusable delivery; with `again` reads its records once more."""
         place = AtOffset(reader.position) if where is None else where
         reader.generation += 1
         reader.stopped = error
@@ -404,7 +406,7 @@ class Intake:
         self._client.spawn(leave())
 
     def _supervisor_ended(self, task: asyncio.Task[None]) -> None:
-        """The supervisor never returns by itself: its error goes to all readers."""
+        """Passes the error that ended the supervisor on to the consumer."""
         if task.cancelled():
             error: BaseException = Closed("the consumer was closed")
         else:
@@ -425,31 +427,31 @@ class Intake:
             self._wake.set()
 
     async def move(self, reader: PartitionSubscription, where: Position) -> None:
-        """Takes a partition elsewhere: after this nothing comes that lay on the old way."""
+        """Moves a partition to another position; deliveries for the old one no longer count."""
         reader.paused = True
         try:
-            if reader.feed is not None:
-                await self._unsubscribe(reader, reader.feed)
-            reader.leave_feed()
+            if reader.subscription is not None:
+                await self._unsubscribe(reader, reader.subscription)
+            reader.leave_subscription()
             reader.restart(where)
         finally:
             reader.paused = False
             self._rouse()
 
     async def _leave(self, reader: PartitionSubscription) -> None:
-        """Has a partition read from another broker; what has arrived stays."""
+        """Reads a partition from another broker from now on; deliveries that have arrived stay."""
         reader.paused = True
         try:
-            if reader.feed is not None:
-                await self._unsubscribe(reader, reader.feed)
-            reader.leave_feed()
+            if reader.subscription is not None:
+                await self._unsubscribe(reader, reader.subscription)
+            reader.leave_subscription()
         finally:
             reader.paused = False
             self._rouse()
 
-    async def _unsubscribe(self, reader: PartitionSubscription, feed: BrokerSubscription) -> None:
+    async def _unsubscribe(self, reader: PartitionSubscription, subscription: BrokerSubscription) -> None:
         try:
-            await feed.unsubscribe(reader)
+            await subscription.unsubscribe(reader)
         except CometError as error:
             # The connection is lost, and the subscription with it.
             if not (error.retriable or isinstance(error, Timeout)):
@@ -459,7 +461,7 @@ class Intake:
 
     def _arrived(self, reader: PartitionSubscription, batches: memoryview) -> None:
         self.received_bytes += len(batches)
-        self._queue.append((reader, reader.generation, batches, reader.feed))
+        self._queue.append((reader, reader.generation, batches, reader.subscription))
         if self._arrival is not None:
             self._arrive()
 
@@ -468,7 +470,7 @@ class Intake:
             self._arrival.set_result(None)
 
     async def arrival(self) -> None:
-        """Waits until there is something to take. Raises what ended everything. One waiter at a time."""
+        """Waits until there is something to take. Raises the error that ended the consumer. One waiter at a time."""
         if self._broken is not None:
             raise self._broken.with_traceback(None)
         if self._arrival is not None:
@@ -480,16 +482,16 @@ class Intake:
             self._arrival = None
 
     def waiting(self, after: int) -> list[memoryview | CometError]:
-        """What has arrived and was not taken, behind the first so many."""
+        """Deliveries and errors that were not taken yet, from the `after`th on."""
         return [self._queue[at][2] for at in range(after, len(self._queue))]
 
     def take(self) -> tuple[PartitionSubscription, memoryview] | None:
-        """The next delivery, credit for it given back; None when there is none. Raises what stopped a partition."""
+        """The next delivery, with its credit returned; None if there is none. Raises a stopped partition's error."""
         while self._queue:
-            reader, generation, arrived, feed = self._queue.popleft()
+            reader, generation, arrived, subscription = self._queue.popleft()
             current = generation == reader.generation
             if isinstance(arrived, memoryview):
-                self._taken(reader, arrived, feed)
+                self._taken(reader, arrived, subscription)
                 if current:
                     return reader, arrived
             elif current and not self._goes_on(reader, arrived):
@@ -497,9 +499,11 @@ class Intake:
                 raise arrived.with_traceback(None)
         return None
 
-    def _taken(self, reader: PartitionSubscription, batches: memoryview, feed: BrokerSubscription | None) -> None:
+    def _taken(
+        self, reader: PartitionSubscription, batches: memoryview, subscription: BrokerSubscription | None
+    ) -> None:
         reader.queued_bytes -= len(batches)
         assert reader.queued_bytes >= 0
         reader.taken(batches)
-        if feed is not None and feed.connection.lost is None:
-            feed.taken(len(batches))  # also when its partition has gone elsewhere meanwhile: the subscription stays
+        if subscription is not None and subscription.connection.lost is None:
+            subscription.taken(len(batches))  # also if its partition has moved: the subscription stays

@@ -1,4 +1,4 @@
-"""What a reader does about records that are not there, or no longer: what it says, and where it goes on.
+"""Missing records: the gap that is reported to the application, and the offset at which reading continues.
 
 position before log_start    "deleted"      on at log_start
 position after log_end       "truncated"    on at log_end: the log was truncated, and those offsets are reused
@@ -13,7 +13,7 @@ from comet.types import AtOffset, Gap
 
 
 def gap_of(error: CometError, topic: str, partition: int, position: int) -> Gap | None:
-    """What is missing, where an error says so.
+    """The missing range, if the error names one.
 
     >>> from comet.errors import Truncated
     >>> gap_of(Truncated("cut back", details={"log_end": "40"}), "quotes", 0, 42)
@@ -33,7 +33,7 @@ def gap_of(error: CometError, topic: str, partition: int, position: int) -> Gap 
 
 
 def way_on(gap: Gap) -> AtOffset:
-    """Where reading goes on."""
+    """The offset at which reading continues."""
     return AtOffset(gap.first if gap.reason == "truncated" else gap.end)
 
 

@@ -1,8 +1,8 @@
-"""How an application takes what an intake has: record by record, or batch by batch. What consumers of all kinds share.
+"""Iteration over the records of a fetcher: one by one, in batches or as tables. Shared by all kinds of consumers.
 
-What has arrived stays undecoded until it is taken. Checksums are verified then, and columns checked. A position moves
-only when a record or batch is handed out, or the error of one that cannot be read; where it matters whether the
-application is done with that, it is once it asks for the next.
+Deliveries stay undecoded until they are taken. Checksums are verified then, and columns checked. A position moves only
+when a record or batch is handed out, or the error of one that cannot be read. Asking for the next one marks it as
+processed.
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 from comet import records
 from comet.consumer.aborted import CONTROL, MARKED
 from comet.consumer.broker_subscription import PartitionSubscription
-from comet.consumer.fetcher import Intake
+from comet.consumer.fetcher import Fetcher
 from comet.consumer.record import Record, RecordBatch
-from comet.errors import CorruptBatch, CorruptRecords, DataLoss, SerdeError
+from comet.errors import CometError, CorruptBatch, CorruptRecords, DataLoss, InvalidArgument, SerdeError
 from comet.types import TopicPartition
 from comet.wire.corrupt import headers, opened, range_of
 
 if TYPE_CHECKING:
-    from comet.tables.consumer_tables import Tables
+    import pyarrow
 
 T = TypeVar("T")
 # After this much without waiting, other tasks of the loop get a turn.
 _TURN_BYTES: Final = 256 << 10
+_WAIT_MS_MAX: Final = 3_600_000
+_FULL: Final = 2  # with half of the buffer in use there may be no credit for more
+_BYTES_MAX: Final = 64 << 20  # of the values of a table, however well they were compressed
 
 
-class Taking(Generic[T]):
-    """The base of consumers. Read by one task."""
+class RecordIterator(Generic[T]):
+    """The base of Consumer and GroupConsumer: iterates over the fetcher's records. Used by one task."""
 
-    _intake: Intake
+    _fetcher: Fetcher
 
     def __init__(self, serde: Any, *, uncommitted: bool) -> None:
         self._serde = serde
@@ -79,7 +82,7 @@ class Taking(Generic[T]):
         self._handed_out(batch)
 
     def _skip_to(self, offset: int) -> None:
-        """Goes on behind a record that could not be decoded."""
+        """Continues after a record that could not be decoded."""
         assert self._batch is not None
         assert self._reader is not None
         self._last = None
@@ -105,7 +108,7 @@ class Taking(Generic[T]):
 
     # ---- batch by batch
 
-    def batches(self) -> Batches[T]:
+    def batches(self) -> BatchIterator[T]:
         """Whole batches, the fastest way to read. `positions()` lies behind a batch once it is handed out.
 
         >>> async def example(address: str) -> None:
@@ -118,13 +121,13 @@ class Taking(Generic[T]):
         >>> run(example)
         quotes 0 [b'1', b'2']
         """
-        return Batches(self)
+        return BatchIterator(self)
 
     def arrow(
         self, *, columns: Iterable[str] | None = None, rows_max: int = 65_536, wait_ms: float = 1_000
-    ) -> Tables[T]:
-        """Tables of what comes, as pyarrow.Table: of up to `rows_max` rows, or of what has come within `wait_ms` of the
-        first of them, or of as much as the consumer may buffer. Columns are those of comet.read; with a model as
+    ) -> TableIterator[T]:
+        """Tables of the records, as pyarrow.Table: of up to `rows_max` rows, or of the rows within `wait_ms` after the
+        first of them, or of as many as the consumer may buffer. Columns are those of comet.read; with a model as
         the consumer's type, its fields. A table counts as handed out, and as done, as a batch does.
 
         >>> async def example(address: str) -> None:
@@ -137,9 +140,7 @@ class Taking(Generic[T]):
         >>> run(example)
         3 [b'1', b'2', b'3']
         """
-        from comet.tables.consumer_tables import Tables
-
-        return Tables(self, columns, rows_max, wait_ms)
+        return TableIterator(self, columns, rows_max, wait_ms)
 
     async def get_batch(self, timeout_s: float | None = None) -> RecordBatch[T] | None:
         """The next batch; None if none came in time.
@@ -173,7 +174,7 @@ class Taking(Generic[T]):
         return rest
 
     async def _fetch_batch(self) -> RecordBatch[T]:
-        """The next batch, checked. Raises what stops a partition, in its place among the batches."""
+        """The next batch, checked. Raises the error of a stopped partition after the batches before it."""
         while True:
             batch = self._in_delivery()
             if batch is not None:
@@ -186,57 +187,51 @@ class Taking(Generic[T]):
                 await self._wait()
 
     def _here(self) -> RecordBatch[T] | None:
-        """The same of what has arrived; None if that is all."""
+        """The next batch that has arrived, without waiting; None if there is none."""
         while True:
             batch = self._in_delivery()
             if batch is not None or not self._next_delivery():
                 return batch
 
     def _in_delivery(self) -> RecordBatch[T] | None:
-        """Raises CorruptRecords, and goes on behind them the next time."""
+        """The next batch of the delivery. Raises CorruptRecords; the next call continues after them."""
         while True:
             batch = None if self._delivery is None else next(self._delivery, None)
             if isinstance(batch, CorruptRecords):
                 self._pass_corrupt(batch)
                 continue
             if batch is None:
-                self._delivery = self._intake.in_hand = None
+                self._delivery = self._fetcher.in_hand = None
             return batch
 
     def _pass_corrupt(self, error: CorruptRecords) -> None:
-        """The position goes behind what cannot be read. Raises it where the application is to be told; like a record,
-        it counts as done once the application asks for more."""
+        """Moves the position past corrupt records. Raises the error unless the policy skips them; like a record, it
+        counts as processed once the application asks for more."""
         reader = self._reader
         assert reader is not None
         first, end = range_of(error)
         reader.position = end
-        if not self._intake.corrupt.passes(error):
+        if not self._fetcher.corrupt.passes(error):
             self._held.setdefault(reader, first)
             raise error
 
-    def _in_hand_again(self, error: CorruptRecords) -> None:
-        """The application is told of it only now."""
-        reader = self._intake.readers.get(TopicPartition(error.details["topic"], int(error.details["partition"])))
-        if reader is not None:
-            self._held.setdefault(reader, range_of(error)[0])
-
     def _next_delivery(self) -> bool:
-        taken = self._intake.take()
+        taken = self._fetcher.take()
         if taken is None:
             return False
         self._since_turn_bytes += len(taken[1])
-        self._reader = self._intake.in_hand = taken[0]
+        self._reader = self._fetcher.in_hand = taken[0]
         self._delivery = self._open(*taken)
         return True
 
     async def _wait(self) -> None:
-        if not self._intake.started:
+        if not self._fetcher.started:
             await self.start()
         else:
-            await self._intake.arrival()
+            await self._fetcher.arrival()
 
     def _open(self, reader: PartitionSubscription, batches: memoryview) -> Iterator[RecordBatch[T] | CorruptRecords]:
-        """The batches of one delivery, without what lies before the position, and what is not to be seen."""
+        """The batches of one delivery, without records before the position, markers, and aborted records."""
         if reader.discards:
             reader.discards.passed(reader.position)
         try:
@@ -266,17 +261,17 @@ class Taking(Generic[T]):
                     serde=self._serde,
                 )
         except CorruptBatch as error:
-            if self._intake.passes(reader, error):
+            if self._fetcher.passes(reader, error):
                 return
-            self._intake.stop(reader, error, again=True)
+            self._fetcher.stop(reader, error, again=True)
             raise CorruptBatch(
                 f"{reader.topic}/{reader.partition} at {reader.position}: what the broker sent is damaged; "
                 f"reading on asks for it again: {error.message}",
                 details={"topic": reader.topic, "partition": str(reader.partition), "offset": str(reader.position)},
             ) from error
         except DataLoss as error:
-            if not self._intake.passes(reader, error):
-                self._intake.stop(reader, error, again=False)
+            if not self._fetcher.passes(reader, error):
+                self._fetcher.stop(reader, error, again=False)
                 raise
 
     def _hidden(self, reader: PartitionSubscription, header: records.BatchHeader) -> bool:
@@ -286,7 +281,7 @@ class Taking(Generic[T]):
         return reader.discards.drops(header)
 
     def _handed_back(self) -> None:
-        """The application asks for more: it is done with what it was given."""
+        """The application asks for more: marks the previous records as processed."""
         self._settle()
         self._whole_from = None
         self._held.clear()
@@ -305,14 +300,14 @@ class Taking(Generic[T]):
         self._received_records += len(batch)
 
     def _drop(self, reader: PartitionSubscription) -> None:
-        """What is left of a delivery of that partition is not handed out."""
+        """Drops the rest of a delivery of that partition."""
         if self._reader is reader and self._batch is not None:
             self._batch = self._records = None
-        if self._intake.in_hand is reader:
-            self._delivery = self._intake.in_hand = None
+        if self._fetcher.in_hand is reader:
+            self._delivery = self._fetcher.in_hand = None
 
     def statistics(self) -> dict[str, int]:
-        """Counters since the start, and what waits to be taken now.
+        """Counters since the start, and the state of the buffer.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Consumer(address, "quotes") as consumer:
@@ -320,24 +315,24 @@ class Taking(Generic[T]):
         >>> run(example)
         0
         """
-        readers = self._intake.readers.values()
+        readers = self._fetcher.readers.values()
         return {
-            "received_bytes": self._intake.received_bytes,
+            "received_bytes": self._fetcher.received_bytes,
             "received_records": self._received_records,
             "buffered_bytes": sum(reader.queued_bytes for reader in readers),
             "partitions": len(readers),
-            "subscribed": sum(reader.feed is not None for reader in readers),
-            "reconnects": self._intake.reconnects,
-            "corrupt_batches": self._intake.corrupt.batches,
+            "subscribed": sum(reader.subscription is not None for reader in readers),
+            "reconnects": self._fetcher.reconnects,
+            "corrupt_batches": self._fetcher.corrupt.batches,
         }
 
 
-class Batches(Generic[T]):
+class BatchIterator(Generic[T]):
     """Iterates over a consumer's batches."""
 
     __slots__ = ("_consumer",)
 
-    def __init__(self, consumer: Taking[T]) -> None:
+    def __init__(self, consumer: RecordIterator[T]) -> None:
         self._consumer = consumer
 
     def __aiter__(self) -> Self:
@@ -347,8 +342,148 @@ class Batches(Generic[T]):
         return await self._consumer._take_batch()
 
 
+class TableIterator(Generic[T]):
+    """Iterates over a consumer's records as tables. Made by `consumer.arrow()`.
+
+        wait for the first record ─► wait for more, up to wait_ms ─► take all at once ─► columns ─► a table
+
+    Nothing is taken while it waits: a cancelled call loses nothing, and positions move with a table.
+    """
+
+    def __init__(
+        self, consumer: RecordIterator[T], columns: Iterable[str] | None, rows_max: int, wait_ms: float
+    ) -> None:
+        from comet.tables.arrow_columns import ArrowColumns  # here: it needs pyarrow
+
+        if rows_max < 1:
+            raise InvalidArgument(f"rows_max must be 1 at least, not {rows_max!r}")
+        if not 0 <= wait_ms <= _WAIT_MS_MAX:
+            raise InvalidArgument(f"wait_ms must be from 0 to {_WAIT_MS_MAX}, not {wait_ms!r}")
+        serde = consumer._serde
+        self._columns = ArrowColumns(None if serde is None else serde.type, columns)
+        self._consumer = consumer
+        self._rows_max = rows_max
+        self._wait_s = wait_ms / 1000
+        self._failed: CometError | None = None  # what is raised behind the table before
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The columns of its tables."""
+        return self._columns.schema
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> pyarrow.Table:
+        consumer = self._consumer
+        consumer._handed_back()
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            if isinstance(failed, CorruptRecords):
+                self._hold(failed)
+            raise failed
+        while True:
+            if consumer._batch is None and consumer._delivery is None:  # else something was left, and comes at once
+                while not consumer._fetcher.waiting(0):
+                    await consumer._wait()
+                await self._more()
+            found = self._take()
+            if found:
+                return self._table(found)
+
+    def _hold(self, error: CorruptRecords) -> None:
+        """Marks corrupt records as handed out: the application gets their error only now."""
+        place = TopicPartition(error.details["topic"], int(error.details["partition"]))
+        reader = self._consumer._fetcher.readers.get(place)
+        if reader is not None:
+            self._consumer._held.setdefault(reader, range_of(error)[0])
+
+    async def _more(self) -> None:
+        """Waits until there are enough records for a table."""
+        fetcher, seen, rows, size = self._consumer._fetcher, 0, 0, 0
+        try:
+            async with asyncio.timeout(self._wait_s):
+                while True:
+                    for one in fetcher.waiting(seen):
+                        if isinstance(one, CometError):
+                            return
+                        seen, rows, size = seen + 1, rows + _rows_in(one), size + len(one)
+                    if rows >= self._rows_max or size * _FULL >= fetcher.buffer_bytes:
+                        return
+                    await fetcher.arrival()
+        except (TimeoutError, CometError):
+            return  # what ended everything is raised when nothing is left to take
+
+    def _take(self) -> list[pyarrow.RecordBatch]:
+        """All records that have arrived, without an await. An error is raised after the rows before it."""
+        found: list[pyarrow.RecordBatch] = []
+        rows_left, bytes_left = self._rows_max, _BYTES_MAX
+        try:
+            while rows_left > 0 and bytes_left > 0:
+                batch = self._consumer._rest_of_batch() or self._consumer._here()
+                if batch is None:
+                    break
+                made = self._made(batch, rows_left)
+                found.append(made)
+                rows_left -= made.num_rows
+                bytes_left -= batch.size
+                if made.num_rows < len(batch):
+                    break
+        except CometError as error:
+            if not found:
+                raise
+            self._failed = error
+        return found
+
+    def _made(self, batch: RecordBatch[T], rows_max: int) -> pyarrow.RecordBatch:
+        """The rows of the batch that fit and can be decoded; the rest stays in hand."""
+        consumer = self._consumer
+        part = batch if len(batch) <= rows_max else batch.before(batch.offsets[rows_max])
+        assert part is not None, "there is room for one row at least"
+        try:
+            made = self._columns.of(part)
+        except SerdeError as error:
+            bad = int(error.details["offset"])
+            good = part.before(bad)
+            if good is None:
+                consumer._batch = batch
+                consumer._skip_to(bad + 1)
+                raise
+            part, made = good, self._columns.of(good)
+        assert consumer._reader is not None
+        consumer._held.setdefault(consumer._reader, part.first_offset)
+        consumer._handed_out(part)
+        rest = batch.after(part.next_offset)
+        if rest is not None:
+            consumer._batch, consumer._records = rest, _later(rest)
+        return made
+
+    def of(self, batch: RecordBatch[T]) -> pyarrow.Table:
+        """A batch as a table."""
+        return self._table([self._columns.of(batch)])
+
+    def _table(self, found: list[pyarrow.RecordBatch]) -> pyarrow.Table:
+        import pyarrow as pa  # here: where it is missing, the import of Columns says what to install
+
+        return pa.Table.from_batches([self._columns.together(found)])
+
+
 def hole(topic: str, partition: int, first: int, end: int) -> DataLoss:
     return DataLoss(
         f"{topic}/{partition}: offsets {first} to {end - 1} are missing from what the broker sent",
         details={"topic": topic, "partition": str(partition), "first": str(first), "end": str(end)},
     )
+
+
+def _later(batch: RecordBatch[T]) -> Iterator[Record[T]]:
+    """Its records, decoded at the first use."""
+    yield from batch.records()
+
+
+def _rows_in(batches: memoryview) -> int:
+    at = rows = 0
+    while at < len(batches):
+        header = records.read_header(batches, at)
+        rows += header.record_count
+        at += header.length
+    return rows

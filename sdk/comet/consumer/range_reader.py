@@ -1,6 +1,6 @@
-"""The reader: parts of a partition, asked for one by one. It holds no position and no subscription.
+"""The range reader: fetches parts of a partition by request. It has neither position nor subscription.
 
-    fetch ─► the partition's leader, found again while it moves ─► whole batches ─► what was asked for, as columns
+    fetch ─► the partition's leader, found again while it moves ─► whole batches ─► the requested records, as columns
 
 Each call stands alone, so that any number of them may be under way at once, also for one partition.
 """
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Self
 
 from comet import limits, records
 from comet.client.client import Addresses, Client
-from comet.client.leader_request import ask_leader
+from comet.client.leader_request import call_leader
 from comet.consumer.aborted import CONTROL, MARKED, Discards
 from comet.consumer.consumer import Isolation, check_isolation
 from comet.consumer.iteration import hole
@@ -36,7 +36,7 @@ KNOWN_WAIT_MS: Final = 500  # at one broker, for records that are known to be th
 
 
 class Fetched(NamedTuple):
-    """A part of a partition: whole and parts of batches, with nothing in them that was not asked for.
+    """A part of a partition: whole batches and parts of batches, with only the requested records.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -50,14 +50,14 @@ class Fetched(NamedTuple):
     """
 
     batches: list[RecordBatch[bytes]]
-    first_offset: int  # what the start that was asked for means
-    next_offset: int  # where to go on
-    epoch: int | None  # of the record before next_offset, to go on with
+    first_offset: int  # the offset of the requested start
+    next_offset: int  # the offset at which to continue
+    epoch: int | None  # of the record before next_offset, for the next fetch
     log_start: int
-    log_end: int  # what can be read ends there, for now
+    log_end: int  # the end of the readable records
 
 
-class _Asked(NamedTuple):
+class _FetchSpec(NamedTuple):
     place: TopicPartition
     records_max: int
     bytes_max: int
@@ -68,7 +68,7 @@ class _Asked(NamedTuple):
 
 
 class Reader:
-    """Reads what is asked for: a range of a partition, once. For followers there is Consumer.
+    """Reads ranges of partitions by request. To follow a topic there is Consumer.
 
     Async; `comet.sync.Reader` is the same for synchronous code. While a partition has no leader, or its leader cannot
     be reached, a call goes on trying for `timeout_ms`, and for as long as it may wait for records.
@@ -127,7 +127,7 @@ class Reader:
         _within("wait_ms", wait_ms, 0)
         loop = asyncio.get_running_loop()
         wait_until = loop.time() + wait_ms / 1000
-        asked = _Asked(
+        spec = _FetchSpec(
             TopicPartition(check_topic_name(topic), partition),
             records_max,
             bytes_max,
@@ -139,47 +139,47 @@ class Reader:
         first_offset: int | None = None
         damaged = False
         while True:
-            answer = await self._ask(asked, at, epoch, wait_until)
+            answer = await self._request(spec, at, epoch, wait_until)
             if first_offset is None:
                 first_offset = answer.first_offset
             try:
-                batches, next_offset, found_epoch = _open(asked, answer)
+                batches, next_offset, found_epoch = _open(spec, answer)
             except CorruptBatch as error:
                 if damaged:
-                    raise _damaged(asked.place, error) from error
+                    raise _damaged(spec.place, error) from error
                 damaged = True  # on its way, as it seems
                 continue
             epoch = found_epoch or (epoch if next_offset == answer.first_offset else None)
             now = loop.time()
             # What came may all have been markers, or aborted.
-            if batches or now >= asked.give_up or (next_offset >= answer.readable_end and now >= wait_until):
+            if batches or now >= spec.give_up or (next_offset >= answer.readable_end and now >= wait_until):
                 return Fetched(batches, first_offset, next_offset, epoch, answer.log_start, answer.readable_end)
             at = AtOffset(next_offset)
 
-    async def _ask(self, asked: _Asked, at: Position, epoch: int | None, wait_until: float) -> pb.FetchResponse:
-        """The answer of the partition's current leader."""
+    async def _request(self, spec: _FetchSpec, at: Position, epoch: int | None, wait_until: float) -> pb.FetchResponse:
+        """Fetches from the partition's current leader."""
         loop = asyncio.get_running_loop()
 
         async def where() -> TopicPartition:
-            return asked.place
+            return spec.place
 
         def request() -> pb.FetchRequest:
             return pb.FetchRequest(
-                topic=asked.place.topic,
-                partition=asked.place.partition,
+                topic=spec.place.topic,
+                partition=spec.place.partition,
                 start=position_to_pb(at),
-                records_max=asked.records_max,
-                bytes_max=asked.bytes_max,
-                wait_ms=left_ms(wait_until - loop.time(), waits=asked.waits),
-                uncommitted=asked.uncommitted,
+                records_max=spec.records_max,
+                bytes_max=spec.bytes_max,
+                wait_ms=left_ms(wait_until - loop.time(), waits=spec.waits),
+                uncommitted=spec.uncommitted,
                 whole_batches=True,
                 leader_epoch=epoch,
-                topic_id=asked.topic_id,
-                forwarded=True,  # to be refused by who does not lead, rather than passed on
+                topic_id=spec.topic_id,
+                forwarded=True,  # a broker that does not lead refuses it instead of forwarding it
             )
 
-        return await ask_leader(
-            self._client, where, _FETCH, request, pb.FetchResponse, give_up=asked.give_up, writes=False
+        return await call_leader(
+            self._client, where, _FETCH, request, pb.FetchResponse, give_up=spec.give_up, writes=False
         )
 
     async def close(self) -> None:
@@ -215,8 +215,8 @@ async def fetch_known(
 
 
 def left_ms(left_s: float, *, waits: bool) -> int:
-    """What is left of a time to wait. Who waits does so to the last: a leader that cannot tell yet whether there is
-    something refuses those who do not, and only to others says that nothing came.
+    """The rest of a time to wait, at least 1 ms for a request that waits: a leader that does not know yet whether there
+    are records refuses requests that do not wait, and answers the others that there are none.
 
     >>> left_ms(0.0004, waits=True), left_ms(-1.0, waits=True), left_ms(-1.0, waits=False)
     (1, 1, 0)
@@ -241,23 +241,23 @@ def _within(name: str, value: int, least: int) -> None:
         raise InvalidArgument(f"{name} must be from {least} to {limits.UINT32_MAX}, not {value!r}")
 
 
-def _open(asked: _Asked, answer: pb.FetchResponse) -> tuple[list[RecordBatch[bytes]], int, int | None]:
-    """The batches without what was not asked for, where they end, and the epoch that was written in up to there."""
+def _open(spec: _FetchSpec, answer: pb.FetchResponse) -> tuple[list[RecordBatch[bytes]], int, int | None]:
+    """The requested records of the batches, the offset after them, and the epoch of the last one."""
     discards = Discards()
     for one in answer.aborted:
         discards.add(one.producer_id, one.epoch, one.first, one.end)
     found: list[RecordBatch[bytes]] = []
     expected, epoch = answer.first_offset, 0
-    records_left, bytes_left = asked.records_max, asked.bytes_max
+    records_left, bytes_left = spec.records_max, spec.bytes_max
     data = memoryview(answer.batches)
     for at, header in headers(data):
         if header.next_offset <= expected:
             continue
         if header.base_offset > expected:
-            raise hole(*asked.place, expected, header.base_offset)
-        if not (header.flags & MARKED and _hidden(header, discards, uncommitted=asked.uncommitted)):
+            raise hole(*spec.place, expected, header.base_offset)
+        if not (header.flags & MARKED and _hidden(header, discards, uncommitted=spec.uncommitted)):
             try:
-                batch = opened(header, data, at, *asked.place, since=expected)
+                batch = opened(header, data, at, *spec.place, since=expected)
             except CorruptRecords:
                 if found:
                     return found, expected, epoch or None  # what comes before it; the next call raises
@@ -268,7 +268,7 @@ def _open(asked: _Asked, answer: pb.FetchResponse) -> tuple[list[RecordBatch[byt
             if end == skip:
                 return found, expected, epoch or None
             part = RecordBatch[bytes](
-                *asked.place, batch, skip=skip, end=end,
+                *spec.place, batch, skip=skip, end=end,
                 high_watermark=answer.high_watermark, leader_epoch=header.leader_epoch,
             )  # fmt: skip
             found.append(part)

@@ -1,11 +1,11 @@
-"""Which broker a consumer reads each partition from, and when it leaves one.
+"""The choice of the broker from which a consumer reads each partition, and when it moves to another.
 
     "leader"    only the leader
     "any"       the live replicas that are in sync, each with its share of the partitions
     "nearest"   one of those in the reader's rack; the leader where there is none
 
-A follower may be behind: what it says of an offset that it does not have is no answer, the leader is asked instead.
-One that stands still while the leader moves on is left, and so is one that is no longer in sync.
+A follower may be behind: its error about an offset that it lacks does not count, and the leader is asked instead. A
+reader leaves a follower that stops while the leader advances, or that is no longer in sync.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from comet.wire.protobuf import position_to_pb
 
 ReadFrom = Literal["leader", "any", "nearest"]
 
-# What a follower may say although the leader has what was asked for.
+# Errors that a follower may give although the leader has the records.
 _ONLY_HERE: Final = (OffsetOutOfRange, Truncated, DataLoss, LogFailed, CorruptBatch)
 
 
@@ -39,7 +39,7 @@ def check_read_from(read_from: ReadFrom, rack: str) -> None:
 
 
 def suitable(partition: PartitionInfo, brokers: Iterable[BrokerInfo], read_from: ReadFrom, rack: str) -> list[int]:
-    """The brokers to read a partition from; none: only the leader will do.
+    """The brokers that a partition can be read from; empty: only the leader.
 
     >>> three = [BrokerInfo(id, "host", 9092, "0.1.0", rack) for id, rack in [(1, "a"), (2, "b"), (3, "b")]]
     >>> partition = PartitionInfo(0, leader=1, leader_epoch=1, replicas=(1, 2, 3), in_sync=(1, 3))
@@ -55,7 +55,7 @@ def suitable(partition: PartitionInfo, brokers: Iterable[BrokerInfo], read_from:
 
 
 class Replicas:
-    """Owned by an intake, whose readers it shares."""
+    """The choice of replicas to read from. Owned by a fetcher, whose readers it shares."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Replicas:
         self._client = client
         self._readers = readers
         self._leave = leave
-        self._leader_until: dict[TopicPartition, float] = {}  # partitions of which a follower was no good
+        self._leader_until: dict[TopicPartition, float] = {}  # partitions whose follower failed
 
     # ---- choosing
 
@@ -80,7 +80,7 @@ class Replicas:
         try:
             return await self._client.attach(reader.topic, reader.partition, partial(self._choose, reader))
         except BaseException:
-            reader.source = 0  # it takes no share of that broker
+            reader.source = 0  # it does not count for that broker
             raise
 
     def _choose(self, reader: PartitionSubscription, info: TopicInfo, partition: int) -> int:
@@ -96,12 +96,12 @@ class Replicas:
         return reader.source
 
     def misled(self, reader: PartitionSubscription, error: CometError) -> None:
-        """The broker that a partition was read from as the leader says that it does not lead."""
+        """Handles a broker's answer that it does not lead the partition any more."""
         if reader.leader_only:
             self._client.misled(reader.topic, reader.partition, reader.source, error)
 
     def only_here(self, reader: PartitionSubscription, error: CometError) -> bool:
-        """A follower has not what was asked for; the leader, to which the partition goes now, may have it."""
+        """Whether a follower lacks records that the leader may have; the partition is then read from the leader."""
         if reader.leader_only or not isinstance(error, _ONLY_HERE):
             return False
         self._to_leader(reader)
@@ -114,7 +114,7 @@ class Replicas:
     # ---- watching
 
     async def watch(self) -> None:
-        """Leaves followers that stand still, and brokers that there are better ones for."""
+        """Leaves followers that make no progress, and brokers for which there is a better one."""
         seen: dict[TopicPartition, int] = {}
         while self.read_from != "leader":
             await asyncio.sleep(limits.LAG_CHECK_MS / 1000)
@@ -125,7 +125,7 @@ class Replicas:
                 if still:
                     await self._check(still)
             except CometError:
-                continue  # no answer; the replica that is read from may be fine
+                continue  # no answer; the current replica may be fine
 
     async def _check(self, still: list[PartitionSubscription]) -> None:
         infos = await self._client.fetch({reader.topic for reader in still})
@@ -147,13 +147,13 @@ class Replicas:
     def _ill_placed(
         self, still: list[PartitionSubscription], infos: Mapping[str, TopicInfo]
     ) -> list[PartitionSubscription]:
-        """Those whose broker will not do, and those that others have room for."""
+        """Readers whose broker is unsuitable, and those that would balance the load elsewhere."""
         load = Counter(reader.source for reader in self._readers.values())
         found: list[PartitionSubscription] = []
         for reader in still:
             good = self._found(reader, infos[reader.topic].partitions[reader.partition])
             if not good and reader.leader_only:
-                continue  # where it is not the leader, that is said
+                continue  # the connection reports a lost leadership itself
             if reader.source not in good or min(load[broker] for broker in good) < load[reader.source] - 1:
                 load[reader.source] -= 1
                 load[min(good, key=lambda broker: load[broker], default=0)] += 1
@@ -174,6 +174,8 @@ class Replicas:
 
 
 def _waits(reader: PartitionSubscription) -> bool:
-    """It is subscribed, all that has come was taken, and nothing else keeps the broker from sending."""
-    feed = reader.feed
-    return feed is not None and not reader.paused and not any(other.queued_bytes for other in feed.readers)
+    """Whether it is subscribed and waits for the broker: all deliveries are taken, so there is credit."""
+    subscription = reader.subscription
+    return (
+        subscription is not None and not reader.paused and not any(other.queued_bytes for other in subscription.readers)
+    )

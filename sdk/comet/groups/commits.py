@@ -39,7 +39,7 @@ class OffsetToCommit(NamedTuple):
 class Waiter(NamedTuple):
     """A caller that waits for the commits of some partitions."""
 
-    told: asyncio.Future[None]
+    answered: asyncio.Future[None]
     places: frozenset[TopicPartition]
     until: float
 
@@ -87,11 +87,11 @@ class Commits:
         if not wanted:
             return
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[None] = loop.create_future()
+        answered: asyncio.Future[None] = loop.create_future()
         until = loop.time() + limits.COMMIT_TIMEOUT_MS / 1000
-        self._waiters.append(Waiter(told, frozenset(entry.place for entry in wanted), until))
+        self._waiters.append(Waiter(answered, frozenset(entry.place for entry in wanted), until))
         self.add(wanted)
-        await told
+        await answered
 
     async def _run(self) -> None:
         backoff = Backoff(self._client.random, max_ms=limits.BACKOFF_MAX_MS)
@@ -103,8 +103,8 @@ class Commits:
                 failed = await self._send(pending)
             except CometError as error:
                 failed = dict.fromkeys(pending, error)
-                self._member.heard(error)
-                if all(waiter.told.done() for waiter in waiters):
+                self._member.check_membership(error)
+                if all(waiter.answered.done() for waiter in waiters):
                     log.warning("comet: group %s: could not commit: %s", self._member.group, error)
             else:
                 waiters = self._once_more(pending, waiters, failed)
@@ -124,14 +124,14 @@ class Commits:
         """Puts back what was refused for now, and who waits for it; returns those who can be answered."""
         now = asyncio.get_running_loop().time()
         again = {place for place, error in failed.items() if error.retriable and place in pending}
-        kept = [waiter for waiter in waiters if waiter.places & again and waiter.until > now]
-        self._waiters[:0] = kept
-        for place in {place for waiter in kept for place in waiter.places & again}:
+        remaining = [waiter for waiter in waiters if waiter.places & again and waiter.until > now]
+        self._waiters[:0] = remaining
+        for place in {place for waiter in remaining for place in waiter.places & again}:
             entry = pending[place]
             newer = self._pending.get(place)
             if newer is None or (newer.since, newer.offset) < (entry.since, entry.offset):
                 self._pending[place] = entry
-        return [waiter for waiter in waiters if waiter not in kept]
+        return [waiter for waiter in waiters if waiter not in remaining]
 
     async def _send(self, pending: dict[TopicPartition, OffsetToCommit]) -> dict[TopicPartition, CometError]:
         member = self._member
@@ -176,15 +176,15 @@ class Commits:
 
 
 def _answer(waiters: Iterable[Waiter], failed: dict[TopicPartition, CometError]) -> None:
-    for told, places, _ in waiters:
-        if told.done():
+    for answered, places, _ in waiters:
+        if answered.done():
             continue
         error = next((failed[place] for place in sorted(places) if place in failed), None)
         if error is None:
-            told.set_result(None)
+            answered.set_result(None)
         else:
-            told.set_exception(error)
-            told.exception()
+            answered.set_exception(error)
+            answered.exception()
 
 
 def _closed() -> Closed:

@@ -58,7 +58,7 @@ class CommitResult:
 async def fetch(client: Client, group: str, timeout_ms: int) -> list[CommittedOffset]:
     """All there are, by topic and partition; none, too, where there is no such group."""
     request = pb.ClientFrame(fetch_committed=groups_pb.FetchCommitted(group=group))
-    answer = (await _ask(client, group, request, timeout_ms)).committed
+    answer = (await _request(client, group, request, timeout_ms)).committed
     return sorted(
         (
             CommittedOffset(
@@ -95,14 +95,14 @@ async def commit(client: Client, group: str, offsets: Offsets, timeout_ms: int) 
 
 
 async def _commit_once(client: Client, group: str, offsets: Offsets, timeout_ms: int) -> list[CommitResult]:
-    asked = topic_offsets(offsets)
-    known = await client.fetch({topic.topic for topic in asked})
+    requested = topic_offsets(offsets)
+    known = await client.fetch({topic.topic for topic in requested})
     message = groups_pb.Commit(group=group)
-    for topic in asked:
+    for topic in requested:
         if topic.topic in known:
             topic.topic_id = known[topic.topic].id
             message.topics.append(topic)
-    answer = (await _ask(client, group, pb.ClientFrame(commit=message), timeout_ms)).committed
+    answer = (await _request(client, group, pb.ClientFrame(commit=message), timeout_ms)).committed
     found = {
         (topic, partition): CommitResult(topic, partition, None, TopicNotFound(f"there is no topic {topic!r}"))
         for topic, partition in offsets
@@ -129,7 +129,7 @@ def topic_offsets(offsets: Offsets) -> list[groups_pb.TopicOffsets]:
     return list(found.values())
 
 
-async def _ask(client: Client, group: str, frame: pb.ClientFrame, timeout_ms: int) -> pb.ServerFrame:
+async def _request(client: Client, group: str, frame: pb.ClientFrame, timeout_ms: int) -> pb.ServerFrame:
     coordinator = Coordinator(client, group)
     try:
         return await coordinator.request(frame, timeout_ms)

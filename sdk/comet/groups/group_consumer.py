@@ -1,7 +1,7 @@
 """A consumer in a group: reads the partitions that it is given, and keeps the group's committed offsets.
 
-    coordinator ─► Member ─► Owning: the partitions that come and go
-    Taking ─► what was handed back ─► Commits ─► coordinator
+    coordinator ─► Member ─► AssignedPartitions
+    RecordIterator ─► processed records ─► Commits ─► coordinator
 
 Taking a record marks the one before it as processed, so `at least once` needs no call by the application: a record
 that was not handed back when the consumer ends comes again, to it or to another member.
@@ -18,16 +18,24 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from comet import limits
 from comet.client.client import Addresses, Client
-from comet.client.metadata import look_at
+from comet.client.metadata import mark_retrieved
 from comet.consumer.consumer import Isolation, check_isolation, check_reading, serde_of
-from comet.consumer.fetcher import Intake, OutOfRange
+from comet.consumer.fetcher import Fetcher, OutOfRange
 from comet.consumer.record import Record, RecordBatch
 from comet.consumer.replica_choice import ReadFrom
 from comet.errors import Closed, CometError, PartitionNotFound, StaleGeneration
-from comet.groups.assigned import Owning
+from comet.groups.assigned_partitions import AssignedPartitions
 from comet.groups.commits import Commits, OffsetToCommit, commit_frame
 from comet.groups.member import Member
-from comet.groups.options import GroupSettings, Handled, Holding, OnPartitions, begins_of, join_frame, offsets_of
+from comet.groups.options import (
+    GroupSettings,
+    Handled,
+    MemberPartition,
+    OnPartitions,
+    begins_of,
+    join_frame,
+    offsets_of,
+)
 from comet.handlers.watchdog import PROCESS, Watch
 from comet.producer.producer import wall_clock_us
 from comet.types import AtOffset, Gap, Position, StartLike, TopicPartition, position
@@ -40,7 +48,7 @@ log = logging.getLogger("comet")
 T = TypeVar("T")
 
 
-class GroupConsumer(Owning[T]):
+class GroupConsumer(AssignedPartitions[T]):
     """Reads topics together with the other members of its group: each partition has one owner, and the group remembers
     how far it has come. Async; `comet.sync.GroupConsumer` is the same for synchronous code.
 
@@ -124,12 +132,12 @@ class GroupConsumer(Owning[T]):
         watch = Watch(PROCESS if connect is None else None)  # on virtual time nothing is late
         self._member = Member(self._client, join, self._changed, watch)
         self._commits = Commits(self._client, self._member, self._was_committed)
-        self._holdings = {}
+        self._assigned = {}
         self._returned = None
         self._ticker: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closed = False
-        self._intake = Intake(
+        self._fetcher = Fetcher(
             self._client, None, start=self._start_at, partitions=None, buffer_bytes=buffer_bytes,
             on_out_of_range=on_out_of_range, read_from=read_from, rack=rack, on_gap=on_gap,
             on_corrupt=on_corrupt, uncommitted=self._uncommitted, begun=self._begun,
@@ -143,15 +151,15 @@ class GroupConsumer(Owning[T]):
             raise Closed("the consumer was closed")
         if self._starting is None:
             self._starting = self._client.spawn(self._start())
-            self._starting.add_done_callback(look_at)
+            self._starting.add_done_callback(mark_retrieved)
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
         await self._member.start()
         self._ticker = self._client.spawn(self._tick())
-        first = [one.begun for one in self._holdings.values() if one.reader is None]
-        reading = self._client.spawn(self._intake.start())
-        reading.add_done_callback(look_at)
+        first = [one.begun for one in self._assigned.values() if one.reader is None]
+        reading = self._client.spawn(self._fetcher.start())
+        reading.add_done_callback(mark_retrieved)
         # One that cannot be read now must not keep the others from being read.
         await asyncio.wait({*first, reading}, timeout=limits.FIRST_POSITION_MS / 1000)
         if reading.done():
@@ -166,10 +174,10 @@ class GroupConsumer(Owning[T]):
         if self._ticker is not None:
             self._ticker.cancel()
         if self._member.state.member:
-            await self._revoke(list(self._holdings.values()))
+            await self._revoke(list(self._assigned.values()))
             await self._last_commit()
         await self._member.leave(farewell=not self._static)
-        await self._intake.close()
+        await self._fetcher.close()
         await self._client.close()
         self._delivery = self._batch = self._records = None
 
@@ -234,13 +242,13 @@ class GroupConsumer(Owning[T]):
 
     def _offsets_to_commit(self, handled: Handled | None) -> list[OffsetToCommit]:
         wanted = self.positions() if handled is None else offsets_of(handled)
-        return [self._mark(self._holding(place), offset) for place, offset in wanted.items()]
+        return [self._mark(self._assigned_partition(place), offset) for place, offset in wanted.items()]
 
-    def _holding(self, place: TopicPartition) -> Holding:
-        holding = self._holdings.get(place)
-        if holding is None:
+    def _assigned_partition(self, place: TopicPartition) -> MemberPartition:
+        assigned = self._assigned.get(place)
+        if assigned is None:
             raise StaleGeneration(f"{place.topic}/{place.partition} is not this member's, or not any more")
-        return holding
+        return assigned
 
     def offsets_to_commit(self, handled: Handled | None = None) -> groups_pb.Commit:
         """What a transaction says to commit these offsets with its outputs, as the member that this is now. It is
@@ -268,9 +276,9 @@ class GroupConsumer(Owning[T]):
         """
         for topic in offsets.topics:
             for entry in topic.offsets:
-                holding = self._holdings.get(TopicPartition(topic.topic, entry.partition))
-                if holding is not None:
-                    self._was_committed(holding.place, holding.given.since, entry.offset)
+                assigned = self._assigned.get(TopicPartition(topic.topic, entry.partition))
+                if assigned is not None:
+                    self._was_committed(assigned.place, assigned.assignment.since, entry.offset)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Per partition that this member owns the offset of the next record.
@@ -283,7 +291,7 @@ class GroupConsumer(Owning[T]):
         """
         return {
             place: self._position(one.reader)
-            for place, one in sorted(self._holdings.items())
+            for place, one in sorted(self._assigned.items())
             if one.reader is not None and one.reader.position >= 0
         }
 
@@ -297,7 +305,7 @@ class GroupConsumer(Owning[T]):
         >>> run(example)
         {TopicPartition(topic='quotes', partition=0): 0}
         """
-        return {place: one.committed for place, one in sorted(self._holdings.items()) if one.committed is not None}
+        return {place: one.committed for place, one in sorted(self._assigned.items()) if one.committed is not None}
 
     def lag(self) -> dict[TopicPartition, int]:
         """Per partition how many records there are that were not read yet, as far as the consumer has heard.
@@ -309,7 +317,7 @@ class GroupConsumer(Owning[T]):
         {TopicPartition(topic='quotes', partition=0): 0}
         """
         at = self.positions()
-        readers = self._intake.readers
+        readers = self._fetcher.readers
         return {place: max(readers[place].high_watermark - at[place], 0) for place in at if place in readers}
 
     async def seek(self, start: StartLike, *, partition: tuple[str, int] | None = None) -> None:
@@ -327,9 +335,9 @@ class GroupConsumer(Owning[T]):
         """
         await self.start()
         where = position(start, now_us=self._clock_us())
-        places = self._intake.readers if partition is None else [TopicPartition(*partition)]
-        if partition is not None and partition not in self._intake.readers:
-            raise PartitionNotFound(f"this member reads {sorted(map(tuple, self._intake.readers))}, not {partition}")
+        places = self._fetcher.readers if partition is None else [TopicPartition(*partition)]
+        if partition is not None and partition not in self._fetcher.readers:
+            raise PartitionNotFound(f"this member reads {sorted(map(tuple, self._fetcher.readers))}, not {partition}")
         await self._go_to(dict.fromkeys(places, where))
 
     async def rewind(self) -> None:
@@ -347,27 +355,27 @@ class GroupConsumer(Owning[T]):
         0
         """
         # A commit whose answer was lost may have counted: what this member knows is not enough.
-        entries = await self._known_offsets(list(self._holdings.values())) or {}
+        entries = await self._known_offsets(list(self._assigned.values())) or {}
         for (topic_id, partition), entry in entries.items():
-            for holding in self._holdings.values():
-                if (holding.given.topic_id, holding.place.partition) == (topic_id, partition):
-                    holding.committed = max(entry.offset, -1 if holding.committed is None else holding.committed)
+            for assigned in self._assigned.values():
+                if (assigned.assignment.topic_id, assigned.place.partition) == (topic_id, partition):
+                    assigned.committed = max(entry.offset, -1 if assigned.committed is None else assigned.committed)
         at = self.positions()
         wanted: dict[TopicPartition, Position] = {}
-        for place, holding in self._holdings.items():
-            offset = holding.first if holding.committed is None else holding.committed
+        for place, assigned in self._assigned.items():
+            offset = assigned.first if assigned.committed is None else assigned.committed
             if offset is not None and at.get(place) != offset:
                 wanted[place] = AtOffset(offset)
         await self._go_to(wanted)
 
     async def _go_to(self, wanted: Mapping[TopicPartition, Position]) -> None:
-        readers = [(self._intake.readers[place], to) for place, to in wanted.items() if place in self._intake.readers]
+        readers = [(self._fetcher.readers[place], to) for place, to in wanted.items() if place in self._fetcher.readers]
         self._handed_back()
         for reader, _ in readers:
             self._drop(reader)
         for reader, where in readers:
             if not reader.retired:
-                await self._intake.move(reader, where)
+                await self._fetcher.move(reader, where)
 
     # ---- who it is
 
@@ -390,7 +398,7 @@ class GroupConsumer(Owning[T]):
         >>> run(example)
         [TopicPartition(topic='quotes', partition=0)]
         """
-        return sorted(self._holdings)
+        return sorted(self._assigned)
 
     def statistics(self) -> dict[str, int]:
         """Counters since the start, and what waits to be taken now.

@@ -18,7 +18,7 @@ from comet.client.client import Client
 from comet.client.coordinator import Coordinator
 from comet.client.retry import Backoff
 from comet.errors import Closed, CometError, Internal, MemberUnknown, NotCoordinator
-from comet.groups.membership import Changes, Given, Membership, Phase
+from comet.groups.membership import AssignedPartition, Changes, Membership, Phase
 from comet.handlers.watchdog import Watch
 from comet.types import TopicPartition
 from comet.v1 import groups_pb2 as groups_pb
@@ -160,8 +160,8 @@ class Member:
             self._assigned(frame.assignment)
 
     def _assigned(self, assignment: groups_pb.Assignment) -> None:
-        given = [
-            Given(
+        assigned = [
+            AssignedPartition(
                 TopicPartition(topic.topic, one.partition),
                 topic.topic_id,
                 one.since,
@@ -174,7 +174,7 @@ class Member:
         release = [
             TopicPartition(topic.topic, partition) for topic in assignment.release for partition in topic.partitions
         ]
-        self._act(self.state.assigned(assignment.member, assignment.generation, given, release))
+        self._act(self.state.assigned(assignment.member, assignment.generation, assigned, release))
         if assignment.member == self.state.member:
             self._settle_first(None)
 
@@ -190,8 +190,8 @@ class Member:
             log.info("comet: group %s: the coordinator is to be found again: %s", self.group, error)
         self._act(self.state.disconnected())
 
-    def heard(self, error: CometError) -> None:
-        """What a request of this member was answered with may say that it is none any more."""
+    def check_membership(self, error: CometError) -> None:
+        """Handles an error of a request that means that the member was removed or fenced."""
         if isinstance(error, MemberUnknown) or error.code == "MEMBER_FENCED":
             self._act(self.state.evicted(self.state.member, error))
 
@@ -230,15 +230,15 @@ class Member:
                 if error.metadata_stale and connection is not None:
                     self.coordinator.misled(connection, error)
                 else:
-                    self.heard(error)
+                    self.check_membership(error)
 
-            self.coordinator.tell(pb.ClientFrame(heartbeat=heartbeat), refused)
+            self.coordinator.notify(pb.ClientFrame(heartbeat=heartbeat), refused)
         self._schedule()
 
     # ---- giving up
 
     async def release(self, released: Iterable[tuple[TopicPartition, bytes]]) -> None:
-        """Tells the coordinator that the partitions are no longer read. They are given up already."""
+        """Reports released partitions to the coordinator. They are no longer read."""
         frame = groups_pb.Release(group=self.group, member=self.state.member, generation=self.state.generation)
         topics: dict[tuple[str, bytes], list[int]] = {}
         released = list(released)
@@ -249,5 +249,5 @@ class Member:
         try:
             await self.coordinator.request(pb.ClientFrame(release=frame))
         except CometError as error:
-            self.state.not_heard(place for place, _ in released)
-            self.heard(error)
+            self.state.release_failed(place for place, _ in released)
+            self.check_membership(error)

@@ -1,13 +1,13 @@
-"""What a member of a group is and owns, as far as it knows. Pure: what happens goes in, what is to be done comes out.
+"""The state machine of a group member: its id, generation and partitions. Pure: events go in, actions come out.
 
     out ──joined──► in ──disconnected, coordinator moved──► away ──joined (same id)──► in
                      │                                        │
                      └──────── evicted as unknown ────────────┴──► out: all it owned is lost, it joins as a new member
                      └──────── fenced, or refused for good ───────► over
 
-A member that is away goes on with what it owns: the coordinator keeps its place for the session time-out, and what it
-reads beyond that can do no harm, because nothing of it can be committed. An Assignment is always the complete list, so
-what was owned and is not in it is lost; a partition that was lost and won again in the meantime has another `since`.
+A member that is away continues with its partitions: the coordinator waits for the session timeout, and records read
+after that do no harm, since their offsets cannot be committed. An Assignment is always the complete list: an owned
+partition that is not in it is lost; one that was lost and assigned again in the meantime has another `since`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """One partition as an Assignment lists it."""
+class AssignedPartition:
+    """A partition as an Assignment lists it."""
 
     place: TopicPartition
     topic_id: bytes
@@ -39,20 +39,20 @@ class Given:
 
 
 @dataclass(slots=True)
-class Owned:
-    given: Given
+class OwnedPartition:
+    partition: AssignedPartition
     releasing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a member has to act upon, in this order."""
+    """The actions of a member, in this order."""
 
-    lost: tuple[TopicPartition, ...] = ()  # belongs to others by now: nothing of it can be committed any more
-    gained: tuple[Given, ...] = ()
-    release: tuple[TopicPartition, ...] = ()  # to be finished, committed and released; also what was only just gained
-    why: CometError | None = None  # of what is lost, where there is more to say than that it was given to others
-    over: CometError | None = None  # the member is none any more, and must not be again
+    lost: tuple[TopicPartition, ...] = ()  # assigned to others: their offsets can no longer be committed
+    gained: tuple[AssignedPartition, ...] = ()
+    release: tuple[TopicPartition, ...] = ()  # to finish, commit and release; possibly gained just now
+    why: CometError | None = None  # the reason of a loss, unless it is an ordinary rebalance
+    over: CometError | None = None  # the error that ended the membership for good
     join: bool = False
 
     def __bool__(self) -> bool:
@@ -69,7 +69,7 @@ class Membership:
     phase: Phase = Phase.OUT
     member: str = ""
     generation: int = 0
-    owned: dict[TopicPartition, Owned] = field(default_factory=dict)
+    owned: dict[TopicPartition, OwnedPartition] = field(default_factory=dict)
     # Since when it owned what it has given up, for as long as the coordinator may not have heard of that: an Assignment
     # that was on its way meanwhile does not give it back.
     given_up: dict[TopicPartition, int] = field(default_factory=dict)
@@ -131,39 +131,41 @@ class Membership:
     # ---- what it owns
 
     def assigned(
-        self, member: str, generation: int, given: Iterable[Given], release: Iterable[TopicPartition]
+        self, member: str, generation: int, partitions: Iterable[AssignedPartition], release: Iterable[TopicPartition]
     ) -> Changes:
         """All it owns from now on, and what of that it is to release."""
         if self.phase is Phase.OVER or member != self.member or generation < self.generation:
             return NOTHING
         self.generation = generation
-        listed = {one.place: one for one in given}
+        listed = {one.place: one for one in partitions}
         self.given_up = {
             place: since for place, since in self.given_up.items() if place in listed and listed[place].since == since
         }
         now = {place: one for place, one in listed.items() if place not in self.given_up}
-        gone = [place for place, had in self.owned.items() if place not in now or now[place].since != had.given.since]
+        gone = [
+            place for place, had in self.owned.items() if place not in now or now[place].since != had.partition.since
+        ]
         for place in gone:
             del self.owned[place]
         gained = tuple(one for place, one in now.items() if place not in self.owned)
         for one in gained:
-            self.owned[one.place] = Owned(one)
-        asked = set(release)
-        fresh = tuple(sorted(place for place, had in self.owned.items() if place in asked and not had.releasing))
+            self.owned[one.place] = OwnedPartition(one)
+        requested = set(release)
+        fresh = tuple(sorted(place for place, had in self.owned.items() if place in requested and not had.releasing))
         for place, had in self.owned.items():
-            had.releasing = place in asked
+            had.releasing = place in requested
         return Changes(lost=tuple(sorted(gone)), release=fresh, gained=gained)
 
     def released(self, place: TopicPartition, since: int) -> bool:
-        """It was finished and is given up; whether it was still there to be."""
+        """Gives up a finished partition. Returns whether the member still owned it."""
         if not self.holds(place, since):
             return False
         del self.owned[place]
         self.given_up[place] = since
         return True
 
-    def not_heard(self, places: Iterable[TopicPartition]) -> None:
-        """The coordinator has not taken the release: the owner is the member that it names."""
+    def release_failed(self, places: Iterable[TopicPartition]) -> None:
+        """The coordinator has not got the release: it still decides the owner."""
         for place in places:
             self.given_up.pop(place, None)
 
@@ -177,7 +179,7 @@ class Membership:
 
     def holds(self, place: TopicPartition, since: int) -> bool:
         had = self.owned.get(place)
-        return had is not None and had.given.since == since
+        return had is not None and had.partition.since == since
 
     def _lose_all(self) -> tuple[TopicPartition, ...]:
         lost = tuple(sorted(self.owned))
@@ -188,7 +190,7 @@ class Membership:
         """Per topic what it owns, to be said when it joins again."""
         topics: dict[tuple[str, bytes], list[int]] = {}
         for (topic, partition), had in sorted(self.owned.items()):
-            topics.setdefault((topic, had.given.topic_id), []).append(partition)
+            topics.setdefault((topic, had.partition.topic_id), []).append(partition)
         for (topic, topic_id), partitions in topics.items():
             yield topic, topic_id, partitions
 

@@ -14,7 +14,7 @@ from comet.consumer.fetcher import OutOfRange
 from comet.consumer.record import Record, RecordBatch
 from comet.consumer.replica_choice import ReadFrom
 from comet.errors import InvalidArgument
-from comet.groups.membership import Given
+from comet.groups.membership import AssignedPartition
 from comet.types import Gap, StartLike, TopicPartition, check_topic_name
 from comet.v1 import groups_pb2 as groups_pb
 from comet.wire.corrupt import OnCorrupt
@@ -32,18 +32,18 @@ Handled = (
 )
 
 
-class Holding:
-    """A partition that this member owns. From the assignment until it is lost or released."""
+class MemberPartition:
+    """The state of an assigned partition, from the assignment until it is lost or released."""
 
-    def __init__(self, given: Given) -> None:
-        self.given = given
-        self.place = given.place
-        self.committed = given.offset
-        self.first = given.offset  # where it began to be read
-        self.reader: PartitionSubscription | None = None  # None: where it begins is not known yet
+    def __init__(self, assignment: AssignedPartition) -> None:
+        self.assignment = assignment
+        self.place = assignment.place
+        self.committed = assignment.offset
+        self.first = assignment.offset  # where it began to be read
+        self.reader: PartitionSubscription | None = None  # None: its first position is not known yet
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.releasing = False
-        self.revoked = False  # the application was told that it is about to be given up
+        self.revoked = False  # `on_revoked` was called for it
 
     def begin(self) -> None:
         if not self.begun.done():

@@ -83,7 +83,7 @@ class AtLeastOnce(GroupServing):
             return
         finally:
             self._busy = None
-            self._tell()
+            self._notify()
 
     # ---- several at once
 
@@ -96,7 +96,7 @@ class AtLeastOnce(GroupServing):
             if self._over(place, life):
                 return
             dispatch.add(place, item.first, item.key, (item, life), end=item.end)
-            self._tell()
+            self._notify()
 
     def _over(self, place: Place, life: int) -> bool:
         return self.stopping or self._failure is not None or self._lives[place] != life
@@ -125,9 +125,9 @@ class AtLeastOnce(GroupServing):
         else:
             dispatch.done(task)
         finally:
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -139,7 +139,7 @@ class AtLeastOnce(GroupServing):
             await self._commit_done()
 
     async def _commit_done(self) -> None:
-        """Commits what is done. What cannot be committed for now is kept for the next time."""
+        """Commits the processed positions. Those that cannot be committed now are retried the next time."""
         async with self._committing:
             if self._dispatch is not None:
                 self._done.update(self._dispatch.moved())
@@ -151,18 +151,18 @@ class AtLeastOnce(GroupServing):
             if not done or self.source is None:
                 return
             lives = {place: self.life(place) for place in done}
-            kept = False
+            committed = False
             try:
                 await self.source.commit(done)
-                kept = True
+                committed = True
             except GroupError as error:
                 log.warning("comet: handler %s: what it did was not committed: %s", self.one.name, error)
-                kept = True  # by the member that has the partition now
+                committed = True  # by the member that has the partition now
             except CometError as error:
                 log.warning("comet: handler %s: the commit is tried again: %s", self.one.name, error)
             finally:
                 for place, position in done.items():
-                    if not kept and self.life(place) == lives[place]:
+                    if not committed and self.life(place) == lives[place]:
                         self._done.setdefault(place, position)
 
     async def _finish(self, places: list[Place]) -> None:
@@ -181,4 +181,4 @@ class AtLeastOnce(GroupServing):
             self._passed.pop(place, None)
         if self._dispatch is not None:
             self._dispatch.forget(places)
-        self._tell()
+        self._notify()

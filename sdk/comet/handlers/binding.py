@@ -29,7 +29,7 @@ current_transaction: ContextVar[Transaction | None] = ContextVar("comet_transact
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a handler of a group gets its records, and what becomes of those that it fails on."""
+    """The policy of a group's handler: its delivery guarantee, retries and dead-letter topic."""
 
     group: str
     delivery: DeliveryMode
@@ -69,7 +69,7 @@ def _within(name: str, value: float, low: float, high: float) -> None:
 
 @dataclass(slots=True)
 class Binding:
-    """One handler and what it is called for."""
+    """A handler with its topics, group and policy."""
 
     topic: str
     handler: Handler

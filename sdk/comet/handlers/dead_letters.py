@@ -1,4 +1,4 @@
-"""Events that a handler gave up on, as they are kept in a dead-letter topic: what they were, and why they are there.
+"""Dead letters: records that a handler gave up on, with the reason and the origin in headers.
 
 Key, value, headers and timestamp are those of the record; these headers come with it:
 
@@ -36,7 +36,7 @@ class Send(Protocol):
 def headers_of(item: Item, index: int, group: str, attempts: int, error: Exception) -> HeaderPairs:
     """The headers of the dead letter of one record of an item, in order."""
     batch = item.batch
-    said = {
+    details = {
         "topic": batch.topic,
         "partition": str(batch.partition),
         "offset": str(batch.offsets[index]),
@@ -44,9 +44,9 @@ def headers_of(item: Item, index: int, group: str, attempts: int, error: Excepti
         "attempts": str(attempts),
         "reason": f"{type(error).__name__}: {error}",
     }
-    # A letter that dies a second time says where it died last.
-    kept = [(name, value) for name, value in batch.headers[index] if not name.startswith(PREFIX)]
-    return kept + _headers(said)
+    # A record that becomes a dead letter again names its last origin.
+    others = [(name, value) for name, value in batch.headers[index] if not name.startswith(PREFIX)]
+    return others + _headers(details)
 
 
 class DeadLetters:
@@ -56,17 +56,17 @@ class DeadLetters:
         self._send = send
 
     async def write(self, topic: str, item: Item, group: str, attempts: int, error: Exception) -> int:
-        """Returns how many records there were, once all are acknowledged. Raises what keeps them from being written:
-        then they are not set aside, and must not count as done."""
-        deliveries = await send_letters(self._send(), topic, item, group, attempts, error)
+        """Writes an item's records. Returns their number once all are acknowledged. Raises if they cannot be written:
+        then they must not count as processed."""
+        deliveries = await send_dead_letters(self._send(), topic, item, group, attempts, error)
         for delivery in deliveries:
             await delivery
         return len(deliveries)
 
     async def note(self, topic: str, error: CorruptRecords, group: str) -> None:
-        """Writes the note of a batch that cannot be read. Raises what keeps it from being written."""
+        """Writes the note of a batch that cannot be read. Raises the error if the note cannot be written."""
         first, end = range_of(error)
-        said = {
+        details = {
             "topic": error.details["topic"],
             "partition": error.details["partition"],
             "offset": str(first),
@@ -75,14 +75,14 @@ class DeadLetters:
             "attempts": "1",
             "reason": f"{type(error).__name__}: {error}",
         }
-        await (await self._send()(topic, None, key=None, headers=_headers(said), timestamp_us=wall_clock_us()))
+        await (await self._send()(topic, None, key=None, headers=_headers(details), timestamp_us=wall_clock_us()))
 
 
-def _headers(said: Mapping[str, str]) -> list[tuple[str, bytes]]:
-    return [(PREFIX + name, text.encode()[:_REASON_BYTES_MAX]) for name, text in said.items()]
+def _headers(details: Mapping[str, str]) -> list[tuple[str, bytes]]:
+    return [(PREFIX + name, text.encode()[:_REASON_BYTES_MAX]) for name, text in details.items()]
 
 
-async def send_letters(
+async def send_dead_letters(
     send: Send, topic: str, item: Item, group: str, attempts: int, error: Exception
 ) -> list[Delivery]:
     batch = item.batch

@@ -44,12 +44,12 @@ class Task(Generic[T]):
 class Track(Generic[T]):
     """A partition for as long as it is one's own."""
 
-    __slots__ = ("closed", "position", "running", "told", "unfinished")
+    __slots__ = ("closed", "position", "reported", "running", "unfinished")
 
     def __init__(self, position: int) -> None:
         self.unfinished: deque[Task[T]] = deque()  # in order; the first is never done
         self.position = position
-        self.told = position  # what `moved` said last
+        self.reported = position  # the last position that `moved` returned
         self.running = 0
         self.closed = False
 
@@ -129,7 +129,7 @@ class Dispatch(Generic[T]):
         self._next_of_key(task)
 
     def dropped(self, task: Task[T]) -> None:
-        """It ran, and must be handled again after a start at the positions: they never move beyond it."""
+        """Marks an item that must be handled again after a restart: positions never move beyond it."""
         assert task.running and not task.done
         task.running = False
         self.running -= 1
@@ -158,9 +158,9 @@ class Dispatch(Generic[T]):
 
     def moved(self) -> dict[Place, int]:
         """The positions that have changed since this was last asked."""
-        found = {place: track.position for place, track in self._tracks.items() if track.position != track.told}
+        found = {place: track.position for place, track in self._tracks.items() if track.position != track.reported}
         for place, position in found.items():
-            self._tracks[place].told = position
+            self._tracks[place].reported = position
         return found
 
     def running_in(self, place: Place) -> int:
@@ -170,7 +170,7 @@ class Dispatch(Generic[T]):
     # ---- giving up
 
     def close(self, places: Iterable[Place]) -> None:
-        """Nothing more of these is begun. What runs goes on, and still moves the position."""
+        """Starts no more items of these partitions. Running ones finish, and still move the position."""
         chosen = {place for place in places if place in self._tracks and not self._tracks[place].closed}
         if not chosen:
             return
@@ -185,7 +185,7 @@ class Dispatch(Generic[T]):
                 del self._heads[name]
 
     def forget(self, places: Iterable[Place]) -> None:
-        """These are another's: they have no position any more, and what still runs moves none."""
+        """Drops partitions that belong to another member: running items no longer move a position."""
         places = list(places)
         self.close(places)
         for place in places:

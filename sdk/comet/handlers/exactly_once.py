@@ -1,4 +1,4 @@
-"""Exactly once: what handlers send, and how far they have read, is committed in one transaction, or not at all.
+"""Exactly once: the records that handlers send and their positions are committed in one transaction, or not at all.
 
     take up to `transaction_records`, for `transaction_ms` ─► handlers, inside a transaction ─► outputs + positions: End
         ├─ a handler failed ─► abort ─► the same records again; after the last attempt without that one ─► dead letter,
@@ -34,11 +34,10 @@ from comet.errors import (
     Unavailable,
 )
 from comet.handlers.binding import Binding, Item, current_transaction, items_of
-from comet.handlers.dead_letters import send_letters
+from comet.handlers.dead_letters import send_dead_letters
 from comet.handlers.dispatch import Dispatch, Place, Task
 from comet.handlers.serving import GroupServing, Host, RecordSource, Restart, Stopped, current_serving
-from comet.producer.transaction import Transaction
-from comet.producer.transactional import TransactionalProducer
+from comet.producer.transaction import Transaction, TransactionalProducer
 
 log = logging.getLogger("comet")
 
@@ -48,7 +47,7 @@ class TransactionHost(Host, Protocol):
 
 
 class Hopeless(Exception):
-    """What is to end the app, out of the middle of a transaction."""
+    """An error within a transaction that ends the app."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -160,7 +159,7 @@ class ExactlyOnce(GroupServing):
                 log.info("comet: handler %s: not committed for now: %s", self.one.name, error)
 
     def _chunk(self) -> Chunk:
-        """What the next transaction is about: the first of what is pending."""
+        """The items of the next transaction: the first pending ones."""
         chunk: Chunk = []
         records = 0
         while self._pending and records < self.policy.transaction_records and not self.stopping:
@@ -203,7 +202,7 @@ class ExactlyOnce(GroupServing):
                 self._ending = Ending(transaction, chunk, task)
         finally:
             self._busy = set()
-            self._tell()
+            self._notify()
 
     async def _finish_one(self, transaction: Transaction, chunk: Chunk) -> None:
         try:
@@ -214,10 +213,10 @@ class ExactlyOnce(GroupServing):
             self._interrupt()  # it is to be done again, and not when the next records come
             raise
         finally:
-            self._tell()
+            self._notify()
 
     async def _outcome(self, ending: Ending) -> BaseException | None:
-        """What the transaction failed with, once it is over."""
+        """The error of the transaction, once it is over."""
         await asyncio.wait([ending.task])
         return ending.task.exception()
 
@@ -269,7 +268,7 @@ class ExactlyOnce(GroupServing):
                 await self._rest(backoff.next_s(error.retry_after_ms))
             finally:
                 self._busy = set()
-                self._tell()
+                self._notify()
             if self.stopping:
                 raise Stopped
             chunk = self._mine(chunk)
@@ -330,7 +329,7 @@ class ExactlyOnce(GroupServing):
                 failures.append(error)
             finally:
                 dispatch.done(task)
-                self._tell()
+                self._notify()
 
     async def _handle(self, item: Item, tx: Transaction) -> None:
         identity = (item.place, item.first)
@@ -352,13 +351,13 @@ class ExactlyOnce(GroupServing):
     async def _set_aside(self, item: Item, attempts: int, error: Exception, tx: Transaction) -> None:
         topic = self.policy.dead_letter
         if topic:
-            await send_letters(tx.send, topic, item, self.policy.group, attempts, error)
+            await send_dead_letters(tx.send, topic, item, self.policy.group, attempts, error)
         elif self.one.on_error == "stop":
             self.one.failed += 1
             raise Hopeless(error)
 
     def _count(self, chunk: Chunk) -> None:
-        """Counts what is committed."""
+        """Counts the committed records."""
         one = self.one
         one.handled += len(chunk)
         if not self._condemned and not any(item.errors for item, _ in chunk):
@@ -407,7 +406,7 @@ class ExactlyOnce(GroupServing):
             self.one.failure(error)
         self._condemned[identity] = error
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -423,7 +422,7 @@ class ExactlyOnce(GroupServing):
 
 
 def _passes(error: CometError) -> bool:
-    """Another transaction may do better."""
+    """Whether another transaction may succeed."""
     return error.retriable or error.outcome_unknown or isinstance(error, TransactionError | GroupError)
 
 

@@ -1,4 +1,4 @@
-"""How handlers are fed: the loop of each kind of delivery, from taking records to committing positions.
+"""The serving loops of handlers: one for each delivery guarantee, from taking records to committing positions.
 
     without a group    Consumer ─► handler
     at most once       take ─► commit, confirmed ─► handler                     see _at_most_once
@@ -93,7 +93,7 @@ class Serving:
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Takes nothing new; what runs finishes."""
+        """Stops taking records; running handlers finish."""
         self.stopping = True
         self._interrupt()
 
@@ -122,7 +122,7 @@ class Serving:
             self._taking = False
 
     async def handle(self, item: Item) -> None:
-        """Calls the handler once; what it failed on is its policy's business."""
+        """Calls the handler once; its policy decides about failed records."""
         one = self.one
         for error in item.errors:
             one.failure(error)
@@ -294,10 +294,10 @@ class GroupServing(Serving):
         raise NotImplementedError
 
     async def _commit_done(self) -> None:
-        """Commits what was done and is not committed."""
+        """Commits the processed positions that are not committed yet."""
 
     def _forget(self, places: list[Place]) -> None:
-        """What still runs of these does not count."""
+        """Running handlers of these partitions do not count any more."""
 
     def life(self, place: Place) -> int:
         return self._lives.get(place, 0)

@@ -18,7 +18,7 @@ from typing import Final
 
 log = logging.getLogger("comet")
 
-# A beat every so many parts of a session, and a look as often.
+# Beats and checks for each session timeout.
 _BEATS: Final = 8
 _COMET: Final = __file__.removesuffix("_watchdog.py")
 
@@ -77,7 +77,7 @@ class Watch:
             self.name, stood_still_s, self.session_s, self._holder or "the process was stopped, or starved",
         )  # fmt: skip
 
-    def look(self, now_s: float, frames: Mapping[int, FrameType]) -> None:
+    def check(self, now_s: float, frames: Mapping[int, FrameType]) -> None:
         """Called by the watchdog's thread: whether the loop is held up, and by what."""
         still_s = now_s - self.beaten_s
         if still_s < self.session_s / 2:
@@ -95,7 +95,7 @@ class Watch:
             )  # fmt: skip
 
     def explain(self) -> str:
-        """What of late may have cost the membership; empty if nothing."""
+        """A recent stall that may have cost the membership; empty if there is none."""
         if self._watchdog is None or not self._stood_still_s:
             return ""
         if self._watchdog.clock() > self._until_s + self.session_s:
@@ -142,7 +142,7 @@ class Watchdog:
             if now_s - began < 2 * pause_s + 0.1:  # else this thread was stopped too, so the loops are not to blame
                 frames = sys._current_frames()
                 for watch in watches:
-                    watch.look(now_s, frames)
+                    watch.check(now_s, frames)
 
 
 def holder(frame: FrameType | None) -> str:

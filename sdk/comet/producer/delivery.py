@@ -1,4 +1,4 @@
-"""What `send` returns: an acknowledgement to come. One future per awaited batch, none per record."""
+"""Deliveries: the results of `send`, which give acknowledgements. One future per awaited batch, none per record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def wait(batch: ProducerBatch) -> asyncio.Future[None]:
 
 
 def wake(batch: ProducerBatch) -> None:
-    """The batch is done: everyone who waits goes on."""
+    """Wakes all waiters of a batch that is done."""
     waiters, batch.waiters = batch.waiters, None
     for future in waiters or ():
         if not future.done():
@@ -31,7 +31,7 @@ def wake(batch: ProducerBatch) -> None:
 
 
 def check(batch: ProducerBatch) -> None:
-    """Raises what the batch failed with."""
+    """Raises the batch's error, if any."""
     error = batch.error
     if error is not None:
         batch.seen = True
@@ -77,7 +77,7 @@ class Delivery:
         return self.result()
 
     def done(self) -> bool:
-        """It is known what became of the record."""
+        """Whether the record is acknowledged or failed."""
         return self._batch.done
 
     def result(self) -> Receipt:
@@ -90,7 +90,7 @@ class Delivery:
         return Receipt(batch.accumulator.topic, batch.accumulator.partition, offset, batch.append_time_us)
 
     def exception(self) -> CometError | None:
-        """What went wrong, if something did; None while it is not known."""
+        """The record's error; None if there is none, or none yet."""
         self._batch.seen = True
         return self._batch.error
 
@@ -129,11 +129,11 @@ class BulkDelivery:
         ]
 
     def done(self) -> bool:
-        """It is known what became of every record."""
+        """Whether every record is acknowledged or failed."""
         return all(batch.done for batch in self._batches)
 
     async def outcomes(self) -> list[ReceiptRange | FailedRange]:
-        """Waits like awaiting it does, and says of each run of records, in their order, what became of it.
+        """Waits as awaiting it does, and returns the outcome of each run of records, in order.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -148,8 +148,8 @@ class BulkDelivery:
         return self.known()
 
     def known(self) -> list[ReceiptRange | FailedRange]:
-        """The same as far as it is known: what is still under way is a FailedRange without an error. Failures that
-        were, or are to be, found out are then not raised by `flush`."""
+        """The outcomes so far: records in flight are a FailedRange without an error. `flush` does not raise failures of
+        this delivery afterwards."""
         return [_outcome(batch) for batch in self._batches]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from comet.client.client import Client
-from comet.client.leader_request import ask_leader
+from comet.client.leader_request import call_leader
 from comet.consumer.record import NewRecord
 from comet.errors import InvalidArgument
 from comet.producer.partitioner import check_timestamp, header_pairs, key_bytes
@@ -30,7 +30,7 @@ _KEY_CHARS_MAX: Final = 200
 def request_of(
     topic: str, records: Sequence[NewRecord], key: str, acks: Acks, encode: Callable[[Any], bytes | None]
 ) -> pb.PublishRequest:
-    """Raises InvalidArgument for what no broker would take."""
+    """The checked request. Raises InvalidArgument if no broker would accept it."""
     if not isinstance(key, str) or not 1 <= len(key) <= _KEY_CHARS_MAX:
         raise InvalidArgument(f"an idempotency key is text of 1 to {_KEY_CHARS_MAX} characters, not {key!r}")
     if not records:
@@ -58,14 +58,14 @@ def _record(record: NewRecord, encode: Callable[[Any], bytes | None]) -> pb.Reco
 
 
 async def publish_once(client: Client, request: pb.PublishRequest, timeout_s: float) -> list[Receipt]:
-    """The receipts of all records. Raises Timeout where it is not known whether all are written: asking again tells."""
+    """The receipts of all records. Raises Timeout if it is unknown whether all are written: repeat the call then."""
 
     async def where() -> TopicPartition:
         info = await client.topic(request.topic)
         return TopicPartition(request.topic, place_of(request, len(info.partitions)))
 
     give_up = asyncio.get_running_loop().time() + timeout_s
-    answer = await ask_leader(
+    answer = await call_leader(
         client, where, _PUBLISH, lambda: request, pb.PublishResponse, give_up=give_up, writes=True
     )
     return [

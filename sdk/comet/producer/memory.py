@@ -1,4 +1,4 @@
-"""Bytes that a producer may hold, and a queue for who must wait until some are free."""
+"""The memory budget of a producer, with a queue of tasks that wait for free bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Budget:
             self._admit()
 
     def _admit(self) -> None:
-        """Lets the first in the queue go on; once it has, it lets in the one behind it, if there is room still."""
+        """Lets the first waiter continue, which then admits the next one if there is room."""
         if self._waiting and self.used_bytes < self.limit_bytes and not self._waiting[0].done():
             self._waiting[0].set_result(None)
 

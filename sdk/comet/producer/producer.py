@@ -1,13 +1,17 @@
-"""The producer: takes records, gathers them per partition, hands out deliveries, keeps memory bounded (see _sending).
+"""The producer: collects records in batches per partition, returns deliveries, and bounds its memory.
 
-Its memory is what has been sent and not yet answered, at most `buffer_bytes` of it; `send` waits while that is full.
-How a partition stays in order and free of duplicates is told in _batching.
+    send ─► Route of the topic (a sender per partition) ─► batches in flight ─► finished: memory and waiters are free
+
+Its memory is the records sent and not yet acknowledged, at most `buffer_bytes`; `send` waits while that is full. The
+order within a partition and the removal of duplicates are in accumulator.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from random import Random
 from types import TracebackType, coroutine
@@ -16,17 +20,18 @@ from typing import Any, Final, Literal, Self
 from comet import limits
 from comet.client.client import Addresses, Client
 from comet.consumer.record import NewRecord
-from comet.errors import CometError, InvalidArgument, RecordTooLarge
+from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
 from comet.producer.accumulator import Accumulator, ProducerBatch, add_extras
-from comet.producer.base import Sending
 from comet.producer.column_extras import Extras
-from comet.producer.delivery import BulkDelivery, Delivery
+from comet.producer.delivery import BulkDelivery, Delivery, wait, wake
 from comet.producer.idempotent_publish import publish_once, request_of
+from comet.producer.memory import Budget
 from comet.producer.partitioner import Headers, Key, by_partition, check_timestamp, header_pairs, key_bytes
-from comet.producer.sender import Settings
+from comet.producer.sender import PartitionSender, Settings
 from comet.producer.topic_route import Column, Route, Slice, cut
 from comet.records import Codec
-from comet.types import Acks, Receipt
+from comet.types import Acks, Receipt, TopicInfo
+from comet.v1 import records_pb2 as pb
 from comet.wire.transport import Connect
 
 log = logging.getLogger("comet")
@@ -49,7 +54,7 @@ def _next_turn() -> Generator[None, None, None]:
     yield
 
 
-class Producer(Sending):
+class Producer:
     """Writes records to topics. Async; `comet.sync.Producer` is the same for synchronous code.
 
     `acks` says when a record counts as written: 1, the leader's log has it; "all", every in-sync replica has; 0,
@@ -108,7 +113,15 @@ class Producer(Sending):
             timeout_s=timeout_ms / 1000,
             transactional=self._transactional,
         )
-        super().__init__(client, settings, buffer_bytes)
+        self._client = client
+        self._settings = settings
+        self._budget = Budget(buffer_bytes)
+        self._routes: dict[str, Route] = {}
+        self._lapsed: dict[str, Route] = {}  # of topics that were not found; the next send looks them up again
+        self._failures: deque[ProducerBatch] = deque(maxlen=limits.FAILURES_KEPT_MAX)
+        self._expiry: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._acked_records = self._failed_records = self._batches = 0
         self._clock_us = clock_us
         self._batch_bytes = batch_bytes
         self._bulk_batch_bytes = bulk_batch_bytes
@@ -152,23 +165,23 @@ class Producer(Sending):
         else:
             check_timestamp(timestamp_us)
         if key is None and partition is None:
-            outlet = route.current
+            sender = route.current
         else:
             if key is not None:
                 key = key if key.__class__ is bytes else key_bytes(key)
                 size += len(key)
-            outlet = route.outlet(key, partition)
+            sender = route.sender(key, partition)
         pairs = None
         if headers is not None:
             pairs = header_pairs(headers)
             size += sum(len(name) + len(content) + limits.HEADER_OVERHEAD_BYTES for name, content in pairs)
         # From here on nothing fails and nothing waits until the record is in its batch.
-        accumulator = outlet.accumulator
+        accumulator = sender.accumulator
         batch = accumulator.open
         if batch is None:
             batch = self._start_batch(accumulator, size)
         elif batch.size + size > _BATCH_ROOM:
-            outlet.filled()
+            sender.filled()
             batch = self._start_batch(accumulator, size)
         values: list[bytes | None] = batch.values  # type: ignore[assignment]  # an open batch owns its lists
         index = len(values)
@@ -179,10 +192,10 @@ class Producer(Sending):
         budget.used_bytes += size
         batch.size += size
         if batch.size >= self._batch_bytes or index >= limits.BATCH_RECORDS_MAX - 1:
-            outlet.filled()
+            sender.filled()
             await _next_turn()
-        elif not outlet.armed:
-            outlet.arm()
+        elif not sender.armed:
+            sender.arm()
         return Delivery(batch, index)
 
     async def publish(
@@ -310,7 +323,7 @@ class Producer(Sending):
             await self._send_slices(route, partition, encoded, stored, timestamp_us, extras, batches)
             return BulkDelivery(batches)
         unkeyed = route.current.accumulator.partition
-        for index, members in by_partition(stored, len(route.outlets), unkeyed).items():
+        for index, members in by_partition(stored, len(route.senders), unkeyed).items():
             chosen = [encoded[member] for member in members]
             chosen_keys = [stored[member] for member in members]
             chosen_extras = None if extras is None else extras.chosen(members)
@@ -343,18 +356,202 @@ class Producer(Sending):
         self, route: Route, partition: int | None, part: Slice, timestamp_us: int, extras: Extras | None
     ) -> ProducerBatch:
         self._check_open()
-        outlet = route.outlet(None, partition)
-        batch = ProducerBatch(outlet.accumulator, self._deadline())
+        sender = route.sender(None, partition)
+        batch = ProducerBatch(sender.accumulator, self._deadline())
         batch.values, batch.keys, batch.timestamps = part.values, part.keys, timestamp_us
         batch.lengths, batch.size = part.lengths, part.size
         if extras is not None:
             extras.put(batch, part.first)
         self._budget.used_bytes += part.size
-        outlet.add(batch)
-        route.sealed(outlet)
+        sender.add(batch)
+        route.sealed(sender)
         return batch
 
+    # ---- routes
+
+    async def _open_route(self, topic: str) -> Route:
+        self._check_open()
+        info = await self._client.topic(topic)
+        self._check_open()
+        route = self._routes.get(topic)
+        if route is not None:
+            return route
+        # A new accumulator would begin at epoch 0 again, under the same producer id: the broker would
+        # take its first batches for those of long ago, and acknowledge them without writing them.
+        route = self._lapsed.pop(topic, None)
+        if route is None:
+            route = Route(topic, self._make_sender)
+            route.update(info)
+            route.current = route.senders[self._client.random.randrange(len(route.senders))]
+            self._client.watch(self._topics, self._topic_changed)
+        route.update(info)
+        self._routes[topic] = route
+        return route
+
+    def _make_sender(self, topic: str, partition: int) -> PartitionSender:
+        return PartitionSender(
+            topic,
+            partition,
+            client=self._client,
+            settings=self._settings,
+            finished=self._finished,
+            sealed=lambda sender: self._routes[topic].sealed(sender) if topic in self._routes else None,
+        )
+
+    def _topics(self) -> list[str]:
+        return list(self._routes)
+
+    def _topic_changed(self, info: TopicInfo) -> None:
+        route = self._routes.get(info.name)
+        if route is not None:
+            route.update(info)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the producer was closed")
+
+    # ---- memory and time
+
+    def _finished(self, batch: ProducerBatch) -> None:
+        """A batch is acknowledged or failed: it needs no memory any more."""
+        self._batches += 1
+        if batch.error is None:
+            self._acked_records += batch.count
+        else:
+            self._failed(batch, batch.error)
+        if batch.waiters is not None:
+            wake(batch)
+        self._budget.release(batch.size)
+
+    def _failed(self, batch: ProducerBatch, error: CometError) -> None:
+        self._failed_records += batch.count
+        self._note_failure(batch, error)
+        if error.code == "TOPIC_NOT_FOUND" and (route := self._routes.pop(batch.accumulator.topic, None)) is not None:
+            self._lapsed[batch.accumulator.topic] = route
+
+    def _note_failure(self, batch: ProducerBatch, error: CometError) -> None:
+        if not self._failures:  # one line, not one per batch: the cause is nearly always the same
+            accumulator = batch.accumulator
+            log.warning(
+                "comet: %d records for %s/%d failed: %s", batch.count, accumulator.topic, accumulator.partition, error
+            )
+        self._failures.append(batch)
+
+    def _deadline(self) -> float:
+        """When a batch that begins now times out."""
+        deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
+        self._expect(deadline)
+        return deadline
+
+    def _expect(self, deadline: float) -> None:
+        if self._expiry is None:
+            self._expiry = asyncio.get_running_loop().call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        """Fails what was not acknowledged in time, and sets the timer for what is next."""
+        self._expiry = None
+        now = asyncio.get_running_loop().time()
+        senders = list(self._senders())
+        for sender in senders:
+            sender.expire(now)
+        deadlines = [sender.accumulator.next_deadline() for sender in senders]
+        waiting = [deadline for deadline in deadlines if deadline is not None]
+        if waiting and not self._closed:
+            self._expect(min(waiting))
+
+    def _senders(self) -> list[PartitionSender]:
+        routes = [*self._routes.values(), *self._lapsed.values()]
+        return [sender for route in routes for sender in route.senders]
+
     # ---- the end
+
+    async def flush(self) -> None:
+        """Waits until everything sent so far is acknowledged. Raises the first failure that no caller has read.
+
+        With acks=0, until brokers have taken it, or have not answered for a while: that is no failure then.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address, linger_ms=1000) as producer:
+        ...         delivery = await producer.send("quotes", b"EURUSD 1.08")
+        ...         await producer.flush()
+        ...         print(delivery.done())
+        >>> run(example)
+        True
+        """
+        await self._drain()
+        self._raise_unseen()
+
+    async def _drain(self) -> None:
+        """Waits until it is known of everything sent so far what became of it."""
+        batches: list[ProducerBatch] = []
+        for sender in self._senders():
+            if sender.accumulator.open is not None:
+                batches.append(sender.accumulator.open)
+            batches.extend(sender.accumulator.queue)
+            sender.hurry()
+        for batch in batches:
+            if not batch.done:
+                await wait(batch)
+        if not self._settings.acks:
+            await self._read_by_brokers()
+
+    async def _read_by_brokers(self) -> None:
+        """With acks=0 there are no answers, but a broker that answers a later request has taken them. One that does
+        not, or is gone, may have lost them."""
+        timeout_ms = min(limits.REQUEST_TIMEOUT_MS, round(self._settings.timeout_s * 1000))
+        connections = {sender.unasked_on for sender in self._senders()} - {None}
+        pings = [
+            connection.call(pb.ClientFrame(ping=pb.Ping()), timeout_ms) for connection in connections if connection
+        ]
+        for answer in await asyncio.gather(*pings, return_exceptions=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, CometError):
+                raise answer
+
+    def _raise_unseen(self) -> None:
+        unseen = [batch for batch in self._failures if not batch.seen]
+        self._failures.clear()
+        for batch in unseen:
+            assert batch.error is not None
+            batch.seen = True
+        if unseen:
+            error = unseen[0].error
+            assert error is not None
+            raise error.with_traceback(None)
+
+    async def close(self) -> None:
+        """Flushes, then closes the connections. Raises what flush raises; the producer is closed all the same."""
+        if self._closed:
+            return
+        try:
+            await self.flush()
+        finally:
+            await self._shut()
+
+    async def _shut(self) -> None:
+        self._closed = True
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for sender in self._senders():
+            sender.close(Closed("the producer was closed before the record was acknowledged"))
+        self._budget.close(Closed("the producer was closed"))
+        await self._client.close()
+
+    def statistics(self) -> dict[str, int]:
+        """Counters since the start, and what is in the buffer now.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await producer.publish("quotes", b"EURUSD 1.08")
+        ...         print(producer.statistics()["acked_records"], producer.statistics()["buffered_bytes"])
+        >>> run(example)
+        1 0
+        """
+        return {
+            "acked_records": self._acked_records,
+            "failed_records": self._failed_records,
+            "batches": self._batches,
+            "buffered_bytes": self._budget.used_bytes,
+        }
 
     async def __aenter__(self) -> Self:
         return self

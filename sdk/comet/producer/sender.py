@@ -1,4 +1,4 @@
-"""An accumulator with its way to the broker: attaches it, feeds its batches to the connection, waits and tries again.
+"""The sender of one partition: attaches to its leader, passes batches to the connection, lingers and retries.
 
     idle ──append──► armed ─┬─ no attachment ──► attaching ──► in the connection's queue
                             ├─ lingering (timer) ────────────► in the connection's queue
@@ -44,7 +44,7 @@ _SLOW_S: Final = limits.GATHER_MS_MAX / 2000  # between records of a stream that
 
 
 class Settings:
-    """What all outlets of a producer share."""
+    """The settings that all partition senders of a producer share."""
 
     __slots__ = ("acks", "codec", "held", "in_flight_max", "linger_s", "producer_id", "timeout_s", "transactional")
 
@@ -62,8 +62,8 @@ class Settings:
         self.held = False  # nothing is sent for now
 
 
-class Outlet:
-    """Owned by a producer, one per partition it writes to, for as long as the producer lives."""
+class PartitionSender:
+    """Sends the batches of one partition. Owned by a producer, for as long as it lives."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Outlet:
         client: Client,
         settings: Settings,
         finished: Callable[[ProducerBatch], None],
-        sealed: Callable[[Outlet], None],
+        sealed: Callable[[PartitionSender], None],
     ) -> None:
         self.accumulator = Accumulator(
             topic,
@@ -99,7 +99,7 @@ class Outlet:
         self._last_records = 1
         self._backoff = Backoff(client.random)
         self._route_backoff = Backoff(client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
-        self._queued: Connection | None = None  # whose queue it is in
+        self._queued: Connection | None = None  # the connection in whose queue it is
         self._linger_timer: asyncio.TimerHandle | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
         self._attaching: asyncio.Task[None] | None = None
@@ -107,7 +107,7 @@ class Outlet:
     # ---- getting ready to send
 
     def arm(self) -> None:
-        """There is something to send, and nothing under way that would see to it."""
+        """Starts sending, when there is a batch and no activity that would send it."""
         self.armed = True
         attachment = self._attachment
         if attachment is None:
@@ -150,7 +150,7 @@ class Outlet:
             self.arm()
 
     def _linger(self) -> None:
-        """Waits for more records; what has waited already, say for a connection, counts."""
+        """Waits for more records; time that the batch has waited already, e.g. for a connection, counts."""
         batch = self.accumulator.open
         assert batch is not None
         began = batch.deadline - self._settings.timeout_s
@@ -198,7 +198,7 @@ class Outlet:
             self._attaching = self._client.spawn(self._attach(delay_s))
 
     async def _attach(self, delay_s: float) -> None:
-        """Until there is a connection, or nothing left that needs one."""
+        """Attaches to the leader, with retries while there are batches to send."""
         accumulator = self.accumulator
         try:
             if delay_s:
@@ -234,7 +234,7 @@ class Outlet:
 
     def _lost(self, attachment: Attachment, error: CometError) -> None:
         if self._attachment is not attachment:
-            return  # it had gone elsewhere already
+            return  # it has moved already
         self._detach(error)
         self.accumulator.lost(error)
         self._rearm()
@@ -308,7 +308,7 @@ class Outlet:
         return produce_frame(request, attachment.handle, settings.acks, parts, size)
 
     def _refused_unasked(self, attachment: Attachment, error: CometError) -> None:
-        """With acks=0 what was refused is lost; what comes now is to go where it is taken."""
+        """Handles a refusal with acks=0: those records are lost; later ones go to the new leader."""
         if self._attachment is not attachment or not error.metadata_stale:
             return
         log.info(
@@ -321,14 +321,14 @@ class Outlet:
             self.armed = False
 
     def _mislead(self, attachment: Attachment, error: CometError) -> None:
-        """That broker does not lead."""
+        """Handles a broker's answer that it does not lead."""
         connection, accumulator = attachment.connection, self.accumulator
         connection.detach(accumulator.topic, accumulator.partition)
         self._client.misled(accumulator.topic, accumulator.partition, connection.broker_id, error)
         self._detach(error)
 
     def leave(self, connection: Connection) -> None:
-        """The broker stops: goes elsewhere as soon as all that is on the wire is answered."""
+        """The broker stops: moves to another as soon as all batches in flight are answered."""
         attachment = self._attachment
         if attachment is None or attachment.connection is not connection:
             return
@@ -343,7 +343,7 @@ class Outlet:
     # ---- answers
 
     def _changed(self, accumulator: Accumulator) -> None:
-        """An answer came: the window may have room, or trouble may be over."""
+        """Sends again after an answer: the window may have room, or the error be over."""
         if accumulator.trouble is not None:
             if accumulator.settled and self._retry_timer is None and self._attachment is not None:
                 self._recover(accumulator.trouble)
@@ -404,14 +404,14 @@ class Outlet:
         error, attachment = self.accumulator.trouble or self.reason, self._attachment
         if error is not None:
             tries = max(self._route_backoff.tries, self._backoff.tries)
-            kind = Unavailable if error.outcome_unknown else type(error)  # what it did to others says nothing of these
+            kind = Unavailable if error.outcome_unknown else type(error)  # the unknown outcome is that of other batches
             return kind(f"not acknowledged {within}, after {tries} tries: {error.message}", details=error.details)
         if attachment is None:
             return None
         return Unavailable(f"not acknowledged {within}: the broker at {attachment.connection.address} does not answer")
 
     def resume(self) -> None:
-        """What was held back goes out."""
+        """Sends the batches that were held back."""
         if self._blocked and self._attachment is not None:
             self._blocked = False
             self._queue_up(self._attachment.connection)

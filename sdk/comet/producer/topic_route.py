@@ -1,4 +1,4 @@
-"""What a producer knows of a topic, and how its columns are cut for it."""
+"""The route of a topic, with its partition senders, and the slicing of columns into batches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from comet import limits
 from comet.errors import RecordTooLarge
 from comet.producer.partitioner import check_partition
-from comet.producer.sender import Outlet
+from comet.producer.sender import PartitionSender
 from comet.records import measure, partition_for
 from comet.types import TopicInfo
 
@@ -19,36 +19,36 @@ _SAMPLE: Final = 64  # records that the length of the first slice is guessed fro
 
 
 class Route:
-    """A topic as the producer knows it: its outlets, one per partition, and the one that records without a key go to.
+    """A topic's senders, one per partition, and the current one, which gets records without a key.
 
-    That one changes with every batch, so that they spread evenly and still travel in large batches.
+    The current one changes with every batch, so that those records spread evenly and still travel in large batches.
     """
 
-    __slots__ = ("current", "make", "outlets", "record_bytes_max", "topic")
+    __slots__ = ("current", "make", "record_bytes_max", "senders", "topic")
 
-    def __init__(self, topic: str, make: Callable[[str, int], Outlet]) -> None:
+    def __init__(self, topic: str, make: Callable[[str, int], PartitionSender]) -> None:
         self.topic = topic
         self.make = make
-        self.outlets: list[Outlet] = []
-        self.current: Outlet
+        self.senders: list[PartitionSender] = []
+        self.current: PartitionSender
         self.record_bytes_max = 0
 
     def update(self, info: TopicInfo) -> None:
         """Takes note of new partitions and settings."""
         self.record_bytes_max = info.config.record_bytes_max
-        for index in range(len(self.outlets), len(info.partitions)):
-            self.outlets.append(self.make(self.topic, index))
+        for index in range(len(self.senders), len(info.partitions)):
+            self.senders.append(self.make(self.topic, index))
 
-    def sealed(self, outlet: Outlet) -> None:
-        if outlet is self.current:
-            self.current = self.outlets[(outlet.accumulator.partition + 1) % len(self.outlets)]
+    def sealed(self, sender: PartitionSender) -> None:
+        if sender is self.current:
+            self.current = self.senders[(sender.accumulator.partition + 1) % len(self.senders)]
 
-    def outlet(self, key: bytes | None, partition: int | None) -> Outlet:
+    def sender(self, key: bytes | None, partition: int | None) -> PartitionSender:
         """Where a record goes: to the partition asked for, else to that of its key, else to the current one."""
         if partition is not None:
-            return self.outlets[check_partition(self.topic, partition, len(self.outlets))]
+            return self.senders[check_partition(self.topic, partition, len(self.senders))]
         if key is not None:
-            return self.outlets[partition_for(key, len(self.outlets))]
+            return self.senders[partition_for(key, len(self.senders))]
         return self.current
 
     def check_size(self, largest: int) -> None:

@@ -1,20 +1,48 @@
-"""One transaction: what belongs to it, and how it ends. Its producer, which has all of them, is in _transactions."""
+"""Transactions: records for several topics, and the positions they came from, become visible together or not at all.
+
+    transaction() ─► open: send, send_many, commit_offsets
+        ├─ left normally ──────────────────► all acknowledged ─► End(commit) ─► committed
+        └─ an exception, a record that failed ─► all given up ─► End(abort) ──► aborted
+
+Each transaction has an epoch of its own, which the answer to the End of the one before it gives. So what is late of one
+transaction, a batch or an End, can never count for the next. An End whose answer is missing is sent again as it
+was, now or before the next transaction: under one epoch the answer is always the same.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self
 
 from comet import limits
-from comet.errors import CometError, InvalidArgument, TransactionAborted, TransactionNotOpen
+from comet.client.client import Addresses
+from comet.client.coordinator import Coordinator
+from comet.errors import (
+    Closed,
+    CometError,
+    InvalidArgument,
+    ProducerFenced,
+    Timeout,
+    TransactionAborted,
+    TransactionNotOpen,
+    Unavailable,
+)
+from comet.producer.accumulator import ProducerBatch
 from comet.producer.delivery import BulkDelivery, Delivery
 from comet.producer.partitioner import Headers, Key
+from comet.producer.producer import Compression, Producer, wall_clock_us
+from comet.producer.sender import PartitionSender
 from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
+from comet.wire.transport import Connect
 
-if TYPE_CHECKING:
-    from comet.producer.transactional import TransactionalProducer
+log = logging.getLogger("comet")
+
+_GIVEN_UP: Final = "the transaction was aborted"
 
 State = Literal["new", "open", "ending", "committed", "aborted", "unknown"]
 
@@ -270,8 +298,8 @@ class Transaction:
 
     def _sent(self) -> None:
         after, self._after = self._after, None
-        for tell in after or ():
-            tell()
+        for callback in after or ():
+            callback()
 
     def _finish(self) -> None:
         self._sent()
@@ -284,6 +312,333 @@ class Transaction:
             producer._aborted += 1
 
 
+class TransactionMember(Protocol):
+    """A consumer of a group, as far as its producer needs it."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def member(self) -> str: ...
+
+
+class Writer(Producer):
+    """The accumulators of a transactional producer, which all of its transactions use one after the other."""
+
+    _transactional = True
+    epoch = 0
+
+    def __init__(self, addresses: Addresses, **options: Any) -> None:
+        super().__init__(addresses, acks="all", **options)
+        self.failure: CometError | None = None  # the first record of the transaction that failed
+        self.used = False
+        self.client = self._client
+
+    def begin(self, producer_id: int, epoch: int) -> None:
+        self._settings.producer_id, self.epoch = producer_id, epoch
+        self.failure, self.used = None, False
+        self._settings.held = False
+        for sender in self._senders():
+            sender.accumulator.begin(epoch)
+
+    def _make_sender(self, topic: str, partition: int) -> PartitionSender:
+        sender = super()._make_sender(topic, partition)
+        sender.accumulator.begin(self.epoch)
+        return sender
+
+    def _note_failure(self, batch: ProducerBatch, error: CometError) -> None:
+        batch.seen = True  # the transaction tells it
+        self.failure = self.failure or error
+
+    def hold(self) -> None:
+        """Sends nothing until `release`: what is sent now comes behind what another writer is still sending."""
+        self._settings.held = True
+
+    def release(self) -> None:
+        self._settings.held = False
+        for sender in self._senders():
+            sender.resume()
+
+    async def drain(self) -> None:
+        await self._drain()
+
+    def drop(self) -> None:
+        """What is not acknowledged is given up: it will not count, wherever it got."""
+        error = TransactionAborted(_GIVEN_UP)
+        self.failure = self.failure or error
+        for sender in self._senders():
+            sender.drop(error)
+
+    async def close(self) -> None:
+        if not self._closed:
+            await self._shut()
+
+
+class TransactionalProducer:
+    """Writes records in transactions, one after the other: each becomes visible as a whole, or not at all.
+
+    `transactional_id` names the producer across restarts: opening the id again aborts the open transaction of the
+    producer before, and fences it. With `group`, the comet.GroupConsumer whose offsets the transactions commit, no id
+    is needed: when the member is removed from its group, its transaction is aborted and its commits are refused.
+    A transaction that is open for longer than `transaction_timeout_ms` is aborted, so that no reader waits for it. What
+    is not answered within `timeout_ms` fails: a record, and opening, committing and aborting as well.
+
+    One transaction at a time; all sends of it may run at once. Readers see it when it is committed, unless they asked
+    for `isolation="uncommitted"`.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.TransactionalProducer(address, "ledger") as producer:
+    ...         async with producer.transaction() as tx:
+    ...             await tx.send("quotes", b"out 5", key="a")
+    ...             await tx.send("quotes", b"in 5", key="b")
+    ...     async with comet.Consumer(address, "quotes") as consumer:
+    ...         print((await consumer.get()).value, (await consumer.get()).value)
+    >>> run(example)
+    b'out 5' b'in 5'
+    """
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        transactional_id: str = "",
+        *,
+        group: str | TransactionMember = "",
+        transaction_timeout_ms: int = 60_000,
+        timeout_ms: int = 30_000,
+        linger_ms: float = 0,
+        batch_bytes: int = limits.SEND_BATCH_BYTES,
+        bulk_batch_bytes: int = limits.BULK_BATCH_BYTES,
+        buffer_bytes: int = limits.PRODUCER_BUFFER_BYTES,
+        compression: Compression = None,
+        name: str = "",
+        connect: Connect | None = None,
+        random: Random | None = None,
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> None:
+        if not 1 <= transaction_timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
+            raise InvalidArgument(f"transaction_timeout_ms must be from 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX}")
+        self._writer = Writer(
+            addresses, timeout_ms=timeout_ms, linger_ms=linger_ms, batch_bytes=batch_bytes,
+            bulk_batch_bytes=bulk_batch_bytes, buffer_bytes=buffer_bytes, compression=compression, name=name,
+            connect=connect, random=random, clock_us=clock_us,
+        )  # fmt: skip
+        client = self._writer.client
+        if not transactional_id and not group:
+            transactional_id = f"unnamed-{client.random.getrandbits(96):024x}"
+        self._id = transactional_id
+        self._member = None if isinstance(group, str) else group
+        self._opened_for = ""  # the member that it was opened for
+        self._group = group if isinstance(group, str) else group.group
+        self._transaction_timeout_ms = transaction_timeout_ms  # the broker keeps it
+        self._timeout_ms = timeout_ms
+        self._coordinator = Coordinator(client, self._group or transactional_id)
+        self._producer_id = 0
+        self._epoch: int | None = None  # of the next transaction; None: to be asked for
+        self._ending: groups_pb.EndTransaction | None = None  # whose answer is missing
+        self._note = b""
+        self._current: Transaction | None = None
+        self._fenced: ProducerFenced | None = None
+        self._closed = False
+        self._committed = self._aborted = 0
+
+    @property
+    def transactional_id(self) -> str:
+        """Its name to the coordinator, given or made up."""
+        return self._id
+
+    @property
+    def group(self) -> str:
+        """The group whose positions its transactions can commit; empty: none."""
+        return self._group
+
+    @property
+    def note(self) -> bytes:
+        """The note of the last transaction under its id that was committed with one, as far as this producer knows; see
+        `Transaction.note`. Empty: there is none, or `start` has not asked yet. While the answer to a commit is missing
+        it is the note from before: the next transaction asks for that answer, and so does the next `start` of the id.
+
+        >>> comet.TransactionalProducer("localhost:9092", "example").note
+        b''
+        """
+        return self._note
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Shuts out an earlier producer of the same id, and ends what it left open. The first transaction does it too.
+
+        Raises Unavailable when no coordinator was reached within `timeout_ms`.
+        """
+        self._check()
+        await self._ready()
+
+    async def reopen(self, transactional_id: str = "") -> None:
+        """Opens its id again, or another id, over the same connections: an older producer of the id is
+        fenced, its transaction ended, and `note` is up to date. Between transactions; also when fenced.
+
+        Raises Unavailable when no coordinator was reached within `timeout_ms`.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.TransactionalProducer(address, "part-1") as producer:
+        ...         async with producer.transaction() as tx:
+        ...             tx.note(b"file 7")
+        ...         await producer.reopen("part-2")
+        ...         print(producer.transactional_id, producer.note)
+        ...         await producer.reopen("part-1")
+        ...         print(producer.transactional_id, producer.note)
+        >>> run(example)
+        part-2 b''
+        part-1 b'file 7'
+        """
+        if self._current is not None:
+            raise InvalidArgument("a transaction of this producer is open: end it first")
+        if self._group:
+            raise InvalidArgument("the producer of a group has the id of its stream: make another one")
+        self._fenced = None
+        self._check()
+        self._epoch = self._ending = None  # opening ends what is left open, or finds that it was committed
+        self._note = b""
+        if transactional_id and transactional_id != self._id:
+            self._id = transactional_id
+            self._coordinator = Coordinator(self._writer.client, transactional_id)
+        await self._open()
+
+    async def close(self) -> None:
+        """Aborts a transaction that is open, and closes the connections. What became of one that another task is ending
+        is not known then."""
+        if self._closed:
+            return
+        try:
+            if self._current is not None and self._ending is None:
+                await self._current._abandon(Closed("the producer was closed"))
+        finally:
+            self._closed = True
+            await self._writer.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def transaction(self) -> Transaction:
+        """A transaction, to be entered with `async with`. Leaving the block commits it, an exception aborts it.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.TransactionalProducer(address, "example") as producer:
+        ...         try:
+        ...             async with producer.transaction() as tx:
+        ...                 await tx.send("quotes", b"never seen")
+        ...                 raise ValueError("changed my mind")
+        ...         except ValueError as error:
+        ...             print(error, tx.state)
+        >>> run(example)
+        changed my mind aborted
+        """
+        return Transaction(self)
+
+    def statistics(self) -> dict[str, int]:
+        """Counters since the start.
+
+        >>> comet.TransactionalProducer("localhost:9092", "example").statistics()["committed"]
+        0
+        """
+        return {**self._writer.statistics(), "committed": self._committed, "aborted": self._aborted}
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Closed("the producer was closed")
+        if self._fenced is not None:
+            raise self._fenced.with_traceback(None)
+
+    # ---- one transaction after the other
+
+    async def _begin(self, transaction: Transaction) -> None:
+        self._check()
+        if self._current is not None:
+            raise InvalidArgument("a transaction of this producer is open: end it first, or use another producer")
+        self._current = transaction
+        try:
+            await self._ready()
+        except BaseException:
+            self._current = None
+            raise
+        assert self._epoch is not None
+        self._writer.begin(self._producer_id, self._epoch)
+
+    async def _ready(self) -> None:
+        """There is an epoch for the next transaction."""
+        if self._ending is not None:
+            try:
+                await self._request_end()
+            except (Closed, ProducerFenced, Timeout, Unavailable):
+                raise
+            except CometError as error:
+                log.info("comet: the last transaction of %s did not commit: %s", self._id, error)
+        if self._epoch is None or (self._member is not None and self._member.member != self._opened_for):
+            await self._open()
+
+    async def _open(self) -> None:
+        member = "" if self._member is None else self._member.member
+        opening = groups_pb.OpenTransactions(
+            transactional_id=self._id, group=self._group, timeout_ms=self._transaction_timeout_ms, member=member
+        )
+        answer = await self._request(pb.ClientFrame(open_transactions=opening))
+        opened = answer.opened_transactions
+        self._opened_for = member
+        self._id, self._producer_id, self._epoch = opened.transactional_id, opened.producer_id, opened.epoch
+        self._note = opened.note
+
+    async def _end(self, commit: bool, offsets: groups_pb.Commit | None = None, note: bytes = b"") -> None:
+        """Raises what the coordinator says against it; Timeout or Unavailable when nothing is known."""
+        assert self._ending is None
+        self._ending = groups_pb.EndTransaction(
+            transactional_id=self._id, producer_id=self._producer_id, epoch=self._writer.epoch, commit=commit,
+            offsets=offsets, group=self._group, note=note,
+        )  # fmt: skip
+        self._epoch = None
+        await self._request_end()
+
+    async def _request_end(self) -> None:
+        assert self._ending is not None
+        try:
+            answer = await self._request(pb.ClientFrame(end_transaction=self._ending))
+        except (Closed, Timeout, Unavailable):
+            raise
+        except CometError:
+            self._ending = None  # that is an answer, too
+            raise
+        ended, self._ending = self._ending, None
+        self._note = ended.note or self._note
+        self._epoch = answer.ended_transaction.next_epoch
+
+    async def _request(self, frame: pb.ClientFrame) -> pb.ServerFrame:
+        try:
+            return await self._coordinator.request(frame, self._timeout_ms)
+        except ProducerFenced as error:
+            self._fenced = error
+            raise
+
+    async def _abort(self, why: BaseException) -> None:
+        """Best effort: what is not aborted now is before the next transaction, or when its time is over."""
+        hurried = not isinstance(why, Exception) or waited_in_vain(why)
+        try:
+            async with asyncio.timeout(limits.LAST_WORD_MS / 1000 if hurried else None):
+                await self._end(False)
+        except TimeoutError:
+            pass  # who is cancelled has no time, and who has waited for answers has none left
+        except ProducerFenced:
+            pass  # the producer that fenced it has aborted it
+        except CometError as error:
+            log.info("comet: a transaction of %s is given up without an answer: %s", self._id, error)
+
+
 def _flat(chosen: list[Any]) -> Any:
     """All that was asked for in several calls as one: a mapping where all are, else a list of records and batches."""
     if all(isinstance(one, Mapping) for one in chosen):
@@ -294,3 +649,15 @@ def _flat(chosen: list[Any]) -> Any:
             raise InvalidArgument("give offsets in all calls of commit_offsets, or records and batches in all")
         flat.extend(one if isinstance(one, list) else [one])
     return flat
+
+
+def cause_of(error: CometError) -> CometError:
+    """What a transaction was aborted for."""
+    cause = error.__cause__
+    return cause if isinstance(error, TransactionAborted) and isinstance(cause, CometError) else error
+
+
+def waited_in_vain(error: BaseException) -> bool:
+    """All of the time was used, as for every error that may pass by itself."""
+    cause = cause_of(error) if isinstance(error, CometError) else error
+    return isinstance(cause, CometError) and (cause.retriable or isinstance(cause, Timeout))

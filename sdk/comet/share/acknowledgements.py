@@ -28,7 +28,7 @@ RELEASE: Final = groups_pb.ACKNOWLEDGE_TYPE_RELEASE
 REJECT: Final = groups_pb.ACKNOWLEDGE_TYPE_REJECT
 EXTEND: Final = groups_pb.ACKNOWLEDGE_TYPE_EXTEND
 
-Said: TypeAlias = "tuple[groups_pb.AcknowledgeType, int, str]"  # kind, delay_ms, reason
+AckKey: TypeAlias = "tuple[groups_pb.AcknowledgeType, int, str]"  # kind, delay_ms, reason
 
 
 def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
@@ -84,7 +84,7 @@ class Acknowledge:
             raise LockExpired(f"the lock of record {offset} has expired: it is another member's by now, or set aside")
 
 
-class Acknowledging:
+class PendingAcknowledgement:
     """A record that is being acknowledged. Awaited it returns once that is kept, and raises LockExpired where it is
     not."""
 
@@ -114,7 +114,7 @@ class Lot:
         self._handle = handle
         self._place = place
         self._lock_s = lock_s
-        self._pending: dict[Said, Acknowledge] = {}
+        self._pending: dict[AckKey, Acknowledge] = {}
         self._under_way: set[asyncio.Task[None]] = set()
 
     @property
@@ -124,8 +124,8 @@ class Lot:
 
     def acknowledge(
         self, kind: groups_pb.AcknowledgeType, offset: int, delay_ms: int = 0, reason: str = ""
-    ) -> Acknowledging:
-        """Says it with the next frame."""
+    ) -> PendingAcknowledgement:
+        """Acknowledges with the next frame."""
         key = kind, delay_ms, reason
         acknowledge = self._pending.get(key)
         if acknowledge is None:
@@ -135,7 +135,7 @@ class Lot:
         acknowledge.offsets.append(offset)
         if kind != EXTEND:
             self.held.pop(offset, None)
-        return Acknowledging(acknowledge, offset)
+        return PendingAcknowledgement(acknowledge, offset)
 
     def extend(self, before: float) -> None:
         """Restarts all locks that end before that moment."""
@@ -144,7 +144,7 @@ class Lot:
                 self.acknowledge(EXTEND, offset)
 
     async def acknowledged(self) -> None:
-        """Returns once everything that was said is answered."""
+        """Returns once all acknowledgements are answered."""
         self._flush()
         while self._under_way:
             await asyncio.wait(self._under_way)
@@ -156,7 +156,7 @@ class Lot:
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
-    async def _send(self, key: Said, acknowledge: Acknowledge) -> None:
+    async def _send(self, key: AckKey, acknowledge: Acknowledge) -> None:
         kind, delay_ms, reason = key
         ranges = ranges_of(acknowledge.offsets)
         frame = groups_pb.Acknowledge(
@@ -169,19 +169,19 @@ class Lot:
         try:
             if self.over:
                 raise LockExpired("the connection that the record came on was lost, and its lock with it")
-            answer = await self._say(frame)
+            answer = await self._request(frame)
             lost, error = list(zip(answer.lost_firsts, answer.lost_ends, strict=True)), None
         except CometError as problem:
             error = _unknown(problem) if problem.retriable else problem
         finally:
-            heard = acknowledge.finish(lost, error)
+            awaited = acknowledge.finish(lost, error)
         if kind == EXTEND and error is None:
             self._extended(acknowledge.offsets, lost, until)
-        if not heard and (lost or error is not None):
+        if not awaited and (lost or error is not None):
             self._report(kind, len(acknowledge.offsets), lost, error)
 
-    async def _say(self, acknowledge: groups_pb.Acknowledge) -> groups_pb.Acknowledged:
-        """The leader's answer; where too much waits there, a little later."""
+    async def _request(self, acknowledge: groups_pb.Acknowledge) -> groups_pb.Acknowledged:
+        """The leader's answer; retries while too many requests wait there."""
         while True:
             try:
                 return (

@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 
 from comet import limits, records
 from comet.client.client import Client
-from comet.client.metadata import look_at, share
+from comet.client.metadata import mark_retrieved, share
 from comet.client.retry import Backoff
 from comet.consumer.record import HeaderList
 from comet.errors import (
@@ -48,8 +48,8 @@ PATIENCE_S: Final = 1.0  # with brokers that are slow, beyond the time that a ca
 ACKNOWLEDGED_TOGETHER_MAX: Final = 5_000  # records in one call
 
 
-class Taken(NamedTuple):
-    """A record that was acquired, as it came."""
+class AcquiredEntry(NamedTuple):
+    """An acquired record, not decoded."""
 
     token: Token
     key: bytes | None
@@ -60,14 +60,14 @@ class Taken(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """A broker, and what it leads of a topic."""
+    """A broker, and the partitions of a topic that it leads."""
 
     address: str
     partitions: tuple[int, ...]
 
 
-class Said(NamedTuple):
-    """What is to become of records."""
+class AckRequest(NamedTuple):
+    """An acknowledgement of records: accept, release, reject, extend or return."""
 
     kind: pb.AcknowledgeType
     delay_ms: int = 0
@@ -75,11 +75,11 @@ class Said(NamedTuple):
 
 
 class AcquireCalls:
-    """Owned by a Locks."""
+    """Owned by a ShareClient."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._turn = client.random.getrandbits(16)  # which broker is asked first
+        self._turn = client.random.getrandbits(16)  # which broker gets the first request
         self._followed: set[str] = set()  # topics of which new partitions are to be noticed
 
     # ---- who leads
@@ -93,7 +93,7 @@ class AcquireCalls:
             raise
         if topic not in self._followed:
             self._followed.add(topic)
-            self._client.watch(self._names, self._heard)
+            self._client.watch(self._names, self._topic_changed)
         found: dict[str, list[int]] = {}
         for partition in info.partitions:
             broker = self._client.broker(partition.leader)
@@ -111,17 +111,17 @@ class AcquireCalls:
     def _names(self) -> list[str]:
         return list(self._followed)
 
-    def _heard(self, topic: TopicInfo) -> None:
-        """The directory has it now, with its new partitions."""
+    def _topic_changed(self, topic: TopicInfo) -> None:
+        """Nothing to do: watching keeps the topic in the directory, with its new partitions."""
 
-    async def _ask(self, address: str, method: str, request: Message, response: type[M], timeout_ms: int) -> M:
-        """On a connection that is looked after: a broker that falls silent is noticed."""
+    async def _call(self, address: str, method: str, request: Message, response: type[M], timeout_ms: int) -> M:
+        """A unary call beside a monitored connection, so that a silent broker is noticed."""
         await self._client.connection(address)
         return await self._client.unary_at(address, method, request, response, timeout_ms)
 
     # ---- acquiring
 
-    async def acquire(self, request: pb.AcquireRequest, wait_s: float) -> list[Taken]:
+    async def acquire(self, request: pb.AcquireRequest, wait_s: float) -> list[AcquiredEntry]:
         loop = asyncio.get_running_loop()
         wait_until = loop.time() + wait_s
         give_up = wait_until + limits.REQUEST_TIMEOUT_MS / 1000
@@ -148,11 +148,11 @@ class AcquireCalls:
 
     async def _take(
         self, request: pb.AcquireRequest, leaders: list[Leader], until: float
-    ) -> tuple[list[Taken], CometError | None]:
+    ) -> tuple[list[AcquiredEntry], CometError | None]:
         """What there is now, and what was in the way. Leaders that could not be asked are taken off the list. Those
         whose turn is not before `until` are the first another time."""
         tokens: list[Token] = []
-        found: list[Taken] = []
+        found: list[AcquiredEntry] = []
         problem: CometError | None = None
         records_left, bytes_left = request.records_max, request.bytes_max
         try:
@@ -186,10 +186,10 @@ class AcquireCalls:
     async def _take_from(
         self, leader: Leader, request: pb.AcquireRequest, records_max: int, bytes_max: int
     ) -> pb.AcquireResponse:
-        """The call goes on where this is cancelled, and what it brings is handed back."""
-        asking = _about(request, leader, records_max=records_max, bytes_max=bytes_max)
+        """Acquires at a leader. A cancelled call continues, and its records are handed back."""
+        leader_request = _about(request, leader, records_max=records_max, bytes_max=bytes_max)
         call: asyncio.Task[pb.AcquireResponse] = self._client.spawn(
-            self._ask(leader.address, ACQUIRE, asking, pb.AcquireResponse, limits.REQUEST_TIMEOUT_MS)
+            self._call(leader.address, ACQUIRE, leader_request, pb.AcquireResponse, limits.REQUEST_TIMEOUT_MS)
         )
         try:
             return await share(call)
@@ -207,7 +207,7 @@ class AcquireCalls:
         left_ms = max(int((until - asyncio.get_running_loop().time()) * 1000), 1)
         calls: set[asyncio.Task[pb.AcquireResponse]] = {
             self._client.spawn(
-                self._ask(
+                self._call(
                     leader.address,
                     ACQUIRE,
                     _about(request, leader, peek=True, wait_ms=left_ms),
@@ -222,7 +222,7 @@ class AcquireCalls:
             errors = [error for call in done if not call.cancelled() and (error := call.exception()) is not None]
         finally:
             for call in calls:
-                call.add_done_callback(look_at)
+                call.add_done_callback(mark_retrieved)
                 call.cancel()
         for error in errors:
             if not isinstance(error, CometError) or not _passes(error):
@@ -232,16 +232,16 @@ class AcquireCalls:
         return None
 
     def hand_back(self, tokens: Sequence[Token]) -> None:
-        """Hands back in the background what the caller does not want any more."""
+        """Hands back records in the background that the caller no longer wants."""
         if tokens and not self._client.closed:
-            back = self._client.spawn(self.acknowledge(tokens, Said(pb.ACKNOWLEDGE_TYPE_RETURN)))
-            back.add_done_callback(look_at)
+            back = self._client.spawn(self.acknowledge(tokens, AckRequest(pb.ACKNOWLEDGE_TYPE_RETURN)))
+            back.add_done_callback(mark_retrieved)
 
-    def _readable(self, group: str, topic: str, acquired: pb.AcquiredRange) -> list[Taken]:
+    def _readable(self, group: str, topic: str, acquired: pb.AcquiredRange) -> list[AcquiredEntry]:
         """The records that are acquired. Those of a batch that cannot be read are rejected in the background."""
-        found: list[Taken] = []
+        found: list[AcquiredEntry] = []
         for one in _taken(group, topic, acquired):
-            if isinstance(one, Taken):
+            if isinstance(one, AcquiredEntry):
                 found.append(one)
                 continue
             log.error("comet: group %s: rejected: %s", group, one)
@@ -249,15 +249,15 @@ class AcquireCalls:
             lost = [token for token in _tokens(group, topic, acquired) if first <= token.offset < end]
             if not self._client.closed:
                 rejecting = self._client.spawn(
-                    self.acknowledge(lost, Said(pb.ACKNOWLEDGE_TYPE_REJECT, reason=one.message))
+                    self.acknowledge(lost, AckRequest(pb.ACKNOWLEDGE_TYPE_REJECT, reason=one.message))
                 )
-                rejecting.add_done_callback(look_at)
+                rejecting.add_done_callback(mark_retrieved)
         return found
 
     # ---- acknowledging
 
-    async def acknowledge(self, tokens: Sequence[Token], said: Said) -> list[CometError | None]:
-        """One answer for each token. What is refused for good is refused; everything else is said again for a while."""
+    async def acknowledge(self, tokens: Sequence[Token], ack: AckRequest) -> list[CometError | None]:
+        """One answer for each token. Permanent errors are final; others are retried for a while."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + limits.REQUEST_TIMEOUT_MS / 1000
         backoff = Backoff(self._client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
@@ -265,17 +265,17 @@ class AcquireCalls:
         unsure: set[Token] = set()  # sent before, without an answer
         pending = list(dict.fromkeys(tokens))
         while pending:
-            outcomes = await self._acknowledge_once(pending, said, max(int((give_up - loop.time()) * 1000), 1))
+            outcomes = await self._acknowledge_once(pending, ack, max(int((give_up - loop.time()) * 1000), 1))
             wait_s = backoff.next_s(max((_advice(error) for error in outcomes.values()), default=0))
             late = loop.time() + wait_s >= give_up
             again: list[Token] = []
             for token, error in outcomes.items():
-                if error is not None and _may_be_kept(error):
+                if error is not None and _may_be_stored(error):
                     unsure.add(token)
                 if error is not None and (error.retriable or isinstance(error, Timeout)) and not late:
                     again.append(token)
                 else:
-                    answers[token] = _told(token, error, unsure=token in unsure)
+                    answers[token] = _result(token, error, unsure=token in unsure)
             pending = again
             if pending:
                 for topic in {token.topic for token in pending}:
@@ -284,9 +284,9 @@ class AcquireCalls:
         return [answers[token] for token in tokens]
 
     async def _acknowledge_once(
-        self, tokens: Sequence[Token], said: Said, timeout_ms: int
+        self, tokens: Sequence[Token], ack: AckRequest, timeout_ms: int
     ) -> dict[Token, CometError | None]:
-        """All of them, at their leaders."""
+        """Acknowledges all of them once, at their leaders."""
         outcomes: dict[Token, CometError | None] = {}
         calls: dict[tuple[str, str, str], list[Token]] = {}
         for topic in dict.fromkeys(token.topic for token in tokens):
@@ -305,7 +305,7 @@ class AcquireCalls:
                     calls.setdefault((address, token.group, topic), []).append(token)
         answered = await asyncio.gather(
             *(
-                self._acknowledge_at(address, chosen[at : at + ACKNOWLEDGED_TOGETHER_MAX], said, timeout_ms)
+                self._acknowledge_at(address, chosen[at : at + ACKNOWLEDGED_TOGETHER_MAX], ack, timeout_ms)
                 for (address, _, _), chosen in calls.items()
                 for at in range(0, len(chosen), ACKNOWLEDGED_TOGETHER_MAX)
             )
@@ -315,21 +315,21 @@ class AcquireCalls:
         return outcomes
 
     async def _acknowledge_at(
-        self, address: str, tokens: Sequence[Token], said: Said, timeout_ms: int
+        self, address: str, tokens: Sequence[Token], ack: AckRequest, timeout_ms: int
     ) -> dict[Token, CometError | None]:
-        """Those of one group and topic, at one broker."""
+        """Acknowledges those of one group and topic, at one broker."""
         places: dict[tuple[int, bytes, int], list[Token]] = {}
         for token in sorted(tokens, key=_offset):
             places.setdefault((token.partition, token.topic_id, token.lock), []).append(token)
         request = pb.AcknowledgeRequest(group=tokens[0].group, topic=tokens[0].topic, forwarded=True)
         for (partition, topic_id, lock), chosen in places.items():
             request.acknowledgements.add(
-                partition=partition, topic_id=topic_id, lock_id=lock, kind=said.kind,
+                partition=partition, topic_id=topic_id, lock_id=lock, kind=ack.kind,
                 firsts=[token.offset for token in chosen], ends=[token.offset + 1 for token in chosen],
-                delay_ms=said.delay_ms, reason=said.reason,
+                delay_ms=ack.delay_ms, reason=ack.reason,
             )  # fmt: skip
         try:
-            answer = await self._ask(address, ACKNOWLEDGE, request, pb.AcknowledgeResponse, timeout_ms)
+            answer = await self._call(address, ACKNOWLEDGE, request, pb.AcknowledgeResponse, timeout_ms)
         except CometError as error:
             return dict.fromkeys(tokens, error)
         if len(answer.acknowledged) != len(places):
@@ -353,12 +353,12 @@ def _offset(token: Token) -> int:
 
 
 def _about(request: pb.AcquireRequest, leader: Leader, **more: Any) -> pb.AcquireRequest:
-    """The request as that leader is sent it: to be refused by who does not lead, rather than passed on."""
-    asking = pb.AcquireRequest(forwarded=True, partitions=leader.partitions)
-    asking.MergeFrom(request)
+    """The request for that leader: a broker that does not lead refuses it instead of forwarding it."""
+    leader_request = pb.AcquireRequest(forwarded=True, partitions=leader.partitions)
+    leader_request.MergeFrom(request)
     for name, value in more.items():
-        setattr(asking, name, value)
-    return asking
+        setattr(leader_request, name, value)
+    return leader_request
 
 
 def _advice(error: CometError | None) -> int:
@@ -370,12 +370,12 @@ def _passes(error: CometError) -> bool:
     return (error.retriable or isinstance(error, Timeout)) and not isinstance(error, LimitExceeded)
 
 
-def _may_be_kept(error: CometError) -> bool:
-    """It may have been heard, and kept."""
+def _may_be_stored(error: CometError) -> bool:
+    """Whether the acknowledgement may have taken effect all the same."""
     return error.outcome_unknown or isinstance(error, Unavailable)
 
 
-def _told(token: Token, error: CometError | None, *, unsure: bool) -> CometError | None:
+def _result(token: Token, error: CometError | None, *, unsure: bool) -> CometError | None:
     if isinstance(error, LockExpired):
         place = f"record {token.offset} of {token.topic}/{token.partition}"
         if unsure:
@@ -393,7 +393,7 @@ def _tokens(group: str, topic: str, acquired: pb.AcquiredRange) -> Iterator[Toke
             yield Token(group, topic, acquired.topic_id, acquired.partition, acquired.lock_id, offset)
 
 
-def _taken(group: str, topic: str, acquired: pb.AcquiredRange) -> Iterator[Taken | CorruptRecords]:
+def _taken(group: str, topic: str, acquired: pb.AcquiredRange) -> Iterator[AcquiredEntry | CorruptRecords]:
     """Those records of the batches that are acquired; in the place of a batch that cannot be read its error."""
     counts = {offset: one.delivery_count for one in acquired.records for offset in range(one.first, one.end)}
     data = memoryview(acquired.batches)
@@ -408,7 +408,7 @@ def _taken(group: str, topic: str, acquired: pb.AcquiredRange) -> Iterator[Taken
         for index, offset in enumerate(batch.offsets):
             delivery_count = counts.pop(offset, 0)
             if delivery_count:
-                yield Taken(
+                yield AcquiredEntry(
                     Token(group, topic, acquired.topic_id, acquired.partition, acquired.lock_id, offset),
                     keys[index], values[index], timestamps[index], header_columns(index), delivery_count,
                 )  # fmt: skip

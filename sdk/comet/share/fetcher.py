@@ -1,8 +1,7 @@
-"""Keeps the partitions of a share group's member shared with it, on their leaders, and queues what is acquired by it.
+"""The fetcher of a share consumer: subscribes partitions at their leaders, and queues the records acquired for it.
 
-It is the intake of a consumer with another request, Share for Subscribe, and other deliveries: a Shared frame names the
-records that are for this member among those of the batches that it carries. Only these are decoded, when they are
-taken.
+It is a Fetcher with another request, ShareSubscribe for Subscribe, and other deliveries: a ShareDelivery names the
+records that are acquired by this member among those of its batches. Only these are decoded, when they are taken.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from comet import records
 from comet.client.client import Client
 from comet.client.connection import Attachment, Connection
 from comet.consumer.broker_subscription import BrokerSubscription, PartitionSubscription
-from comet.consumer.fetcher import Intake
+from comet.consumer.fetcher import Fetcher
 from comet.errors import CometError, CorruptRecords, Timeout, Unavailable
 from comet.share.acknowledgements import Lot
 from comet.types import Earliest, Position, TopicPartition
@@ -28,7 +27,7 @@ from comet.wire.corrupt import headers, opened
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What every Share of a consumer says."""
+    """The options of every ShareSubscribe of a consumer."""
 
     group: str
     in_flight: int
@@ -36,7 +35,7 @@ class Terms:
     options: groups_pb.ShareOptions
 
 
-class ShareFeed(BrokerSubscription):
+class ShareSubscription(BrokerSubscription):
     """One subscription on one connection."""
 
     def __init__(
@@ -58,8 +57,8 @@ class ShareFeed(BrokerSubscription):
             options=terms.options, partitions=[attachment.handle for _, attachment in chosen],
         )  # fmt: skip
         for reader, attachment in chosen:
-            assert isinstance(reader, ShareReader)
-            reader.feed, reader.attachment = self, attachment
+            assert isinstance(reader, SharePartitionSubscription)
+            reader.subscription, reader.attachment = self, attachment
             reader.lot = Lot(
                 self._client, self.connection, self.number, reader.place, attachment.handle, terms.lock_s
             )  # fmt: skip
@@ -71,7 +70,7 @@ class ShareFeed(BrokerSubscription):
             if not isinstance(error, CometError) or isinstance(error, Timeout):
                 self.connection.fail(Unavailable("a share was not answered"))
             for reader, _ in chosen:
-                reader.leave_feed()
+                reader.leave_subscription()
             raise
         self.opened = True
 
@@ -79,24 +78,24 @@ class ShareFeed(BrokerSubscription):
         """The locks are the credit."""
 
 
-class ShareReader(PartitionSubscription):
+class SharePartitionSubscription(PartitionSubscription):
     """One partition that is shared. Hears what is acquired of it to this member."""
 
     lot: Lot | None = None
-    heard: Callable[[ShareReader, groups_pb.ShareDelivery, Lot], None]
+    on_delivery: Callable[[SharePartitionSubscription, groups_pb.ShareDelivery, Lot], None]
 
     def shared(self, shared: groups_pb.ShareDelivery) -> None:
         if self.lot is not None and not self.retired:
-            self.heard(self, shared, self.lot)
+            self.on_delivery(self, shared, self.lot)
 
-    def leave_feed(self) -> None:
-        if self.feed is not None and self.attachment is not None:
-            self.feed.connection.remove_sharer(self.attachment.handle)
-        super().leave_feed()
+    def leave_subscription(self) -> None:
+        if self.subscription is not None and self.attachment is not None:
+            self.subscription.connection.remove_sharer(self.attachment.handle)
+        super().leave_subscription()
 
 
 # A record that is acquired: the columns that it is in and where, the delivery_count, and the lock.
-Acquired = tuple[ShareReader, records.Batch, int, int, Lot]
+Acquired = tuple[SharePartitionSubscription, records.Batch, int, int, Lot]
 
 
 class CorruptAcquired(NamedTuple):
@@ -107,7 +106,7 @@ class CorruptAcquired(NamedTuple):
     lot: Lot
 
 
-class ShareIntake(Intake):
+class ShareFetcher(Fetcher):
     """Owned by a ShareConsumer."""
 
     def __init__(self, client: Client, terms: Terms, member: Callable[[], str]) -> None:
@@ -117,18 +116,18 @@ class ShareIntake(Intake):
         )  # fmt: skip
         self._terms = terms
         self._member = member
-        self._shared: deque[tuple[ShareReader, groups_pb.ShareDelivery, Lot]] = deque()
+        self._shared: deque[tuple[SharePartitionSubscription, groups_pb.ShareDelivery, Lot]] = deque()
         self.lots: set[Lot] = set()  # with locks, or that had some
 
     def _new_reader(self, place: TopicPartition, start: Position) -> PartitionSubscription:
-        reader = ShareReader(place, start, self._arrived, self._troubled)
-        reader.heard = self._heard
+        reader = SharePartitionSubscription(place, start, self._arrived, self._troubled)
+        reader.on_delivery = self._enqueue
         return reader
 
-    def _new_feed(self, connection: Connection, brokers: int) -> BrokerSubscription:
-        return ShareFeed(self._client, connection, self._terms, self._member, brokers)
+    def _new_subscription(self, connection: Connection, brokers: int) -> BrokerSubscription:
+        return ShareSubscription(self._client, connection, self._terms, self._member, brokers)
 
-    def _heard(self, reader: ShareReader, shared: groups_pb.ShareDelivery, lot: Lot) -> None:
+    def _enqueue(self, reader: SharePartitionSubscription, shared: groups_pb.ShareDelivery, lot: Lot) -> None:
         self.received_bytes += len(shared.batches)
         until = asyncio.get_running_loop().time() + self._terms.lock_s
         for lock in shared.acquired:
@@ -152,7 +151,9 @@ class ShareIntake(Intake):
         super()._lost(connection, error)
 
 
-def _acquired(reader: ShareReader, shared: groups_pb.ShareDelivery, lot: Lot) -> Iterator[Acquired | CorruptAcquired]:
+def _acquired(
+    reader: SharePartitionSubscription, shared: groups_pb.ShareDelivery, lot: Lot
+) -> Iterator[Acquired | CorruptAcquired]:
     locks = iter(shared.acquired)
     lock: Any = next(locks, None)
     data = memoryview(shared.batches)

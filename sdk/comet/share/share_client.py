@@ -13,7 +13,7 @@ from comet.client.client import Addresses, Client
 from comet.consumer.record import HeaderList
 from comet.errors import CometError, InvalidArgument
 from comet.producer.producer import wall_clock_us
-from comet.share.calls import AcquireCalls, Said, Taken
+from comet.share.calls import AckRequest, AcquireCalls, AcquiredEntry
 from comet.share.tokens import Token
 from comet.types import StartLike, check_topic_name, position
 from comet.v1 import groups_pb2 as pb
@@ -153,7 +153,7 @@ class ShareClient:
         >>> run(example)
         [None] [None]
         """
-        return await self._acknowledge(tokens, group, Said(pb.ACKNOWLEDGE_TYPE_ACCEPT))
+        return await self._acknowledge(tokens, group, AckRequest(pb.ACKNOWLEDGE_TYPE_ACCEPT))
 
     async def nack(self, tokens: Sequence[str], *, delay_ms: int = 0, group: str = "") -> list[CometError | None]:
         """They are to be given out again, not before `delay_ms` are over; after too many attempts they are
@@ -171,7 +171,7 @@ class ShareClient:
         2
         """
         _within("delay_ms", delay_ms, 0, limits.UINT32_MAX)
-        return await self._acknowledge(tokens, group, Said(pb.ACKNOWLEDGE_TYPE_RELEASE, delay_ms))
+        return await self._acknowledge(tokens, group, AckRequest(pb.ACKNOWLEDGE_TYPE_RELEASE, delay_ms))
 
     async def reject(self, tokens: Sequence[str], *, reason: str = "", group: str = "") -> list[CometError | None]:
         """They are never to be given out again: they go to the dead-letter topic, or are dropped where there is
@@ -186,7 +186,7 @@ class ShareClient:
         >>> run(example)
         [None]
         """
-        return await self._acknowledge(tokens, group, Said(pb.ACKNOWLEDGE_TYPE_REJECT, reason=reason))
+        return await self._acknowledge(tokens, group, AckRequest(pb.ACKNOWLEDGE_TYPE_REJECT, reason=reason))
 
     async def extend(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
         """Renews the locks of records that take longer.
@@ -200,7 +200,7 @@ class ShareClient:
         >>> run(example)
         [None]
         """
-        return await self._acknowledge(tokens, group, Said(pb.ACKNOWLEDGE_TYPE_EXTEND))
+        return await self._acknowledge(tokens, group, AckRequest(pb.ACKNOWLEDGE_TYPE_EXTEND))
 
     async def give_back(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
         """Returns records unprocessed: they are delivered again at once, and this delivery is not counted.
@@ -216,9 +216,9 @@ class ShareClient:
         >>> run(example)
         1
         """
-        return await self._acknowledge(tokens, group, Said(pb.ACKNOWLEDGE_TYPE_RETURN))
+        return await self._acknowledge(tokens, group, AckRequest(pb.ACKNOWLEDGE_TYPE_RETURN))
 
-    async def _acknowledge(self, tokens: Sequence[str], group: str, said: Said) -> list[CometError | None]:
+    async def _acknowledge(self, tokens: Sequence[str], group: str, ack: AckRequest) -> list[CometError | None]:
         self._client.check_open()
         if isinstance(tokens, str):
             raise InvalidArgument("give a list of tokens, also where it is one")
@@ -237,7 +237,7 @@ class ShareClient:
                 continue
             parsed.append(token)
             places.append(place)
-        for place, answer in zip(places, await self._calls.acknowledge(parsed, said), strict=True):
+        for place, answer in zip(places, await self._calls.acknowledge(parsed, ack), strict=True):
             answers[place] = answer
         return answers
 
@@ -259,7 +259,7 @@ def _within(name: str, value: int, least: int, most: int) -> None:
         raise InvalidArgument(f"{name} must be from {least} to {most}, not {value!r}")
 
 
-def _record(taken: Taken) -> AcquiredRecord:
+def _record(taken: AcquiredEntry) -> AcquiredRecord:
     token = taken.token
     return AcquiredRecord(
         token.topic, token.partition, token.offset, taken.key, taken.value, taken.timestamp_us, taken.headers,

@@ -1,7 +1,7 @@
 """A member of a share group: takes single records from all partitions of its topics, and acknowledges each by itself.
 
     coordinator ─► Member ─► all partitions of the topics
-    leaders ─► ShareIntake ─► ShareRecord ─► ack | nack | reject | extend ─► the leader that acquired it
+    leaders ─► ShareFetcher ─► ShareRecord ─► ack | nack | reject | extend ─► the leader that acquired it
 
 There may be more members than partitions. A record is acquired by one member at a time; what is not acknowledged in
 time, or was given back, goes to another.
@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, Self, TypedDict, TypeVar, Unpack, overlo
 
 from comet import limits
 from comet.client.client import Addresses, Client
-from comet.client.metadata import look_at
+from comet.client.metadata import mark_retrieved
 from comet.consumer.consumer import serde_of
 from comet.consumer.record import HeaderList
 from comet.errors import Closed, InvalidArgument, SerdeError
@@ -27,8 +27,8 @@ from comet.groups.membership import Changes
 from comet.groups.options import join_frame
 from comet.handlers.watchdog import PROCESS, Watch
 from comet.producer.producer import wall_clock_us
-from comet.share.acknowledgements import ACCEPT, EXTEND, REJECT, RELEASE, Acknowledging, Lot
-from comet.share.fetcher import Acquired, CorruptAcquired, ShareIntake, Terms
+from comet.share.acknowledgements import ACCEPT, EXTEND, REJECT, RELEASE, Lot, PendingAcknowledgement
+from comet.share.fetcher import Acquired, CorruptAcquired, ShareFetcher, Terms
 from comet.types import Earliest, StartLike, TopicPartition, check_topic_name, position
 from comet.v1 import groups_pb2 as groups_pb
 from comet.wire import protobuf
@@ -80,19 +80,19 @@ class ShareRecord(Generic[T]):
     def __repr__(self) -> str:
         return f"<ShareRecord {self.topic}/{self.partition} at {self.offset}, delivery_count {self.delivery_count}>"
 
-    def ack(self) -> Acknowledging:
+    def ack(self) -> PendingAcknowledgement:
         """It is done."""
         return self._lot.acknowledge(ACCEPT, self.offset)
 
-    def nack(self, delay_ms: int = 0) -> Acknowledging:
+    def nack(self, delay_ms: int = 0) -> PendingAcknowledgement:
         """It is to be given out again, not before `delay_ms` are over; after too many attempts it is a dead letter."""
         return self._lot.acknowledge(RELEASE, self.offset, delay_ms)
 
-    def reject(self, reason: str = "") -> Acknowledging:
+    def reject(self, reason: str = "") -> PendingAcknowledgement:
         """It is never to be given out again: it goes to the dead-letter topic, or is dropped where there is none."""
         return self._lot.acknowledge(REJECT, self.offset, 0, reason)
 
-    def extend(self) -> Acknowledging:
+    def extend(self) -> PendingAcknowledgement:
         """Renews the record's lock."""
         return self._lot.acknowledge(EXTEND, self.offset)
 
@@ -190,7 +190,7 @@ class ShareConsumer(Generic[T]):
             start=protobuf.position_to_pb(position(start, now_us=clock_us())),
         )  # fmt: skip
         terms = Terms(group, in_flight, lock_ms / 1000, options)
-        self._intake = ShareIntake(self._client, terms, lambda: self._member.state.member)
+        self._fetcher = ShareFetcher(self._client, terms, lambda: self._member.state.member)
         self._renew_s = lock_ms / 1000 if renew else 0.0
         self._acquired: Iterator[Acquired | CorruptAcquired] | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -208,15 +208,15 @@ class ShareConsumer(Generic[T]):
             raise Closed("the consumer was closed")
         if self._starting is None:
             self._starting = self._client.spawn(self._start())
-            self._starting.add_done_callback(look_at)
+            self._starting.add_done_callback(mark_retrieved)
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
         await self._member.start()
         if self._renew_s:
             self._client.spawn(self._renew_locks())
-        reading = self._client.spawn(self._intake.start())
-        reading.add_done_callback(look_at)
+        reading = self._client.spawn(self._fetcher.start())
+        reading.add_done_callback(mark_retrieved)
         await asyncio.wait({reading}, timeout=limits.FIRST_POSITION_MS / 1000)
         if reading.done():
             reading.result()
@@ -227,13 +227,13 @@ class ShareConsumer(Generic[T]):
         if self._closed:
             return
         self._closed = True
-        acknowledged = [asyncio.ensure_future(lot.acknowledged()) for lot in self._intake.lots if not lot.over]
+        acknowledged = [asyncio.ensure_future(lot.acknowledged()) for lot in self._fetcher.lots if not lot.over]
         if acknowledged:
             await asyncio.wait(acknowledged, timeout=limits.LEAVE_TIMEOUT_MS / 1000)
             for one in acknowledged:
                 one.cancel()
         await self._member.leave(farewell=True)
-        await self._intake.close()
+        await self._fetcher.close()
         await self._client.close()
         self._acquired = None
 
@@ -253,24 +253,24 @@ class ShareConsumer(Generic[T]):
     def _changed(self, changes: Changes) -> None:
         # Locks are kept by the leaders: a member that was removed keeps them, and joins again.
         if not changes.join:
-            for place in self._intake.readers.keys() - self._member.state.owned.keys():
-                self._intake.unassign(place)
+            for place in self._fetcher.readers.keys() - self._member.state.owned.keys():
+                self._fetcher.unassign(place)
         for given in changes.gained:
-            known = self._intake.readers.get(given.place)
+            known = self._fetcher.readers.get(given.place)
             if known is not None and known.topic_id != given.topic_id:
-                self._intake.unassign(given.place)
+                self._fetcher.unassign(given.place)
                 known = None
             if known is None:
-                self._intake.assign(given.place, given.topic_id, Earliest())
+                self._fetcher.assign(given.place, given.topic_id, Earliest())
         if changes.over is not None:
-            self._intake.fail(changes.over)
+            self._fetcher.fail(changes.over)
 
     async def _renew_locks(self) -> None:
         """Extends what has run for half its time."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._renew_s / 4)
-            for lot in self._intake.lots:
+            for lot in self._fetcher.lots:
                 lot.extend(loop.time() + self._renew_s / 2)
 
     # ---- taking
@@ -296,16 +296,16 @@ class ShareConsumer(Generic[T]):
                         return record
                     continue
                 self._acquired = None
-            self._acquired = self._intake.take_acquired()
+            self._acquired = self._fetcher.take_acquired()
             if self._acquired is None:
                 self._since_turn = 0
                 await self._wait()
 
     async def _wait(self) -> None:
-        if not self._intake.started:
+        if not self._fetcher.started:
             await self.start()
         else:
-            await self._intake.arrival()
+            await self._fetcher.arrival()
 
     async def get(self, timeout_s: float | None = None) -> ShareRecord[T] | None:
         """The next record; None if none came in time.
@@ -379,7 +379,7 @@ class ShareConsumer(Generic[T]):
         >>> run(example)
         [TopicPartition(topic='quotes', partition=0)]
         """
-        return sorted(self._intake.readers)
+        return sorted(self._fetcher.readers)
 
     def statistics(self) -> dict[str, int]:
         """Counters since the start, and what is acquired now.
@@ -391,11 +391,11 @@ class ShareConsumer(Generic[T]):
         0
         """
         return {
-            "received_bytes": self._intake.received_bytes,
+            "received_bytes": self._fetcher.received_bytes,
             "received_records": self._received,
             "expired": self._expired,
             "corrupt_batches": self._corrupt,
-            "acquired": sum(len(lot.held) for lot in self._intake.lots if not lot.over),
-            "partitions": len(self._intake.readers),
-            "reconnects": self._intake.reconnects,
+            "acquired": sum(len(lot.held) for lot in self._fetcher.lots if not lot.over),
+            "partitions": len(self._fetcher.readers),
+            "reconnects": self._fetcher.reconnects,
         }

@@ -1,4 +1,4 @@
-"""What the driver asks brokers: which partitions there are, and how far they reach."""
+"""The driver's requests to brokers: the partitions, and their offsets."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Cluster:
         return {place: mark for place, mark in found.items() if mark is not None}
 
     async def completed(self, marks: Marks) -> dict[TopicPartition, OffsetAndEpoch]:
-        """With the epoch of the record before each, where it can be told."""
+        """The offsets, each with the epoch of the record before it, if it is known."""
 
         async def find(place: TopicPartition) -> int:
             offset, _, topic_id = marks[place]
@@ -137,11 +137,11 @@ class Cluster:
     async def starts(
         self, places: Places, options: SourceOptions, otherwise: Ends
     ) -> dict[TopicPartition, OffsetAndEpoch]:
-        """What the options say that a read begins at."""
+        """The start offsets of a read, by its options."""
         return await self._named(places, options, options.starting or otherwise, options.starting_ms)
 
     async def ends(self, places: Places, options: SourceOptions) -> dict[TopicPartition, OffsetAndEpoch]:
-        """What they say that it ends at. Raises DataLoss for an offset that the log does not reach."""
+        """The end offsets of a read, by its options. Raises DataLoss for an offset beyond the log."""
         if options.ending == "latest" and options.ending_ms is None:
             return await self.marks(places, options, "latest")
         found = await self._named(places, options, options.ending, options.ending_ms)
@@ -149,12 +149,12 @@ class Cluster:
         for place, mark in found.items():
             last = reached[place]
             if mark.offset > last.offset:
-                told = (
+                problem = (
                     f"{place.topic}/{place.partition} ends at {last.offset}, before {mark.offset}, which was asked for"
                 )
                 if options.fail_on_loss:
-                    raise DataLoss(told, details={"topic": place.topic, "partition": str(place.partition)})
-                log.warning("%s", told)
+                    raise DataLoss(problem, details={"topic": place.topic, "partition": str(place.partition)})
+                log.warning("%s", problem)
             if mark.offset >= last.offset:
                 found[place] = last
         return await self.completed(found)
@@ -171,11 +171,11 @@ class Cluster:
             except CorruptRecords:
                 continue  # it is there
             except OffsetOutOfRange as error:
-                told = f"{place.topic}/{place.partition} ends before {mark.offset}, where it was to begin: {error}"
+                problem = f"{place.topic}/{place.partition} ends before {mark.offset}, where it was to begin: {error}"
                 if options.fail_on_loss:
                     details = {"topic": place.topic, "partition": str(place.partition)}
-                    raise DataLoss(told, details=details) from error
-                log.warning("%s", told)
+                    raise DataLoss(problem, details=details) from error
+                log.warning("%s", problem)
 
     async def _named(
         self, places: Places, options: SourceOptions, where: Ends, time_ms: int | None
@@ -223,10 +223,10 @@ class Cluster:
                 one.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
 
-    # ---- what groups see of it
+    # ---- progress of groups
 
     async def report(self, group: str, marks: Marks) -> CometError | None:
-        """Commits how far a stream has come, for those who look at lags. What goes wrong does not stop the stream."""
+        """Commits a stream's progress, so that its lag is visible. An error does not stop the stream."""
         try:
             done = await self.admin.commit_offsets(group, {place: mark.offset for place, mark in marks.items()})
         except CometError as error:
@@ -235,16 +235,16 @@ class Cluster:
 
 
 async def _each(
-    ask: Callable[[TopicPartition], Awaitable[T]], places: Iterable[TopicPartition]
+    call: Callable[[TopicPartition], Awaitable[T]], places: Iterable[TopicPartition]
 ) -> dict[TopicPartition, T]:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(place: TopicPartition) -> T:
         async with gate:
-            return await ask(place)
+            return await call(place)
 
-    asked = list(places)
-    return dict(zip(asked, await asyncio.gather(*map(one, asked)), strict=True))
+    wanted = list(places)
+    return dict(zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True))
 
 
 def _isolation(options: SourceOptions) -> Any:

@@ -28,7 +28,7 @@ _LISTS: Final = {
 
 
 @dataclass(slots=True)
-class Joined:
+class JoinedBatches:
     """Batches of one partition, in order."""
 
     topic: str
@@ -58,12 +58,12 @@ class Joined:
         return pa.array(found, field.type)
 
 
-Columnar = RecordBatch[bytes] | Joined  # what columns are made of
+Columnar = RecordBatch[bytes] | JoinedBatches  # what columns are made of
 
 
 def append_times(batch: Columnar) -> pa.Array:
     """That of each record, in microseconds since 1970."""
-    if isinstance(batch, Joined):
+    if isinstance(batch, JoinedBatches):
         each = (repeat(one.append_time_us, len(one)) for one in batch.batches)
         return pa.array(list(chain.from_iterable(each)), pa.int64())
     return pa.repeat(pa.scalar(batch.append_time_us, pa.int64()), len(batch))
@@ -71,7 +71,7 @@ def append_times(batch: Columnar) -> pa.Array:
 
 def joined(batches: Iterable[RecordBatch[bytes]]) -> Iterator[Columnar]:
     """All of them in order, small neighbours as one. They are of one partition."""
-    waiting: Joined | None = None
+    waiting: JoinedBatches | None = None
     rows = size = 0
     for batch in batches:
         more = batch._batch.header.body_size
@@ -84,7 +84,7 @@ def joined(batches: Iterable[RecordBatch[bytes]]) -> Iterator[Columnar]:
             yield batch
             continue
         if waiting is None:
-            waiting = Joined(batch.topic, batch.partition)
+            waiting = JoinedBatches(batch.topic, batch.partition)
         waiting.batches.append(batch)
         rows += len(batch)
         size += more
@@ -92,5 +92,5 @@ def joined(batches: Iterable[RecordBatch[bytes]]) -> Iterator[Columnar]:
         yield _simplest(waiting)
 
 
-def _simplest(several: Joined) -> Columnar:
+def _simplest(several: JoinedBatches) -> Columnar:
     return several.batches[0] if len(several.batches) == 1 else several

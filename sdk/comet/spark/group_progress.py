@@ -1,6 +1,6 @@
-"""A group is told how far a stream has come, for people and alarms to see. Nothing waits for it.
+"""Commits a stream's progress to a group, for dashboards and alarms. Nothing waits for it.
 
-    the end of a batch ─► newest ─► one question at a time, always of the newest ─► the group's coordinator
+    the end of a batch ─► newest ─► one request at a time, always of the newest ─► the group's coordinator
 
 Owned by one stream; used on the background loop.
 """
@@ -17,39 +17,39 @@ from comet.spark.planning import Marks
 log = logging.getLogger(__name__)
 
 
-class Telling:
-    """`tell` gives what went wrong, if something did."""
+class ProgressReporter:
+    """Reports to a group. `report` returns the error, if any."""
 
-    def __init__(self, group: str, tell: Callable[[Marks], Awaitable[CometError | None]]) -> None:
+    def __init__(self, group: str, report: Callable[[Marks], Awaitable[CometError | None]]) -> None:
         self._group = group
-        self._tell = tell
+        self._report = report
         self._newest: Marks = {}
         self._tried: Marks = {}
         self._reason = ""  # of the last warning, while it lasts
         self._task: asyncio.Task[None] | None = None
 
     def newest(self, marks: Marks) -> None:
-        """The stream is there now."""
+        """Reports the stream's current positions."""
         self._newest = marks
         if self._task is not None and self._task.done():
             self._task.result()  # raises an unexpected error
             self._task = None
         if self._task is None and marks != self._tried:
-            self._task = asyncio.create_task(self._run(), name=f"tell {self._group}")
+            self._task = asyncio.create_task(self._run(), name=f"report {self._group}")
 
-    async def told(self) -> None:
-        """It was told, or cannot be for now."""
+    async def reported(self) -> None:
+        """Waits until the newest positions are reported, or cannot be for now."""
         if self._task is not None:
             await self._task
 
     async def _run(self) -> None:
         while self._newest != self._tried:
             marks = self._newest
-            problem = await self._tell(marks)
+            problem = await self._report(marks)
             reason = "" if problem is None else problem.code
             if reason and reason != self._reason:
                 log.warning("the group %r was not told how far the stream has come: %s", self._group, problem)
             self._reason = reason
             if problem is not None and (problem.retriable or isinstance(problem, Timeout)):
-                return  # at the next look there may be something newer
+                return  # by the next call there may be newer positions
             self._tried = marks

@@ -1,4 +1,4 @@
-"""What a source can be asked for, checked. Names are those of Spark's Kafka source where they mean the same. Pure."""
+"""The checked options of a source. Names are those of Spark's Kafka source if they mean the same. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SourceOptions:
     headers: bool = False
     append_time: bool = False
     committed: bool = True  # else also what no transaction has committed
-    group: str = ""  # is told how far a stream has come
+    group: str = ""  # gets the progress of a stream as committed offsets
     event: str = ""  # the type of values: DDL, or module:Class
     permissive: bool = False  # a value that is not such a model becomes null, instead of failing the query
     pushdown: bool = False  # filters, where Spark has them enabled

@@ -1,4 +1,4 @@
-"""How options are read: what they may say, and how they say what is wrong. Shared by source and sink. Pure."""
+"""Parses and checks options. Shared by source and sink. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from comet.errors import InvalidArgument
 
-# The name as it is written, the attribute it is kept under, and what reads it.
+# The option's name, the attribute for it, and its parser.
 Reading = Callable[[str, str], Any]
 Table = Mapping[str, tuple[str, Reading]]
 

@@ -37,11 +37,11 @@ Marks = Mapping[TopicPartition, OffsetAndEpoch]
 
 
 class Loss(NamedTuple):
-    """What a stream cannot go on with."""
+    """Lost records, with which a stream cannot continue."""
 
     place: TopicPartition
     kind: str
-    told: str
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Range:
         return TopicPartition(self.topic, self.partition)
 
     def after(self, offset: int) -> Range:
-        """What of it lies from that offset on."""
+        """The part of it from that offset on."""
         if offset <= self.start:
             return self
         return replace(self, start=min(offset, self.end), epoch=_between(self.epoch, self.last))
@@ -103,7 +103,7 @@ def first_of(start: Marks, place: TopicPartition, end: OffsetAndEpoch) -> Offset
 
 
 def between(start: Marks, end: Marks) -> list[Range]:
-    """What lies between two offsets, by place."""
+    """The ranges between two offsets, by partition."""
     found = []
     for place, mark in sorted(end.items()):
         first = first_of(start, place, mark)
@@ -112,29 +112,31 @@ def between(start: Marks, end: Marks) -> list[Range]:
     return found
 
 
-def kept(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, OffsetAndEpoch], list[Loss]]:
-    """How far the stream can go, and what it has lost where it does. An offset of one topic never goes back: what is
-    gone, or shorter than it was, stays where it is. A topic that was deleted and recreated is begun with."""
+def readable(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, OffsetAndEpoch], list[Loss]]:
+    """The end offsets up to which the stream can read, and its losses. An offset of one topic never goes back: a
+    deleted or truncated partition keeps its offset. A topic that was deleted and recreated is read from its start."""
     found, losses = dict(newest), []
     ids = {place.topic: mark for place, mark in newest.items()}
     for place, mark in start.items():
         now = newest.get(place)
         if now is None:
-            kind, told = "gone", "is gone: was the topic deleted, or recreated?"
+            kind, problem = "gone", "is gone: was the topic deleted, or recreated?"
             if place.topic not in ids or mark.same_topic(ids[place.topic]):
                 found[place] = mark
         elif not mark.same_topic(now):
-            kind, told = (
+            kind, problem = (
                 "recreated",
                 f"is of another topic than the one that was read up to {mark.offset}: it was deleted and recreated",
             )
         elif now.offset < mark.offset:
             kind = "shorter"
-            told = f"ends at {now.offset}, before {mark.offset}, where to go on: was the topic deleted, or recreated?"
+            problem = (
+                f"ends at {now.offset}, before {mark.offset}, where to go on: was the topic deleted, or recreated?"
+            )
             found[place] = mark._replace(topic_id=mark.topic_id or now.topic_id)
         else:
             continue
-        losses.append(Loss(place, f"{kind} {mark.topic_id}", f"{place.topic}/{place.partition} {told}"))
+        losses.append(Loss(place, f"{kind} {mark.topic_id}", f"{place.topic}/{place.partition} {problem}"))
     return found, losses
 
 
@@ -146,8 +148,8 @@ def there(ranges: Iterable[Range], ids: Mapping[TopicPartition, str]) -> tuple[l
         if not (now and one.topic_id) or now == one.topic_id:
             found.append(one)
             continue
-        told = f"{one.topic}/{one.partition}: offsets {one.start} to {one.end} were of another topic of that name"
-        losses.append(Loss(one.place, f"planned {one.topic_id}", told))
+        problem = f"{one.topic}/{one.partition}: offsets {one.start} to {one.end} were of another topic of that name"
+        losses.append(Loss(one.place, f"planned {one.topic_id}", problem))
     return found, losses
 
 
@@ -170,7 +172,7 @@ def split(ranges: Iterable[Range], partitions_min: int) -> list[Range]:
 
 
 def packed(ranges: Iterable[Range], partitions_max: int) -> list[tuple[Range, ...]]:
-    """What each task reads: a range, or several where there are to be fewer tasks. Each range goes, the largest first,
+    """The ranges of each task: one, or several if there are fewer tasks. Each range goes, the largest first,
     to the task that has least. The same ranges always come to the same tasks."""
     whole = list(ranges)
     if not partitions_max or len(whole) <= partitions_max:

@@ -59,7 +59,7 @@ def in_turn(parts: Sequence[Parts]) -> Iterator[Parts]:
     """Each when the one before is done; by then its first part, and that of the next few, has been asked for."""
     for at, one in enumerate(parts):
         for soon in parts[at : at + AHEAD]:
-            soon.ask()
+            soon.prefetch()
         yield one
 
 
@@ -75,27 +75,27 @@ class Parts:
         self._last: int | None = None if one.last == NO_EPOCH else one.last
         self._first: Future[comet.Fetched] | None = None
 
-    def ask(self) -> None:
+    def prefetch(self) -> None:
         """Ahead of being iterated over, so as not to be waited for then."""
         if self._first is None and self._at < self._range.end:
-            self._first = self._ask()
+            self._first = self._fetch()
 
     def __iter__(self) -> Iterator[comet.RecordBatch[bytes]]:
         end = self._range.end
-        self.ask()
-        asked, self._first = self._first, None  # what was read is not kept any longer
-        while asked is not None:
+        self.prefetch()
+        pending, self._first = self._first, None  # what was read is not kept any longer
+        while pending is not None:
             try:
-                fetched = asked.result()
+                fetched = pending.result()
             except _LOSSES as error:
                 self._pass_over(error)
-                asked = self._ask() if self._at < end else None
+                pending = self._fetch() if self._at < end else None
                 continue
             if fetched.next_offset <= self._at:
                 self._pass_over(self._missing(fetched))
                 return
             self._at, self._epoch = fetched.next_offset, fetched.epoch
-            asked = self._ask() if self._at < end else None
+            pending = self._fetch() if self._at < end else None
             for batch in fetched.batches:
                 wanted = batch if batch.next_offset <= end else batch.before(end)
                 if wanted is not None:
@@ -103,7 +103,7 @@ class Parts:
                         self._written_anew(wanted)
                     yield wanted
 
-    def _ask(self) -> Future[comet.Fetched]:
+    def _fetch(self) -> Future[comet.Fetched]:
         one, options = self._range, self._options
         return begin(
             fetch_known(
@@ -124,7 +124,7 @@ class Parts:
         return DataLoss(f"the log ends at {fetched.log_end}, where it went on before")
 
     def _pass_over(self, error: CometError) -> None:
-        """Goes on behind what is lost, or raises what says that something is."""
+        """Continues after lost records, or raises the error about them."""
         one, detail = self._range, ""
         if isinstance(error, OffsetOutOfRange | DataLoss):
             detail = "log_start" if isinstance(error, OffsetOutOfRange) else "end"
@@ -142,16 +142,16 @@ class Parts:
         self._last = None  # other records are there now; they are read, as those of this range
 
     def _lose(self, start: int, end: int, error: CometError) -> None:
-        """Raises DataLoss, or says what is lost."""
+        """Raises DataLoss, or logs the loss."""
         one = self._range
         place = f"{one.topic}/{one.partition}"
-        told = f"{place}: offsets {start} to {end} of {one.start} to {one.end} cannot be read any more: {error}"
+        problem = f"{place}: offsets {start} to {end} of {one.start} to {one.end} cannot be read any more: {error}"
         if self._options.fail_on_loss:
             raise DataLoss(
-                f"{told}. With the option failOnDataLoss=false the query goes on without them.",
+                f"{problem}. With the option failOnDataLoss=false the query goes on without them.",
                 details={"topic": one.topic, "partition": str(one.partition), **error.details},
             ) from error
-        log.warning("%s; the query goes on without them", told)
+        log.warning("%s; the query goes on without them", problem)
 
 
 def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -37,9 +37,9 @@ def check(schema: StructType, topic: str) -> None:
                 f"a frame to be written has the columns {', '.join(_KINDS)}, and no {field.name!r}: drop it, or put it "
                 "into the value, as in select('key', to_json(struct('*')).alias('value'))"
             )
-        said, fits = _KINDS[field.name]
+        expected, fits = _KINDS[field.name]
         if not fits(field.dataType):
-            raise InvalidArgument(f"the column {field.name} is {said}, not {field.dataType.simpleString()}")
+            raise InvalidArgument(f"the column {field.name} is {expected}, not {field.dataType.simpleString()}")
     names = schema.fieldNames()
     if "value" not in names:
         raise InvalidArgument("a frame to be written has a column value, string or binary")

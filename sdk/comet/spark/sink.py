@@ -31,45 +31,45 @@ _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 
 LOOKED_AT_MAX: Final = 1_000
-LOOK_MS_MAX: Final = 2_000
+CHECK_TIMEOUT_MS_MAX: Final = 2_000
 _looked_at: set[SinkOptions] = set()
 
 
 @dataclass
-class Written(WriterCommitMessage):
-    """What a task tells the driver: how many rows are in the topic, and whether an earlier attempt had written them."""
+class CommitMessage(WriterCommitMessage):
+    """A task's report to the driver: its rows in the topic, and whether an earlier attempt had written them."""
 
     rows: int
     before: bool = False
     batch: int | None = None  # of the query that it was part of
 
 
-class _Writing:
-    """What both kinds of writer do in executors."""
+class _Writer:
+    """The executor side of both kinds of writers."""
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         rows.check(schema, options.topic)
         if options.topic:
-            _look(options)
+            _check(options)
         self.options = options
 
-    def _write(self, unit: Unit, batches: Iterator[pa.RecordBatch]) -> Written:
+    def _write(self, unit: Unit, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
         from comet.spark import task_end, writing
 
         if self.options.exactly_once:
             wrote = writing.write_unit(unit, task_end.whole(batches), self.options)
         else:
             wrote = writing.write_rows(batches, self.options)
-        return Written(wrote.rows, wrote.before, unit.batch)
+        return CommitMessage(wrote.rows, wrote.before, unit.batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: N803
-        """Nothing: what the tasks have committed counts."""
+        """Nothing to do: the transactions of the tasks are committed."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: N803
-        """Nothing: tasks that failed have written nothing, and what the others have counts when Spark repeats it."""
+        """Nothing to do: failed tasks have written nothing, and others' rows count when Spark repeats the batch."""
 
 
-class StreamWriter(_Writing, DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Of a query: each partition of a batch once, over all that fails."""
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
@@ -77,14 +77,14 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
         if options.name:
             raise InvalidArgument("transactionalId is for df.write: a stream has the id of its query")
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
         task = _task()
         query, batch = task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH)
         assert query and batch, "Spark tells each task of a stream which batch it is"
         return self._write(Unit(query, task.partitionId(), int(batch)), iterator)
 
 
-class BatchWriter(_Writing, DataSourceArrowWriter):
+class BatchWriter(_Writer, DataSourceArrowWriter):
     """Of one write: each partition once, whichever attempts there are. With a name of the user's also over runs; inside
     foreachBatch those of a query, so that a batch is written once as a stream writes it."""
 
@@ -92,7 +92,7 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         super().__init__(schema, options)
         self.name = options.name or f"write-{uuid.uuid4().hex}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
         task = _task()
         query, batch = task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH)
         if self.options.name and query and batch:  # inside foreachBatch
@@ -103,23 +103,23 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: ARG002, N803
         """Nothing to do, as for streams; a warning where all parts were written before under this id."""
-        told = [message for message in messages if isinstance(message, Written)]
-        if self.options.name and told and all(one.before and one.batch is None for one in told):
+        written = [message for message in messages if isinstance(message, CommitMessage)]
+        if self.options.name and written and all(one.before and one.batch is None for one in written):
             log.warning(
                 "nothing was written: under the transactionalId %r all parts were written before, %d rows in all. "
                 "If that was another load, give this one an id of its own",
                 self.options.name,
-                sum(one.rows for one in told),
+                sum(one.rows for one in written),
             )
 
 
-def _look(options: SinkOptions) -> None:
+def _check(options: SinkOptions) -> None:
     """Says before anything is computed that it cannot be written. Spark plans all batches of a stream in one process,
     which looks once. While no broker answers that is only logged: tasks wait for brokers, planning does not."""
     if options in _looked_at:
         return
     try:
-        sync.call(_ask(options))
+        sync.call(_query(options))
     except CometError as error:
         if isinstance(error, TopicNotFound | InvalidArgument):
             raise
@@ -136,8 +136,10 @@ def _look(options: SinkOptions) -> None:
     _looked_at.add(options)
 
 
-async def _ask(options: SinkOptions) -> None:
-    async with comet.Admin(options.bootstrap, timeout_ms=min(options.timeout_ms, LOOK_MS_MAX), name="spark") as admin:
+async def _query(options: SinkOptions) -> None:
+    async with comet.Admin(
+        options.bootstrap, timeout_ms=min(options.timeout_ms, CHECK_TIMEOUT_MS_MAX), name="spark"
+    ) as admin:
         topic, _ = await admin.describe_topic(options.topic)
     if options.exactly_once and topic.config.consistency is Consistency.AVAILABLE:
         raise InvalidArgument(

@@ -1,4 +1,4 @@
-"""What a sink can be asked for, checked. Pure."""
+"""The checked options of a sink. Pure."""
 
 from __future__ import annotations
 

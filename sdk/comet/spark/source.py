@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from comet import sync
 from comet.errors import DataLoss, InvalidArgument
 from comet.spark import value_types
-from comet.spark.group_progress import Telling
+from comet.spark.group_progress import ProgressReporter
 from comet.spark.options import SourceOptions
 from comet.spark.planning import (
     FilterBounds,
@@ -36,9 +36,9 @@ from comet.spark.planning import (
     between,
     capped,
     document,
-    kept,
     marks,
     packed,
+    readable,
     split,
     there,
 )
@@ -57,22 +57,22 @@ class CometSource(DataSource):
     def name(cls) -> str:
         return "comet"
 
-    def _asked(self) -> SourceOptions:
+    def _options(self) -> SourceOptions:
         return SourceOptions.parse(dict(self.options))
 
     def schema(self) -> str:
         from comet.spark.columns import ddl
 
-        return ddl(self._asked())
+        return ddl(self._options())
 
     def reader(self, schema: StructType) -> BatchReader:
-        options = self._asked()
+        options = self._options()
         if options.offsets_per_trigger is not None or options.group or options.settle_ms:
             raise InvalidArgument("maxOffsetsPerTrigger, group and settleMs are for spark.readStream")
         return FilteredReader(schema, options) if options.pushdown else BatchReader(schema, options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        options = self._asked()
+        options = self._options()
         if options.ending != "latest" or options.ending_ms is not None:
             raise InvalidArgument("a stream has no end: endingOffsets and endingTimestamp are for spark.read")
         if options.pushdown:
@@ -98,15 +98,15 @@ class CometSource(DataSource):
 
 
 class Split(InputPartition):
-    """What one task reads."""
+    """The ranges of one task."""
 
     def __init__(self, parts: tuple[Range, ...]) -> None:
         super().__init__(parts)
         self.parts = parts
 
 
-class _Reading:
-    """What both kinds of reader do in executors."""
+class _Reader:
+    """The executor side of both kinds of readers."""
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         from comet.spark.columns import check
@@ -129,8 +129,8 @@ class _Reading:
         ]
 
 
-class BatchReader(_Reading, DataSourceReader):
-    """A read of what there is now, or between the offsets that were given."""
+class BatchReader(_Reader, DataSourceReader):
+    """A read of the current records, or between given offsets."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """One at least: for none Spark makes one up, which is none of ours."""
@@ -166,7 +166,7 @@ class FilteredReader(BatchReader):
         return self._bounds.cut(await super()._plan())
 
 
-class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream. Its offsets are documents of `planning`; how far it came is in Spark's checkpoint, and told to a group
     for others to see. Where one is made to be sent to executors, nothing has been asked of it."""
 
@@ -175,9 +175,9 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._initial: dict[str, Any] | None = None
         self._newest: dict[str, Any] | None = None  # for Spark's own progress reports
         self._target: dict[TopicPartition, OffsetAndEpoch] | None = None  # of a stream that ends with what there was
-        self._telling: Telling | None = None
+        self._reporter: ProgressReporter | None = None
         self._places: Mapping[TopicPartition, str] = {}
-        self._look_at = 0.0
+        self._refresh_at = 0.0
         self._losses: set[tuple[TopicPartition, str]] = set()  # that were in the log
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -208,11 +208,11 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         from comet.spark.cluster import Cluster
 
         cluster = Cluster.of(self.options)
-        self._tell(cluster, start)
+        self._report(cluster, start)
         if self._target is not None:
             newest = self._target
-            if self._telling is not None and not between(start, newest):
-                await self._telling.told()  # the stream is about to end
+            if self._reporter is not None and not between(start, newest):
+                await self._reporter.reported()  # the stream is about to end
         else:
             await asyncio.sleep(self.options.settle_ms / 1000)
             newest = await self._latest()
@@ -220,7 +220,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
                 await cluster.wait(newest, self.options)
                 newest = await self._latest()
         self._newest = document(newest)
-        end, losses = kept(start, newest)
+        end, losses = readable(start, newest)
         self._bear(losses)
         self._losses = {(loss.place, loss.kind) for loss in losses}
         if not isinstance(limit, ReadMaxRows):
@@ -232,39 +232,39 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         from comet.spark.cluster import Cluster
 
         cluster, all_there = Cluster.of(self.options), self.options.fail_on_loss
-        await self._look()
+        await self._refresh()
         found = await cluster.marks(self._places, self.options, "latest", all_there=False)
         if len(found) < len(self._places):  # deleted, or made again
-            await self._look(again=True)
+            await self._refresh(again=True)
             found = await cluster.marks(self._places, self.options, "latest", all_there=all_there)
         return found
 
-    async def _look(self, *, again: bool = False) -> None:
+    async def _refresh(self, *, again: bool = False) -> None:
         """Which places there are, every few seconds."""
         from comet.spark.cluster import Cluster
 
-        if again or time.monotonic() >= self._look_at:
+        if again or time.monotonic() >= self._refresh_at:
             cluster = Cluster.of(self.options)
             self._places = await cluster.places(self.options, all_there=self.options.fail_on_loss)
-            self._look_at = time.monotonic() + PLACES_S
+            self._refresh_at = time.monotonic() + PLACES_S
 
     def _bear(self, losses: Sequence[Loss]) -> None:
-        """Raises DataLoss, or says once what is lost."""
+        """Raises DataLoss, or logs each loss once."""
         if losses and self.options.fail_on_loss:
             raise DataLoss(
-                f"{losses[0].told}. With the option failOnDataLoss=false the query goes on.",
+                f"{losses[0].problem}. With the option failOnDataLoss=false the query goes on.",
                 details={"topic": losses[0].place.topic, "partition": str(losses[0].place.partition)},
             )
         for loss in losses:
             if (loss.place, loss.kind) not in self._losses:
-                log.warning("%s; the query goes on", loss.told)
+                log.warning("%s; the query goes on", loss.problem)
 
-    def _tell(self, cluster: Any, start: Marks) -> None:
+    def _report(self, cluster: Any, start: Marks) -> None:
         if not self.options.group:
             return
-        if self._telling is None:
-            self._telling = Telling(self.options.group, partial(cluster.report, self.options.group))
-        self._telling.newest(start)
+        if self._reporter is None:
+            self._reporter = ProgressReporter(self.options.group, partial(cluster.report, self.options.group))
+        self._reporter.newest(start)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return self._newest
@@ -273,7 +273,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         """The same for the same offsets, whenever it is asked, as long as they are of the topics there are."""
         ranges = between(marks(start), marks(end))
         if not self._places:  # it was planned before the query was started again
-            sync.call(self._look())
+            sync.call(self._refresh())
         found, losses = there(ranges, self._places)
         self._bear(losses)
         return self.splits(found)

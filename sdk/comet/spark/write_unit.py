@@ -1,4 +1,4 @@
-"""What is written once: the rows of one partition of one batch of a query. Pure.
+"""The unit that is written once: the rows of one partition of one batch of a query. Pure.
 
     transactional id    spark.<query>.<partition>           one transaction of it per batch
     its note            batch 17 rows 2040 to bars          kept as one with the decision to commit

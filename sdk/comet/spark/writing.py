@@ -26,7 +26,7 @@ import pyarrow as pa
 
 import comet
 from comet.errors import CometError, DataLoss, ProducerFenced, TransactionAborted
-from comet.producer.transactional import cause_of, waited_in_vain
+from comet.producer.transaction import cause_of, waited_in_vain
 from comet.spark.rows import Part, parts
 from comet.spark.sink_options import SinkOptions
 from comet.spark.write_unit import Note, Unit
@@ -42,8 +42,8 @@ _producers: dict[SinkOptions, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Wrote:
-    """What became of a task's rows."""
+class WriteResult:
+    """The result of writing a task's rows."""
 
     rows: int
     before: bool = False  # an earlier attempt had written them
@@ -52,14 +52,14 @@ class Wrote:
 # ---- in transactions
 
 
-def write_unit(unit: Unit, batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Wrote:
+def write_unit(unit: Unit, batches: Iterable[pa.RecordBatch], options: SinkOptions) -> WriteResult:
     """Writes a unit, unless it is written. Raises what stands in the way, with nothing visible of it, or in doubt:
     then the next attempt finds out."""
     rows = TaskRows(batches)
     failed: CometError | None = None
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            before = _look(unit, options)  # what became of a commit that was not answered, too
+            before = _last_batch(unit, options)  # what became of a commit that was not answered, too
         except CometError as error:
             _give_up(unit, error, options)
             raise
@@ -88,7 +88,7 @@ def _give_up(unit: Unit, error: CometError, options: SinkOptions) -> None:
         raise ProducerFenced(f"{unit} was taken over by another attempt; this one wrote nothing") from error
 
 
-def _attempt(unit: Unit, transaction: comet.Transaction, rows: TaskRows, options: SinkOptions) -> Wrote:
+def _attempt(unit: Unit, transaction: comet.Transaction, rows: TaskRows, options: SinkOptions) -> WriteResult:
     try:
         for batch in rows:
             for part in parts(batch, options.topic):
@@ -98,7 +98,7 @@ def _attempt(unit: Unit, transaction: comet.Transaction, rows: TaskRows, options
         call(transaction.__aexit__(type(error), error, None))
         raise
     call(_committed(transaction, note))
-    return Wrote(rows.count)
+    return WriteResult(rows.count)
 
 
 async def _begun(producer: comet.TransactionalProducer) -> comet.Transaction:
@@ -110,14 +110,14 @@ async def _committed(transaction: comet.Transaction, note: bytes) -> None:
     await transaction.__aexit__(None, None, None)
 
 
-def _look(unit: Unit, options: SinkOptions) -> int | None:
+def _last_batch(unit: Unit, options: SinkOptions) -> int | None:
     """Takes the unit over from an earlier writer. How many rows of it are written; None: it is not."""
     producer = _transactional(options)
     call(producer.reopen(unit.transactional_id))
     return unit.written(producer.note, options.topic)
 
 
-def _compare(unit: Unit, before: int, rows: TaskRows, options: SinkOptions) -> Wrote:
+def _compare(unit: Unit, before: int, rows: TaskRows, options: SinkOptions) -> WriteResult:
     """Reads the rest of the input, which is written already."""
     for _ in rows:
         pass
@@ -126,7 +126,7 @@ def _compare(unit: Unit, before: int, rows: TaskRows, options: SinkOptions) -> W
         if options.fail_on_loss:
             raise DataLoss(f"{problem}. With the option failOnDataLoss=false the query goes on without them")
         log.warning("%s", problem)
-    return Wrote(before, before=True)
+    return WriteResult(before, before=True)
 
 
 def _passes(error: CometError) -> bool:
@@ -174,7 +174,7 @@ class TaskRows:
 # ---- without
 
 
-def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Wrote:
+def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> WriteResult:
     """Returns when all is acknowledged. What fails may be written in part, and is once more by the next attempt."""
     producer = _plain(options)
     count = 0
@@ -187,7 +187,7 @@ def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Wrote
     except CometError:
         _discard(options)
         raise
-    return Wrote(count)
+    return WriteResult(count)
 
 
 async def _sent(producer: comet.Producer, part: Part) -> None:
@@ -199,11 +199,11 @@ async def _sent(producer: comet.Producer, part: Part) -> None:
 
 def _transactional(options: SinkOptions) -> comet.TransactionalProducer:
     """One for all units of this worker, one after the other."""
-    return _kept(options, _make_transactional)  # type: ignore[no-any-return]
+    return _cached(options, _make_transactional)  # type: ignore[no-any-return]
 
 
 def _plain(options: SinkOptions) -> comet.Producer:
-    return _kept(options, _make_plain)  # type: ignore[no-any-return]
+    return _cached(options, _make_plain)  # type: ignore[no-any-return]
 
 
 async def _make_transactional(options: SinkOptions) -> comet.TransactionalProducer:
@@ -226,7 +226,7 @@ async def _make_plain(options: SinkOptions) -> comet.Producer:
     )
 
 
-def _kept(options: SinkOptions, make: Any) -> Any:
+def _cached(options: SinkOptions, make: Any) -> Any:
     found = _producers.pop(options, None)
     if found is None:
         while len(_producers) >= PRODUCERS_MAX:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from comet.client.client import Addresses
-from comet.consumer.iteration import Taking
+from comet.consumer.iteration import RecordIterator
 from comet.consumer.record import HeaderList, Record, RecordBatch
 from comet.groups import group_consumer
 from comet.groups.options import Handled
@@ -21,18 +21,18 @@ from comet.types import StartLike, TopicPartition
 if TYPE_CHECKING:
     import pyarrow
 
-    from comet.tables.consumer_tables import Tables
+    from comet.consumer.iteration import TableIterator
 
 T = TypeVar("T")
 
 
 async def tables_of(
-    consumer: Taking[T], columns: Iterable[str] | None, rows_max: int, wait_ms: float
-) -> Tables[T]:  # fmt: skip
+    consumer: RecordIterator[T], columns: Iterable[str] | None, rows_max: int, wait_ms: float
+) -> TableIterator[T]:  # fmt: skip
     return consumer.arrow(columns=columns, rows_max=rows_max, wait_ms=wait_ms)
 
 
-async def next_table(tables: Tables[Any]) -> pyarrow.Table:
+async def next_table(tables: TableIterator[Any]) -> pyarrow.Table:
     return await anext(tables)
 
 
@@ -232,8 +232,8 @@ class ShareRecord(Generic[T]):
         call(_wait(self._record.extend))
 
 
-async def _wait(say: Any, *arguments: Any) -> None:
-    await say(*arguments)
+async def _wait(call: Any, *arguments: Any) -> None:
+    await call(*arguments)
 
 
 class ShareConsumer(Generic[T]):

@@ -90,7 +90,7 @@ class ArrowColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-class Gathering:
+class BatchMerger:
     """Puts small batches together, in order. Owned by one read."""
 
     def __init__(self, columns: ArrowColumns) -> None:

@@ -15,7 +15,7 @@ from comet.client.client import Addresses
 from comet.consumer.consumer import Isolation, check_isolation, check_on_corrupt
 from comet.errors import InvalidArgument
 from comet.sync.background import call
-from comet.tables.scan_ranges import Asked, Part, Places, parts
+from comet.tables.scan_ranges import Part, Places, ScanRequest, parts
 from comet.types import check_topic_name
 from comet.wire.corrupt import OnCorrupt
 
@@ -68,8 +68,8 @@ def read(
     check_isolation(isolation)
     check_on_corrupt(on_corrupt)
     chosen = None if partitions is None else tuple(partitions)
-    asked = Asked(check_topic_name(topic), start, end, chosen, records_max, isolation, timeout_ms, on_corrupt)
-    return Scan(bootstrap, asked, ArrowColumns(type, columns))
+    request = ScanRequest(check_topic_name(topic), start, end, chosen, records_max, isolation, timeout_ms, on_corrupt)
+    return Scan(bootstrap, request, ArrowColumns(type, columns))
 
 
 class Scan:
@@ -91,14 +91,14 @@ class Scan:
     2
     """
 
-    def __init__(self, addresses: Addresses, asked: Asked, columns: Any) -> None:
+    def __init__(self, addresses: Addresses, request: ScanRequest, columns: Any) -> None:
         self._addresses = addresses
-        self._asked = asked
+        self._request = request
         self._columns = columns
 
     def __repr__(self) -> str:
-        asked = self._asked
-        return f"<Scan of {asked.topic} from {asked.start!r} to {asked.end!r}>"
+        request = self._request
+        return f"<Scan of {request.topic} from {request.start!r} to {request.end!r}>"
 
     @property
     def schema(self) -> pyarrow.Schema:
@@ -109,10 +109,10 @@ class Scan:
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
         """One after the other, each with up to 65,536 rows; a few megabytes of them are in memory."""
-        from comet.tables.arrow_columns import Gathering
+        from comet.tables.arrow_columns import BatchMerger
 
-        gathering = Gathering(self._columns)
-        coming = parts(self._addresses, self._asked)
+        gathering = BatchMerger(self._columns)
+        coming = parts(self._addresses, self._request)
         try:
             while (part := call(_next(coming))) is not None:
                 yield from gathering.add(part)
@@ -162,10 +162,10 @@ class Scan:
     async def __aiter__(self) -> AsyncIterator[pyarrow.RecordBatch]:
         import asyncio
 
-        from comet.tables.arrow_columns import Gathering
+        from comet.tables.arrow_columns import BatchMerger
 
-        gathering = Gathering(self._columns)
-        coming = parts(self._addresses, self._asked)
+        gathering = BatchMerger(self._columns)
+        coming = parts(self._addresses, self._request)
         try:
             async for part in coming:
                 for batch in await asyncio.to_thread(gathering.add, part):

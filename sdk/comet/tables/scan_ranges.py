@@ -33,7 +33,7 @@ Part = list[RecordBatch[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ScanRequest:
     """What is to be read. `start` and `end` are positions, or one for each partition."""
 
     topic: str
@@ -56,37 +56,43 @@ class Span(NamedTuple):
     topic_id: bytes = b""
 
 
-async def parts(addresses: Addresses, asked: Asked) -> AsyncIterator[Part]:
+async def parts(addresses: Addresses, request: ScanRequest) -> AsyncIterator[Part]:
     """The parts, which are never empty. Belongs to the loop that it is first asked on."""
-    async with Reader(addresses, timeout_ms=asked.timeout_ms, name="scan") as reader:
-        spans = await spans_of(reader, asked)
-        shares = shared_out([span.end - span.start for span in spans], asked.records_max)
+    async with Reader(addresses, timeout_ms=request.timeout_ms, name="scan") as reader:
+        spans = await spans_of(reader, request)
+        shares = shared_out([span.end - span.start for span in spans], request.records_max)
         left = 0  # of the shares before, whose offsets were not all records
         for span, share in zip(spans, shares, strict=True):
             left += share
-            async for part in _span(reader, asked, span, left):
+            async for part in _span(reader, request, span, left):
                 left -= sum(map(len, part))
                 yield part
 
 
-async def spans_of(reader: Reader, asked: Asked) -> list[Span]:
+async def spans_of(reader: Reader, request: ScanRequest) -> list[Span]:
     """By partition, without those of which there is nothing to read."""
     now_us = wall_clock_us()
-    topic = await reader._client.topic(asked.topic)
-    chosen = partitions_of(asked, len(topic.partitions))
-    starts, ends = (_positions(where, chosen, now_us) for where in (asked.start, asked.end))
+    topic = await reader._client.topic(request.topic)
+    chosen = partitions_of(request, len(topic.partitions))
+    starts, ends = (_positions(where, chosen, now_us) for where in (request.start, request.end))
     gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(partition: int, at: Position) -> Fetched:
+    async def resolve(partition: int, at: Position) -> Fetched:
         async with gate:
             try:
                 return await reader.fetch(
-                    asked.topic, partition, at, records_max=1, bytes_max=1, isolation=asked.isolation, topic_id=topic.id
+                    request.topic,
+                    partition,
+                    at,
+                    records_max=1,
+                    bytes_max=1,
+                    isolation=request.isolation,
+                    topic_id=topic.id,
                 )
             except CorruptRecords as error:  # whose offsets are read past, or raised, in their turn
                 first = range_of(error)[0]
                 end = await reader.fetch(
-                    asked.topic, partition, "latest", records_max=1, isolation=asked.isolation, topic_id=topic.id
+                    request.topic, partition, "latest", records_max=1, isolation=request.isolation, topic_id=topic.id
                 )
                 return end._replace(first_offset=first, next_offset=first, epoch=None)
 
@@ -95,9 +101,9 @@ async def spans_of(reader: Reader, asked: Asked) -> list[Span]:
         # The answer to another question does not tell where the log ends: its leader may have begun just now.
         bound = Latest() if isinstance(where, AtOffset) else where
         if bound == at:
-            found = until = await look(partition, at)
+            found = until = await resolve(partition, at)
         else:
-            found, until = await asyncio.gather(look(partition, at), look(partition, bound))
+            found, until = await asyncio.gather(resolve(partition, at), resolve(partition, bound))
         first, end = found.first_offset, min(until.first_offset, until.log_end)
         if isinstance(where, AtOffset):
             end = min(where.offset, end)
@@ -106,13 +112,13 @@ async def spans_of(reader: Reader, asked: Asked) -> list[Span]:
     return [one for one in await asyncio.gather(*map(span, chosen)) if one.end > one.start]
 
 
-def partitions_of(asked: Asked, count: int) -> list[int]:
+def partitions_of(request: ScanRequest, count: int) -> list[int]:
     """Those that were chosen, else those that offsets are given for, else all."""
-    given = [set(where) for where in (asked.start, asked.end) if isinstance(where, Mapping)]
-    if asked.partitions is None:
+    given = [set(where) for where in (request.start, request.end) if isinstance(where, Mapping)]
+    if request.partitions is None:
         chosen = sorted(given[0]) if given else list(range(count))
     else:
-        chosen = sorted(set(asked.partitions))
+        chosen = sorted(set(request.partitions))
     for where in given:
         if where != set(chosen):
             raise InvalidArgument(
@@ -120,7 +126,7 @@ def partitions_of(asked: Asked, count: int) -> list[int]:
             )
     missing = [one for one in chosen if not isinstance(one, int) or not 0 <= one < count]
     if missing:
-        raise PartitionNotFound(f"topic {asked.topic!r} has the partitions 0 to {count - 1}, not {missing[0]!r}")
+        raise PartitionNotFound(f"topic {request.topic!r} has the partitions 0 to {count - 1}, not {missing[0]!r}")
     return chosen
 
 
@@ -148,37 +154,37 @@ def shared_out(sizes: Sequence[int], most: int | None) -> list[int]:
     return shares
 
 
-async def _span(reader: Reader, asked: Asked, span: Span, most: int) -> AsyncIterator[Part]:
+async def _span(reader: Reader, request: ScanRequest, span: Span, most: int) -> AsyncIterator[Part]:
     """The parts of a span, at most so many records."""
     task: asyncio.Task[Fetched] | None = None
 
-    def ask(at: int, epoch: int | None) -> asyncio.Task[Fetched]:
+    def fetch(at: int, epoch: int | None) -> asyncio.Task[Fetched]:
         return asyncio.ensure_future(
             fetch_known(
-                reader, asked.topic, span.partition, at, epoch=epoch, records_max=min(most, PART_RECORDS),
-                bytes_max=PART_BYTES, isolation=asked.isolation, topic_id=span.topic_id, within_ms=asked.timeout_ms,
+                reader, request.topic, span.partition, at, epoch=epoch, records_max=min(most, PART_RECORDS),
+                bytes_max=PART_BYTES, isolation=request.isolation, topic_id=span.topic_id, within_ms=request.timeout_ms,
             )
         )  # fmt: skip
 
     at = span.start
     try:
-        task = ask(at, span.epoch) if most else None
+        task = fetch(at, span.epoch) if most else None
         while task is not None:
             try:
                 fetched = await task
             except CorruptRecords as error:
-                if asked.on_corrupt == "raise":
+                if request.on_corrupt == "raise":
                     raise
                 log.warning("comet: %s", error)
                 at = range_of(error)[1]
-                task = ask(at, None) if at < span.end else None
+                task = fetch(at, None) if at < span.end else None
                 continue
             if fetched.next_offset <= at:
-                raise _cut_back(asked.topic, span, fetched.log_end)
+                raise _cut_back(request.topic, span, fetched.log_end)
             at = fetched.next_offset
             part = [one for batch in fetched.batches if (one := _up_to(batch, span.end)) is not None]
             most -= sum(map(len, part))
-            task = ask(at, fetched.epoch) if at < span.end and most else None
+            task = fetch(at, fetched.epoch) if at < span.end and most else None
             if part:
                 yield part
     finally:

@@ -60,7 +60,7 @@ def range_of(error: CorruptRecords) -> tuple[int, int]:
 
 
 class CorruptPolicy:
-    """What a consumer does about batches that cannot be read. Owned by its intake."""
+    """A consumer's policy for batches that cannot be read. Owned by its fetcher."""
 
     __slots__ = ("_on_corrupt", "_on_gap", "batches")
 

@@ -1,4 +1,4 @@
-"""What the table shows: the latest quote of every symbol, and how fast and how late they come. Pure."""
+"""The state that the table shows: the latest quote of every symbol, rates and lag of the quotes. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SYMBOLS_MAX: Final = 10_000
 SYMBOL_CHARACTERS_MAX: Final = 40
 PRICE_MAX: Final = 1e15
 SIZE_MAX: Final = 1 << 53
-SILENT_US: Final = 5_000_000  # without a quote: then it is said, and why, if the feed has said why
+SILENT_US: Final = 5_000_000  # time without a quote after which the summary reports it, with the feed's last line
 
 
 @dataclass(slots=True)
-class BoardLine:
-    """One symbol."""
+class QuoteRow:
+    """One symbol's line of the table."""
 
     quote: Quote
     first_price: float  # what `change` is counted from
@@ -52,7 +52,7 @@ class BoardLine:
 
 
 def plausible(quote: Quote) -> bool:
-    """Whether it can be shown: anybody may write to the topic, whatever they like.
+    """Whether the quote can be shown: any client may write to the topic, and any values.
 
     >>> plausible(Quote("A", 9.9, 10.1, 100, 100, 10.0, 0, 0)), plausible(Quote("A", 0.0, 0.0, 0, 0, 0.0, 0, 0))
     (True, False)
@@ -68,32 +68,32 @@ def plausible(quote: Quote) -> bool:
     )
 
 
-class Board:
+class QuoteTable:
     """Owned by one consumer; fed quote by quote, measured once a second."""
 
     def __init__(self) -> None:
-        self.lines: dict[str, BoardLine] = {}
+        self.lines: dict[str, QuoteRow] = {}
         self.events = 0
         self.events_per_s = 0.0
-        self.left_out = 0  # records that were no quotes
-        self.lag_p50_us: int | None = None  # None: nothing came
+        self.left_out = 0  # records that were not quotes
+        self.lag_p50_us: int | None = None  # None: no quote arrived
         self.lag_p99_us: int | None = None
         self.newest_us = 0  # when the newest quote was made
-        self.heard_us = 0  # when one came last, or they began to be waited for; 0: nobody waits
-        self.feed_said = ""  # its last words, while no quotes come
-        self.notes: dict[str, str] = {}  # what is wrong, by who has it
+        self.heard_us = 0  # when the last quote arrived, or the wait for quotes began; 0: not waiting
+        self.feed_line = ""  # the feed's last line, while no quotes arrive
+        self.notes: dict[str, str] = {}  # problems, by process or task
         self.analytics = Analytics()
         self._lags_us: deque[int] = deque(maxlen=LAGS_KEPT)
         self._events_before = 0
 
     def apply(self, quote: Quote | None, now_us: int) -> None:
-        """What is none, or cannot be one, is counted and left out."""
+        """Updates the symbol's line. A record that is not a plausible quote is counted and left out."""
         line = None if quote is None else self.lines.get(quote.symbol)
         if quote is None or not plausible(quote) or (line is None and len(self.lines) >= SYMBOLS_MAX):
             self.left_out += 1
             return
         if line is None:
-            line = self.lines[quote.symbol] = BoardLine(quote, first_price=quote.last)
+            line = self.lines[quote.symbol] = QuoteRow(quote, first_price=quote.last)
         line.apply(quote)
         self.events += 1
         self.heard_us = now_us
@@ -113,7 +113,7 @@ class Board:
         self._lags_us.clear()
 
     def silent_us(self, now_us: int) -> int:
-        """For how long no quote has come, if that is too long; else 0."""
+        """The time since the last quote, if it exceeds SILENT_US; else 0."""
         silent_us = now_us - self.heard_us if self.heard_us else 0
         return silent_us if silent_us >= SILENT_US else 0
 
@@ -121,10 +121,10 @@ class Board:
         lags = f"lag p50 {_ms(self.lag_p50_us)}, p99 {_ms(self.lag_p99_us)}"
         parts = [f"{self.events:,} events, {self.events_per_s:,.0f}/s, {len(self.lines)} symbols, {lags}"]
         if self.left_out:
-            parts.append(f"{self.left_out:,} left out as no quotes")
+            parts.append(f"{self.left_out:,} left out: not quotes")
         if silent_us := self.silent_us(now_us):
-            said = f", the feed said: {plain(self.feed_said)}" if self.feed_said else ""
-            parts.append(f"no quotes for {silent_us / 1e6:.0f} s{said}")
+            feed = f", the feed said: {plain(self.feed_line)}" if self.feed_line else ""
+            parts.append(f"no quotes for {silent_us / 1e6:.0f} s{feed}")
         parts += self.notes.values()
         if analytics := self.analytics.summary(self.newest_us, now_us):
             parts.append(analytics)

@@ -1,0 +1,280 @@
+"""The partitions that are assigned to a group consumer: gained, released and lost while it reads.
+
+    Changes ─► gained     read from what is committed, or from `start`
+           ├─► release    no more records; processed, committed, then released
+           └─► lost       no more records; another member has it
+
+Asking for the next record marks the previous one as processed; processed records are committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TypeVar
+
+from comet import limits
+from comet.client.client import Client
+from comet.client.retry import Backoff
+from comet.consumer.broker_subscription import PartitionSubscription
+from comet.consumer.iteration import RecordIterator
+from comet.errors import Closed, CometError
+from comet.groups.commits import Commits, OffsetToCommit
+from comet.groups.member import Member
+from comet.groups.membership import AssignedPartition, Changes
+from comet.groups.options import MemberPartition, OnPartitions
+from comet.types import AtOffset, Earliest, Position, TopicPartition
+from comet.v1 import groups_pb2 as groups_pb
+from comet.v1 import records_pb2 as pb
+
+log = logging.getLogger("comet")
+
+T = TypeVar("T")
+
+
+class AssignedPartitions(RecordIterator[T]):
+    """The base of GroupConsumer: reads the partitions that are assigned to it. GroupConsumer sets these attributes."""
+
+    auto_commit: bool
+    _client: Client
+    _member: Member
+    _commits: Commits
+    _start_at: Position
+    _callbacks: dict[str, OnPartitions | None]
+    _assigned: dict[TopicPartition, MemberPartition]
+    _returned: asyncio.Future[None] | None  # the next time that something is handed back
+    _closed: bool
+
+    @property
+    def group(self) -> str:
+        """The group's name."""
+        return self._member.group
+
+    # ---- what the group gives and takes
+
+    def _changed(self, changes: Changes) -> None:
+        for place in changes.lost:
+            self._let_go(self._assigned.pop(place))
+        if changes.lost:
+            self._notify("lost", list(changes.lost))
+        self._gain(changes.gained)
+        if changes.release and not self._closed:  # perhaps what was gained just now
+            requested = [self._assigned[place] for place in changes.release]
+            self._release([one for one in requested if not one.releasing])
+        if changes.over is not None:
+            self._fetcher.fail(changes.over)
+
+    def _gain(self, gained: Sequence[AssignedPartition]) -> None:
+        unknown: list[MemberPartition] = []
+        for assignment in gained:
+            assigned = self._assigned[assignment.place] = MemberPartition(assignment)
+            if assignment.offset is None:
+                unknown.append(assigned)
+            else:
+                self._read(assigned, AtOffset(assignment.offset), assignment.epoch)
+        if unknown:
+            self._client.spawn(self._begin(unknown))
+        if gained:
+            self._notify("assigned", [assignment.place for assignment in gained])
+            if self._closed:  # it is about to leave, and has given up all it had before
+                self._notify("revoked", [assignment.place for assignment in gained])
+
+    def _read(self, assigned: MemberPartition, where: Position, epoch: int | None = None) -> None:
+        assigned.reader = self._fetcher.assign(assigned.place, assigned.assignment.topic_id, where, epoch)
+        if assigned.reader.position >= 0:
+            assigned.begin()
+
+    def _let_go(self, assigned: MemberPartition) -> None:
+        """Stops handing out its records."""
+        assigned.begin()
+        if assigned.reader is not None and self._fetcher.readers.get(assigned.place) is assigned.reader:
+            self._fetcher.unassign(assigned.place)
+            self._drop(assigned.reader)
+
+    async def _begin(self, partitions: list[MemberPartition]) -> None:
+        """Starts partitions without a committed offset: at `start`, but at the beginning if the group reads the topic
+        already, since then the partition was added later and all its records are new."""
+        entries = {} if isinstance(self._start_at, Earliest) else await self._known_offsets(partitions)
+        if entries is None:
+            return
+        topics = {topic_id for topic_id, _ in entries}
+        for assigned in partitions:
+            if not self._holds(assigned) or assigned.reader is not None:
+                continue
+            topic_id = assigned.assignment.topic_id
+            entry = entries.get((topic_id, assigned.place.partition))
+            if entry is not None:
+                assigned.committed = entry.offset
+                self._read(
+                    assigned,
+                    AtOffset(entry.offset),
+                    entry.leader_epoch if entry.HasField("leader_epoch") else None,
+                )
+            else:
+                self._read(assigned, Earliest() if topic_id in topics else self._start_at)
+
+    async def _known_offsets(
+        self, partitions: list[MemberPartition]
+    ) -> dict[tuple[bytes, int], groups_pb.PartitionOffset] | None:
+        backoff = Backoff(self._client.random)
+        fetch = pb.ClientFrame(fetch_committed=groups_pb.FetchCommitted(group=self.group))
+        while any(map(self._holds, partitions)):
+            try:
+                answer = (await self._member.coordinator.request(fetch)).committed
+            except Closed:
+                return None
+            except CometError as error:
+                log.warning("comet: group %s: where to begin is not known yet: %s", self.group, error)
+                await asyncio.sleep(backoff.next_s(error.retry_after_ms))
+                continue
+            return {(topic.topic_id, entry.partition): entry for topic in answer.topics for entry in topic.offsets}
+        return None
+
+    def _begun(self, reader: PartitionSubscription) -> None:
+        """The position of a partition is known; a first one is committed for the group."""
+        assigned = self._assigned.get(reader.place)
+        if assigned is not None and assigned.reader is reader:
+            assigned.begin()
+            if assigned.first is None:
+                assigned.first = reader.position
+            if assigned.committed is None:
+                self._commits.add([self._mark(assigned, assigned.first)])
+
+    def _holds(self, assigned: MemberPartition) -> bool:
+        return self._assigned.get(assigned.place) is assigned
+
+    # ---- giving up
+
+    def _release(self, partitions: list[MemberPartition]) -> None:
+        """Releases partitions; those that the application is processing do not delay the others."""
+        busy = [one for one in partitions if self._in_hand(one)]
+        free = [one for one in partitions if one not in busy]
+        for assigned in partitions:
+            assigned.releasing = True
+            if assigned.begun.done():
+                self._let_go(assigned)
+        for some in (free, busy):
+            if some:
+                self._client.spawn(self._give_up(some))
+
+    async def _give_up(self, partitions: list[MemberPartition]) -> None:
+        await asyncio.wait([one.begun for one in partitions], timeout=limits.FIRST_POSITION_MS / 1000)
+        for assigned in partitions:
+            if self._holds(assigned):
+                self._let_go(assigned)
+        while any(map(self._in_hand, partitions)):
+            await self._next_return()
+        await self._revoke(partitions)
+        try:
+            await self._commits.commit(self._due(partitions))
+        except CometError as error:
+            log.warning("comet: group %s: released without its last commit: %s", self.group, error)
+        released: list[tuple[TopicPartition, bytes]] = []
+        for assigned in partitions:
+            if self._holds(assigned) and self._member.state.released(assigned.place, assigned.assignment.since):
+                del self._assigned[assigned.place]
+                released.append((assigned.place, assigned.assignment.topic_id))
+        if released:
+            await self._member.release(released)
+
+    async def _revoke(self, partitions: Iterable[MemberPartition]) -> None:
+        """Calls `on_revoked` once, and waits for it."""
+        notified = [one for one in partitions if self._holds(one) and not one.revoked]
+        for assigned in notified:
+            assigned.revoked = True
+        await self._call("revoked", sorted(one.place for one in notified))
+
+    def _in_hand(self, assigned: MemberPartition) -> bool:
+        """Whether the application is processing records of that partition. With commits of its own and an `on_revoked`,
+        it finishes them there instead."""
+        if not self.auto_commit and self._callbacks["revoked"] is not None:
+            return False
+        if assigned.reader is None:
+            return False
+        mine = self._reader is assigned.reader and (self._last is not None or self._whole_from is not None)
+        return mine or assigned.reader in self._held
+
+    def _handed_back(self) -> None:
+        super()._handed_back()
+        if self._returned is not None:
+            self._returned.set_result(None)
+            self._returned = None
+
+    async def _next_return(self) -> None:
+        if self._returned is None:
+            self._returned = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._returned)
+
+    # ---- callbacks
+
+    def _notify(self, which: str, places: list[TopicPartition]) -> None:
+        """Calls a callback; an awaitable that it returns is awaited in the background."""
+        outcome = self._run_callback(which, places)
+        if outcome is not None:
+            self._client.spawn(self._finish(which, outcome))
+
+    async def _call(self, which: str, places: list[TopicPartition]) -> None:
+        outcome = self._run_callback(which, places) if places else None
+        if outcome is not None:
+            await self._finish(which, outcome)
+
+    def _run_callback(self, which: str, places: list[TopicPartition]) -> Awaitable[None] | None:
+        callback = self._callbacks[which]
+        try:
+            outcome = None if callback is None else callback(places)
+        except Exception:
+            log.exception("comet: group %s: on_%s failed", self.group, which)
+            return None
+        return outcome if inspect.isawaitable(outcome) else None
+
+    async def _finish(self, which: str, outcome: Awaitable[None]) -> None:
+        try:
+            await outcome
+        except Exception:
+            log.exception("comet: group %s: on_%s failed", self.group, which)
+
+    # ---- how far it has come
+
+    def _done(self, reader: PartitionSubscription) -> int:
+        """The offset up to which the application has processed a partition."""
+        done = self._held.get(reader, reader.position)
+        if self._reader is reader:
+            if self._last is not None:
+                return min(self._last.offset, done)
+            if self._whole_from is not None:
+                return min(self._whole_from, done)
+        return done
+
+    def _position(self, reader: PartitionSubscription) -> int:
+        """The offset after the last record handed out."""
+        return self._last.offset + 1 if self._reader is reader and self._last is not None else reader.position
+
+    def _mark(self, assigned: MemberPartition, offset: int) -> OffsetToCommit:
+        epoch = None if assigned.reader is None else assigned.reader.epoch_before(offset)
+        return OffsetToCommit(
+            assigned.place,
+            assigned.assignment.topic_id,
+            assigned.assignment.since,
+            offset,
+            epoch,
+        )
+
+    def _due(self, partitions: Iterable[MemberPartition] | None = None) -> list[OffsetToCommit]:
+        """Offsets that can be committed and are not: with auto_commit the processed ones, else only first positions."""
+        found: list[OffsetToCommit] = []
+        for assigned in self._assigned.values() if partitions is None else filter(self._holds, partitions):
+            if assigned.reader is None or assigned.reader.position < 0:
+                continue
+            if not self.auto_commit and assigned.committed is not None:
+                continue
+            done = self._done(assigned.reader) if self.auto_commit or assigned.first is None else assigned.first
+            if assigned.committed is None or done > assigned.committed:
+                found.append(self._mark(assigned, done))
+        return found
+
+    def _was_committed(self, place: TopicPartition, since: int, offset: int) -> None:
+        assigned = self._assigned.get(place)
+        if assigned is not None and assigned.assignment.since == since:
+            assigned.committed = max(offset, -1 if assigned.committed is None else assigned.committed)
