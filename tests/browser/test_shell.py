@@ -23,7 +23,7 @@ PATHS = (
     "/",
     "/topics",
     "/topics/quotes",
-    "/topics/quotes/messages",
+    "/topics/quotes/records",
     "/topics/quotes/config",
     "/topics/quotes/consumers",
     "/groups",
@@ -104,7 +104,7 @@ async def test_rows_are_walked_and_opened_by_keys(page: Page, stage: Stage) -> N
     await page.keyboard.press("Enter")
     await page.wait_for_url("**/topics/quotes")
     await page.keyboard.press("]")
-    await page.wait_for_url("**/topics/quotes/messages")
+    await page.wait_for_url("**/topics/quotes/records")
     await page.keyboard.press("[")
     await page.wait_for_url("**/topics/quotes")
 
@@ -140,7 +140,7 @@ async def test_the_theme_follows_the_system_until_somebody_chooses(browser: Brow
         page = await found.context.new_page()
         await settled(page, stage.at("/"))
         ground = "getComputedStyle(document.documentElement).backgroundColor"
-        picture = "document.querySelector('[data-chart=messages] canvas').toDataURL()"
+        picture = "document.querySelector('[data-chart=records] canvas').toDataURL()"
         dark, drawn = await page.evaluate(ground), await page.evaluate(picture)
         await page.emulate_media(color_scheme="light")
         light = await page.evaluate(ground)

@@ -69,7 +69,7 @@ async def test_partitions_are_told_with_their_offsets_and_lead_to_messages(page:
     await expect(page.get_by_role("img", name=re.compile("^By partition")).locator("rect")).to_have_count(3)
     await expect(page.locator("#records-summary")).not_to_be_empty()
     await expect(row(page, "1").get_by_role("link", name="1", exact=True).first).to_have_attribute(
-        "href", "/topics/quotes/messages?partition=1"
+        "href", "/topics/quotes/records?partition=1"
     )
     await shot(page, "topic-light")
     await page.get_by_role("link", name="1h").click()
@@ -82,11 +82,11 @@ async def test_what_is_written_is_seen_without_a_reload(page: Page, stage: Stage
         await admin.create_topic("moving", partitions=1)
         await page.goto(stage.at("/topics/moving"))
         await live(page)
-        await expect(page.locator("[data-field=messages]")).to_have_text("0")
+        await expect(page.locator("[data-field=records]")).to_have_text("0")
         for _ in range(7):
             await producer.send("moving", b"x")
         await producer.flush()
-        await expect(page.locator("[data-field=messages]")).to_have_text("7")
+        await expect(page.locator("[data-field=records]")).to_have_text("7")
         await expect(row(page, "0").get_by_role("cell").nth(7)).to_have_text("7")
         await admin.delete_topic("moving")
 
@@ -124,7 +124,7 @@ async def test_purging_says_what_goes_and_keeps_the_topic(page: Page, stage: Sta
         await dialog(page).get_by_label("Type full to confirm").fill("full")
         await dialog(page).get_by_role("button", name="Delete all records").click()
         await expect(page.get_by_role("status").filter(has_text="5 records of full deleted")).to_be_visible()
-        await expect(page.locator("[data-field=messages]")).to_have_text("0")
+        await expect(page.locator("[data-field=records]")).to_have_text("0")
         _, statuses = await admin.describe_topic("full")
         assert [(one.log_start, one.log_end) for one in statuses] == [(5, 5)]
         await admin.delete_topic("full")

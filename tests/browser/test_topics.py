@@ -90,10 +90,10 @@ async def test_sorting_is_in_the_address_and_survives_a_reload(page: Page, stage
     await page.goto(stage.at("/topics?filter=^(quotes%7Corders%7Cempty)$"))
     await live(page)
     rows = page.locator("[data-table=topics] tbody tr")
-    await header(page, "Messages").get_by_role("link").click()
+    await header(page, "Records").get_by_role("link").click()
     await expect(rows.first).to_have_attribute("data-key", "quotes")
-    await expect(header(page, "Messages")).to_have_attribute("aria-sort", "descending")
-    await header(page, "Messages").get_by_role("link").click()
+    await expect(header(page, "Records")).to_have_attribute("aria-sort", "descending")
+    await header(page, "Records").get_by_role("link").click()
     await expect(rows.first).to_have_attribute("data-key", "empty")
     await expect(page).to_have_url(re.compile(r"sort=records"))
     await page.reload()
@@ -120,7 +120,7 @@ async def test_all_rows_are_given_as_csv(page: Page, stage: Stage) -> None:
         await page.get_by_role("link", name="All topics as CSV").click()
     path = await (await download.value).path()
     rows = list(csv.DictReader(io.StringIO(Path(path).read_text())))  # noqa: ASYNC240 - a small file
-    assert [(found["Topic"], found["Partitions"], found["Messages"]) for found in rows] == [("quotes", "3", "40")]
+    assert [(found["Topic"], found["Partitions"], found["Records"]) for found in rows] == [("quotes", "3", "40")]
 
 
 # ---- making
@@ -307,7 +307,7 @@ async def test_everything_is_reached_by_keys(page: Page, stage: Stage) -> None:
     await page.keyboard.press("Enter")
     await page.wait_for_url(stage.at("/topics/orders"))  # and until it listens to keys
     await page.keyboard.press("]")
-    await page.wait_for_url(stage.at("/topics/orders/messages"))
+    await page.wait_for_url(stage.at("/topics/orders/records"))
     await page.go_back()
     await page.get_by_role("button", name="Purge").focus()
     await page.keyboard.press("Enter")

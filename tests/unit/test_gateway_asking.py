@@ -95,7 +95,7 @@ def test_an_address_is_of_one_page() -> None:
 @given(some.text(min_size=1, max_size=20))
 def test_what_varies_in_a_path_stays_in_its_place(text: str) -> None:
     try:
-        made = address("/topics/{topic}/messages", {"topic": text})
+        made = address("/topics/{topic}/records", {"topic": text})
     except UnicodeEncodeError:
         return  # half a character, which no address can have
     assert made.count("/") == 3

@@ -100,12 +100,12 @@ def test_letters_with_what_they_are_and_what_became_of_them() -> None:
     assert [row.key for row in table.rows] == ["0/1", "0/3"], "newest event first"
     cells = dict(zip((column.key for column in table.columns), table.rows[0].cells, strict=True))
     assert (cells["state"].text, cells["state"].title) == ("redriven", "by me")
-    assert cells["source"].href == "/topics/orders/messages?partition=1&offset=17"
+    assert cells["source"].href == "/topics/orders/records?partition=1&offset=17"
     assert (cells["became"].text, cells["became"].href) == (
         "orders 1 / 99",
-        "/topics/orders/messages?partition=1&offset=99",
+        "/topics/orders/records?partition=1&offset=99",
     )
-    assert table.rows[0].href == "/topics/failed/messages?partition=0&offset=1"
+    assert table.rows[0].href == "/topics/failed/records?partition=0&offset=1"
 
 
 def test_where_a_note_says_that_it_went_is_no_address_unless_it_is_one() -> None:

@@ -153,7 +153,7 @@ def test_events_are_shown_and_those_that_explain_a_dent_are_marked() -> None:
     found = overview.view(cluster(events=events), ASKED)
     assert [row.cells[2].text for row in found.tables["events"].rows] == [event.text for event in events]
     assert [row.href for row in found.tables["events"].rows] == ["/brokers/2", "/topics/a", "/brokers/1"]
-    assert found.charts["messages"].marks == ((NOW - 1_000_000, "broker 2 is gone"),), (
+    assert found.charts["records"].marks == ((NOW - 1_000_000, "broker 2 is gone"),), (
         "what a chart does not reach is not"
     )
 

@@ -63,7 +63,7 @@ def test_the_candle_that_is_forming_is_told_apart() -> None:
 
 
 def test_where_a_quote_is_written_is_a_link() -> None:
-    assert view(QUOTES, ASKED).fields["place"].href == "/topics/quotes/messages?start=offset&partition=2&offset=41"
+    assert view(QUOTES, ASKED).fields["place"].href == "/topics/quotes/records?start=offset&partition=2&offset=41"
 
 
 def test_what_is_missing_is_said() -> None:

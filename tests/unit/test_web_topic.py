@@ -97,7 +97,7 @@ def test_a_partition_without_a_leader_has_dashes() -> None:
 
 def test_rows_lead_to_the_messages_of_the_partition() -> None:
     row = topic.view(detail(partition(7)), asked()).tables["partitions"].rows[0]
-    assert row.href == "/topics/quotes/messages?partition=7"
+    assert row.href == "/topics/quotes/records?partition=7"
     assert row.cells[2].href == "/brokers/1"
 
 
@@ -158,7 +158,7 @@ def test_all_pages_of_a_topic_have_the_same_header() -> None:
     for document in (topic.view(found, asked()), topic_config.view(found, asked()), consumers):
         assert document.title == "quotes"
         assert {name: document.fields[name] for name in headers} == headers
-    assert (headers["health"].text, headers["messages"].text, headers["retention"].text) == (
+    assert (headers["health"].text, headers["records"].text, headers["retention"].text) == (
         "healthy",
         "1,204,331",
         "7 d",
@@ -263,8 +263,8 @@ def test_partitions_of_the_chosen_group_are_shown() -> None:
     assert column(document, "lags", "member") == {"0": "nobody", "1": "engine-1", "2": "engine-1"}
     rows = document.tables["lags"].rows
     assert [row.href for row in rows][:2] == [
-        "/topics/quotes/messages?start=offset&partition=0&offset=40",
-        "/topics/quotes/messages?start=offset&partition=1&offset=90",
+        "/topics/quotes/records?start=offset&partition=0&offset=40",
+        "/topics/quotes/records?start=offset&partition=1&offset=90",
     ]
     assert [row.cells[3].bar for row in rows] == [1.0, pytest.approx(1 / 6), 0.0]
     assert (document.fields["chosen"].text, document.fields["chosen"].href) == ("engine", "/groups/engine")

@@ -6,7 +6,7 @@ As JSON (`wire`), where a cell that is nothing but its text is a string:
      "tables": {"topics": {"order": [key], "rows": {key: [cell, …]}, "links": {key: address},
                            "total": 340, "matched": 12, "page": 1, "pages": 1,
                            "sort": "-in", "filter": "q", "problem": ""}},
-     "charts": {"messages": {"step_s": 1, "end_us": 2, "names": ["in", "out"], "values": [[…], […]], "marks": []}}}
+     "charts": {"records": {"step_s": 1, "end_us": 2, "names": ["in", "out"], "values": [[…], […]], "marks": []}}}
     cell = "text" | {"t": text, "v": value, "c": tone, "h": title, "a": address, "s": [sparkline], "b": share of a bar}
 """
 

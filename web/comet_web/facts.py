@@ -400,7 +400,7 @@ class LetterTopicDetail:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class RecordPreview:
     """A record as a list shows it: of a long key or value only the beginning is here."""
 
     partition: int
@@ -427,12 +427,12 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicMessages:
+class TopicRecords:
     """`reason`: why it ends there: "limit", "end", "budget"; empty: nothing was looked for. `problem` says why not, and
     `faulty` which parameter of the page is wrong with it."""
 
     detail: TopicDetail
-    messages: tuple[Message, ...] = ()
+    records: tuple[RecordPreview, ...] = ()
     progress: Progress = Progress()
     reason: str = ""
     cursor: str = ""

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from comet_gateway.dashboard import messages, tail
+from comet_gateway.dashboard import tail, topic_records
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.http.auth import Role
 
@@ -28,6 +28,6 @@ class Channel:
 
 
 CHANNELS: Final[dict[str, Channel]] = {
-    "search": Channel(Role.VIEWER, messages.search),
+    "search": Channel(Role.VIEWER, topic_records.search),
     "tail": Channel(Role.VIEWER, tail.tail),
 }

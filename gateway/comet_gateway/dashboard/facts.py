@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import comet
 from comet.errors import BrokerNotFound, CometError
-from comet_gateway.dashboard import build_facts, dead_letters, diagnostics, messages, quotes
+from comet_gateway.dashboard import build_facts, dead_letters, diagnostics, quotes, topic_records
 from comet_gateway.dashboard.broker_pool import ANSWER_S
 from comet_gateway.dashboard.sources import Sources
 from comet_web import facts
@@ -77,8 +77,8 @@ async def topic(sources: Sources, asked: PageRequest) -> facts.TopicDetail:
     )
 
 
-async def topic_messages(sources: Sources, asked: PageRequest) -> facts.TopicMessages:
-    return await messages.load(sources, asked, await topic(sources, asked))
+async def records_of_topic(sources: Sources, asked: PageRequest) -> facts.TopicRecords:
+    return await topic_records.load(sources, asked, await topic(sources, asked))
 
 
 async def topic_consumers(sources: Sources, asked: PageRequest) -> facts.TopicConsumers:
@@ -264,7 +264,7 @@ LOADERS: Final[Mapping[str, Loader]] = {
     "cluster": cluster,
     "topic": topic,
     "topic_consumers": topic_consumers,
-    "topic_messages": topic_messages,
+    "topic_records": records_of_topic,
     "group": group,
     "broker": broker,
     "quotes": quotes.quotes,

@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from time import perf_counter
 from typing import Any, Final
 
-from comet_gateway.dashboard import messages
+from comet_gateway.dashboard import topic_records
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.chunk import Slice
@@ -34,7 +34,7 @@ from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.push.subscription import Subscription
 from comet_gateway.search.filters import Batch, Filters
 from comet_web.facts import WINDOW_S
-from comet_web.views import messages as view
+from comet_web.views import records as view
 
 TICK_S: Final = 0.1  # between two events
 FULL_TICK_S: Final = 0.15  # after one that could not show all: nobody reads faster, and each costs the page a drawing
@@ -139,9 +139,9 @@ class Tail:
 
 async def tail(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
     """Events for as long as somebody reads them. Raises Problem, CometError."""
-    query = messages.texts(params)
+    query = topic_records.texts(params)
     topic = query.get("topic", "")
-    selection = messages.selected({**query, "start": "live"})
+    selection = topic_records.selected({**query, "start": "live"})
     asked = SubscribeRequest(
         topics=(topic,),
         partitions=frozenset(selection.partitions) or None,
@@ -159,7 +159,7 @@ async def tail(session: ChannelSession, params: Mapping[str, Any]) -> AsyncItera
             for said in session.said():
                 chosen.rows_wanted = said.get("rows") is not False
             rows, told = chosen.told()
-            shown = [view.wire(view.row(topic, messages.message(batch, number))) for batch, number in rows]
+            shown = [view.wire(view.row(topic, topic_records.preview(batch, number))) for batch, number in rows]
             text = view.following(told, filtered=bool(selection.filters))
             yield {"rows": shown, "text": text, **told}
             tick = FULL_TICK_S if len(rows) == ROWS else TICK_S

@@ -1,4 +1,4 @@
-"""What part of a topic is asked for: the query of a search, an export, or the page of messages. Then where that is in
+"""What part of a topic is asked for: the query of a search, an export, or the page of records. Then where that is in
 the log, which brokers know."""
 
 from __future__ import annotations

@@ -127,14 +127,14 @@ def _dead(lag: Lag) -> Cell:
 
 def _partition(lag: Lag, shared: bool, clients: Mapping[str, str], most: int) -> Row:
     at = lag.log_start if lag.committed is None else max(lag.committed, lag.log_start)
-    messages = f"{path('topics', lag.topic, 'messages')}?{urlencode({'partition': lag.partition, 'offset': at})}"
+    href = f"{path('topics', lag.topic, 'records')}?{urlencode({'partition': lag.partition, 'offset': at})}"
     if lag.lag == 0:
         drain = Cell("caught up", 0, tone="good")
     elif lag.drain_s is None:
         drain = Cell("not shrinking", tone="warn", title="at the pace of late it does not get less")
     else:
         drain = numbers.duration(lag.drain_s)
-    committed = Cell("never", tone="muted") if lag.committed is None else numbers.count(lag.committed, href=messages)
+    committed = Cell("never", tone="muted") if lag.committed is None else numbers.count(lag.committed, href=href)
     cells: tuple[Cell, ...] = (
         Cell(lag.topic, href=path("topics", lag.topic)),
         Cell(str(lag.partition), lag.partition),

@@ -133,4 +133,4 @@ def _became(to: str) -> Cell:
 
 
 def _at(topic: str, partition: int, offset: int) -> str:
-    return f"{path('topics', topic, 'messages')}?{urlencode({'partition': partition, 'offset': offset})}"
+    return f"{path('topics', topic, 'records')}?{urlencode({'partition': partition, 'offset': offset})}"

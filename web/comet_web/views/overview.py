@@ -22,7 +22,7 @@ MARKS_MAX: Final = 20
 
 # id, title, unit, lines
 CHARTS: Final = (
-    ("messages", "records/s", (("in", "records_in"), ("out", "records_out"))),
+    ("records", "records/s", (("in", "records_in"), ("out", "records_out"))),
     ("bytes", "B/s", (("in", "bytes_in"), ("out", "bytes_out"))),
     ("produce", "ms", (("p50", "ack_p50_ms"), ("p95", "ack_p95_ms"), ("p99", "ack_p99_ms"))),
     ("deliver", "ms", (("p50", "deliver_p50_ms"), ("p95", "deliver_p95_ms"), ("p99", "deliver_p99_ms"))),

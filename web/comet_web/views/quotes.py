@@ -141,8 +141,8 @@ def _place(facts: Quotes) -> Cell:
     """Where its latest quote is written, and the way there."""
     if facts.partition is None or facts.offset is None:
         return UNKNOWN
-    messages = path("topics", facts.topic, "messages")
-    href = f"{messages}?start=offset&partition={facts.partition}&offset={facts.offset}"
+    records_href = path("topics", facts.topic, "records")
+    href = f"{records_href}?start=offset&partition={facts.partition}&offset={facts.offset}"
     return Cell(f"partition {facts.partition}, offset {facts.offset:,}", href=href)
 
 

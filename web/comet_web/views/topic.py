@@ -22,7 +22,7 @@ COLUMNS: Final = (
     Column("in_sync", "In sync", title="brokers that have everything"),
     Column("first", "First offset", numeric=True),
     Column("next", "Next offset", numeric=True, title="that the next record gets"),
-    Column("records", "Messages", numeric=True),
+    Column("records", "Records", numeric=True),
     Column("bytes", "Size", numeric=True, title="on the leader's disk"),
     Column("in", "In", unit="records/s", numeric=True, wide=False, title=f"over the last {WINDOW_S} seconds"),
     Column("skew", "Skew", numeric=True, title="how much of what comes in it gets, as times the average"),
@@ -40,7 +40,7 @@ def header(detail: TopicDetail) -> dict[str, Cell]:
         "in": numbers.rate(topic.in_rate, what="records"),
         "out": numbers.rate(topic.out_rate, what="records"),
         "in_bytes": numbers.size(topic.in_bytes_rate),
-        "messages": numbers.count(topic.records),
+        "records": numbers.count(topic.records),
         "size": numbers.size(topic.bytes),
         "retention": _kept(topic),
         "partitions": numbers.count(topic.partitions),
@@ -94,14 +94,14 @@ def _state(one: Partition) -> tuple[int, Cell]:
 
 
 def _row(topic: str, one: Partition, now_us: int, skew: Cell) -> Row:
-    address = f"{path('topics', topic, 'messages')}?partition={one.index}"
+    address = f"{path('topics', topic, 'records')}?partition={one.index}"
     missing = len(set(one.replicas) - set(one.in_sync))
     return Row(
         key=str(one.index),
         href=address,
         label=f"partition {one.index}",
         cells=(
-            Cell(str(one.index), one.index, href=address, title="its messages"),
+            Cell(str(one.index), one.index, href=address, title="records of this partition"),
             _state(one)[1],
             Cell(DASH, tone="bad", title="nobody leads it") if one.leader is None else _broker(one.leader),
             Cell(_list(one.replicas)),

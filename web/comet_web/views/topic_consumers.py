@@ -83,14 +83,14 @@ def _row(group: Group, name: str, chosen: str, asked: PageRequest) -> Row:
 
 def _lag(one: Lag, most: int, topic_name: str) -> Row:
     at = one.log_start if one.committed is None else max(one.committed, one.log_start)
-    messages = f"{path('topics', topic_name, 'messages')}?start=offset&partition={one.partition}&offset={at}"
+    records_href = f"{path('topics', topic_name, 'records')}?start=offset&partition={one.partition}&offset={at}"
     never = Cell("never", tone="muted", title="it has committed nothing there")
     return Row(
         key=str(one.partition),
         label=f"partition {one.partition}",
-        href=messages,
+        href=records_href,
         cells=(
-            Cell(str(one.partition), one.partition, href=messages, title="what it has to read"),
+            Cell(str(one.partition), one.partition, href=records_href, title="what it has to read"),
             never if one.committed is None else numbers.count(one.committed),
             numbers.count(one.end),
             Cell(f"{one.lag:,}", one.lag, tone="" if one.lag else "muted", bar=one.lag / most if most else 0.0),

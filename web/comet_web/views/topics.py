@@ -27,7 +27,7 @@ COLUMNS: Final = (
         numeric=True,
         title="replicas in sync of those there are to be, in the partition that has the fewest",
     ),
-    Column("records", "Messages", numeric=True),
+    Column("records", "Records", numeric=True),
     Column("in", "In", unit="records/s", numeric=True, wide=False, title=f"over the last {WINDOW_S} seconds"),
     Column(
         "out", "Out", unit="records/s", numeric=True, hidden=True, title=f"to readers, over the last {WINDOW_S} seconds"

@@ -81,7 +81,7 @@ async function write(topic, values) {
   const answer = await api("POST", `/v1/topics/${encodeURIComponent(topic)}/records?acks=${values.acks}`, `{${members.join(",")}}`);
   const [result] = answer.results;
   if (result.problem) throw new Problem(result.problem);
-  const href = `${root}/topics/${encodeURIComponent(topic)}/messages?partition=${result.partition}&offset=${result.offset}`;
+  const href = `${root}/topics/${encodeURIComponent(topic)}/records?partition=${result.partition}&offset=${result.offset}`;
   const told = toast(`Written to partition ${result.partition} at offset ${result.offset}. `);
   told.querySelector("span").append(el("a", { href }, "Open it"));
   return result;

@@ -80,7 +80,7 @@ function fill(body, place, record, facts, actions) {
   const value = record.tombstone ? null : bytesOf(record.base64 ?? "");
   const key = record.key_base64 === undefined ? null : bytesOf(record.key_base64);
   const size = (value?.length ?? 0) + (key?.length ?? new TextEncoder().encode(record.key ?? "").length);
-  const permalink = `${root}/topics/${encodeURIComponent(place.topic)}/messages?partition=${place.partition}&offset=${place.offset}`;
+  const permalink = `${root}/topics/${encodeURIComponent(place.topic)}/records?partition=${place.partition}&offset=${place.offset}`;
   const keyText = record.key ?? (key ? null : undefined);
   const parts = [
     el("div", { class: "record-acts" },

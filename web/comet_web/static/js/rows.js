@@ -1,13 +1,13 @@
-// The list of messages: rows as the gateway words them, [key, cells, label], put in at either end. Touches nothing that
+// The list of records: rows as the gateway words them, [key, cells, label], put in at either end. Touches nothing that
 // stands there already.
 
 import { el, root } from "./el.js";
 import { store, stored } from "./stored.js";
 
-const MEMORY = "messages.hidden";
+const MEMORY = "records.hidden";
 
 export class Rows {
-  // `section` is [data-messages]; `most` rows are kept, the oldest of them go.
+  // `section` is [data-records]; `most` rows are kept, the oldest of them go.
   constructor(section, most) {
     this.section = section;
     this.topic = section.dataset.topic;

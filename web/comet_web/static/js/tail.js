@@ -106,7 +106,7 @@ export class Tail {
 
   #summary() {
     if (this.unsaid > 0 && !document.hidden) {
-      say(`${this.unsaid.toLocaleString("en")} new ${this.unsaid === 1 ? "message" : "messages"}${this.paused ? ", paused" : ""}`);
+      say(`${this.unsaid.toLocaleString("en")} new ${this.unsaid === 1 ? "record" : "records"}${this.paused ? ", paused" : ""}`);
     }
     this.unsaid = 0;
   }

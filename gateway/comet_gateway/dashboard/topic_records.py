@@ -1,4 +1,4 @@
-"""The page of a topic's messages: what its address asks for, the first content, and a search that goes on.
+"""The page of a topic's records: what its address asks for, the first content, and a search that goes on.
 
 The first content is what a short walk through the log finds; what it takes longer to find comes over the channel
 `search`, with its progress:
@@ -31,9 +31,9 @@ from comet_gateway.search.filters import Filters
 from comet_gateway.search.scan import Batch, Budget, Scan
 from comet_gateway.search.selection import Selection, located
 from comet_gateway.search.slots import Slots, whose
-from comet_web.facts import Message, Progress, TopicDetail, TopicMessages
+from comet_web.facts import Progress, RecordPreview, TopicDetail, TopicRecords
 from comet_web.page_request import PageRequest
-from comet_web.views import messages as view
+from comet_web.views import records as view
 
 FIRST_S: Final = 0.3  # that the first content may take to be found
 WAIT_S: Final = 5.0  # that it waits for brokers which do not answer
@@ -46,25 +46,25 @@ EVENT_S: Final = 0.1  # between two events of a search
 PARAMETER_CHARACTERS_MAX: Final = 2_000
 
 
-async def load(sources: Sources, asked: PageRequest, detail: TopicDetail) -> TopicMessages:
-    """The messages belong to the first content only: those that are on a page do not change any more."""
+async def load(sources: Sources, asked: PageRequest, detail: TopicDetail) -> TopicRecords:
+    """The records belong to the first content only: those that are on a page do not change any more."""
     if not asked.first:
-        return TopicMessages(detail)
+        return TopicRecords(detail)
     name = asked.params["topic"]
     try:
         async with asyncio.timeout(WAIT_S):
             walk, found = await _first(sources, name, asked)
     except TimeoutError:
         why = f"No answer came within {WAIT_S:.0f} s. Where one partition is silent, another may be read: choose it."
-        return TopicMessages(detail, problem=why)
+        return TopicRecords(detail, problem=why)
     except (Problem, CometError) as error:
         problem = error if isinstance(error, Problem) else Problem.of(error)
-        return TopicMessages(detail, problem=problem.detail, faulty=_faulty(problem))
+        return TopicRecords(detail, problem=problem.detail, faulty=_faulty(problem))
     without = f"Shown {walk.without} now." if walk.without else ""
-    return TopicMessages(detail, tuple(found), progress(walk.scan), walk.scan.reason, walk.cursor(), problem=without)
+    return TopicRecords(detail, tuple(found), progress(walk.scan), walk.scan.reason, walk.cursor(), problem=without)
 
 
-class MessageScan(NamedTuple):
+class RecordScan(NamedTuple):
     """A scan of a topic."""
 
     scan: Scan
@@ -75,21 +75,21 @@ class MessageScan(NamedTuple):
         return str(Cursor(self.topic_id, self.scan.cursor()))
 
 
-async def _first(sources: Sources, name: str, asked: PageRequest) -> tuple[MessageScan, list[Message]]:
+async def _first(sources: Sources, name: str, asked: PageRequest) -> tuple[RecordScan, list[RecordPreview]]:
     query = asked.query
     selection = selected(query)
     who = "" if asked.open else asked.who
     budget = Budget(view.limit_of(query), FIRST_RECORDS, FIRST_BYTES, FIRST_S)
-    found: list[Message] = []
+    found: list[RecordPreview] = []
     # Who only wants to see the newest is not kept waiting by those who search.
     with sources.kept(Slots).take(who) if selection.filters else nullcontext():
         walk = await _walk(sources, name, selection, budget)
         async for hits in walk.scan.run():
-            found += [message(hit.batch, hit.number) for hit in hits]
+            found += [preview(hit.batch, hit.number) for hit in hits]
     return walk, found
 
 
-async def _walk(sources: Sources, name: str, selection: Selection, budget: Budget) -> MessageScan:
+async def _walk(sources: Sources, name: str, selection: Selection, budget: Budget) -> RecordScan:
     """Of all partitions, those that somebody leads: the others would be waited for."""
     backend = sources.backend
     info = await backend.catalog.topic(name)
@@ -100,7 +100,7 @@ async def _walk(sources: Sources, name: str, selection: Selection, budget: Budge
         without = _without([one.index for one in info.partitions if not one.leader])
     most = max(sources.config.limits.merged_partitions_max, PARTITIONS_MAX)
     wanted = await located(selection, info, backend, most)
-    return MessageScan(Scan(backend.reader, wanted, budget), info.id, without)
+    return RecordScan(Scan(backend.reader, wanted, budget), info.id, without)
 
 
 def _without(partitions: Sequence[int]) -> str:
@@ -162,10 +162,10 @@ def _faulty(problem: Problem) -> str:
     return "where" if problem.code == "MALFORMED_WHERE" else str(problem.more.get("parameter", ""))
 
 
-def message(batch: Batch, number: int) -> Message:
+def preview(batch: Batch, number: int) -> RecordPreview:
     """A record, as a list shows it."""
     key, value = batch.keys[number], batch.values[number]
-    return Message(
+    return RecordPreview(
         partition=batch.partition,
         offset=batch.offsets[number],
         timestamp_us=batch.timestamps[number],
@@ -212,7 +212,7 @@ async def search(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIte
         told_at = 0.0
         reason: str = ""
         async for hits in scan.run():
-            waiting += [view.wire(view.row(name, message(hit.batch, hit.number))) for hit in hits]
+            waiting += [view.wire(view.row(name, preview(hit.batch, hit.number))) for hit in hits]
             now = time.monotonic()
             if now - told_at >= EVENT_S:
                 told_at = now
@@ -225,7 +225,7 @@ async def search(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIte
         yield {**_event(walk, query, waiting, reason), "end": {"reason": reason, "cursor": walk.cursor()}}
 
 
-def _event(walk: MessageScan, query: Mapping[str, str], rows: list[Any], reason: str) -> dict[str, Any]:
+def _event(walk: RecordScan, query: Mapping[str, str], rows: list[Any], reason: str) -> dict[str, Any]:
     scan = walk.scan
     text = " · ".join(filter(None, (view.told(progress(scan), reason, query).text, walk.without)))
     share = 1.0 if not scan.of else 1 - scan.left / scan.of

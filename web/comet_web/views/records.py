@@ -1,4 +1,4 @@
-"""A topic's messages: which are asked for, and how a record stands in one line. Pure.
+"""A topic's records: which are requested, and how a record stands in one line. Pure.
 
 The address says all: `start` (newest, beginning, offset, time, live), `offset`, `time`, `partition`, `key`, `value`,
 `header`, `where`, `limit`. An offset of a partition alone is a permalink: the page begins there, and opens that record.
@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from comet_web.components import numbers
 from comet_web.document import Cell, Column, Document, Row, Table
-from comet_web.facts import Message, Progress, TopicMessages
+from comet_web.facts import Progress, RecordPreview, TopicRecords
 from comet_web.page_request import PageRequest, path
 from comet_web.views.topic import header
 
@@ -26,7 +26,7 @@ STARTS: Final = (
     ("time", "Time"),
 )
 LIMITS: Final = (50, 200, 1000)
-TIME: Final = "-15m"  # from which messages are shown where none is given
+TIME: Final = "-15m"  # from which records are shown where none is given
 FILTERS: Final = ("key", "value", "header", "where")
 TEXT_CHARACTERS: Final = 240  # of a key or value in one line
 HEX_BYTES: Final = 32
@@ -54,9 +54,9 @@ def limit_of(query: Mapping[str, str]) -> int:
     return int(given) if given in map(str, LIMITS) else LIMITS[0]
 
 
-def view(facts: TopicMessages, asked: PageRequest) -> Document:
+def view(facts: TopicRecords, asked: PageRequest) -> Document:
     topic = facts.detail.topic.name
-    rows = tuple(row(topic, message) for message in facts.messages)
+    rows = tuple(row(topic, record) for record in facts.records)
     start = start_of(asked.query)
     return Document(
         time_us=facts.detail.cluster.time_us,
@@ -72,33 +72,31 @@ def view(facts: TopicMessages, asked: PageRequest) -> Document:
             "faulty": Cell(facts.faulty),
         },
         tables={
-            "messages": Table("messages", COLUMNS, rows, total=facts.progress.of, matched=len(rows)),
+            "records": Table("records", COLUMNS, rows, total=facts.progress.of, matched=len(rows)),
             "export": _exported(asked.query),
         },
     )
 
 
-def row(topic: str, message: Message) -> Row:
+def row(topic: str, record: RecordPreview) -> Row:
     """A record in one line, also when it comes later, over the live channel."""
-    key = f"{message.partition}-{message.offset}"
-    href = (
-        f"{path('topics', topic, 'messages')}?{urlencode({'partition': message.partition, 'offset': message.offset})}"
-    )
-    names = ", ".join(f"{name}: {_line(value, 60).text}" for name, value in message.headers[:8])
+    key = f"{record.partition}-{record.offset}"
+    href = f"{path('topics', topic, 'records')}?{urlencode({'partition': record.partition, 'offset': record.offset})}"
+    names = ", ".join(f"{name}: {_line(value, 60).text}" for name, value in record.headers[:8])
     return Row(
         key=key,
         href=href,
-        label=f"record {message.offset} of partition {message.partition}",
+        label=f"record {record.offset} of partition {record.partition}",
         cells=(
-            Cell(_time(message.timestamp_us), message.timestamp_us, href=href),
-            Cell(str(message.partition), message.partition),
-            Cell(str(message.offset), message.offset),
-            _line(message.key, 80) if message.key is not None else Cell("none", tone="muted", title="no key"),
-            _line(message.value, TEXT_CHARACTERS)
-            if message.value is not None
+            Cell(_time(record.timestamp_us), record.timestamp_us, href=href),
+            Cell(str(record.partition), record.partition),
+            Cell(str(record.offset), record.offset),
+            _line(record.key, 80) if record.key is not None else Cell("none", tone="muted", title="no key"),
+            _line(record.value, TEXT_CHARACTERS)
+            if record.value is not None
             else Cell("tombstone", tone="muted", title="no value: its key is deleted"),
-            numbers.size(message.size),
-            Cell(str(len(message.headers)), len(message.headers), tone="" if message.headers else "muted", title=names),
+            numbers.size(record.size),
+            Cell(str(len(record.headers)), len(record.headers), tone="" if record.headers else "muted", title=names),
         ),
     )
 

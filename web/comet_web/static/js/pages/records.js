@@ -1,4 +1,4 @@
-// A topic's messages: what is asked for is in the address, and the page comes with what was found at once. Here it goes
+// A topic's records: what is asked for is in the address, and the page comes with what was found at once. Here it goes
 // on: the live tail, the rest of a search, and the record that somebody opens.
 
 import { show } from "../record.js";
@@ -11,7 +11,7 @@ const LISTED_MAX = 5_000; // rows of a search on one page; for more there is the
 
 export function start({ live }) {
   attach();
-  const section = document.querySelector("[data-messages]");
+  const section = document.querySelector("[data-records]");
   const rows = new Rows(section, section.dataset.start === "live" ? ROWS_MAX : LISTED_MAX);
   const params = { ...Object.fromEntries(new URLSearchParams(location.search)), topic: section.dataset.topic };
   asking(document.querySelector("[data-ask]"));
