@@ -48,7 +48,7 @@ async def test_an_empty_cluster_says_how_to_begin_and_comes_to_life(browser: Bro
             await expect(steps).to_be_visible()
             await shot(page, "overview-empty")
             await page.get_by_role("button", name="Create topic").click()
-            dialog = page.get_by_role("dialog", name="Create a topic")
+            dialog = page.get_by_role("dialog", name="Create topic")
             await dialog.get_by_label("Name").fill("orders")
             await dialog.get_by_role("button", name="Create topic").click()
             await expect(dialog).to_have_count(0)
@@ -231,7 +231,7 @@ async def test_sorting_and_filtering_load_nothing_again(page: Page, stage: Stage
     assert await keys(page, "topics") == ["quotes"]
     await page.get_by_role("searchbox").fill("nothing is called so")
     await expect(page.get_by_text("Nothing matches the filter.")).to_be_visible()
-    await page.get_by_role("link", name="Clear the filter").click()
+    await page.get_by_role("link", name="Clear filter").click()
     await expect(page.locator("tr[data-key=orders]")).to_be_visible()
     await page.get_by_role("searchbox").fill("(")
     await expect(page.get_by_role("alert").filter(has_text=re.compile("."))).to_be_visible()

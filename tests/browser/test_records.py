@@ -79,13 +79,13 @@ async def test_the_newest_are_there_before_any_script(browser: Browser, stage: S
         await expect(cells.nth(2)).to_have_text("119")
         await expect(cells.nth(3)).to_have_text("K2")
         await expect(cells.nth(4)).to_have_text('{"n": 119, "side": "sell"}')
-        await expect(page.get_by_text("The newest 50 of about 120")).to_be_visible()
+        await expect(page.get_by_text("Newest 50 of ~120")).to_be_visible()
         await ask(page).get_by_label("Where").fill("n<100 && side=buy")
         await ask(page).get_by_label("Key", exact=True).fill("k1")
         await page.get_by_role("button", name="Search").click()
         await expect(rows(page)).to_have_count(16)
         await expect(rows(page).first).to_contain_text('"n": 94')
-        await expect(page.get_by_text("16 found · all looked at in")).to_be_visible()
+        await expect(page.get_by_text("16 found · all records scanned in")).to_be_visible()
 
 
 async def test_the_address_says_where_it_begins(page: Page, stage: Stage, trades: str) -> None:
@@ -102,8 +102,8 @@ async def test_the_address_says_where_it_begins(page: Page, stage: Stage, trades
     ("query", "field", "said"),
     [
         ("?where=n%3E", "where", "where, at character 3: something to compare with is missing"),
-        ("?start=offset&offset=4", "partition", "an offset is of one partition: choose it"),
-        ("?start=time&time=soon", "time", "'soon' is no time"),
+        ("?start=offset&offset=4", "partition", "an offset needs a partition: choose one"),
+        ("?start=time&time=soon", "time", "'soon' is not a valid time"),
     ],
 )
 async def test_what_makes_no_sense_is_said_beside_it(
@@ -122,7 +122,7 @@ async def test_an_empty_topic_says_how_to_fill_it(page: Page, stage: Stage) -> N
     await expect(page.get_by_role("heading", name="No records yet")).to_be_visible()
     await shot(page, "records-empty")
     await page.goto(stage.at("/topics/quotes/records?key=nobody"))
-    await expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
+    await expect(page.get_by_role("heading", name="No records found")).to_be_visible()
 
 
 # ---- searching
@@ -133,7 +133,7 @@ async def test_the_form_writes_the_address(page: Page, stage: Stage, trades: str
     await ask(page).get_by_label("Header").fill("desk: NORTH")
     await page.keyboard.press("Enter")
     await expect(page).to_have_url(re.compile(r"\?header=desk%3A\+NORTH$"))
-    await expect(page.get_by_text("The newest 50 that match")).to_be_visible()
+    await expect(page.get_by_text("Newest 50 matches")).to_be_visible()
     await live(page)
     await page.get_by_text("Beginning", exact=True).click()
     await expect(page).to_have_url(re.compile(r"start=beginning"))
@@ -147,7 +147,7 @@ async def test_the_form_writes_the_address(page: Page, stage: Stage, trades: str
 
 async def test_it_goes_on_where_it_ended(page: Page, stage: Stage, trades: str) -> None:
     await opened(page, stage, trades, "?where=n>=0")
-    more = page.get_by_role("button", name="Go on")
+    more = page.get_by_role("button", name="Load more")
     await more.click()
     await expect(rows(page)).to_have_count(100)
     await more.click()
@@ -166,9 +166,9 @@ async def test_what_takes_longer_goes_on_by_itself(
     await producer.flush()
     await opened(page, stage, topic, "?where=n=3")
     await expect(rows(page)).to_have_count(1)
-    await expect(page.get_by_text("1 found · all looked at in")).to_be_visible()
+    await expect(page.get_by_text("1 found · all records scanned in")).to_be_visible()
     await expect(page.get_by_role("progressbar")).to_be_hidden()
-    await expect(page.get_by_role("button", name="Go on")).to_be_hidden()
+    await expect(page.get_by_role("button", name="Load more")).to_be_hidden()
 
 
 # ---- live
@@ -202,7 +202,7 @@ async def test_what_is_written_comes_on_top_and_can_be_held(
     await expect(state).to_have_text("Live")
     await producer.publish(topic, b"after")
     await expect(rows(page).first).to_contain_text("after")
-    await expect(page.locator("[data-tail-told]")).to_contain_text("6 came")
+    await expect(page.locator("[data-tail-told]")).to_contain_text("6 received")
     await page.get_by_role("button", name="Pause updates").click()
     await expect(state).to_have_text("Paused")
     await page.get_by_role("button", name="Resume updates").click()
@@ -215,7 +215,7 @@ async def test_a_live_tail_takes_filters(page: Page, stage: Stage, topic: str, p
     await (await producer.send_many(topic, [b'{"n": %d}' % number for number in range(13)]))
     await expect(rows(page)).to_have_count(3)
     await expect(rows(page).first).to_contain_text('"n": 12')
-    await expect(page.locator("[data-tail-told]")).to_contain_text("13 came · 3 match")
+    await expect(page.locator("[data-tail-told]")).to_contain_text("13 received · 3 match")
 
 
 async def test_marking_text_and_scrolling_away_hold_it(
@@ -254,7 +254,7 @@ async def test_more_than_can_be_read_is_sampled_and_that_is_said(
     await expect(page.locator("[data-tail]")).to_have_text("Live")
     await (await producer.send_many(topic, [b"%d" % number for number in range(5_000)]))
     told = page.locator("[data-tail-told]")
-    await expect(told).to_contain_text("5,000 came")
+    await expect(told).to_contain_text("5,000 received")
     await expect(told).to_contain_text(re.compile(r"1 in \d+ shown"))
     await expect(rows(page).first).to_contain_text("4999")
     assert max(shown) <= 30, "in one event, of ten a second; on a machine that stands still there are more of them"
@@ -287,7 +287,7 @@ async def test_an_address_names_a_record(page: Page, stage: Stage, trades: str) 
     await expect(panel(page)).to_contain_text("offset 42")
     await expect(rows(page).first).to_have_attribute("aria-selected", "true")
     await page.goto(stage.at(f"/topics/{trades}/records?partition=0&offset=4200"))
-    await expect(page.get_by_text("Offset 4200 of partition 0 is no record")).to_be_visible()  # for a while
+    await expect(page.get_by_text("No record at offset 4200 of partition 0")).to_be_visible()  # for a while
 
 
 async def test_keys_are_enough(page: Page, stage: Stage, trades: str) -> None:
@@ -344,7 +344,7 @@ async def test_deep_and_huge_values_are_shown_in_part(
     await rows(page).nth(2).click()
     await expect(panel(page)).to_contain_text("Only the first 131,072 of 2,097,152 bytes are shown")
     async with page.expect_download() as download:
-        await panel(page).get_by_role("link", name="Download all of it").click()
+        await panel(page).get_by_role("link", name="Download all").click()
     path = await (await download.value).path()
     assert path.stat().st_size == 2 << 20
 
@@ -369,7 +369,7 @@ async def test_a_record_is_written_and_found(page: Page, stage: Stage, topic: st
     await expect(box.get_by_label("Key", exact=True)).to_be_focused()
     await box.get_by_label("Key", exact=True).fill("EURUSD")
     await box.get_by_label("Value", exact=True).fill('{"bid": ')
-    await expect(box.get_by_text("no JSON:")).to_be_visible()
+    await expect(box.get_by_text("invalid JSON:")).to_be_visible()
     await box.get_by_role("button", name="Produce").click()
     await expect(box).to_be_visible()
     await box.get_by_label("Value", exact=True).fill('{"bid": 12345678901234567890.10}')
@@ -378,7 +378,7 @@ async def test_a_record_is_written_and_found(page: Page, stage: Stage, topic: st
     await box.get_by_role("button", name="Produce").click()
     await expect(box).to_have_count(0)
     told = page.get_by_text("Written to partition 0 at offset 0.")
-    await told.get_by_role("link", name="Open it").click()
+    await told.get_by_role("link", name="Open record").click()
     await expect(panel(page)).to_contain_text("bid: 12345678901234567890.10")
     await expect(panel(page).get_by_role("row", name="trace a:b")).to_be_visible()
 
@@ -396,8 +396,8 @@ async def test_a_record_is_copied_into_produce(page: Page, stage: Stage, topic: 
     await expect(box.get_by_label("Value", exact=True)).to_be_disabled()
     await box.get_by_role("button", name="Produce").click()
     await expect(page.get_by_text("Written to partition 0 at offset 1.")).to_be_visible()
-    await page.get_by_role("link", name="Open it").click()
-    await expect(panel(page)).to_contain_text("A tombstone")
+    await page.get_by_role("link", name="Open record").click()
+    await expect(panel(page)).to_contain_text("Tombstone: no value")
 
 
 async def test_what_the_gateway_refuses_is_said_in_the_dialog(

@@ -70,7 +70,7 @@ async def test_every_control_is_reached_by_tab_and_seen_to_be(page: Page, stage:
 async def test_the_first_tab_skips_to_the_content(page: Page, stage: Stage) -> None:
     await settled(page, stage.at("/"))
     await page.keyboard.press("Tab")
-    await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("main")).to_be_focused()
 
@@ -79,7 +79,7 @@ async def test_keys_go_everywhere(page: Page, stage: Stage) -> None:
     await stop_time(page)  # a letter is one after g for a moment only
     await settled(page, stage.at("/"))
     await page.keyboard.press("?")
-    await expect(page.get_by_role("dialog", name="Keys")).to_contain_text("Pause and resume updates")
+    await expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_contain_text("Pause and resume updates")
     await shot(page, "keys")
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_have_count(0)
@@ -116,8 +116,8 @@ async def test_keys_can_be_switched_off(page: Page, stage: Stage) -> None:
     await page.keyboard.press("Space")
     await expect(page.locator("html")).not_to_have_attribute("data-theme", "dark")
     await expect(page.locator("[data-pill]")).to_have_text("Live")
-    await page.get_by_role("button", name="Keys").click()
-    await expect(page.get_by_role("dialog")).to_contain_text("switched off")
+    await page.get_by_role("button", name="Shortcuts").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("Shortcuts are off")
 
 
 # ---- pause, theme

@@ -106,7 +106,7 @@ async def test_the_past_is_read_no_further_than_its_bounds() -> None:
         board = found.board("quotes")
         await until(lambda: board.state == "live", "the past is read")
         seen = look(board)
-        assert seen.bounded == "no more than 60 records are read"
+        assert seen.bounded == "the limit of 60 records is reached"
         assert seen.since_us is not None
         reach_s = began_s - seen.since_us / 1e6
         assert 30 < reach_s < 65

@@ -142,7 +142,7 @@ async def test_a_seat_holds_what_was_said_until_the_channel_listens() -> None:
     session = ChannelSession(None, Who("anna", Role.VIEWER))  # type: ignore[arg-type] # it asks no sources
     for number in range(SAID_MAX):
         session.tell({"n": number})
-    with pytest.raises(Problem, match="not yet looked"):
+    with pytest.raises(Problem, match="unread messages"):
         session.tell({})
     assert await session.hear() == {"n": 0}
     assert [one["n"] for one in session.said()] == list(range(1, SAID_MAX))

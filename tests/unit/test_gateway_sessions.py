@@ -99,7 +99,7 @@ async def test_a_wrong_token_is_told_so_and_counted(world: World) -> None:
     async with world.browser() as browser:
         for _ in range(FAILURES_MAX):
             answer = await log_in(browser, "comet_wrong", "/topics")
-            assert answer.status_code == 401 and "This token is not known here." in answer.text
+            assert answer.status_code == 401 and "Unknown token." in answer.text
             assert 'role="alert"' in answer.text and 'value="/topics"' in answer.text
             assert "comet_wrong" not in answer.text and "comet_session" not in str(answer.headers)
         answer = await log_in(browser, world.token["admin"])
@@ -148,7 +148,7 @@ async def test_a_login_form_is_of_the_browser_that_sends_it(world: World) -> Non
         for text in (form[1], "", "é"):
             fields = {"form": text, "token": world.token["admin"]}
             answer = await browser.post("/login", headers=PAGE, data=fields)
-            assert answer.status_code == 403 and "Try once more" in answer.text
+            assert answer.status_code == 403 and "The form has expired" in answer.text
             assert "comet_session" not in browser.cookies
 
 

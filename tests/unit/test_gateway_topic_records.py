@@ -75,9 +75,9 @@ def test_a_partition_that_nobody_leads_hides_no_other() -> None:
         assert {record.partition for record in found.records} == {0, 2}
         assert len(found.records) == 2 * RECORDS
         assert found.reason == "end"
-        assert found.problem == "Shown without partition 1, which nobody leads now."
+        assert found.problem == "Shown without partition 1, which has no leader."
     found, _ = shown([0, 0, 2], [0, 1])
-    assert found.problem == "Shown without 2 partitions (0, 1), which nobody leads now."
+    assert found.problem == "Shown without 2 partitions (0, 1), which have no leader."
     found, _ = shown([1, 1, 2], [])
     assert (len(found.records), found.problem) == (3 * RECORDS, "")
 
@@ -86,7 +86,7 @@ def test_the_page_waits_for_brokers_that_are_silent_and_not_for_ever() -> None:
     for leaders, query in (([1, 2], {}), ([1, 0], {"partition": "1"}), ([0, 0], {})):
         found, took = shown(leaders, [0, 1], **query)
         assert not found.records
-        assert found.problem.startswith(f"No answer came within {topic_records.WAIT_S:.0f} s.")
+        assert found.problem.startswith(f"No answer within {topic_records.WAIT_S:.0f} s.")
         assert took == topic_records.WAIT_S
 
 
@@ -116,4 +116,4 @@ def test_a_search_goes_on_without_a_partition_that_nobody_leads_and_says_so() ->
     end = sim.run(main)
     assert end["end"]["reason"] == "end"
     assert end["matched"] == 2 * RECORDS
-    assert end["text"].endswith(" · without partition 1, which nobody leads")
+    assert end["text"].endswith(" · without partition 1, which has no leader")

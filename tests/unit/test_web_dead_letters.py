@@ -87,8 +87,7 @@ def test_it_says_how_far_it_has_looked() -> None:
         cause(), looked=2, topics=(topic(records=1000, looked=250, complete=False), topic(name="old", older=7)), of=5
     )
     assert dead_letters.view(partly, PageRequest()).fields["progress"].text == (
-        "2 of 5 topics looked at so far · failed: 250 of 1,000 records looked at so far · "
-        "old: 7 older records are not looked at"
+        "2 of 5 topics scanned so far · failed: 250 of 1,000 records scanned so far · old: 7 older records not scanned"
     )
     assert dead_letters.view(found(), PageRequest()).fields["progress"].text == ""
 
@@ -139,7 +138,7 @@ def test_pending_is_what_is_asked_for_unless_it_is_said() -> None:
 
 def test_more_letters_than_a_page_is_made_of_are_told() -> None:
     document = letters.view(detail(letter(), matched=12_345), PageRequest())
-    assert document.fields["more"].text == "the newest 1 of 12,345"
+    assert document.fields["more"].text == "Newest 1 of 12,345"
 
 
 def html(name: str, shown: Any, asked: PageRequest) -> str:

@@ -77,7 +77,7 @@ def test_brokers_say_what_is_wrong_with_them() -> None:
     )
     assert texts(found) == [
         "Broker 1: disk: full",
-        "No broker is the controller: nobody elects leaders",
+        "No controller: leaders cannot be elected",
         "Broker 2 does not answer",
         "Broker 3 is drained: it still leads 2 partitions",
     ]
@@ -90,7 +90,7 @@ def test_what_stands_still_is_named_with_its_reason_and_what_goes_on_is_not() ->
     found = cluster(
         brokers=(broker(1, failed=(one, replace(one, kind="task", standing=False))), broker(2, failed=many))
     )
-    assert texts(found)[0] == "Broker 1: group engine has failed and stands still: AssertionError('two owners')"
+    assert texts(found)[0] == "Broker 1: group engine has failed and stopped: AssertionError('two owners')"
     assert texts(found)[-1] == "Broker 2: 2 more have failed and stand still" and len(texts(found)) == 7
     assert judged(found).tone == "bad" and judged(found).reasons[0].href == "/brokers/1"
 
@@ -99,7 +99,7 @@ def test_groups_that_fall_behind_are_named_and_the_rest_counted() -> None:
     behind = {f"g{number}": group(f"g{number}", 1_000 + number, growing=True) for number in range(5)}
     quiet = {"small": group("small", 10, growing=True), "shrinking": group("shrinking", 9_999)}
     found = texts(cluster(groups={**behind, **quiet}))
-    assert [text.split(" falls")[0] for text in found[:3]] == ["Group g4", "Group g3", "Group g2"]
+    assert [text.split(" is falling")[0] for text in found[:3]] == ["Group g4", "Group g3", "Group g2"]
     assert found[3] == "2 more groups falling behind" and len(found) == 4
 
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_reached_is_said_to_be_of_before() -> None:
     found = cluster(reachable=False, reason="connection refused", brokers=(broker(1, up=False),), controller=None)
     assert judged(found).word == "Unreachable"
     assert texts(found) == [
-        "No broker answers: connection refused; what is shown is of 2023-11-14 22:13:20.000 UTC",
+        "No broker answers: connection refused; showing data as of 2023-11-14 22:13:20.000 UTC",
     ], "that no broker answers is said once, and not of each"
 
 
@@ -192,18 +192,18 @@ def test_lines_end_together_and_a_missing_one_is_a_gap() -> None:
     made = line_chart.chart("x", (("a", "a"), ("b", "b"), ("c", "none")), tracks, 9, unit="B/s", marks=((1, "x"),))
     assert made.end_us == 5_000_000 and made.step_s == 1
     assert made.values == ([None, 1.0, 2.0, 3.0], [8.0, 9.0, 10.0, None], [None] * 4)
-    assert made.summary == "a 3 B, at most 3 B; b 10 B, at most 10 B"
+    assert made.summary == "a 3 B, max 3 B; b 10 B, max 10 B"
     assert made.marks == (), "before its beginning"
 
 
 def test_values_are_scaled_and_gaps_are_not() -> None:
     made = line_chart.chart("x", (("CPU", "cpu"),), {"cpu": Track(1, 9, [None, 0.5])}, 9, unit="%", scale=100)
-    assert (made.values, made.summary) == (([None, 50.0],), "CPU 50, at most 50")
+    assert (made.values, made.summary) == (([None, 50.0],), "CPU 50, max 50")
 
 
 def test_a_chart_of_nothing_says_so() -> None:
     made = line_chart.chart("x", (("a", "a"),), {}, 9, unit="ms")
-    assert (made.values, made.summary, made.end_us) == (([],), "nothing is known yet", 9)
+    assert (made.values, made.summary, made.end_us) == (([],), "no data yet", 9)
 
 
 # ---- sparklines

@@ -44,8 +44,8 @@ def judged(cluster: Cluster) -> Health:
 
 def _reasons(cluster: Cluster) -> Iterator[Reason]:
     if not cluster.reachable:
-        known = f"; what is shown is of {numbers.moment_text(cluster.time_us)}" if cluster.time_us else ""
-        yield Reason("unreachable", "bad", f"No broker answers: {cluster.reason or 'no reason is known'}{known}")
+        known = f"; showing data as of {numbers.moment_text(cluster.time_us)}" if cluster.time_us else ""
+        yield Reason("unreachable", "bad", f"No broker answers: {cluster.reason or 'unknown reason'}{known}")
     yield from _brokers(cluster)
     yield from _partitions(cluster)
     yield from _groups(cluster)
@@ -60,16 +60,16 @@ def _brokers(cluster: Cluster) -> Iterator[Reason]:
             yield Reason(f"broker {broker.id} {problem}", "bad", f"Broker {broker.id}: {problem}", href)
         standing = [one for one in broker.failed if one.standing]
         for one in standing[:FAILED_MAX]:
-            text = f"Broker {broker.id}: {one.kind} {one.name} has failed and stands still: {one.reason}"
+            text = f"Broker {broker.id}: {one.kind} {one.name} has failed and stopped: {one.reason}"
             yield Reason(f"broker {broker.id} {one.kind} {one.name}", "bad", text, href)
         if len(standing) > FAILED_MAX:
-            more = f"Broker {broker.id}: {len(standing) - FAILED_MAX} more have failed and stand still"
+            more = f"Broker {broker.id}: {len(standing) - FAILED_MAX} more have failed and stopped"
             yield Reason(f"broker {broker.id} failed", "bad", more, href)
         if broker.draining:
-            left = f": it still leads {numbers.counted(broker.leading, 'partition')}" if broker.leading else ""
-            yield Reason(f"broker {broker.id} drained", "warn", f"Broker {broker.id} is drained{left}", href)
+            left = f"draining: {numbers.counted(broker.leading, 'partition')} left" if broker.leading else "drained"
+            yield Reason(f"broker {broker.id} drained", "warn", f"Broker {broker.id} is {left}", href)
     if cluster.reachable and cluster.brokers and cluster.controller is None:
-        yield Reason("controller", "bad", "No broker is the controller: nobody elects leaders", "/brokers")
+        yield Reason("controller", "bad", "No controller: leaders cannot be elected", "/brokers")
 
 
 def _partitions(cluster: Cluster) -> Iterator[Reason]:
@@ -100,7 +100,7 @@ def _groups(cluster: Cluster) -> Iterator[Reason]:
     behind = [group for group in cluster.groups.values() if falls_behind(group) and (group.lag or 0) >= LAG_NOTED]
     behind.sort(key=lambda group: -(group.lag or 0))
     for group in behind[:FALLING_BEHIND_MAX]:
-        text = f"Group {group.name} falls behind: {group.lag or 0:,} events, and more come than are handled"
+        text = f"Group {group.name} is falling behind: lag is {group.lag or 0:,} records and growing"
         yield Reason(f"group {group.name}", "warn", text, path("groups", group.name))
     if len(behind) > FALLING_BEHIND_MAX:
         more = numbers.counted(len(behind) - FALLING_BEHIND_MAX, "more group")

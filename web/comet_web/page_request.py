@@ -37,7 +37,7 @@ class PageRequest:
         return (
             ""
             if self.may(role)
-            else f"needs the role {ROLE_NAMES[role]}; you are {ROLE_NAMES.get(self.role, 'nobody')}"
+            else f"needs the role {ROLE_NAMES[role]}; you are {ROLE_NAMES.get(self.role, 'not logged in')}"
         )
 
     def link(self, **changed: str | int | None) -> str:

@@ -73,7 +73,7 @@ class Result:
             self.failed = problem.detail
         except Exception:
             log.exception("gateway: the results in %s cannot be followed", self.name)
-            self.failed = "the gateway met with an error that is in its log"
+            self.failed = "unexpected error; see the gateway's log"
         finally:
             self.ended_s = asyncio.get_running_loop().time()
             self.caught_up.set()

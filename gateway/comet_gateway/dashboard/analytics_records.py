@@ -126,7 +126,7 @@ def read(kind: str, came: Came, number: int = 0) -> Found | str:
 def _as_bar(wire: _Bar, step_s: int, heard_us: int) -> Bar:
     symbol = _of_window(wire, heard_us)
     if wire.end_us - wire.start_us != step_s * 1_000_000 or wire.start_us % (step_s * 1_000_000):
-        raise _Odd(f"a bar that is not of one step of {step_s} s")
+        raise _Odd(f"a bar that is not one step of {step_s} s")
     return Bar(
         symbol, wire.start_us, wire.end_us, _number(wire.open), _number(wire.high), _number(wire.low),
         _number(wire.close), _number(wire.volume), _number(wire.vwap), _count(wire.trades), _count(wire.quotes),
@@ -152,7 +152,7 @@ def _as_alert(wire: _Alert, heard_us: int, number: int) -> Alert:
 
 def _as_job(wire: _Job, heard_us: int) -> Job:
     if wire.state not in STATES:
-        raise _Odd("a state of a query that is none")
+        raise _Odd("an unknown state of a query")
     if not wire.query:
         raise _Odd("a query without a name")
     return Job(
@@ -165,7 +165,7 @@ def _as_job(wire: _Job, heard_us: int) -> Job:
 
 def _of_window(wire: _Window, heard_us: int) -> str:
     if not 0 < wire.end_us - wire.start_us <= WINDOW_US_MAX:
-        raise _Odd("a window that ends before it begins, or takes more than a day")
+        raise _Odd("a window that ends before it begins or is longer than a day")
     _in_time(wire.start_us, heard_us + EARLY_US)
     _in_time(wire.end_us, heard_us + AHEAD_US + EARLY_US)
     return _symbol(wire.symbol)
@@ -173,7 +173,7 @@ def _of_window(wire: _Window, heard_us: int) -> str:
 
 def _in_time(time_us: int, until_us: int) -> None:
     if not 0 <= time_us <= until_us:
-        raise _Odd("a time that is yet to come, or before 1970")
+        raise _Odd("a time in the future or before 1970")
 
 
 def _symbol(text: str) -> str:

@@ -106,7 +106,7 @@ class Past:
             records = sum(end - begins[index] for index, end in self._ends.items())
             if records > left:
                 if next_s - back_s < 2 * STRETCH_S_MIN:
-                    self.bound(f"no more than {most:,} records are read")
+                    self.bound(f"the limit of {most:,} records is reached")
                     return
                 wanted.insert(0, back_s + (next_s - back_s) // 2)
                 continue
@@ -115,7 +115,7 @@ class Past:
                 async with asyncio.timeout_at(until_s):
                     await self._read(begins, stretch, add)
             except TimeoutError:
-                self.bound(f"reading it was given {self._limits.quote_scan_s:.0f} s")
+                self.bound(f"the time limit of {self._limits.quote_scan_s:.0f} s")
                 return
             left, self._ends, back_s = left - records, begins, next_s
             wanted.pop(0)

@@ -118,7 +118,7 @@ class BrokerPool:
             one.failure = error.message
         except Exception:
             log.exception("asking broker %d failed", me)
-            one.failure = f"what broker {me} says makes no sense"
+            one.failure = f"the answer of broker {me} cannot be read"
         else:
             one.numbers, one.groups, one.cluster, one.failure = numbers, groups, cluster, ""
             one.answered_at, one.answered_us = asyncio.get_running_loop().time(), self._clock_us()

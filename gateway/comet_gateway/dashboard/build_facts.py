@@ -50,7 +50,7 @@ def broker(known: Known, controller: int | None, replicas: Mapping[int, int]) ->
     rates, totals = said.get("rates") or {}, said.get("totals") or {}
     problems = [f"{name}: {text}" for name, text in (said.get("problems") or {}).items()]
     if not known.alive:
-        problems.append("it answers, but the cluster has lost it")
+        problems.append("it answers, but its registration has expired")
     return replace(
         base,
         up=True,

@@ -74,7 +74,7 @@ def tick_of(key: bytes | None, value: bytes | None, timestamp_us: int) -> Tick |
         time_us = timestamp_us
     size = (wire.last_size if wire.last_size is not None else wire.size) or 0.0
     if not math.isfinite(price + abs(bid or 0.0) + abs(ask or 0.0) + size):  # nor is what lies between them
-        return "a price that is no number"
+        return "a price that is not a number"
     return Tick(symbol[:SYMBOL_CHARACTERS_MAX], price, bid, ask, size, time_us)
 
 

@@ -40,6 +40,6 @@ class ChannelSession:
     def tell(self, said: Mapping[str, Any]) -> None:
         """Raises TOO_MANY_REQUESTS."""
         if len(self._said) >= SAID_MAX:
-            raise Problem("TOO_MANY_REQUESTS", f"this channel has not yet looked at {SAID_MAX} things that were said")
+            raise Problem("TOO_MANY_REQUESTS", f"this channel has {SAID_MAX} unread messages, the limit; retry")
         self._said.append(said)
         self._told.set()

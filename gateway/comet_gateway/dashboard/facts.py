@@ -48,15 +48,18 @@ SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
     "retention_bytes": ("bytes", "How much of each partition is kept; none: no limit."),
     "retention_records": ("records", "How many records of each partition are kept; none: no limit."),
     "min_insync": ("replicas", "How many replicas must be in sync for acks=all to be acknowledged."),
-    "consistency": ("", "consistent: who leads has everything; available: if nobody has, records may be lost."),
+    "consistency": (
+        "",
+        "consistent: only a replica with all committed records leads; available: any may, records may be lost.",
+    ),
     "flush": (
         "",
-        "When the log is forced to disk: always (before each acknowledgement), at an interval, or by the os.",
+        "When the log is synced to disk: always (before each acknowledgement), at an interval, or by the os.",
     ),
-    "flush_interval_ms": ("ms", "How often the log is forced to disk, with flush=interval."),
-    "record_bytes_max": ("bytes", "The largest record that is taken."),
-    "segment_bytes": ("bytes", "How large a file of the log gets; records are deleted file by file."),
-    "segment_ms": ("ms", "How old a file of the log gets before the next one is begun."),
+    "flush_interval_ms": ("ms", "How often the log is synced to disk, with flush=interval."),
+    "record_bytes_max": ("bytes", "The largest record that is accepted."),
+    "segment_bytes": ("bytes", "Size of a segment; retention deletes whole segments."),
+    "segment_ms": ("ms", "Age at which a new segment is started."),
 }
 
 
@@ -126,7 +129,7 @@ def _partition(info: comet.PartitionInfo, status: comet.PartitionStatus | None) 
         bytes=status.bytes,
         in_rate=status.in_rate,
         last_us=status.last_us,
-        failed="its leader's disk has failed it: it takes no more records" if status.failed else "",
+        failed="the leader's disk has failed: no more writes" if status.failed else "",
     )
 
 

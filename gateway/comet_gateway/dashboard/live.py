@@ -185,7 +185,7 @@ class LiveConnection:
             await self._refuse(id_, Problem.of(error))
         except Exception:
             log.exception("a channel failed")
-            await self._refuse(id_, Problem("INTERNAL", "the gateway failed; its log says more"))
+            await self._refuse(id_, Problem("INTERNAL", "the gateway failed; see its log"))
         finally:
             if (close := getattr(events, "aclose", None)) is not None:
                 await close()

@@ -140,8 +140,8 @@ class Look:
         except CometError as error:
             self.problem = Problem.of(error)
         except Exception:
-            log.exception("the page %s cannot be made", self._asked.path)
-            self.problem = Problem("INTERNAL", "the gateway failed to make this page; its log says more")
+            log.exception("page %s cannot be built", self._asked.path)
+            self.problem = Problem("INTERNAL", "the gateway failed to build this page; see its log")
         else:
             self.problem = None
             self._before, self.wire = self.wire, made
@@ -213,7 +213,7 @@ class Looks:
         look = self._all.get(key) if page.interval_s else None
         if look is None:
             if len(self._all) >= self._pages_max:
-                raise Problem("OVERLOADED", f"{self._pages_max} pages are kept up to date for others, the limit")
+                raise Problem("OVERLOADED", f"{self._pages_max} live pages are open, the limit")
             look = Look(page, replace(asked, who=who), self._load, self._pulse, self._filtering)
             if page.interval_s:
                 self._all[key] = look

@@ -103,7 +103,7 @@ class LiveSession:
             frame = _read(text)
             found = frame.get("id")
             if isinstance(found, bool) or not isinstance(found, int) or not 0 < found <= ID_MAX:
-                raise Problem("MALFORMED_FRAME", f"`id` is a whole number from 1 to {ID_MAX}")
+                raise Problem("MALFORMED_FRAME", f"`id` must be a whole number from 1 to {ID_MAX}")
             id_ = found
             return self._act(id_, frame)
         except Problem as problem:
@@ -130,7 +130,7 @@ class LiveSession:
                 channel = self.channels.get(kind)
                 params = frame.get("params", {})
                 if channel is None or not isinstance(params, dict):
-                    raise Problem("NOT_FOUND", f"there is no channel {kind[:40]!r} with such params")
+                    raise Problem("NOT_FOUND", f"there is no channel {kind[:40]!r} with these params")
                 self.who.require(channel.role)
                 return [*self._take(id_, "channel"), Begin(id_, channel, params)]
             case {"say": dict(said)}:
@@ -139,27 +139,27 @@ class LiveSession:
                 return [Pass(id_, said)]
             case {"unwatch": True} | {"close": True}:
                 return [Leave(id_)] if self._held.pop(id_, None) is not None else []
-        raise Problem("MALFORMED_FRAME", "a frame has `watch`, `unwatch`, `open`, `say` or `close`")
+        raise Problem("MALFORMED_FRAME", "a frame needs `watch`, `unwatch`, `open`, `say` or `close`")
 
     def _take(self, id_: int, what: str) -> list[Action]:
         taken: list[Action] = [Leave(id_)] if id_ in self._held else []
         if not taken and len(self._held) >= self.limits.watches_max:
             most = self.limits.watches_max
-            raise Problem("TOO_MANY_SUBSCRIPTIONS", f"{most} pages and channels on one connection, the limit")
+            raise Problem("TOO_MANY_SUBSCRIPTIONS", f"{most} pages and channels are open on this connection, the limit")
         self._held[id_] = what
         return taken
 
 
 def _require(role: int, who: Who, what: str) -> None:
     if who.role < role:
-        raise Problem("FORBIDDEN", f"{what} needs another role, and {who.name} is {who.role.name.lower()}")
+        raise Problem("FORBIDDEN", f"{what} needs a higher role; {who.name} is {who.role.name.lower()}")
 
 
 def _read(text: str) -> Mapping[str, Any]:
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        raise Problem("MALFORMED_FRAME", "a frame is JSON") from None
+        raise Problem("MALFORMED_FRAME", "a frame must be JSON") from None
     if not isinstance(found, dict):
-        raise Problem("MALFORMED_FRAME", "a frame is an object")
+        raise Problem("MALFORMED_FRAME", "a frame must be an object")
     return found

@@ -52,7 +52,7 @@ async def log_in(request: Request) -> Answer:
     tls = _tls(scope)
     given = sessions.one_cookie(scope["comet.headers"], _form_cookie(tls=tls)) or ""
     if not given or not hmac.compare_digest(given.encode(), form.get("form", "").encode()):
-        return _shown(scope, wanted, status=403, problem="This page was too old, or cookies are off. Try once more.")
+        return _shown(scope, wanted, status=403, problem="The form has expired or cookies are off. Try again.")
     try:
         visit, who = keeper.log_in(_client(scope), form.get("token", "").strip())
     except Problem as problem:
@@ -70,7 +70,7 @@ async def log_out(request: Request) -> Answer:
     if found is not None:
         visit, who = found
         if not visit.shows(form.get("csrf", "")):
-            raise Problem("STALE_PAGE", "this page is of another session than the one that it would end")
+            raise Problem("STALE_PAGE", "this page belongs to another session; reload it")
         scope["comet.who"], scope["comet.session"] = who, visit
         _keeper(scope).log_out(visit)
     return _to(scope, "/login", sessions.forgotten(tls=_tls(scope)))
@@ -120,9 +120,9 @@ async def _form(request: Request) -> dict[str, str]:
     headers, security = scope["comet.headers"], request.app.state.security
     assert isinstance(security, Security)
     if not security.own("POST", headers, scope["scheme"]):
-        raise Problem("FOREIGN_ORIGIN", "this form is taken from a page of this gateway only")
+        raise Problem("FOREIGN_ORIGIN", "this form is accepted from pages of this gateway only")
     if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != FORM:
-        raise Problem("UNSUPPORTED_MEDIA_TYPE", f"this takes {FORM.decode()}")
+        raise Problem("UNSUPPORTED_MEDIA_TYPE", f"this path accepts {FORM.decode()}")
     parts: list[bytes] = []
     async for part in request.stream():
         parts.append(part)
@@ -131,7 +131,7 @@ async def _form(request: Request) -> dict[str, str]:
     try:
         fields = parse_qs(b"".join(parts).decode(), keep_blank_values=True, strict_parsing=False, max_num_fields=8)
     except (UnicodeDecodeError, ValueError):
-        raise Problem("MALFORMED_BODY", "this is no form of ours") from None
+        raise Problem("MALFORMED_BODY", "this is not a valid form") from None
     return {name: values[0] for name, values in fields.items()}
 
 
@@ -146,8 +146,8 @@ def _visit(scope: Scope, method: str) -> tuple[Visit, Who] | None:
 
 def _said(problem: Problem) -> str:
     if problem.code == "TOO_MANY_REQUESTS":
-        return f"Too many wrong tokens came from your address. Wait {max(1, round(problem.retry_after_s))} s."
-    return "This token is not known here."
+        return f"Too many unknown tokens from your address. Try again in {max(1, round(problem.retry_after_s))} s."
+    return "Unknown token."
 
 
 def _form_cookie(*, tls: bool) -> str:

@@ -121,7 +121,7 @@ def filter_of(text: str, time_left: FilterTime) -> tuple[Callable[[str], bool] |
 
     def matches(value: str) -> bool:
         if time_left.left_s < 0:
-            raise Problem("VALIDATION", "filters take too long; a plain text does not")
+            raise Problem("VALIDATION", "the filter takes too long; use plain text")
         began = perf_counter()
         found = search(value[:FILTERED_CHARACTERS_MAX]) is not None
         time_left.left_s -= perf_counter() - began

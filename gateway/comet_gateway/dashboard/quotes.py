@@ -95,7 +95,7 @@ class QuoteBoard:
                 self._fail("failed", problem.detail)
             except Exception:
                 log.exception("gateway: the board of %s broke", self.topic)
-                self._fail("failed", "the gateway met with an error that is in its log")
+                self._fail("failed", "unexpected error; see the gateway's log")
             await asyncio.sleep(AGAIN_S)
 
     def _fail(self, state: str, reason: str) -> None:
@@ -163,7 +163,7 @@ class QuoteBoard:
         if isinstance(found, Tick):
             if found.time_us <= now_us + EARLY_US:
                 return found
-            found = "a time that is yet to come"
+            found = "a time in the future"
         self.unread += 1
         self.unread_reason = found
         return None
@@ -196,7 +196,7 @@ class QuoteBoard:
             past.bound(error.message)
         except Exception:
             log.exception("gateway: the past of %s cannot be read", self.topic)
-            past.bound("it cannot be read; the gateway's log says why")
+            past.bound("history cannot be read; see the gateway's log")
         self.reach = past.reach
         if self.state == "filling":
             self.state = "live"
@@ -313,7 +313,9 @@ class QuoteBoards:
             if len(self._boards) >= most:
                 oldest = min(self._boards.values(), key=lambda one: one.looked_s)
                 if loop.time() - oldest.looked_s < AGAIN_S:
-                    raise Problem("TOO_MANY_REQUESTS", f"quotes of {most} topics are being watched already")
+                    raise Problem(
+                        "TOO_MANY_REQUESTS", f"the gateway follows quotes of {most} topics, the limit; retry later"
+                    )
                 self._end(oldest)
             found = self._boards[topic] = QuoteBoard(topic, self._hub, self._backend, self._limits, self._clock_us)
         found.looked_s = loop.time()

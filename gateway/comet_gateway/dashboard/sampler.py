@@ -103,7 +103,7 @@ class Sampler:
                     self._ticked.clear()
                     await self._ticked.wait()
         if self._known is None:
-            raise Unavailable("what the cluster is like cannot be found out")
+            raise Unavailable("the state of the cluster is unknown; retry")
         if STEPS[range_][0] > 1 and await self._histories.lengthen(self._members.admins()):
             self._tracks.clear()
         tracks = self._tracks.get(range_)
@@ -218,8 +218,8 @@ class Sampler:
         try:
             self._assemble()
         except Exception:
-            log.exception("what brokers say cannot be put together")
-            self._reason = "what they say makes no sense to this gateway, whose log says more"
+            log.exception("combining the answers of brokers failed")
+            self._reason = "their answers cannot be read; see the gateway's log"
             self._known = self._unreachable()
         self.rounds += 1
         self._begun_at = began

@@ -42,7 +42,7 @@ async def document(sources: Sources, page: Page, asked: PageRequest) -> Document
         async with asyncio.timeout(LOAD_S):
             facts = await LOADERS[page.facts](sources, asked)
     except TimeoutError:
-        raise Problem("TIMEOUT", f"what this page shows did not come within {LOAD_S:.0f} s") from None
+        raise Problem("TIMEOUT", f"the data of this page did not arrive within {LOAD_S:.0f} s") from None
     return page.view(facts, asked)
 
 
@@ -115,7 +115,7 @@ def _error_page(scope: Scope, problem: Problem) -> bytes | None:
             **_around(scope, getattr(state, "sources", None), _ERROR, asked),
         )
     except jinja2.TemplateError:
-        log.exception("the page of an error cannot be made")
+        log.exception("the error page cannot be built")
         return None
     return text.encode()
 
@@ -133,7 +133,7 @@ class Files:
         """Raises NOT_FOUND."""
         body = render.static().get(path)
         if body is None:
-            raise Problem("NOT_FOUND", f"the pages have no file {path[:200]!r}")
+            raise Problem("NOT_FOUND", f"there is no file {path[:200]!r}")
         kind = render.CONTENT_TYPES[PurePosixPath(path).suffix].encode()
         headers = {"vary": "accept-encoding"}
         # A page that was loaded from another version still works with ours; it must not be kept under that address.

@@ -55,12 +55,12 @@ async def load(sources: Sources, asked: PageRequest, detail: TopicDetail) -> Top
         async with asyncio.timeout(WAIT_S):
             walk, found = await _first(sources, name, asked)
     except TimeoutError:
-        why = f"No answer came within {WAIT_S:.0f} s. Where one partition is silent, another may be read: choose it."
+        why = f"No answer within {WAIT_S:.0f} s. Choose a single partition to read it alone."
         return TopicRecords(detail, problem=why)
     except (Problem, CometError) as error:
         problem = error if isinstance(error, Problem) else Problem.of(error)
         return TopicRecords(detail, problem=problem.detail, faulty=_faulty(problem))
-    without = f"Shown {walk.without} now." if walk.without else ""
+    without = f"Shown {walk.without}." if walk.without else ""
     return TopicRecords(detail, tuple(found), progress(walk.scan), walk.scan.reason, walk.cursor(), problem=without)
 
 
@@ -105,8 +105,12 @@ async def _walk(sources: Sources, name: str, selection: Selection, budget: Budge
 
 def _without(partitions: Sequence[int]) -> str:
     names = ", ".join(map(str, partitions[:NAMED_MAX])) + (", …" if len(partitions) > NAMED_MAX else "")
-    which = f"partition {names}" if len(partitions) == 1 else f"{len(partitions)} partitions ({names})"
-    return f"without {which}, which nobody leads"
+    which = (
+        f"partition {names}, which has"
+        if len(partitions) == 1
+        else f"{len(partitions)} partitions ({names}), which have"
+    )
+    return f"without {which} no leader"
 
 
 def selected(query: Mapping[str, str]) -> Selection:
@@ -117,7 +121,7 @@ def selected(query: Mapping[str, str]) -> Selection:
     if start == "offset":
         if not partitions:
             raise Problem(
-                "INVALID_ARGUMENT", "an offset is of one partition: choose it", more={"parameter": "partition"}
+                "INVALID_ARGUMENT", "an offset needs a partition: choose one", more={"parameter": "partition"}
             )
         begin = _position(query, "offset", "0")
     elif start == "time":
@@ -148,13 +152,13 @@ def _number(query: Mapping[str, str], name: str, most: int) -> int:
 def _position(query: Mapping[str, str], name: str, default: str) -> Position:
     given = query.get(name, "").strip() or default
     if (name == "time" and given.isdecimal()) or (name == "offset" and not given.isdecimal()):
-        raise Problem("INVALID_ARGUMENT", f"{given[:40]!r} is no {name}", more={"parameter": name})
+        raise Problem("INVALID_ARGUMENT", f"{given[:40]!r} is not a valid {name}", more={"parameter": name})
     try:
         return position(view.utc(given) if name == "time" else given, now_us=time.time_ns() // 1_000)
     except (CometError, ValueError, OverflowError):
-        hint = "a time such as 2026-01-31T12:00, or a time ago such as -15m"
+        hint = "UTC such as 2026-01-31T12:00, or a relative time such as -15m"
         raise Problem(
-            "INVALID_ARGUMENT", f"{given[:40]!r} is no {name}: give {hint}", more={"parameter": name}
+            "INVALID_ARGUMENT", f"{given[:40]!r} is not a valid {name}: use {hint}", more={"parameter": name}
         ) from None
 
 
@@ -192,7 +196,7 @@ def texts(params: Mapping[str, Any]) -> dict[str, str]:
         for name, text in params.items()
         if name != "cursor"
     ):
-        raise Problem("VALIDATION", "the parameters of this channel are texts")
+        raise Problem("VALIDATION", "channel parameters must be strings")
     return {name: str(text) for name, text in params.items()}
 
 

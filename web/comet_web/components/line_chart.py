@@ -9,7 +9,7 @@ from comet_web.components import numbers
 from comet_web.document import Chart
 from comet_web.facts import Track
 
-NOTHING: Final = "nothing is known yet"
+NOTHING: Final = "no data yet"
 Values = Sequence[float | None]
 Marks = tuple[tuple[int, str], ...]
 
@@ -65,5 +65,5 @@ def said(names: Sequence[str], values: Sequence[Values], unit: str) -> str:
     for name, line in zip(names, values, strict=True):
         known = [value for value in line if value is not None]
         if known:
-            parts.append(f"{name} {write(known[-1])}, at most {write(max(known))}")
+            parts.append(f"{name} {write(known[-1])}, max {write(max(known))}")
     return "; ".join(parts) or NOTHING

@@ -13,18 +13,18 @@ SETTINGS = (
     Column("value", "Value"),
     Column("default", "Default"),
     Column("source", "Source"),
-    Column("about", "What it is"),
+    Column("about", "Description"),
 )
 PACKAGES = (
     Column("package", "Package"),
     Column("version", "Version", wide=False),
     Column("licence", "Licence"),
-    Column("about", "What it is for"),
+    Column("about", "Used for"),
 )
-LOGINS = (Column("name", "Name"), Column("role", "Role", wide=False), Column("may", "May"))
+LOGINS = (Column("name", "Name"), Column("role", "Role", wide=False), Column("may", "Permissions"))
 MAY = {
-    1: "look at everything",
-    2: "look at everything, write records, create topics, work in groups",
+    1: "view everything",
+    2: "view everything, write records, create topics, manage groups",
     3: "everything",
 }
 
@@ -36,8 +36,8 @@ def view(about: About, asked: PageRequest) -> Document:
         "machine": Cell(about.machine),
         "started": numbers.ago(about.started_us, about.time_us),
         "bootstrap": Cell(about.bootstrap),
-        "who": Cell("everybody" if asked.open else asked.who),
-        "role": Cell(ROLE_NAMES.get(asked.role, "nobody")),
+        "who": Cell("anonymous" if asked.open else asked.who),
+        "role": Cell(ROLE_NAMES.get(asked.role, "none")),
         "may": Cell(MAY.get(asked.role, "nothing")),
     }
     tables = {

@@ -30,31 +30,31 @@ LOGS: Final = (
     Column("partition", "Partition"),
     Column("role", "Role"),
     Column("leader_epoch", "Epoch", numeric=True, hidden=True),
-    Column("log_start", "First offset", numeric=True),
-    Column("log_end", "Next offset", numeric=True),
+    Column("log_start", "Start offset", numeric=True, title="log start offset"),
+    Column("log_end", "End offset", numeric=True, title="log end offset"),
     Column("records", "Records", numeric=True),
     Column("bytes", "Size", numeric=True),
-    Column("segments", "Files", numeric=True, title="segments of the log"),
-    Column("behind", "Followers behind", "records", numeric=True, title="the furthest of its followers; of leaders"),
-    Column("unflushed", "Not flushed", "records", numeric=True, hidden=True),
-    Column("readers", "Readers", numeric=True),
+    Column("segments", "Segments", numeric=True),
+    Column("behind", "Follower lag", "records", numeric=True, title="of the slowest follower; leaders only"),
+    Column("unflushed", "Unflushed", "records", numeric=True, hidden=True),
+    Column("readers", "Subscriptions", numeric=True),
     Column("state", "State"),
 )
 SESSIONS: Final = (
     Column("client", "Client"),
-    Column("peer", "From"),
+    Column("peer", "Address"),
     Column("subscriptions", "Subscriptions", numeric=True),
     Column("partitions", "Partitions", numeric=True),
     Column("received", "Received", numeric=True),
     Column("sent", "Sent", numeric=True),
-    Column("owed", "Answers owed", numeric=True, hidden=True),
+    Column("owed", "Pending responses", numeric=True, hidden=True),
 )
 FAILED: Final = (
-    Column("kind", "What"),
+    Column("kind", "Kind"),
     Column("name", "Name"),
     Column("state", "State"),
     Column("reason", "Reason", sortable=False),
-    Column("step", "While", hidden=True),
+    Column("step", "Step", hidden=True),
     Column("count", "Errors", numeric=True),
     Column("since", "Since", numeric=True),
 )
@@ -63,7 +63,7 @@ SETTINGS: Final = (
     Column("value", "Value"),
     Column("default", "Default"),
     Column("source", "Source"),
-    Column("about", "What it is", sortable=False),
+    Column("about", "Description", sortable=False),
 )
 
 
@@ -110,7 +110,7 @@ def view(detail: BrokerDetail, asked: PageRequest) -> Document:
 
 
 def _down(since: int | None) -> str:
-    return "It does not answer." if since is None else f"It does not answer, since {numbers.moment_text(since)}."
+    return "Broker does not answer." if since is None else f"Broker does not answer since {numbers.moment_text(since)}."
 
 
 def _chart(name: str, unit: str, of: Sequence[tuple[str, str]], tracks: Mapping[str, Track], now_us: int) -> Chart:
@@ -157,7 +157,7 @@ def _behind(log: Log) -> Cell:
 
 def _state(log: Log) -> Cell:
     failed = str(log.get("failed") or "")
-    return Cell(f"failed: {failed}", tone="bad") if failed else Cell("good", tone="good")
+    return Cell(f"failed: {failed}", tone="bad") if failed else Cell("ok", tone="good")
 
 
 _CELLS: Final[Mapping[str, Callable[[Log], Cell]]] = {
@@ -201,7 +201,7 @@ def _failed(one: Failed) -> Row:
     cells = (
         Cell(one.kind),
         Cell(one.name),
-        Cell("stands still", "0", tone="bad") if one.standing else Cell("goes on", "1", tone="warn"),
+        Cell("stopped", "0", tone="bad") if one.standing else Cell("running", "1", tone="warn"),
         Cell(one.reason, title=one.reason),
         Cell(one.step or DASH),
         numbers.count(one.count),

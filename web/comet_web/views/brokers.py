@@ -16,21 +16,21 @@ COLUMNS = (
     Column("broker", "Broker"),
     Column("status", "Status", wide=False),
     Column("address", "Address"),
-    Column("leading", "Leads", numeric=True, wide=False, title="partitions that it leads"),
-    Column("skew", "Share", title="of leaders, compared with an even share of all brokers that are up"),
+    Column("leading", "Leaders", numeric=True, wide=False, title="partitions that the broker leads"),
+    Column("skew", "Leader share", title="relative to an even share of all brokers that are up"),
     Column("replicas", "Replicas", numeric=True),
     Column("in", "In", "/s", numeric=True, title=f"records {_WINDOW}"),
     Column("out", "Out", "/s", numeric=True, title=f"records {_WINDOW}"),
     Column("in_bytes", "In", "B/s", numeric=True, title=_WINDOW, hidden=True),
     Column("out_bytes", "Out", "B/s", numeric=True, title=_WINDOW, hidden=True),
-    Column("disk", "Logs", numeric=True, title="disk that its logs take"),
-    Column("free", "Free", numeric=True, title="on its disk"),
+    Column("disk", "Logs", numeric=True, title="disk space used by logs"),
+    Column("free", "Free", numeric=True, title="free disk space"),
     Column("cpu", "CPU", numeric=True, title="of a core"),
     Column("memory", "Memory", numeric=True),
     Column("ack", "Ack p99", "ms", numeric=True, title=_WINDOW),
-    Column("sessions", "Clients", numeric=True, title="streams of clients", hidden=True),
+    Column("sessions", "Clients", numeric=True, title="client connections", hidden=True),
     Column("rack", "Rack", hidden=True),
-    Column("uptime", "Up for", numeric=True),
+    Column("uptime", "Uptime", numeric=True),
     Column("version", "Version", hidden=True),
 )
 
@@ -58,7 +58,7 @@ def even_share(brokers: Sequence[Broker]) -> float | None:
 def status(broker: Broker, since: int | None = None) -> Cell:
     """`since` is when one that is down was seen to go."""
     if not broker.up:
-        title = "it does not answer" + (f", since {numbers.moment_text(since)}" if since else "")
+        title = "does not answer" + (f" since {numbers.moment_text(since)}" if since else "")
         return Cell(f"down since {numbers.moment_text(since)[11:19]}" if since else "down", tone="bad", title=title)
     standing = [f"{one.kind} {one.name}: {one.reason}" for one in broker.failed if one.standing]
     if standing:
@@ -67,12 +67,12 @@ def status(broker: Broker, since: int | None = None) -> Cell:
         return Cell("problem", tone="bad", title="; ".join(broker.problems))
     if broker.draining:
         left = f": {numbers.short(broker.leading)} left" if broker.leading else ""
-        return Cell(f"draining{left}" if left else "drained", tone="warn", title="it passes on what it leads")
+        return Cell(f"draining{left}" if left else "drained", tone="warn", title="leadership moves to other brokers")
     return Cell("controller" if broker.controller else "up", tone="good", title=_role(broker))
 
 
 def _role(broker: Broker) -> str:
-    return "it decides who leads what" if broker.controller else "it answers"
+    return "elects leaders and places partitions" if broker.controller else "answers"
 
 
 def down_since(cluster: Cluster, broker: Broker) -> int | None:
@@ -152,4 +152,4 @@ def _skew(brokers: Sequence[Broker]) -> Cell:
     spread = max(counts) - min(counts)
     if spread <= 1:
         return Cell("leaders are spread evenly", tone="good")
-    return Cell(f"leaders are spread unevenly: {min(counts)} to {max(counts)} a broker", tone="warn")
+    return Cell(f"leaders are spread unevenly: {min(counts)} to {max(counts)} per broker", tone="warn")

@@ -13,14 +13,14 @@ from comet_web.page_request import PageRequest, path
 
 SHOWN: Final = ("pending", "redriven", "discarded", "all")  # states that can be asked for; the first is the usual one
 COLUMNS: Final = (
-    Column("cause", "Reason", title="What the handler said, with # for numbers"),
+    Column("cause", "Reason", title="Error of the handler, with # for numbers"),
     Column("group", "Group", wide=False),
     Column("topic", "Dead-letter topic"),
-    Column("sources", "From"),
+    Column("sources", "Source"),
     Column("pending", "Pending", numeric=True, wide=False, title="Neither redriven nor discarded"),
     Column("redriven", "Redriven", numeric=True),
     Column("discarded", "Discarded", numeric=True),
-    Column("newest", "Newest event", numeric=True),
+    Column("newest", "Newest record", numeric=True),
 )
 
 
@@ -77,7 +77,7 @@ def group(name: str) -> Cell:
 def _progress(found: DeadLetters) -> str:
     said = []
     if found.looked < found.of:
-        said.append(f"{found.looked:,} of {found.of:,} topics looked at so far")
+        said.append(f"{found.looked:,} of {found.of:,} topics scanned so far")
     said += [f"{topic.name}: {told}" for topic in found.topics if (told := progress(topic))]
     if found.causes_total > len(found.causes):
         said.append(f"the {len(found.causes):,} most frequent of {found.causes_total:,} reasons")
@@ -87,5 +87,5 @@ def _progress(found: DeadLetters) -> str:
 def progress(topic: LetterTopic) -> str:
     """What is not known of its letters; empty: all of them are."""
     if not topic.complete:
-        return f"{topic.looked:,} of {topic.records:,} records looked at so far"
-    return f"{topic.older:,} older records are not looked at" if topic.older else ""
+        return f"{topic.looked:,} of {topic.records:,} records scanned so far"
+    return f"{topic.older:,} older records not scanned" if topic.older else ""

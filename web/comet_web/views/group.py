@@ -20,27 +20,27 @@ PLACES_SHOWN: Final = 4
 _PLACE: Final = (
     Column("topic", "Topic"),
     Column("partition", "Partition", numeric=True, wide=False),
-    Column("committed", "Committed", numeric=True, title="The next record to handle"),
-    Column("end", "End", numeric=True, title="Where the next record is written"),
+    Column("committed", "Committed", numeric=True, title="Committed offset: the next record to process"),
+    Column("end", "End offset", numeric=True, title="Log end offset: the next record gets it"),
     Column("lag", "Lag", unit="records", numeric=True, wide=False),
-    Column("age", "Oldest", numeric=True, title="Age of the oldest record that is not handled"),
-    Column("drain", "Time to drain", numeric=True, title="At the pace of late"),
+    Column("age", "Oldest", numeric=True, title="Age of the oldest unprocessed record"),
+    Column("drain", "Catch-up time", numeric=True, title="At the current rate"),
 )
 _OWNED: Final = (
-    Column("member", "Member", title="Who has the partition"),
+    Column("member", "Member", title="Member that the partition is assigned to"),
     Column("id", "Member id", hidden=True),
 )
 _SHARED: Final = (
-    Column("in_flight", "In flight", numeric=True, title="Given to members and not acknowledged yet"),
+    Column("in_flight", "In flight", numeric=True, title="Acquired and not yet acknowledged"),
     Column("redelivered", "Redelivered", numeric=True),
-    Column("dead", "Dead letters", numeric=True, title="Given up after too many deliveries, or rejected"),
+    Column("dead", "Dead letters", numeric=True, title="Rejected, or out of deliveries"),
 )
 MEMBERS: Final = (
     Column("client", "Member"),
-    Column("instance", "Instance", title="Of a static member, that may be restarted within its session"),
+    Column("instance", "Instance", title="Of a static member, which may restart within its session timeout"),
     Column("partitions", "Partitions", numeric=True),
     Column("assignment", "Assignment", sortable=False, wide=False),
-    Column("silent", "Last heard", numeric=True),
+    Column("silent", "Last seen", numeric=True),
     Column("session", "Session timeout", numeric=True),
     Column("id", "Id", hidden=True),
 )
@@ -101,12 +101,12 @@ def held(detail: GroupDetail, asked: PageRequest) -> str:
     if refusal := asked.refusal(OPERATOR):
         return refusal
     if detail.group.kind == "share":
-        return "a share group has no committed offsets: single records are given out"
+        return "share groups have no committed offsets"
     if detail.reset_allowed or not detail.members:
         return ""
     names = sorted({member.client or member.id for member in detail.members})
     shown, more = ", ".join(names[:3]), len(names) - 3
-    return f"held by {shown}{f' and {more} more' if more > 0 else ''}: stop them first"
+    return f"active members: {shown}{f' and {more} more' if more > 0 else ''}; stop them first"
 
 
 def waiting(lags: Iterable[Lag]) -> str:
@@ -131,7 +131,7 @@ def _partition(lag: Lag, shared: bool, clients: Mapping[str, str], most: int) ->
     if lag.lag == 0:
         drain = Cell("caught up", 0, tone="good")
     elif lag.drain_s is None:
-        drain = Cell("not shrinking", tone="warn", title="at the pace of late it does not get less")
+        drain = Cell("not shrinking", tone="warn", title="lag does not shrink at the current rate")
     else:
         drain = numbers.duration(lag.drain_s)
     committed = Cell("never", tone="muted") if lag.committed is None else numbers.count(lag.committed, href=href)
@@ -141,7 +141,7 @@ def _partition(lag: Lag, shared: bool, clients: Mapping[str, str], most: int) ->
         committed,
         numbers.count(lag.end),
         Cell(f"{lag.lag:,}", lag.lag, tone="" if lag.lag else "muted", bar=lag.lag / most if most else 0.0),
-        numbers.duration(lag.age_s) if lag.lag else Cell(DASH, 0, tone="muted", title="there is none"),
+        numbers.duration(lag.age_s) if lag.lag else Cell(DASH, 0, tone="muted", title="no lag"),
         drain,
     )
     if shared:
@@ -151,9 +151,9 @@ def _partition(lag: Lag, shared: bool, clients: Mapping[str, str], most: int) ->
             _dead(lag),
         )
     else:
-        nobody = Cell("nobody", "", tone="muted")
+        unassigned = Cell("unassigned", "", tone="muted")
         name = clients.get(lag.member) or lag.member
-        cells += (Cell(name, title=lag.member) if name else nobody, Cell(lag.member) if lag.member else nobody)
+        cells += (Cell(name, title=lag.member) if name else unassigned, Cell(lag.member) if lag.member else unassigned)
     return Row(f"{lag.topic}/{lag.partition}", cells, label=f"{lag.topic} partition {lag.partition}")
 
 
@@ -161,19 +161,19 @@ def _member(member: Member) -> Row:
     count = sum(map(len, member.owned.values()))
     places = [f"{topic} {ranges(indexes)}" for topic, indexes in sorted(member.owned.items()) if indexes]
     text = ", ".join(places[:PLACES_SHOWN]) + (
-        f" and {len(places) - PLACES_SHOWN} topics more" if len(places) > PLACES_SHOWN else ""
+        f" and {len(places) - PLACES_SHOWN} more topics" if len(places) > PLACES_SHOWN else ""
     )
     late = member.silent_ms > member.session_timeout_ms / 2
     cells = (
         Cell(member.client or member.id),
-        Cell(member.instance) if member.instance else Cell(DASH, tone="muted", title="a dynamic member"),
+        Cell(member.instance) if member.instance else Cell(DASH, tone="muted", title="dynamic member"),
         numbers.count(count, tone="" if count else "muted"),
-        Cell(text, title=", ".join(places)) if text else Cell("nothing", tone="muted"),
+        Cell(text, title=", ".join(places)) if text else Cell("none", tone="muted"),
         Cell(
             f"{numbers.duration_text(member.silent_ms / 1000)} ago",
             member.silent_ms,
             tone="warn" if late else "",
-            title="near the end of its session" if late else "",
+            title="close to the session timeout" if late else "",
         ),
         Cell(numbers.duration_text(member.session_timeout_ms / 1000), member.session_timeout_ms),
         Cell(member.id),
@@ -202,7 +202,7 @@ def _now(detail: GroupDetail) -> int:
 def _chart(detail: GroupDetail) -> Chart:
     tracks = {topic: track for topic, track in detail.tracks.items() if track.values}
     if not tracks:
-        summary = f"{_now(detail):,} records behind, and nothing known yet of how it was"
+        summary = f"{_now(detail):,} records behind, no history yet"
         return Chart("lag", (), 1, detail.cluster.time_us, (), unit="records", kind="area", summary=summary)
     step_s = min(track.step_s for track in tracks.values())
     end_us = max(track.end_us for track in tracks.values() if track.step_s == step_s)
@@ -218,7 +218,7 @@ def _chart(detail: GroupDetail) -> Chart:
     total = _sum(list(lines.values()))
     known = [value for value in total if value is not None]
     summary = f"{_now(detail):,} records behind, "
-    summary += f"{max(known):,.0f} at most" if known else "and nothing known yet of how it was"
+    summary += f"max {max(known):,.0f}" if known else "no history yet"
     if marks:
         summary += f", {len(marks)} {'rebalance' if len(marks) == 1 else 'rebalances'}"
     return Chart("lag", tuple(names), step_s, end_us, tuple(values), "records", "area", summary, marks)

@@ -13,25 +13,25 @@ from comet_web.page_request import PageRequest, path
 from comet_web.views.dead_letters import SHOWN, group, progress, reason
 
 CAUSES: Final = (
-    Column("cause", "Reason", title="What the handler said, with # for numbers"),
+    Column("cause", "Reason", title="Error of the handler, with # for numbers"),
     Column("group", "Group", wide=False),
     Column("pending", "Pending", numeric=True, wide=False),
     Column("redriven", "Redriven", numeric=True),
     Column("discarded", "Discarded", numeric=True),
-    Column("newest", "Newest event", numeric=True),
+    Column("newest", "Newest record", numeric=True),
 )
 COLUMNS: Final = (
-    Column("place", "Letter", title="Partition and offset in this topic", wide=False),
+    Column("place", "Dead letter", title="Partition and offset in this topic", wide=False),
     Column("state", "State", wide=False),
     Column("reason", "Reason", wide=False),
     Column("group", "Group"),
-    Column("source", "From", title="Where it was read: topic, partition, offset"),
+    Column("source", "Source", title="Topic, partition and offset of the original record"),
     Column("key", "Key"),
     Column("attempts", "Attempts", numeric=True),
-    Column("times", "Redriven before", numeric=True, title="It came back: redriven, and dead again", hidden=True),
+    Column("times", "Redriven before", numeric=True, title="Times it was redriven and failed again", hidden=True),
     Column("size", "Size", numeric=True),
-    Column("time", "Event", numeric=True, title="Time of the event"),
-    Column("became", "Became", title="The record that it was redriven to"),
+    Column("time", "Time", numeric=True, title="Timestamp of the record"),
+    Column("became", "Redriven to", title="Topic, partition and offset of the new record"),
 )
 _TONES: Final = {"pending": "warn", "redriven": "good", "discarded": "muted"}
 
@@ -51,7 +51,7 @@ def view(detail: LetterTopicDetail, asked: PageRequest) -> Document:
             "discarded": numbers.count(topic.discarded),
             "meant": Cell(f"{pending_meant(detail, chosen):,}", pending_meant(detail, chosen)),
             "shown": Cell(shown),
-            "more": Cell(f"the newest {len(detail.letters):,} of {detail.matched:,}" if more > 0 else ""),
+            "more": Cell(f"Newest {len(detail.letters):,} of {detail.matched:,}" if more > 0 else ""),
             "progress": Cell(progress(topic)),
         },
         tables={
@@ -91,7 +91,7 @@ def _cause(cause: LetterCause, asked: PageRequest, chosen: dict[str, str], now_u
     here = path("dead-letters", cause.topic) + (f"?{text}" if text else "")
     name = reason(cause.cause, here)
     cells = (
-        Cell(name.text, name.value, "info" if is_chosen else name.tone, "shown alone; again for all", here)
+        Cell(name.text, name.value, "info" if is_chosen else name.tone, "filter is active; click to clear it", here)
         if is_chosen
         else name,
         group(cause.group),
@@ -114,14 +114,14 @@ def _letter(letter: Letter, detail: LetterTopicDetail) -> Row:
             f"{letter.topic} {letter.source_partition} / {letter.source_offset}",
             href=_at(letter.topic, letter.source_partition, letter.source_offset),
         ),
-        Cell(letter.key) if letter.key is not None else Cell(DASH, "", tone="muted", title="it has no key"),
+        Cell(letter.key) if letter.key is not None else Cell(DASH, "", tone="muted", title="no key"),
         numbers.count(letter.attempts),
         numbers.count(letter.times, tone="warn" if letter.times else "muted"),
         numbers.size(letter.size),
         numbers.ago(letter.time_us, detail.time_us),
         _became(letter.to),
     )
-    return Row(f"{letter.partition}/{letter.offset}", cells, here, f"letter {letter.partition} / {letter.offset}")
+    return Row(f"{letter.partition}/{letter.offset}", cells, here, f"dead letter {letter.partition} / {letter.offset}")
 
 
 def _became(to: str) -> Cell:

@@ -27,15 +27,15 @@ CHARTS: Final = (
     ("produce", "ms", (("p50", "ack_p50_ms"), ("p95", "ack_p95_ms"), ("p99", "ack_p99_ms"))),
     ("deliver", "ms", (("p50", "deliver_p50_ms"), ("p95", "deliver_p95_ms"), ("p99", "deliver_p99_ms"))),
     ("errors", "errors/s", (("errors", "errors"),)),
-    ("lag", "events", (("all groups", "lag"),)),
+    ("lag", "records", (("all groups", "lag"),)),
 )
 REASONS: Final = (Column("reason", "Reason", sortable=False),)
 LAGGING: Final = (
     Column("group", "Group", sortable=False),
     Column("topic", "Topic", sortable=False),
-    Column("lag", "Lag", numeric=True, sortable=False, wide=False, title="events that are not handled yet"),
+    Column("lag", "Lag", numeric=True, sortable=False, wide=False, title="records not yet processed"),
     Column("trend", "15 min", sortable=False),
-    Column("drain", "Drained in", numeric=True, sortable=False, wide=False, title="at the pace of the last seconds"),
+    Column("drain", "Catch-up time", numeric=True, sortable=False, wide=False, title="at the current rate"),
 )
 BUSIEST: Final = (
     Column("topic", "Topic", sortable=False),
@@ -47,7 +47,7 @@ BUSIEST: Final = (
 EVENT: Final = (
     Column("time", "When", sortable=False),
     Column("kind", "Kind", sortable=False),
-    Column("text", "What happened", sortable=False, wide=False),
+    Column("text", "Event", sortable=False, wide=False),
 )
 
 
@@ -98,7 +98,7 @@ def _lag(lags: list[int | None]) -> Cell:
     found = total(lags)
     if lags and found is None:
         return UNKNOWN
-    return Cell(numbers.short(found or 0), found or 0, title=f"{found or 0:,.0f} events of {len(lags)} groups")
+    return Cell(numbers.short(found or 0), found or 0, title=f"{found or 0:,.0f} records of {len(lags)} groups")
 
 
 def _wrong(count: int, tone: str) -> Cell:

@@ -26,7 +26,7 @@ COLUMNS: Final = (
     Column("spread", "Spread", numeric=True, hidden=True),
     Column("volume", "Volume", numeric=True),
     Column("trend", "15 min", sortable=False),
-    Column("age", "Age", numeric=True, title="since its last quote came"),
+    Column("age", "Age", numeric=True, title="since the last quote"),
     Column("records", "Quotes", numeric=True, hidden=True),
 )
 
@@ -73,9 +73,9 @@ def _state(facts: Quotes) -> Cell:
     if facts.state == "absent":
         return Cell("no such topic", tone="warn")
     if facts.state == "failed":
-        return Cell("cannot be followed", tone="bad", title=facts.reason)
+        return Cell("cannot be read", tone="bad", title=facts.reason)
     if facts.state == "filling":
-        return Cell("reading the past", tone="info")
+        return Cell("loading history", tone="info")
     if not facts.quotes:
         return Cell("no quotes yet", tone="warn")
     if stopped(facts) and facts.last_us:
@@ -104,11 +104,11 @@ def _since(facts: Quotes) -> Cell:
 def _left_out(facts: Quotes) -> str:
     parts = []
     if facts.unread:
-        parts.append(f"{facts.unread:,} records are no quotes: {facts.unread_reason}")
+        parts.append(f"{facts.unread:,} records are not quotes: {facts.unread_reason}")
     if facts.symbols_left_out:
-        parts.append(f"{facts.symbols_left_out:,} more symbols than are kept")
+        parts.append(f"{facts.symbols_left_out:,} symbols beyond the limit are not shown")
     if facts.lost:
-        parts.append(f"{facts.lost:,} records came faster than they could be read")
+        parts.append(f"{facts.lost:,} records skipped: the gateway could not keep up")
     return "; ".join(parts)
 
 
@@ -236,7 +236,7 @@ def _charts(facts: Quotes, asked: PageRequest) -> dict[str, Chart]:
         f"{facts.symbol}, {len(known)} candles of {name}: from {known[0]:g} to {known[-1]:g}, "
         f"between {min(lows):g} and {max(highs):g}"
         if known
-        else f"{facts.symbol}: no candle of {name} is over yet"
+        else f"{facts.symbol}: no completed {name} candle yet"
     )
     return {
         "price": Chart(
@@ -258,4 +258,4 @@ def _spread_said(candles: Candles) -> str:
     known = [spread for spread in candles.spread if spread is not None]
     if not known:
         return DASH
-    return f"spread now {known[-1]:.4g}, on average {sum(known) / len(known):.4g}, at most {max(known):.4g}"
+    return f"spread {known[-1]:.4g}, average {sum(known) / len(known):.4g}, max {max(known):.4g}"

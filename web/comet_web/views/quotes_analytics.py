@@ -25,16 +25,16 @@ BARS_SHOWN: Final = 10
 
 # What a job makes of a topic of quotes: the rest of the topic's name, and what is in it.
 OUTPUTS: Final = (
-    ("bars.1s", "Bars of a second: open, high, low, close, volume, VWAP, spreads"),
-    ("bars.1m", "Bars of a minute"),
-    ("bars.5m", "Bars of five minutes"),
-    ("stats", "Averages, returns, volatility and volume of a window that slides"),
-    ("alerts", "Quotes that cross, stand still or leave a gap, and prices out of the ordinary"),
-    ("job", "How each query of the job is"),
+    ("bars.1s", "1-second bars: open, high, low, close, volume, VWAP, spreads"),
+    ("bars.1m", "1-minute bars"),
+    ("bars.5m", "5-minute bars"),
+    ("stats", "Averages, returns, volatility and volume of a sliding window"),
+    ("alerts", "Crossed, locked and stale quotes, gaps, and price outliers"),
+    ("job", "State of each query of the job"),
 )
 OUTPUT_COLUMNS: Final = (
     Column("topic", "Topic", sortable=False),
-    Column("what", "What it holds", sortable=False),
+    Column("what", "Content", sortable=False),
     Column("state", "State", sortable=False, wide=False),
 )
 JOB_COLUMNS: Final = (
@@ -42,11 +42,11 @@ JOB_COLUMNS: Final = (
     Column("state", "State", wide=False),
     Column("window", "Window", numeric=True),
     Column("mode", "Mode"),
-    Column("watermark", "Watermark", title="Events older than this are not waited for any more"),
+    Column("watermark", "Watermark", title="Records older than this are no longer waited for"),
     Column(
-        "behind", "Behind", numeric=True, wide=False, title="the newest quote known, by the events it has processed"
+        "behind", "Behind", numeric=True, wide=False, title="newest processed record compared with the newest quote"
     ),
-    Column("took", "Batch", "ms", numeric=True, title="that the last batch took"),
+    Column("took", "Batch", "ms", numeric=True, title="duration of the last batch"),
     Column("rate", "Rows/s", numeric=True),
     Column("heard", "Last batch", numeric=True, wide=False),
     Column("error", "Error"),
@@ -59,7 +59,7 @@ STAT_COLUMNS: Final = (
     Column("ema", "EMA", numeric=True, title="exponential moving average"),
     Column("low", "Low", numeric=True),
     Column("high", "High", numeric=True),
-    Column("until", "Until", numeric=True, title="the window's end, UTC"),
+    Column("until", "Until", numeric=True, title="end of the window, UTC"),
 )
 VOLUME_COLUMNS: Final = (
     Column("symbol", "Symbol"),
@@ -73,17 +73,17 @@ BAR_COLUMNS: Final = (
     Column("high", "High", numeric=True),
     Column("low", "Low", numeric=True),
     Column("close", "Close", numeric=True, wide=False),
-    Column("vwap", "VWAP", numeric=True, wide=False, title="the mean price, by volume"),
+    Column("vwap", "VWAP", numeric=True, wide=False, title="volume-weighted average price"),
     Column("volume", "Volume", numeric=True, wide=False),
     Column("trades", "Trades", numeric=True),
     Column("quotes", "Quotes", numeric=True),
-    Column("spread", "Spread", numeric=True, title="on average"),
+    Column("spread", "Spread", numeric=True, title="average"),
 )
 ALERT_COLUMNS: Final = (
     Column("time", "Time", title="UTC"),
     Column("kind", "Kind", wide=False),
     Column("symbol", "Symbol", wide=False),
-    Column("text", "What", wide=False),
+    Column("text", "Text", wide=False),
     Column("value", "Value", numeric=True),
     Column("limit", "Limit", numeric=True),
 )
@@ -200,27 +200,25 @@ def health_of(facts: Quotes, *, stopped: bool) -> AnalyticsHealth:
         return AnalyticsHealth("not started", "muted", late=True)
     jobs = found.jobs
     failed = [job for _, job in sorted(jobs.items()) if job.state == "failed"]
-    failures = "; ".join(f"{job.query}: {job.error or 'it does not say why'}" for job in failed)
+    failures = "; ".join(f"{job.query}: {job.error or 'no reason given'}" for job in failed)
     if LEADING in (job.query for job in failed) or (failed and len(failed) == len(jobs)):
         return AnalyticsHealth("failed", "bad", late=True, why=failures)
     if found.heard_us is None:
-        return AnalyticsHealth("unknown", "warn", late=True, why="No query has said how it is.")
+        return AnalyticsHealth("unknown", "warn", late=True, why="No query has reported yet.")
     states = {job.state for job in jobs.values()}
     if states == {"stopped"}:
-        return AnalyticsHealth("stopped", "warn", late=True, why=f"Its last word came at {clock(found.heard_us)} UTC.")
+        return AnalyticsHealth("stopped", "warn", late=True, why=f"Last report at {clock(found.heard_us)} UTC.")
     silent_us = facts.time_us - found.heard_us
     if silent_us > SILENT_US:
-        since = f"Nothing was heard of the job since {clock(found.heard_us)} UTC"
+        since = f"No report from the job since {clock(found.heard_us)} UTC"
         return AnalyticsHealth(
-            "silent", "warn", late=True, why=f"{since}, and the feed has stopped." if stopped else f"{since}."
+            "silent", "warn", late=True, why=f"{since}; the feed has stopped too." if stopped else f"{since}."
         )
     behind = behind_us(facts)
     if behind is None:
         return _not_yet(jobs)
     if behind > LATE_US:
-        return AnalyticsHealth(
-            "late", "warn", late=True, why="It processes quotes more slowly than they come, or has just begun."
-        )
+        return AnalyticsHealth("late", "warn", late=True, why="The job is slower than the feed or has just started.")
     return (
         AnalyticsHealth("partly failed", "bad", late=False, why=failures)
         if failed
@@ -263,17 +261,17 @@ def _bar_delay(facts: Quotes, *, late: bool) -> Cell:
         return UNKNOWN
     return Cell(
         numbers.duration_text(delay_ms / 1000), round(delay_ms, 1), tone="muted" if late else "",
-        title="from the end of a second to when its bar was here: the middle one of the last 200",
+        title="from the end of a second to the arrival of its bar; median of the last 200",
     )  # fmt: skip
 
 
 def _left_out(facts: Quotes) -> str:
     found = facts.analytics
-    parts = [f"{name} cannot be followed: {why}" for name, why in sorted(found.failed.items())]
+    parts = [f"{name} cannot be read: {why}" for name, why in sorted(found.failed.items())]
     if found.unread:
-        parts.append(f"{found.unread:,} records are no results: {found.unread_reason}")
+        parts.append(f"{found.unread:,} records are not results: {found.unread_reason}")
     if found.symbols_left_out:
-        parts.append(f"results of {found.symbols_left_out:,} more symbols than are kept")
+        parts.append(f"results of {found.symbols_left_out:,} symbols beyond the limit are not shown")
     if found.lost:
         parts.append(f"{found.lost:,} results were deleted before they were read")
     return "; ".join(parts)
@@ -304,9 +302,9 @@ def _outputs(facts: Quotes) -> list[Row]:
     for rest, what in OUTPUTS:
         name = f"{facts.topic}.{rest}"
         is_there = name in facts.topics
-        state = Cell("there", tone="good") if is_there else Cell("not yet", tone="muted")
+        state = Cell("exists", tone="good") if is_there else Cell("missing", tone="muted")
         if name in facts.analytics.failed:
-            state = Cell("cannot be followed", tone="bad", title=facts.analytics.failed[name])
+            state = Cell("cannot be read", tone="bad", title=facts.analytics.failed[name])
         rows.append(Row(name, (Cell(name), Cell(what), state), path("topics", name) if is_there else ""))
     return rows
 

@@ -36,7 +36,7 @@ COLUMNS: Final = (
     Column("offset", "Offset", numeric=True, sortable=False),
     Column("key", "Key", sortable=False),
     Column("value", "Value", sortable=False, wide=False),
-    Column("size", "Size", numeric=True, sortable=False, title="bytes of key and value"),
+    Column("size", "Size", numeric=True, sortable=False, title="Size of key and value"),
     Column("headers", "Headers", numeric=True, sortable=False),
 )
 
@@ -94,7 +94,7 @@ def row(topic: str, record: RecordPreview) -> Row:
             _line(record.key, 80) if record.key is not None else Cell("none", tone="muted", title="no key"),
             _line(record.value, TEXT_CHARACTERS)
             if record.value is not None
-            else Cell("tombstone", tone="muted", title="no value: its key is deleted"),
+            else Cell("tombstone", tone="muted", title="no value: deletes the key"),
             numbers.size(record.size),
             Cell(str(len(record.headers)), len(record.headers), tone="" if record.headers else "muted", title=names),
         ),
@@ -113,11 +113,11 @@ def _time(time_us: int) -> str:
 def _line(data: bytes, characters: int) -> Cell:
     """As text on one line, where it is text; else its first bytes."""
     if not data:
-        return Cell("empty", tone="muted", title="of no bytes")
+        return Cell("empty", tone="muted", title="0 bytes")
     try:
         text = _beginning(data, 4 * characters).decode()
     except UnicodeDecodeError:
-        return Cell(data[:HEX_BYTES].hex(" ") + (" …" if len(data) > HEX_BYTES else ""), tone="muted", title="no text")
+        return Cell(data[:HEX_BYTES].hex(" ") + (" …" if len(data) > HEX_BYTES else ""), tone="muted", title="not text")
     shown = " ".join(text[: 2 * characters].split()) if any(one in text for one in "\n\r\t") else text
     shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in shown[:characters])
     return Cell(shown + "…" if len(text) > characters or len(data) > 4 * characters else shown)
@@ -143,21 +143,21 @@ def told(progress: Progress, reason: str, query: Mapping[str, str]) -> Cell:
         return Cell("")
     forwards = start_of(query) in ("beginning", "offset", "time")
     if any(query.get(name) for name in FILTERS):
-        took = f"looked at in {numbers.duration_text(progress.seconds)}"
+        took = f"scanned in {numbers.duration_text(progress.seconds)}"
         match reason:
             case "end":
-                text = f"{progress.matched:,} found · all {took}"
+                text = f"{progress.matched:,} found · all records {took}"
             case "limit":
-                which = "first" if forwards else "newest"
-                text = f"The {which} {progress.matched:,} that match · {progress.scanned:,} {took}"
+                which = "First" if forwards else "Newest"
+                text = f"{which} {progress.matched:,} matches · {progress.scanned:,} {took}"
             case _:
-                text = f"{progress.matched:,} found so far · {progress.scanned:,} of about {progress.of:,} {took}"
+                text = f"{progress.matched:,} found so far · {progress.scanned:,} of ~{progress.of:,} {took}"
     elif reason == "end":
         text = f"All {progress.matched:,}" if progress.matched else ""
     else:
-        text = f"The {'first' if forwards else 'newest'} {progress.matched:,} of about {progress.of:,}"
+        text = f"{'First' if forwards else 'Newest'} {progress.matched:,} of ~{progress.of:,}"
     if progress.unreadable:
-        lost = f"{progress.unreadable:,} in corrupt batches cannot be read"
+        lost = f"{progress.unreadable:,} unreadable in corrupt batches"
         text = f"{text} · {lost}" if text else lost
     through = (
         "" if progress.through_us is None else f"{'up to' if forwards else 'back to'} {_time(progress.through_us)} UTC"
@@ -167,11 +167,11 @@ def told(progress: Progress, reason: str, query: Mapping[str, str]) -> Cell:
 
 def following(told: Mapping[str, Any], *, filtered: bool) -> str:
     """What a live tail has come to, in one line: the numbers of the channel `tail`."""
-    parts = [f"{numbers.short(told['rate'])} records/s", f"{told['seen']:,} came"]
+    parts = [f"{numbers.short(told['rate'])} records/s", f"{told['seen']:,} received"]
     if filtered:
         parts.append(f"{told['matched']:,} match, {numbers.short(told['matching'])}/s")
     if told["one_in"] > 1:
-        parts.append(f"sampled: 1 in {numbers.short(told['one_in'])} looked at")
+        parts.append(f"sampled: 1 in {numbers.short(told['one_in'])} checked")
     if told["shown_in"] > 1:
         parts.append(f"1 in {numbers.short(told['shown_in'])} shown")
     if told["lost"]:

@@ -17,17 +17,17 @@ _BARS_MAX: Final = 128  # that can be told from each other
 COLUMNS: Final = (
     Column("partition", "Partition", wide=False),
     Column("state", "State", wide=False),
-    Column("leader", "Leader", numeric=True, wide=False, title="broker that takes and gives its records"),
+    Column("leader", "Leader", numeric=True, wide=False, title="broker that serves writes and reads"),
     Column("replicas", "Replicas", title="brokers, the preferred leader first"),
-    Column("in_sync", "In sync", title="brokers that have everything"),
-    Column("first", "First offset", numeric=True),
-    Column("next", "Next offset", numeric=True, title="that the next record gets"),
+    Column("in_sync", "In sync", title="in-sync replicas"),
+    Column("first", "Start offset", numeric=True, title="log start offset"),
+    Column("next", "End offset", numeric=True, title="log end offset: the next record gets it"),
     Column("records", "Records", numeric=True),
     Column("bytes", "Size", numeric=True, title="on the leader's disk"),
     Column("in", "In", unit="records/s", numeric=True, wide=False, title=f"over the last {WINDOW_S} seconds"),
-    Column("skew", "Skew", numeric=True, title="how much of what comes in it gets, as times the average"),
+    Column("skew", "Skew", numeric=True, title="incoming records relative to the average"),
     Column("last", "Last record", numeric=True, hidden=True),
-    Column("epoch", "Epoch", numeric=True, hidden=True, title="how often leadership was decided"),
+    Column("epoch", "Epoch", numeric=True, hidden=True, title="leader epoch: counts the leaders"),
 )
 
 
@@ -80,7 +80,7 @@ def view(detail: TopicDetail, asked: PageRequest) -> Document:
 def _state(one: Partition) -> tuple[int, Cell]:
     """How urgent it is, and what is said of it."""
     if one.leader is None:
-        return 0, Cell("no leader", tone="bad", title="it can be neither written nor read")
+        return 0, Cell("no leader", tone="bad", title="cannot be written or read")
     if one.failed:
         return 1, Cell("failed", tone="bad", title=one.failed)
     if one.conflicts:
@@ -89,7 +89,7 @@ def _state(one: Partition) -> tuple[int, Cell]:
     if missing:
         return 2, Cell("under-replicated", tone="warn", title=f"not in sync: broker {', '.join(missing)}")
     if one.log_end is None:
-        return 3, Cell("silent", tone="warn", title="its leader does not answer now")
+        return 3, Cell("silent", tone="warn", title="the leader does not answer")
     return 4, Cell("in sync", tone="good")
 
 
@@ -103,7 +103,7 @@ def _row(topic: str, one: Partition, now_us: int, skew: Cell) -> Row:
         cells=(
             Cell(str(one.index), one.index, href=address, title="records of this partition"),
             _state(one)[1],
-            Cell(DASH, tone="bad", title="nobody leads it") if one.leader is None else _broker(one.leader),
+            Cell(DASH, tone="bad", title="no leader") if one.leader is None else _broker(one.leader),
             Cell(_list(one.replicas)),
             Cell(_list(one.in_sync) or DASH, tone="warn" if missing else ""),
             numbers.count(one.log_start),
@@ -165,7 +165,7 @@ def _bars(measure: Mapping[int, float], by: str) -> Chart:
     each = -(-len(ordered) // _BARS_MAX) or 1
     bars = [sum(ordered[start : start + each]) for start in range(0, len(ordered), each)]
     if not bars:
-        return Chart("by_partition", (), 1, 0, (), unit=by, kind="bar", summary="nothing is known yet")
+        return Chart("by_partition", (), 1, 0, (), unit=by, kind="bar", summary="no data yet")
     most, least = max(measure, key=lambda one: measure[one]), min(measure, key=lambda one: measure[one])
     said = (
         f"partition {most} gets most, {numbers.short(measure[most])}; {least} least, {numbers.short(measure[least])}"

@@ -22,14 +22,16 @@ COLUMNS: Final = (
     Column("value", "Value", wide=False, sortable=False),
     Column("default", "Default", sortable=False),
     Column("source", "Source"),
-    Column("about", "What it does", sortable=False),
+    Column("about", "Description", sortable=False),
 )
 
 
 def view(detail: TopicDetail, asked: PageRequest) -> Document:
     found = sorted(detail.settings, key=lambda one: not modified(one))  # else as they come
     changed = sum(map(modified, found))
-    said = f"{changed} of {len(found)} settings differ from the default" if changed else "everything is as by default"
+    said = (
+        f"{changed} of {len(found)} settings differ from the default" if changed else "all settings have their defaults"
+    )
     return Document(
         time_us=detail.cluster.time_us,
         title=detail.topic.name,

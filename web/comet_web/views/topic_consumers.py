@@ -19,19 +19,19 @@ COLUMNS: Final = (
     Column("group", "Group", wide=False),
     Column("state", "State", wide=False),
     Column("members", "Members", numeric=True),
-    Column("lag", "Lag", unit="records", numeric=True, wide=False, title="of this topic: written and not yet handled"),
-    Column("trend", "Lag, 15 min", sortable=False, title="of all topics that the group reads"),
-    Column("drain", "Time to drain", numeric=True, title="of all topics that the group reads, at the pace of late"),
+    Column("lag", "Lag", unit="records", numeric=True, wide=False, title="records of this topic not yet processed"),
+    Column("trend", "Lag, 15 min", sortable=False, title="of all topics of the group"),
+    Column("drain", "Catch-up time", numeric=True, title="of all topics of the group, at the current rate"),
     Column("commit", "Last commit", numeric=True),
     Column("partitions", "By partition", sortable=False, wide=False),
 )
 LAGS: Final = (
     Column("partition", "Partition", wide=False),
-    Column("committed", "Committed", numeric=True, title="the next record to handle"),
-    Column("end", "End", numeric=True, title="where the next record is written"),
+    Column("committed", "Committed", numeric=True, title="committed offset: the next record to process"),
+    Column("end", "End offset", numeric=True, title="log end offset: the next record gets it"),
     Column("lag", "Lag", unit="records", numeric=True, wide=False),
-    Column("age", "Oldest", numeric=True, title="age of the oldest record that is not handled"),
-    Column("member", "Member", title="who has the partition"),
+    Column("age", "Oldest", numeric=True, title="age of the oldest unprocessed record"),
+    Column("member", "Member", title="member that the partition is assigned to"),
 )
 
 
@@ -84,17 +84,17 @@ def _row(group: Group, name: str, chosen: str, asked: PageRequest) -> Row:
 def _lag(one: Lag, most: int, topic_name: str) -> Row:
     at = one.log_start if one.committed is None else max(one.committed, one.log_start)
     records_href = f"{path('topics', topic_name, 'records')}?start=offset&partition={one.partition}&offset={at}"
-    never = Cell("never", tone="muted", title="it has committed nothing there")
+    never = Cell("never", tone="muted", title="no committed offset")
     return Row(
         key=str(one.partition),
         label=f"partition {one.partition}",
         href=records_href,
         cells=(
-            Cell(str(one.partition), one.partition, href=records_href, title="what it has to read"),
+            Cell(str(one.partition), one.partition, href=records_href, title="records not yet processed"),
             never if one.committed is None else numbers.count(one.committed),
             numbers.count(one.end),
             Cell(f"{one.lag:,}", one.lag, tone="" if one.lag else "muted", bar=one.lag / most if most else 0.0),
-            numbers.duration(one.age_s) if one.lag else Cell(DASH, tone="muted", title="there is none"),
-            Cell(one.member) if one.member else Cell("nobody", tone="muted"),
+            numbers.duration(one.age_s) if one.lag else Cell(DASH, tone="muted", title="no lag"),
+            Cell(one.member) if one.member else Cell("unassigned", tone="muted"),
         ),
     )

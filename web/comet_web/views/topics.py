@@ -25,18 +25,23 @@ COLUMNS: Final = (
         "replication",
         "In sync",
         numeric=True,
-        title="replicas in sync of those there are to be, in the partition that has the fewest",
+        title="in-sync replicas of all replicas, in the partition with the fewest",
     ),
     Column("records", "Records", numeric=True),
     Column("in", "In", unit="records/s", numeric=True, wide=False, title=f"over the last {WINDOW_S} seconds"),
     Column(
-        "out", "Out", unit="records/s", numeric=True, hidden=True, title=f"to readers, over the last {WINDOW_S} seconds"
+        "out",
+        "Out",
+        unit="records/s",
+        numeric=True,
+        hidden=True,
+        title=f"to consumers, over the last {WINDOW_S} seconds",
     ),
-    Column("bytes", "Size", numeric=True, title="of one copy of each partition"),
+    Column("bytes", "Size", numeric=True, title="of one replica of each partition"),
     Column("retention", "Retention", numeric=True, title="how long records are kept"),
-    Column("cleanup", "Cleanup", hidden=True, title="what makes old records go"),
-    Column("groups", "Groups", numeric=True, title="that read it"),
-    Column("lag", "Max lag", numeric=True, wide=False, title="events that the group furthest behind has to read"),
+    Column("cleanup", "Cleanup", hidden=True, title="what deletes old records"),
+    Column("groups", "Groups", numeric=True, title="groups that read the topic"),
+    Column("lag", "Max lag", numeric=True, wide=False, title="records, of the group furthest behind"),
     Column("last", "Last record", numeric=True),
     Column("trend", "In, 15 min", sortable=False),
 )
@@ -103,16 +108,14 @@ def _row(topic: Topic, now_us: int, only: str = "") -> Row:
 def health(topic: Topic) -> Cell:
     if topic.offline:
         text = f"{_of(topic.offline, topic.partitions)} without a leader"
-        return Cell(text, tone="bad", title="cannot be written or read until a replica that has everything is back")
+        return Cell(text, tone="bad", title="cannot be written or read until an in-sync or eligible replica is back")
     if topic.conflicts:
         text = f"{_of(topic.conflicts, topic.partitions)} with a replica in conflict"
-        title = (
-            "a replica does not follow its leader: it would lose committed records; choose one with comet topic elect"
-        )
+        title = "a replica would lose committed records if it followed; choose one with comet topic elect"
         return Cell(text, tone="bad", title=title)
     if topic.under_replicated:
         text = f"{_of(topic.under_replicated, topic.partitions)} under-replicated"
-        return Cell(text, tone="warn", title="some replicas are behind or gone")
+        return Cell(text, tone="warn", title="some replicas are behind or down")
     return Cell("healthy", tone="good", title="each partition has a leader and all its replicas in sync")
 
 
@@ -126,7 +129,7 @@ def replication(topic: Topic) -> Cell:
 def retention(topic: Topic) -> Cell:
     """How long; without a bound it sorts behind all that have one."""
     if topic.retention_ms == NO_LIMIT:
-        return Cell("no end", float(2**53), title="records are not deleted for their age")
+        return Cell("unlimited", float(2**53), title="records are not deleted by age")
     return Cell(
         numbers.duration_text(topic.retention_ms / 1000),
         topic.retention_ms,
@@ -142,9 +145,9 @@ def cleanup(topic: Topic) -> Cell:
     )
     found = {name: text for name, value, text in bounds if value != NO_LIMIT}
     if not found:
-        return Cell("never", tone="muted", title="nothing is ever deleted")
+        return Cell("never", tone="muted", title="records are never deleted")
     kept = ", ".join(found.values())
-    return Cell("by " + ", ".join(found), title=f"deleted beyond {kept}" + (" a partition" if len(found) > 1 else ""))
+    return Cell("by " + ", ".join(found), title=f"deleted beyond {kept}" + (" per partition" if len(found) > 1 else ""))
 
 
 def sparkline(track: Track | None, unit: str) -> Cell:
@@ -176,7 +179,7 @@ def _all_well(topics: Sequence[Topic]) -> Cell:
     offline = sum(topic.offline > 0 for topic in topics)
     behind = sum(topic.under_replicated > 0 for topic in topics)
     if offline:
-        return Cell(f"{offline} with partitions without a leader", tone="bad")
+        return Cell(f"{offline} with offline partitions", tone="bad")
     if behind:
         return Cell(f"{behind} under-replicated", tone="warn")
     return Cell("all healthy", tone="good") if topics else Cell("")

@@ -8,7 +8,7 @@ export class Problem extends Error {
     this.name = "Problem";
     this.status = found.status ?? 0;
     this.code = found.code ?? "";
-    this.title = found.title ?? "It did not work";
+    this.title = found.title ?? "Request failed";
     this.detail = found.detail ?? "";
     this.hint = found.hint ?? "";
     this.request_id = found.request_id ?? "";

@@ -7,6 +7,6 @@ export async function copy(text) {
     await navigator.clipboard.writeText(text);
     toast("Copied");
   } catch {
-    toast("This browser does not let pages copy; mark the text instead", "warn");
+    toast("The browser blocks copying; select the text instead", "warn");
   }
 }

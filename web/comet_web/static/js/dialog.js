@@ -151,7 +151,7 @@ export function open({ title, content, action = "", danger = false, wide = false
 }
 
 function explain(wrong, error, retry) {
-  const parts = [el("b", {}, error.title ?? "It did not work"), el("span", {}, error.detail ?? error.message)];
+  const parts = [el("b", {}, error.title ?? "Request failed"), el("span", {}, error.detail ?? error.message)];
   if (error.hint) parts.push(el("span", {}, error.hint));
   if (error.request_id) parts.push(el("code", {}, `request ${error.request_id}`));
   if (retry) parts.push(el("button", { type: "button", class: "button small", onclick: retry }, "Try again"));

@@ -8,7 +8,7 @@ export const keysOn = () => stored("keys", true);
 export const setKeys = (on) => store("keys", on);
 
 const SAID = [
-  [["?"], "This list"],
+  [["?"], "Show shortcuts"],
   [["/"], "Filter"],
   [["g", "o"], "Overview"],
   [["g", "t"], "Topics"],
@@ -21,10 +21,10 @@ const SAID = [
   [["j"], "Next row"],
   [["k"], "Previous row"],
   [["Enter"], "Open the row"],
-  [["["], "Previous part of the page"],
-  [["]"], "Next part of the page"],
+  [["["], "Previous tab"],
+  [["]"], "Next tab"],
   [["space"], "Pause and resume updates"],
-  [["t"], "Light or dark"],
+  [["t"], "Light or dark theme"],
   [["Esc"], "Close"],
 ];
 const SECOND_MS = 1_500; // for the letter after g
@@ -36,8 +36,8 @@ export function showKeys() {
     el("dt", {}, keys.map((key) => el("kbd", {}, key))),
     el("dd", {}, text),
   ]);
-  const off = keysOn() ? [] : [el("p", { class: "notice" }, "Keys are switched off; About switches them on.")];
-  return open({ title: "Keys", content: [...off, el("dl", { class: "keys" }, shown)] });
+  const off = keysOn() ? [] : [el("p", { class: "notice" }, "Shortcuts are off. Turn them on under About.")];
+  return open({ title: "Keyboard shortcuts", content: [...off, el("dl", { class: "keys" }, shown)] });
 }
 
 // `doers`: {pause, theme}, what this module cannot do itself.

@@ -19,21 +19,21 @@ export async function moveLeaders({ title, note, action, partitions }) {
     load: async () => {
       const plan = await api("POST", "/v1/leaders/move?dry_run=true", body);
       return [
-        ["Partitions that change leader", plan.changes ? plan.changes.toLocaleString("en") : "none: there is nothing to do"],
-        ["Leaders of each broker", plan.brokers.map(({ broker, before, after }) => `${broker}: ${before} → ${after}`).join(", ")],
-        ...(plan.changes ? [["Which", listed(plan)]] : []),
+        ["Leader changes", plan.changes ? plan.changes.toLocaleString("en") : "none"],
+        ["Leaders per broker", plan.brokers.map(({ broker, before, after }) => `${broker}: ${before} → ${after}`).join(", ")],
+        ...(plan.changes ? [["Partitions", listed(plan)]] : []),
       ];
     },
     submit: async () => {
       const begun = await api("POST", "/v1/leaders/move", body);
-      if (!begun.changes) toast("Nothing had to be moved.");
+      if (!begun.changes) toast("Nothing to move.");
       return begun;
     },
   });
 }
 
 function listed({ changes, partitions }) {
-  const some = partitions.slice(0, LISTED_MAX).map(({ topic, partition, leader, to }) => `${topic}/${partition}: ${leader ?? "nobody"} → ${to}`);
+  const some = partitions.slice(0, LISTED_MAX).map(({ topic, partition, leader, to }) => `${topic}/${partition}: ${leader ?? "none"} → ${to}`);
   return some.join(", ") + (changes > some.length ? ` and ${(changes - some.length).toLocaleString("en")} more` : "");
 }
 
@@ -52,7 +52,7 @@ export async function follow(section, begun = false) {
     }
     seen = true;
     section.querySelector("[data-job-title]").textContent = job.state === "stopping" ? "Stopping" : "Moving leaders";
-    section.querySelector("[data-job-text]").textContent = `${job.led} of ${job.changes} partitions have their new leader`;
+    section.querySelector("[data-job-text]").textContent = `${job.led} of ${job.changes} partitions moved`;
     const progress = section.querySelector("[data-job-progress]");
     progress.max = Math.max(1, job.changes);
     progress.value = job.led;
@@ -62,6 +62,6 @@ export async function follow(section, begun = false) {
 
 function ended({ state, led, changes, error }) {
   if (state === "failed") toast(`Moving leaders failed after ${led} of ${changes}: ${error}`, "bad");
-  else if (state === "stopped") toast(`Stopped: ${led} of ${changes} partitions have their new leader.`, "warn");
-  else toast(led === changes ? `All ${changes} partitions have their new leader.` : `${led} of ${changes} partitions have their new leader; the others follow once their replicas are in sync.`, led === changes ? "good" : "warn");
+  else if (state === "stopped") toast(`Stopped: ${led} of ${changes} partitions moved.`, "warn");
+  else toast(led === changes ? `All ${changes} partitions moved.` : `${led} of ${changes} partitions moved; the others follow once their replicas are in sync.`, led === changes ? "good" : "warn");
 }

@@ -14,10 +14,10 @@ import { say } from "./toast.js";
 const page = document.documentElement;
 const WORDS = { connecting: "Connecting", live: "Live", reconnecting: "Reconnecting", stale: "Stale", paused: "Paused" };
 const TITLES = {
-  live: "What is shown is up to date",
-  reconnecting: "The connection to the gateway was lost; it is tried again",
-  stale: "Nothing new was heard for as long as it says: what is shown may be outdated",
-  paused: "Nothing is updated until it is resumed",
+  live: "Data is up to date",
+  reconnecting: "Connection to the gateway lost; reconnecting",
+  stale: "No update for the time shown; data may be outdated",
+  paused: "Updates are paused",
 };
 const AGAIN_MS = 1_000; // between two looks for a gateway
 const STILL = new Set(["error", "login"]); // they show nothing that changes

@@ -7,7 +7,7 @@ import { toast } from "./toast.js";
 
 const KEYS = [["none", "no key"], ["text", "text"], ["base64", "base64"]];
 const KINDS = [["json", "JSON"], ["text", "text"], ["base64", "base64"], ["tombstone", "tombstone: delete the key"]];
-const ACKS = [["1", "its leader has it"], ["all", "all in-sync replicas have it"]];
+const ACKS = [["1", "the leader (acks=1)"], ["all", "all in-sync replicas (acks=all)"]];
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
 // Resolves to where it was written, or to null.
@@ -15,17 +15,17 @@ export async function produce(topic, from = {}) {
   const { partition_count: partitions } = await api("GET", `/v1/topics/${encodeURIComponent(topic)}`);
   const chosen = (name) => document.querySelector(`dialog[open] [name="${name}"]`)?.value;
   const shown = form({
-    title: `Write to ${topic}`,
+    title: `Produce to ${topic}`,
     action: "Produce",
     wide: true,
     fields: [
       { name: "key_kind", label: "Key as", type: "select", options: KEYS, value: from.key_kind ?? "text" },
       { name: "key", label: "Key", value: from.key ?? "", autocomplete: "off", spellcheck: "false", check: (text) => (chosen("key_kind") === "base64" ? base64Problem(text) : "") },
       { name: "kind", label: "Value as", type: "select", options: KINDS, value: from.kind ?? "json" },
-      { name: "partition", label: "Partition", type: "select", options: [["", "by the key"], ...Array.from({ length: partitions }, (_, index) => [String(index), String(index)])], value: from.partition ?? "" },
+      { name: "partition", label: "Partition", type: "select", options: [["", "by key"], ...Array.from({ length: partitions }, (_, index) => [String(index), String(index)])], value: from.partition ?? "" },
       { name: "value", label: "Value", type: "textarea", rows: 8, value: from.value ?? "", check: (text) => valueProblem(chosen("kind") ?? from.kind ?? "json", text) },
-      { name: "headers", label: "Headers", type: "textarea", rows: 3, value: from.headers ?? "", help: "One a line: name: value", check: headersProblem },
-      { name: "acks", label: "Written once", type: "select", options: ACKS, value: "1" },
+      { name: "headers", label: "Headers", type: "textarea", rows: 3, value: from.headers ?? "", help: "One per line: name: value", check: headersProblem },
+      { name: "acks", label: "Acknowledged by", type: "select", options: ACKS, value: "1" },
     ],
     submit: (values) => write(topic, values),
   });
@@ -54,16 +54,16 @@ function kinds() {
 function valueProblem(kind, text) {
   if (kind === "base64") return base64Problem(text);
   if (kind !== "json") return "";
-  if (!text.trim()) return "a value in JSON is missing";
+  if (!text.trim()) return "enter a JSON value";
   try {
     JSON.parse(text);
     return "";
   } catch (error) {
-    return `no JSON: ${error.message}`;
+    return `invalid JSON: ${error.message}`;
   }
 }
 
-const base64Problem = (text) => (BASE64.test(text.replace(/\s/g, "")) ? "" : "no base64");
+const base64Problem = (text) => (BASE64.test(text.replace(/\s/g, "")) ? "" : "invalid base64");
 
 function headersProblem(text) {
   const wrong = text.split("\n").findIndex((line) => line.trim() && line.indexOf(":") < 1);
@@ -83,7 +83,7 @@ async function write(topic, values) {
   if (result.problem) throw new Problem(result.problem);
   const href = `${root}/topics/${encodeURIComponent(topic)}/records?partition=${result.partition}&offset=${result.offset}`;
   const told = toast(`Written to partition ${result.partition} at offset ${result.offset}. `);
-  told.querySelector("span").append(el("a", { href }, "Open it"));
+  told.querySelector("span").append(el("a", { href }, "Open record"));
   return result;
 }
 

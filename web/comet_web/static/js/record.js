@@ -22,7 +22,7 @@ export async function show({ topic, partition, offset }, { from = null, facts = 
   hide(false);
   const title = el("h2", { id: "record-title", tabindex: "-1" }, topic, el("span", { class: "hint" }, `partition ${partition} · offset ${offset}`));
   const close = el("button", { type: "button", class: "plain", "aria-label": "Close the record", title: "Close (Esc)", onclick: () => hide() }, icon("close"));
-  const body = el("div", { class: "record-body", "aria-busy": "true" }, el("p", { class: "hint" }, "Reading …"));
+  const body = el("div", { class: "record-body", "aria-busy": "true" }, el("p", { class: "hint" }, "Loading …"));
   const panel = el("aside", { class: "record", role: "dialog", "aria-labelledby": "record-title" }, el("header", {}, title, el("span", { class: "grow" }), close), body);
   shown = { panel, from };
   document.body.append(panel);
@@ -62,7 +62,7 @@ async function read(topic, partition, offset) {
   const found = await api("GET", `${path}?offset=${offset}&limit=1&max_bytes=${FETCHED_MAX}&values=base64&isolation=uncommitted`);
   const record = found.records[0];
   if (record?.offset === String(offset)) return record;
-  throw { title: "No such record", detail: `offset ${offset} of partition ${partition} was deleted, or is a marker of a transaction` };
+  throw { title: "No such record", detail: `offset ${offset} of partition ${partition} was deleted or is a transaction marker` };
 }
 
 const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -97,7 +97,7 @@ function fill(body, place, record, facts, actions) {
       ...facts,
     ])),
     headersOf(record.headers ?? []),
-    value === null ? el("p", { class: "notice" }, "A tombstone: there is no value; its key is deleted.") : valueOf(place, value),
+    value === null ? el("p", { class: "notice" }, "Tombstone: no value; deletes the key.") : valueOf(place, value),
   ];
   body.replaceChildren(...parts.filter(Boolean));
 }
@@ -112,7 +112,7 @@ function timeOf(text) {
   const time = new Date(Number(us / 1000n));
   if (Number.isNaN(time.getTime())) return `${text} µs`;
   const iso = time.toISOString().replace("T", " ").replace("Z", "");
-  return [`${iso}${String(us % 1000n).padStart(3, "0")} UTC`, el("span", { class: "hint" }, ` · here ${time.toLocaleTimeString()}`)];
+  return [`${iso}${String(us % 1000n).padStart(3, "0")} UTC`, el("span", { class: "hint" }, ` · local ${time.toLocaleTimeString()}`)];
 }
 
 function headersOf(headers) {
@@ -174,7 +174,7 @@ function valueOf(place, value) {
     note.hidden = value.length <= most;
     note.replaceChildren(
       `Only the first ${most.toLocaleString("en")} of ${value.length.toLocaleString("en")} bytes are shown. `,
-      el("a", { href: root + at(place) + "/value", download: "" }, "Download all of it"),
+      el("a", { href: root + at(place) + "/value", download: "" }, "Download all"),
     );
   };
   const move = (event, index) => {
@@ -185,7 +185,7 @@ function valueOf(place, value) {
     tabs[next].focus();
   };
   choose(0);
-  const list = el("div", { class: "segments", role: "tablist", "aria-label": "How the value is shown" }, tabs);
+  const list = el("div", { class: "segments", role: "tablist", "aria-label": "Value format" }, tabs);
   return el("section", {}, el("div", { class: "toolbar" }, el("h3", {}, "Value"), list), note, inside);
 }
 
@@ -200,5 +200,5 @@ function hex(bytes) {
     const right = part.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte) : "·")).join("");
     lines.push(`${line.toString(16).padStart(6, "0")}  ${left}  ${right}`);
   }
-  return lines.join("\n") || "no bytes";
+  return lines.join("\n") || "empty";
 }

@@ -11,7 +11,7 @@ export function attach() {
   on("purge-topic", (button, { topic }) => purgeTopic(topic));
   on("delete-topic", async (button, { topic }) => {
     if (!(await deleteTopics([topic]))) return;
-    store("told", `Topic ${topic} is deleted.`); // the next page says so
+    store("told", `Topic ${topic} deleted.`); // the next page says so
     location.assign(`${root}/topics`);
   });
   document.addEventListener("comet:problem", ({ detail }) => gone(detail?.code === "TOPIC_NOT_FOUND"));

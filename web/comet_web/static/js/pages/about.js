@@ -12,7 +12,7 @@ export function start() {
     if (themeChoice !== undefined) setTheme(themeChoice);
     else setKeys(keysChoice === "on");
     show();
-    say(themeChoice !== undefined ? `Theme: ${choice.textContent}` : `Keys: ${choice.textContent}`);
+    say(themeChoice !== undefined ? `Theme: ${choice.textContent}` : `Shortcuts: ${choice.textContent}`);
   });
   document.addEventListener("comet:theme", show);
   show();

@@ -47,10 +47,10 @@ function effect({ leading, staying, partitions, draining }) {
   const stays = partitions.filter((each) => each.to === null).map((each) => `${each.topic}/${each.partition}`);
   const goes = [...to].sort(([one], [other]) => one - other).map(([broker, count]) => `${count} to broker ${broker}`);
   return [
-    ["Partitions that it leads", leading.toLocaleString("en")],
-    ["Pass on", goes.join(", ") || "none"],
-    ["Stay with it", staying ? `${staying}, as nobody else has everything: ${listed(stays, staying)}` : "none"],
-    ...(draining ? [["Drains already", "yes"]] : []),
+    ["Partitions led", leading.toLocaleString("en")],
+    ["Handed over", goes.join(", ") || "none"],
+    ["Not handed over", staying ? `${staying} without another replica in sync: ${listed(stays, staying)}` : "none"],
+    ...(draining ? [["Already draining", "yes"]] : []),
   ];
 }
 
@@ -62,7 +62,7 @@ function listed(names, count) {
 async function drain(broker) {
   const done = await confirm({
     title: `Drain broker ${broker}`,
-    note: "It passes on what it leads, one partition after the other, and goes on serving as a follower. Nothing is copied or lost. New topics are placed elsewhere as far as that can be.",
+    note: "Leadership is handed over partition by partition; the broker stays as a follower. No data is copied or lost. New topics avoid this broker if possible.",
     type: `broker ${broker}`,
     action: "Drain",
     load: async () => effect(await api("POST", `${at(broker, "drain")}?dry_run=true`)),
@@ -76,13 +76,13 @@ async function drain(broker) {
 
 async function undo(broker) {
   const done = await confirm({
-    title: `Let broker ${broker} lead again`,
-    note: "Partitions whose first replica it has go back to it once all has been calm for a while.",
-    action: "Let it lead again",
+    title: `Undo drain of broker ${broker}`,
+    note: "Partitions that prefer this broker return to it once the cluster has been stable for a while.",
+    action: "Undo drain",
     danger: false,
     load: async () => {
       const found = await api("POST", `${at(broker, "drain/undo")}?dry_run=true`);
-      return [["Partitions that it leads now", found.leading.toLocaleString("en")]];
+      return [["Partitions led now", found.leading.toLocaleString("en")]];
     },
     submit: () => api("POST", at(broker, "drain/undo")),
   });
@@ -94,8 +94,8 @@ async function undo(broker) {
 
 async function resume(broker) {
   const done = await confirm({
-    title: `Resume what has failed on broker ${broker}`,
-    note: "Partitions are opened anew, groups and transactions loaded from the metadata store, as a restart of the broker would. What fails again is shown again.",
+    title: `Resume failed parts of broker ${broker}`,
+    note: "Reopens partitions and reloads groups and transactions from the metadata store, as a restart would. Parts that fail again are listed again.",
     action: "Resume",
     danger: false,
     load: async () => {
@@ -105,7 +105,7 @@ async function resume(broker) {
     submit: () => api("POST", at(broker, "resume")),
   });
   if (done) {
-    toast(done.failed.length ? `${done.failed.length} stand still on broker ${broker}.` : `Broker ${broker} has resumed ${done.resumed}.`, done.failed.length ? "warn" : "good");
+    toast(done.failed.length ? `${done.failed.length} still failed on broker ${broker}.` : `Broker ${broker} resumed ${done.resumed}.`, done.failed.length ? "warn" : "good");
     live.refresh();
   }
 }
@@ -133,7 +133,7 @@ async function followDrain(broker, staying = 0, unheard = 0) {
         section.hidden = false;
       }
       if (left === 0) {
-        toast(staying ? `Broker ${broker} has passed on all but ${staying}.` : `Broker ${broker} leads nothing: it may be stopped.`, staying ? "warn" : "good");
+        toast(staying ? `Broker ${broker} handed over all but ${staying}.` : `Broker ${broker} leads no partitions and can be stopped.`, staying ? "warn" : "good");
         return;
       }
       await new Promise((resolve) => setTimeout(resolve, pause));
@@ -145,8 +145,8 @@ async function followDrain(broker, staying = 0, unheard = 0) {
 }
 
 function said(left, staying) {
-  const stays = staying ? `; ${staying} stay, as nobody else has everything` : "";
-  return `${left} ${left === 1 ? "partition" : "partitions"} left to pass on${stays}`;
+  const stays = staying ? `; ${staying} without another replica in sync` : "";
+  return `${left} ${left === 1 ? "partition" : "partitions"} left to hand over${stays}`;
 }
 
 // ---- leadership of some
@@ -155,7 +155,7 @@ function choose(keys) {
   chosen = keys;
   const bar = document.querySelector("[data-chosen]");
   bar.hidden = !chosen.length;
-  bar.querySelector("[data-chosen-text]").textContent = `${chosen.length} chosen`;
+  bar.querySelector("[data-chosen-text]").textContent = `${chosen.length} selected`;
 }
 
 async function moveAway(broker) {
@@ -164,10 +164,10 @@ async function moveAway(broker) {
     return { topic: key.slice(0, cut), partition: Number(key.slice(cut + 1)) };
   });
   const led = await ledBy(Number(broker), partitions);
-  if (!led.length) return void toast("It leads nothing of what is chosen.", "warn");
+  if (!led.length) return void toast("This broker leads none of the selected partitions.", "warn");
   const begun = await moveLeaders({
     title: led.length === 1 ? `Move leadership of ${led[0].topic}/${led[0].partition}` : `Move leadership of ${led.length} partitions`,
-    note: `Of those that are in sync, the broker that leads least takes over, and is preferred from then on. No record is copied, none is lost.`,
+    note: "The in-sync broker with the fewest leaders takes over and becomes the preferred leader. No data is copied or lost.",
     action: "Move leadership",
     partitions: led,
   });
@@ -182,6 +182,6 @@ async function ledBy(broker, partitions) {
 }
 
 function ended(changes) {
-  toast(`${changes} ${changes === 1 ? "partition gets" : "partitions get"} another leader.`);
+  toast(`Moving leadership of ${changes} ${changes === 1 ? "partition" : "partitions"}.`);
   live.refresh();
 }

@@ -88,7 +88,7 @@ function summarize() {
   const bar = document.querySelector("[data-changes]");
   bar.hidden = !document.querySelector("[data-edited]");
   const count = `${many(changes.size, "setting")} changed`;
-  bar.querySelector("[data-changes-text]").textContent = wrong.size ? `${[...wrong].join(", ")}: not as it should be` : changes.size ? count : "Nothing changed yet";
+  bar.querySelector("[data-changes-text]").textContent = wrong.size ? `Invalid: ${[...wrong].join(", ")}` : changes.size ? count : "No changes yet";
   bar.querySelector("[data-action=review-settings]").disabled = Boolean(wrong.size) || !changes.size;
 }
 
@@ -106,9 +106,9 @@ async function review() {
     return void (document.querySelector("[data-changes-text]").textContent = `${error.detail} (request ${error.request_id})`);
   }
   const destroyed = Number(found.records);
-  const losing = destroyed ? `about ${whole(destroyed)} are deleted for good` : "none are deleted";
+  const losing = destroyed ? `about ${whole(destroyed)} deleted permanently` : "none deleted";
   const done = await confirm({
-    title: `Change what ${topic} is set to`,
+    title: `Change settings of ${topic}`,
     effect: [...found.changed.map((name) => [name, `${write(name, before[name])} → ${write(name, found.after[name])}`]), ["Records", losing]],
     action: "Save",
     danger: destroyed > 0,

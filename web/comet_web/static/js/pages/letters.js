@@ -10,7 +10,7 @@ import { toast } from "../toast.js";
 const topic = document.querySelector("h1").textContent;
 const LOOKS_MAX = 10;
 const COLUMNS = [...document.querySelectorAll("[data-table=letters] th[data-column]")].map((head) => head.dataset.column);
-const FACTS = [["state", "State"], ["reason", "Reason"], ["group", "Group"], ["source", "From"], ["attempts", "Attempts"], ["became", "Became"]];
+const FACTS = [["state", "State"], ["reason", "Reason"], ["group", "Group"], ["source", "Source"], ["attempts", "Attempts"], ["became", "Redriven to"]];
 let chosen = [];
 
 export function start() {
@@ -37,9 +37,9 @@ function filter() {
 
 function about() {
   const { group, cause, topic: from } = filter();
-  const parts = [group && `of group ${group}`, cause && `that died of “${cause}”`, from && `from ${from}`].filter(Boolean);
+  const parts = [group && `of group ${group}`, cause && `with reason “${cause}”`, from && `from ${from}`].filter(Boolean);
   const typed = new URLSearchParams(location.search).get("filter");
-  return `All pending letters ${parts.join(" ") || `in ${topic}`}${typed ? "; what is typed into the filter of the table does not count here" : ""}`;
+  return `All pending dead letters ${parts.join(" ") || `in ${topic}`}${typed ? "; the table's filter is not applied" : ""}`;
 }
 
 // The buttons say how many they are about.
@@ -47,7 +47,7 @@ function meant() {
   const few = Object.keys(filter()).length > 0;
   for (const [action, verb] of [["redrive-all", "Redrive"], ["discard-all", "Discard"]]) {
     const button = document.querySelector(`[data-action=${action}]`);
-    button.lastChild.textContent = few ? `${verb} pending of this reason` : `${verb} all pending`;
+    button.lastChild.textContent = few ? `${verb} pending of this filter` : `${verb} all pending`;
   }
 }
 
@@ -55,7 +55,7 @@ function choose(keys) {
   chosen = keys.map(placeOf);
   const shown = document.querySelector("[data-chosen]");
   shown.hidden = !chosen.length;
-  shown.querySelector("[data-chosen-text]").textContent = `${chosen.length} chosen`;
+  shown.querySelector("[data-chosen-text]").textContent = `${chosen.length} selected`;
   shown.querySelector("[data-action=edit-letter]").hidden = chosen.length !== 1;
 }
 
@@ -64,7 +64,7 @@ function placeOf(key) {
   return { partition: Number(partition), offset };
 }
 
-const textOf = (places) => (places.length === 1 ? `Letter ${places[0].partition} / ${places[0].offset}` : `The ${places.length} chosen letters`);
+const textOf = (places) => (places.length === 1 ? `Dead letter ${places[0].partition} / ${places[0].offset}` : `${places.length} selected dead letters`);
 
 // A row is a letter: the whole record, beside the page. Without this its link goes to where the record is.
 function chosenRow(event) {

@@ -112,7 +112,7 @@ function pin() {
   const symbol = chosen();
   if (pins.includes(symbol)) pins = pins.filter((each) => each !== symbol);
   else if (pins.length < PINS_MAX) pins = [...pins, symbol];
-  else return void toast(`${PINS_MAX} symbols may be pinned.`, "warn");
+  else return void toast(`At most ${PINS_MAX} symbols can be pinned.`, "warn");
   store("quotes.pins", pins);
   mark(symbol);
   if (now) pinned(now.tables.watchlist.rows);
@@ -152,10 +152,10 @@ async function alertOf() {
   const kept = mine.map((each) => [JSON.stringify(each), `Remove: ${said(each)}`]);
   const done = await form({
     title: `Alert for ${symbol}`,
-    note: "Told once, while this page is open in this browser and the symbol is among those listed; then it is forgotten.",
+    note: "Shown once, while this page is open and the symbol is listed; then deleted.",
     action: "Save",
     fields: [
-      ...(kept.length ? [{ name: "act", label: "What to do", type: "select", options: [["add", "Add an alert"], ...kept] }] : []),
+      ...(kept.length ? [{ name: "act", label: "Action", type: "select", options: [["add", "Add an alert"], ...kept] }] : []),
       { name: "over", label: "When the price is", type: "select", options: [["over", "at or above"], ["under", "at or below"]] },
       { name: "price", label: "Price", type: "number", step: "any", value: Number.isNaN(price) ? "" : price, required: true },
     ],

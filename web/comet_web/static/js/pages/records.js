@@ -129,7 +129,7 @@ function permalink({ start, partition, offset }, rows) {
   if (start || !partition || !offset) return;
   const row = rows.body.querySelector(`tr[data-key="${CSS.escape(`${partition}-${offset}`)}"]`);
   if (row) open(rows, row);
-  else toast(`Offset ${offset} of partition ${partition} is no record: it was deleted, or is yet to be written.`, "warn");
+  else toast(`No record at offset ${offset} of partition ${partition}: it was deleted or is not written yet.`, "warn");
 }
 
 // ---- the file

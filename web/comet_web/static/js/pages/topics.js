@@ -36,6 +36,6 @@ function choose(keys) {
   chosen = keys;
   const shown = document.querySelector("[data-chosen]");
   shown.hidden = !chosen.length;
-  shown.querySelector("[data-chosen-text]").textContent = `${chosen.length} chosen`;
+  shown.querySelector("[data-chosen-text]").textContent = `${chosen.length} selected`;
   shown.querySelector("[data-action=clone-topic]").hidden = chosen.length !== 1;
 }
