@@ -202,7 +202,7 @@ async def test_what_is_written_comes_on_top_and_can_be_held(
     await expect(state).to_have_text("Live")
     await producer.publish(topic, b"after")
     await expect(rows(page).first).to_contain_text("after")
-    await expect(page.locator("[data-tail-told]")).to_contain_text("6 received")
+    await expect(page.locator("[data-tail-summary]")).to_contain_text("6 received")
     await page.get_by_role("button", name="Pause updates").click()
     await expect(state).to_have_text("Paused")
     await page.get_by_role("button", name="Resume updates").click()
@@ -215,7 +215,7 @@ async def test_a_live_tail_takes_filters(page: Page, stage: Stage, topic: str, p
     await (await producer.send_many(topic, [b'{"n": %d}' % number for number in range(13)]))
     await expect(rows(page)).to_have_count(3)
     await expect(rows(page).first).to_contain_text('"n": 12')
-    await expect(page.locator("[data-tail-told]")).to_contain_text("13 received · 3 match")
+    await expect(page.locator("[data-tail-summary]")).to_contain_text("13 received · 3 match")
 
 
 async def test_marking_text_and_scrolling_away_hold_it(
@@ -253,7 +253,7 @@ async def test_more_than_can_be_read_is_sampled_and_that_is_said(
     await opened(page, stage, topic, "?start=live")
     await expect(page.locator("[data-tail]")).to_have_text("Live")
     await (await producer.send_many(topic, [b"%d" % number for number in range(5_000)]))
-    told = page.locator("[data-tail-told]")
+    told = page.locator("[data-tail-summary]")
     await expect(told).to_contain_text("5,000 received")
     await expect(told).to_contain_text(re.compile(r"1 in \d+ shown"))
     await expect(rows(page).first).to_contain_text("4999")

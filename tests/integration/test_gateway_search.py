@@ -279,10 +279,10 @@ async def test_a_value_is_downloaded_as_it_is(http: httpx.AsyncClient, producer:
 async def channel(http: httpx.AsyncClient, kind: str, params: dict[str, str], *said: dict[str, Any]) -> list[Any]:
     """What a channel of the page gives; `said` is what it hears before it begins."""
     sources = http.gateway.app.state.sources  # type: ignore[attr-defined]
-    seat = ChannelSession(sources, EVERYBODY)
+    session = ChannelSession(sources, EVERYBODY)
     for one in said:
-        seat.tell(one)
-    return [event async for event in CHANNELS[kind].open(seat, params)]
+        session.deliver(one)
+    return [event async for event in CHANNELS[kind].open(session, params)]
 
 
 async def test_a_search_of_a_page_is_stopped_and_gone_on_with(http: httpx.AsyncClient, spread: None) -> None:

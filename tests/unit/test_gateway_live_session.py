@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from comet_gateway.config import Limits
-from comet_gateway.dashboard.channel_session import SAID_MAX, ChannelSession
+from comet_gateway.dashboard.channel_session import UNREAD_MAX, ChannelSession
 from comet_gateway.dashboard.channels import Channel
 from comet_gateway.dashboard.live_session import (
     GARBAGE_MAX,
@@ -140,10 +140,10 @@ def test_no_frame_breaks_it(frame: Any) -> None:
 
 async def test_a_seat_holds_what_was_said_until_the_channel_listens() -> None:
     session = ChannelSession(None, Who("anna", Role.VIEWER))  # type: ignore[arg-type] # it asks no sources
-    for number in range(SAID_MAX):
-        session.tell({"n": number})
+    for number in range(UNREAD_MAX):
+        session.deliver({"n": number})
     with pytest.raises(Problem, match="unread messages"):
-        session.tell({})
-    assert await session.hear() == {"n": 0}
-    assert [one["n"] for one in session.said()] == list(range(1, SAID_MAX))
-    assert session.said() == []
+        session.deliver({})
+    assert await session.receive() == {"n": 0}
+    assert [one["n"] for one in session.received()] == list(range(1, UNREAD_MAX))
+    assert session.received() == []

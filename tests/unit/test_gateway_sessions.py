@@ -104,7 +104,7 @@ async def test_a_wrong_token_is_told_so_and_counted(world: World) -> None:
             assert "comet_wrong" not in answer.text and "comet_session" not in str(answer.headers)
         answer = await log_in(browser, world.token["admin"])
         assert answer.status_code == 429 and int(answer.headers["retry-after"]) > 0
-        assert "Too many wrong tokens" in answer.text
+        assert "Too many unknown tokens" in answer.text
 
 
 async def test_every_login_is_a_new_session_whatever_cookie_was_there(world: World) -> None:

@@ -79,7 +79,7 @@ def test_brokers_say_what_is_wrong_with_them() -> None:
         "Broker 1: disk: full",
         "No controller: leaders cannot be elected",
         "Broker 2 does not answer",
-        "Broker 3 is drained: it still leads 2 partitions",
+        "Broker 3 is draining: 2 partitions left",
     ]
     assert judged(found).reasons[0].href == "/brokers/1"
 
@@ -91,7 +91,7 @@ def test_what_stands_still_is_named_with_its_reason_and_what_goes_on_is_not() ->
         brokers=(broker(1, failed=(one, replace(one, kind="task", standing=False))), broker(2, failed=many))
     )
     assert texts(found)[0] == "Broker 1: group engine has failed and stopped: AssertionError('two owners')"
-    assert texts(found)[-1] == "Broker 2: 2 more have failed and stand still" and len(texts(found)) == 7
+    assert texts(found)[-1] == "Broker 2: 2 more have failed and stopped" and len(texts(found)) == 7
     assert judged(found).tone == "bad" and judged(found).reasons[0].href == "/brokers/1"
 
 

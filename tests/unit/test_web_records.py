@@ -82,8 +82,8 @@ def test_the_page_says_what_was_found_and_how_to_go_on() -> None:
     facts = TopicRecords(DETAIL, (preview(),), progress, "budget", "c1.x")
     asked = PageRequest("/topics/orders/records", {"topic": "orders"}, {"key": "a", "partition": "1", "limit": "200"})
     shown = records.view(facts, asked)
-    assert shown.fields["told"].text == "1 found so far · 5,000 of ~12,000 scanned in 300 ms"
-    assert shown.fields["told"].title == "back to 2023-11-14 22:13:20.000 UTC"
+    assert shown.fields["summary"].text == "1 found so far · 5,000 of ~12,000 scanned in 300 ms"
+    assert shown.fields["summary"].title == "back to 2023-11-14 22:13:20.000 UTC"
     assert (shown.fields["cursor"].text, shown.fields["limit"].text) == ("c1.x", "200")
     assert records.exported(asked.query) == {"key": "a", "partitions": "1", "order": "newest"}
 
@@ -100,21 +100,21 @@ def test_the_page_says_what_was_found_and_how_to_go_on() -> None:
 )
 def test_what_is_exported_begins_where_the_page_does(time: str, start: str) -> None:
     assert records.exported({"start": "time", "time": time}) == {"start": start}
-    unfiltered = records.told(Progress(matched=50, of=12_000), "limit", {"start": "beginning"})
+    unfiltered = records.summary(Progress(matched=50, of=12_000), "limit", {"start": "beginning"})
     assert unfiltered.text == "First 50 of ~12,000"
 
 
 def test_what_cannot_be_read_is_counted() -> None:
-    corrupt = records.told(Progress(matched=50, of=12_000, unreadable=5), "limit", {"start": "beginning"})
+    corrupt = records.summary(Progress(matched=50, of=12_000, unreadable=5), "limit", {"start": "beginning"})
     assert corrupt.text == "First 50 of ~12,000 · 5 unreadable in corrupt batches"
-    assert records.told(Progress(unreadable=5), "end", {}).text == "5 unreadable in corrupt batches"
+    assert records.summary(Progress(unreadable=5), "end", {}).text == "5 unreadable in corrupt batches"
 
 
 def test_a_tail_says_that_it_samples() -> None:
     told = {"rate": 50_000.0, "seen": 1_204_331, "matched": 9_000, "matching": 400.0, "one_in": 8.0, "shown_in": 20.0,
             "lost": 12}  # fmt: skip
-    assert records.following(told, filtered=True) == (
+    assert records.tail_summary(told, filtered=True) == (
         "50.0 k records/s · 1,204,331 received · 9,000 match, 400/s · sampled: 1 in 8 checked · 1 in 20 shown · 12 lost"
     )
     quiet = {**told, "rate": 0.0, "one_in": 1, "shown_in": 1, "lost": 0}
-    assert records.following(quiet, filtered=False) == "0 records/s · 1,204,331 received"
+    assert records.tail_summary(quiet, filtered=False) == "0 records/s · 1,204,331 received"

@@ -1,4 +1,4 @@
-"""Whether a cluster is well, and every reason why not. Pure; told on the overview, in the order of how bad it is."""
+"""The health of a cluster, with reasons ordered by severity. Pure; shown on the overview."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from comet_web.facts import Cluster, Group
 from comet_web.page_request import path
 
 FALLING_BEHIND_MAX: Final = 3  # groups that are named; more are counted
-FAILED_MAX: Final = 5  # of what has failed on a broker, so many are named
-FRESH_S: Final = 5.0  # a group whose oldest event is younger keeps up, however its lag moves
-LAG_NOTED: Final = 1_000  # events: a group that is less far behind is no reason, even where that grows
+FAILED_MAX: Final = 5  # failed entities of a broker that are named
+FRESH_S: Final = 5.0  # a group whose oldest unprocessed record is younger keeps up, even if its lag grows
+LAG_NOTED: Final = 1_000  # records: a smaller lag is no reason, even if it grows
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    key: str  # what it is known by while its numbers change
-    tone: str  # "bad": something does not work; "warn": it works, with less to spare
+    key: str  # stays while the numbers in the text change
+    tone: str  # "bad": something does not work; "warn": it works with less redundancy
     text: str
     href: str = ""
 
@@ -88,7 +88,7 @@ def _partitions(cluster: Cluster) -> Iterator[Reason]:
 
 
 def keeps_up(group: Group) -> bool:
-    """Whether all that waits has only just come: a lag that small goes up and down with every batch."""
+    """Whether all unprocessed records are new: such a lag goes up and down with every batch."""
     return group.age_s is not None and group.age_s < FRESH_S
 
 

@@ -1,13 +1,13 @@
-"""What one tab has asked for on its live socket: a state machine without I/O.
+"""The pages and channels of one tab's live socket: a state machine without I/O.
 
-    {"id": 1, "watch": "/topics?sort=-in"}     a page; another one under the same id takes its place
+    {"id": 1, "watch": "/topics?sort=-in"}     a page; replaces the page or channel of that id
     {"id": 1, "unwatch": true}
     {"id": 7, "open": "tail", "params": {…}}   a channel
     {"id": 7, "say": {…}}
     {"id": 7, "close": true}
 
-What is wrong with a frame is answered with a problem. Binary frames, frames that are too large and too many that make
-no sense end the connection. To end what is not known is no mistake: it may have ended a moment ago by itself.
+A bad frame is answered with a problem. Binary frames, too large frames and too many malformed ones close the
+connection. Closing an unknown id is no error: it may have just ended by itself.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from comet_web.page_request import PageRequest
 from comet_web.pages import Page
 
 ID_MAX: Final = 2**31 - 1
-GARBAGE_MAX: Final = 50  # frames of one connection that make no sense
+GARBAGE_MAX: Final = 50  # malformed frames of one connection
 
 
 @dataclass(frozen=True, slots=True)
 class WatchPage:
-    """Show this page, and keep it up to date."""
+    """Watch this page."""
 
     id: int
     page: Page
@@ -51,22 +51,22 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Give this to a channel."""
+    """Pass this message to a channel."""
 
     id: int
-    said: Mapping[str, Any]
+    message: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """End what has this id."""
+    """End the page or channel of this id."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Say what is wrong; the id is that of the frame, where it has one."""
+    """Send a problem; `id` is the frame's, if it has one."""
 
     id: int | None
     problem: Problem
@@ -84,18 +84,18 @@ Action = WatchPage | Begin | Pass | Leave | Refuse | CloseLive
 
 @dataclass(slots=True)
 class LiveSession:
-    """One connection's. Lives as long as it; called by its reader only, but for `ended`."""
+    """The state of one connection. Lives as long as it; only its reader calls it, except `ended`."""
 
     limits: Limits
     addresses: Addresses
     channels: Mapping[str, Channel]
     who: Who
-    is_open: bool  # nobody has to log in
+    is_open: bool  # no login required
     _held: dict[int, str] = field(default_factory=dict)  # id -> page, channel
     _garbage: int = 0
 
     def take(self, text: str) -> list[Action]:
-        """A text frame."""
+        """The actions for a text frame."""
         if len(text) > self.limits.frame_bytes_max:
             return [CloseLive(Close.TOO_LARGE)]
         id_: int | None = None
@@ -117,7 +117,7 @@ class LiveSession:
         return [CloseLive(Close.BINARY)]
 
     def ended(self, id_: int) -> None:
-        """What had this id is over."""
+        """The page or channel of this id has ended."""
         self._held.pop(id_, None)
 
     def _act(self, id_: int, frame: Mapping[str, Any]) -> list[Action]:
@@ -133,10 +133,10 @@ class LiveSession:
                     raise Problem("NOT_FOUND", f"there is no channel {kind[:40]!r} with these params")
                 self.who.require(channel.role)
                 return [*self._take(id_, "channel"), Begin(id_, channel, params)]
-            case {"say": dict(said)}:
+            case {"say": dict(message)}:
                 if self._held.get(id_) != "channel":
                     raise Problem("SUBSCRIPTION_NOT_FOUND", f"there is no channel {id_} on this connection")
-                return [Pass(id_, said)]
+                return [Pass(id_, message)]
             case {"unwatch": True} | {"close": True}:
                 return [Leave(id_)] if self._held.pop(id_, None) is not None else []
         raise Problem("MALFORMED_FRAME", "a frame needs `watch`, `unwatch`, `open`, `say` or `close`")

@@ -22,7 +22,7 @@ from comet.errors import CometError, Unavailable
 from comet_gateway.dashboard import build_facts
 from comet_gateway.dashboard.broker_pool import ANSWER_S, BrokerPool, Connect, PooledBroker
 from comet_gateway.dashboard.build_facts import Placed
-from comet_gateway.dashboard.metric_history import LOOKED_S, STEPS, Histories, Tracks
+from comet_gateway.dashboard.metric_history import STEPS, WATCHED_S, Histories, Tracks
 from comet_web import facts
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ class Sampler:
         loop = asyncio.get_running_loop()
         try:
             self._due = loop.time()
-            while loop.time() - self._looked_at < LOOKED_S:
+            while loop.time() - self._looked_at < WATCHED_S:
                 self._hurry.clear()
                 began = loop.time()
                 await self._tick()

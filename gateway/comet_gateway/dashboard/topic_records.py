@@ -1,12 +1,12 @@
-"""The page of a topic's records: what its address asks for, the first content, and a search that goes on.
+"""The page of a topic's records: its parameters, its first content, and the rest of its search.
 
-The first content is what a short walk through the log finds; what it takes longer to find comes over the channel
-`search`, with its progress:
+The first content is the result of a short scan of the log; a longer search continues over the channel `search`, with
+progress:
 
-    {"rows": [row, …], "progress": {…}, "text": …}      as it goes
+    {"rows": [row, …], "progress": {…}, "text": …}      repeatedly
     {…, "end": {"reason": "limit", "cursor": "c1.…"}}   at last
 
-A client that says {"stop": true} hears the end at once, with a cursor to go on from.
+After {"stop": true} the client gets the end at once, with a cursor to resume from.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from comet_web.facts import Progress, RecordPreview, TopicDetail, TopicRecords
 from comet_web.page_request import PageRequest
 from comet_web.views import records as view
 
-FIRST_S: Final = 0.3  # that the first content may take to be found
-WAIT_S: Final = 5.0  # that it waits for brokers which do not answer
+FIRST_S: Final = 0.3  # for the search of the first content
+WAIT_S: Final = 5.0  # for brokers that do not answer
 FIRST_RECORDS: Final = 100_000
 FIRST_BYTES: Final = 64 << 20
-PARTITIONS_MAX: Final = 256  # that one page merges; of more, one is chosen
-NAMED_MAX: Final = 10  # of those that are left out
+PARTITIONS_MAX: Final = 256  # that one page merges; with more, the user chooses one
+NAMED_MAX: Final = 10  # of those left out, by number
 SHOWN_BYTES: Final = 1_024  # of a key or value, in a list
 EVENT_S: Final = 0.1  # between two events of a search
 PARAMETER_CHARACTERS_MAX: Final = 2_000
 
 
 async def load(sources: Sources, asked: PageRequest, detail: TopicDetail) -> TopicRecords:
-    """The records belong to the first content only: those that are on a page do not change any more."""
+    """The first content of the page. Updates bring no records: those on the page do not change."""
     if not asked.first:
         return TopicRecords(detail)
     name = asked.params["topic"]
@@ -65,11 +65,11 @@ async def load(sources: Sources, asked: PageRequest, detail: TopicDetail) -> Top
 
 
 class RecordScan(NamedTuple):
-    """A scan of a topic."""
+    """A scan of a topic, with the partitions it leaves out."""
 
     scan: Scan
     topic_id: bytes
-    without: str  # what it leaves out
+    without: str  # the partitions left out, as text
 
     def cursor(self) -> str:
         return str(Cursor(self.topic_id, self.scan.cursor()))
@@ -81,7 +81,7 @@ async def _first(sources: Sources, name: str, asked: PageRequest) -> tuple[Recor
     who = "" if asked.open else asked.who
     budget = Budget(view.limit_of(query), FIRST_RECORDS, FIRST_BYTES, FIRST_S)
     found: list[RecordPreview] = []
-    # Who only wants to see the newest is not kept waiting by those who search.
+    # Without filters there is no wait for slots of searches.
     with sources.kept(Slots).take(who) if selection.filters else nullcontext():
         walk = await _walk(sources, name, selection, budget)
         async for hits in walk.scan.run():
@@ -90,7 +90,7 @@ async def _first(sources: Sources, name: str, asked: PageRequest) -> tuple[Recor
 
 
 async def _walk(sources: Sources, name: str, selection: Selection, budget: Budget) -> RecordScan:
-    """Of all partitions, those that somebody leads: the others would be waited for."""
+    """A scan of all partitions with a leader: it would wait for the others."""
     backend = sources.backend
     info = await backend.catalog.topic(name)
     led = tuple(one.index for one in info.partitions if one.leader)
@@ -114,7 +114,7 @@ def _without(partitions: Sequence[int]) -> str:
 
 
 def selected(query: Mapping[str, str]) -> Selection:
-    """What the page's address asks for. Raises Problem, with `parameter` where one is wrong."""
+    """The selection of the page's parameters. Raises Problem, with `parameter` for a wrong one."""
     start = view.start_of(query)
     partitions = (_number(query, "partition", PARTITION_MAX),) if query.get("partition") else ()
     begin: Position = Earliest()
@@ -190,7 +190,7 @@ def progress(scan: Scan) -> Progress:
 
 
 def texts(params: Mapping[str, Any]) -> dict[str, str]:
-    """What a tab said, all of it texts. Raises Problem."""
+    """The channel's parameters, checked to be strings. Raises Problem."""
     if len(params) > 32 or any(
         not isinstance(text, str) or len(text) > PARAMETER_CHARACTERS_MAX
         for name, text in params.items()
@@ -201,7 +201,7 @@ def texts(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def search(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-    """Goes on where the page, or a search before it, ended."""
+    """Continues where the page or an earlier search ended."""
     query = texts(params)
     name = query.get("topic", "")
     limits = session.sources.config.limits
@@ -213,16 +213,16 @@ async def search(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIte
         walk = await _walk(session.sources, name, selection, budget)
         scan = walk.scan
         waiting: list[Any] = []
-        told_at = 0.0
+        sent_at = 0.0
         reason: str = ""
         async for hits in scan.run():
             waiting += [view.wire(view.row(name, preview(hit.batch, hit.number))) for hit in hits]
             now = time.monotonic()
-            if now - told_at >= EVENT_S:
-                told_at = now
+            if now - sent_at >= EVENT_S:
+                sent_at = now
                 yield _event(walk, query, waiting, "budget")
                 waiting = []
-            if any("stop" in said for said in session.said()):
+            if any("stop" in message for message in session.received()):
                 reason = "stopped"
                 break
         reason = reason or scan.reason
@@ -231,6 +231,6 @@ async def search(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIte
 
 def _event(walk: RecordScan, query: Mapping[str, str], rows: list[Any], reason: str) -> dict[str, Any]:
     scan = walk.scan
-    text = " · ".join(filter(None, (view.told(progress(scan), reason, query).text, walk.without)))
+    text = " · ".join(filter(None, (view.summary(progress(scan), reason, query).text, walk.without)))
     share = 1.0 if not scan.of else 1 - scan.left / scan.of
     return {"rows": rows, "text": text, "share": round(share, 4), "matched": scan.matched, "scanned": scan.scanned}

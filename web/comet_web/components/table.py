@@ -1,7 +1,7 @@
-"""From all rows to the page of them that was asked for: filter, sort, cut. Pure.
+"""One page of a table's rows: filtered, sorted, cut to a page. Pure.
 
-A page's main table is asked for by `filter`, `sort` (a column's key; with - before it: the largest first) and `page`,
-every other table by `ID.sort` and `ID.page`. What is not known sorts last in both directions.
+The query parameters of a page's main table are `filter`, `sort` (a column's key; with a leading -: descending) and
+`page`, of other tables `ID.sort` and `ID.page`. Unknown values sort last in both directions.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def shaped(
     sort: str = "",
     text: Callable[[Row], str] | None = None,
 ) -> Table:
-    """The table as asked for. `sort` is how it is sorted unless asked otherwise, `text` what the filter looks at (else
-    the first cell)."""
+    """The table that the request names. `sort` is the default order; `text` gives the text that the filter matches
+    (default: the first cell)."""
     everything = list(rows)
     chosen = asked.query.get("sort" if main else f"{id_}.sort", "") or sort
     key, descending = chosen.removeprefix("-"), chosen.startswith("-")
@@ -72,7 +72,7 @@ def _unknown(cell: Cell) -> bool:
 
 
 def _order(cell: Cell) -> tuple[int, float, str]:
-    """Numbers before texts, as a column may hold both."""
+    """Sort key of a cell: numbers before texts, as a column may hold both."""
     value = cell.text if cell.value is None else cell.value
     return (1, 0.0, value.casefold()) if isinstance(value, str) else (0, float(value), "")
 

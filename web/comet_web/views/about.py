@@ -1,4 +1,4 @@
-"""This gateway: its versions and limits, who is looking, and who else may. Pure."""
+"""The page About: versions, settings, the user, and the holders of tokens. Pure."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def view(about: About, asked: PageRequest) -> Document:
         "settings": _settings(about.settings, asked),
         "packages": shaped("packages", PACKAGES, map(_package, about.packages), asked, main=False),
     }
-    if asked.may(ADMIN) and not asked.open:  # whom to ask for a token is no secret; whom to trick into giving one is
+    if asked.may(ADMIN) and not asked.open:  # names of token holders invite phishing
         tables["logins"] = shaped("logins", LOGINS, map(_login, about.logins), asked, main=False, sort="name")
     return Document(about.time_us, "About", fields, tables)
 
 
 def _settings(settings: tuple[Setting, ...], asked: PageRequest) -> Table:
-    """What was changed stands first, unless they are sorted otherwise."""
+    """The settings; changed ones first by default."""
     rows = [_setting(one) for one in sorted(settings, key=lambda one: one.source == "default")]
     return shaped("settings", SETTINGS, rows, asked, text=lambda row: " ".join(cell.text for cell in row.cells))
 

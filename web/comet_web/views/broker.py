@@ -1,4 +1,4 @@
-"""One broker: its figures over time, the logs it keeps, who is connected, how it is set. Pure."""
+"""The page of one broker: figures over time, logs, connections, settings. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from comet_web.facts import BrokerDetail, Failed, Setting, Track
 from comet_web.page_request import PageRequest, path
 from comet_web.views.brokers import down_since, even_share, share, skew_cell, status
 
-# Chart, its unit, and the lines of it: what each is called, and its track.
+# Chart, unit, and lines as pairs of name and track.
 CHARTS: Final = (
     ("records", "records/s", (("in", "records_in"), ("out", "records_out"))),
     ("bytes", "B/s", (("in", "bytes_in"), ("out", "bytes_out"))),
@@ -142,13 +142,13 @@ def _role(log: Log) -> Cell:
 
 
 def _between(log: Log, first: str, end: str) -> Cell:
-    """Records from one offset to another."""
+    """The number of records between two offsets."""
     begin, until = _number(log, first), _number(log, end)
     return numbers.count(None if begin is None or until is None else max(0, until - begin))
 
 
 def _behind(log: Log) -> Cell:
-    """The furthest of those that follow this leader."""
+    """The lag of the slowest follower of this leader."""
     followers = log.get("followers")
     if not log.get("leader") or not isinstance(followers, Mapping) or not followers:
         return UNKNOWN
@@ -187,7 +187,7 @@ def _log(log: Log) -> Row:
 
 
 def _logs(detail: BrokerDetail, asked: PageRequest) -> Table:
-    """Of thousands of logs a page shows a hundred; of the others only the cell is made that they are sorted by."""
+    """The table of logs. A page shows 100 of thousands; of the others only the sort cell is built."""
     sort = asked.query.get("sort", "").removeprefix("-")
     at = list(_CELLS).index(sort if sort in _CELLS else "partition")
     make, before, after = list(_CELLS.values())[at], (UNKNOWN,) * at, (UNKNOWN,) * (len(_CELLS) - at - 1)
@@ -227,7 +227,7 @@ def _session(session: Mapping[str, object]) -> Row:
 def _setting(setting: Setting) -> Row:
     changed = setting.source != "default"
     cells = (
-        Cell(setting.name, ("0" if changed else "1") + setting.name),  # those that somebody chose come first
+        Cell(setting.name, ("0" if changed else "1") + setting.name),  # changed ones first
         Cell(setting.value, tone="info" if changed else ""),
         Cell(setting.default, tone="muted"),
         Cell(setting.source, tone="" if changed else "muted"),

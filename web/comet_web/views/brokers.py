@@ -1,4 +1,4 @@
-"""The brokers of a cluster: who is up, what each leads and carries, and whether that is even. Pure."""
+"""The page of all brokers: status, leaders and load of each. Pure."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def view(cluster: Cluster, asked: PageRequest) -> Document:
 
 
 def even_share(brokers: Sequence[Broker]) -> float | None:
-    """How many partitions each would lead, were they spread evenly over those that may lead."""
+    """The number of partitions per broker if leaders were spread evenly over eligible brokers."""
     able = [one for one in brokers if one.up and not one.draining]
     known = [one.leading for one in brokers if one.leading is not None]
     return sum(known) / len(able) if able and known else None
 
 
 def status(broker: Broker, since: int | None = None) -> Cell:
-    """`since` is when one that is down was seen to go."""
+    """The status of a broker; `since` is the time at which it went down."""
     if not broker.up:
         title = "does not answer" + (f" since {numbers.moment_text(since)}" if since else "")
         return Cell(f"down since {numbers.moment_text(since)[11:19]}" if since else "down", tone="bad", title=title)
@@ -76,7 +76,7 @@ def _role(broker: Broker) -> str:
 
 
 def down_since(cluster: Cluster, broker: Broker) -> int | None:
-    """When it was seen to go, where that is still known."""
+    """The time at which the broker went down, if known."""
     newest = next((event for event in cluster.events if event.kind == "broker" and event.broker == broker.id), None)
     return None if newest is None or broker.up else newest.time_us
 
@@ -112,7 +112,7 @@ def _row(broker: Broker, cluster: Cluster, fair: float | None, asked: PageReques
 
 
 def skew_cell(broker: Broker, fair: float | None) -> Cell:
-    """A bar that is half full where the broker leads as many as all others do."""
+    """The leader share of a broker; its bar is half full at an even share."""
     if broker.leading is None or not fair:
         return UNKNOWN
     ratio = broker.leading / fair
@@ -144,7 +144,7 @@ def _draining(brokers: Sequence[Broker]) -> Cell:
 
 
 def _skew(brokers: Sequence[Broker]) -> Cell:
-    """In one line, whether leaders are spread evenly."""
+    """Whether leaders are spread evenly, in one line."""
     fair = even_share(brokers)
     counts = [one.leading or 0 for one in brokers if one.up and not one.draining]
     if fair is None or len(counts) < 2:

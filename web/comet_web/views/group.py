@@ -1,4 +1,4 @@
-"""One group: how far it is behind and was, partition by partition, and who works in it."""
+"""The page of one group: lag over time and by partition, and its members."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from comet_web.facts import GroupDetail, Lag, Member, Track
 from comet_web.page_request import OPERATOR, PageRequest, path
 from comet_web.views import groups
 
-LINES_MAX: Final = 8  # topics in the chart; what is behind least of the others is one line
+LINES_MAX: Final = 8  # topics in the chart; the others with less lag are one line
 MARKS_MAX: Final = 50
 PLACES_SHOWN: Final = 4
 
@@ -97,7 +97,7 @@ def view(detail: GroupDetail, asked: PageRequest) -> Document:
 
 
 def held(detail: GroupDetail, asked: PageRequest) -> str:
-    """Why its committed offsets cannot be reset now; empty: they can."""
+    """Why the committed offsets cannot be reset now; empty: they can."""
     if refusal := asked.refusal(OPERATOR):
         return refusal
     if detail.group.kind == "share":
@@ -110,7 +110,7 @@ def held(detail: GroupDetail, asked: PageRequest) -> str:
 
 
 def waiting(lags: Iterable[Lag]) -> str:
-    """Why there are dead letters that are not written; empty: there are none."""
+    """Why dead letters wait to be written; empty: none do."""
     counts: dict[str, int] = {}
     for lag in lags:
         if lag.dead_problem:
@@ -225,7 +225,7 @@ def _chart(detail: GroupDetail) -> Chart:
 
 
 def _aligned(track: Track, step_s: int, end_us: int, count: int) -> list[float | None]:
-    """Its values, so that the last is of the step that ends at `end_us`."""
+    """The values, padded so that the last step ends at `end_us`."""
     late = max(0, round((end_us - track.end_us) / (step_s * 1_000_000)))
     values = [*track.values, *[None] * late][-count:]
     return [None] * (count - len(values)) + values

@@ -1,4 +1,4 @@
-"""Groups: who reads what, and who falls behind."""
+"""The page of all groups: their topics, members and lag."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def lag(value: int | None) -> Cell:
 
 
 def drain(group: Group) -> Cell:
-    """How long until all is handled, or why it never will be."""
+    """The catch-up time of a group, or why there is none."""
     if group.lag is None:
         return UNKNOWN
     if group.lag == 0:

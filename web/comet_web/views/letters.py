@@ -1,4 +1,4 @@
-"""The dead letters in one topic: why they died, one by one, and what became of them."""
+"""The page of one dead-letter topic: its dead letters, their reasons and states."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def state_asked(asked: PageRequest) -> str:
 
 
 def pending_meant(detail: LetterTopicDetail, chosen: dict[str, str]) -> int:
-    """How many the buttons for all of the filter are about, as far as the counts tell."""
+    """The number of pending dead letters that the filter selects, by the counts."""
     return sum(
         cause.pending
         for cause in detail.causes

@@ -1,4 +1,4 @@
-"""Overview: is it healthy, and is anything falling behind?"""
+"""The overview: health, traffic, the groups with the highest lag, events."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _chart(name: str, unit: str, of: tuple[tuple[str, str], ...], cluster: Clust
 
 
 def _marks(cluster: Cluster) -> Iterator[tuple[int, str]]:
-    """What may explain a dent: brokers that came and went, and leaders that changed."""
+    """Events that may explain a dent in a chart: brokers that joined or left, elections."""
     marked = [event for event in cluster.events if event.kind in MARKED][:MARKS_MAX]
     yield from ((event.time_us, event.text) for event in reversed(marked))
 
@@ -153,7 +153,7 @@ def _group(group: Group) -> Row:
 
 
 def _busiest(cluster: Cluster) -> list[Row]:
-    """Those that get most; where nothing is written, those that hold most."""
+    """The topics with the highest rate; if nothing is written, the largest ones."""
     found = sorted(_shown(cluster), key=lambda each: (-(each.in_rate or 0), -(each.bytes or 0), each.name))
     return [_topic(topic) for topic in found[:TOP]]
 

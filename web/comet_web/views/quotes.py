@@ -1,4 +1,4 @@
-"""Quotes: the latest price of every symbol, and the candles of one. Pure."""
+"""The page of quotes: the latest price of every symbol and the candles of one. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from comet_web.page_request import PageRequest, path
 from comet_web.views import quotes_analytics as analytics
 from comet_web.views.quotes_cells import DIGITS_MAX, clock, digits_of, moment, price, seconds_text, volume
 
-STOPPED_US: Final = 5_000_000  # without a quote, and the feed is said to have stopped
-OLD_US: Final = 30_000_000  # a symbol's price that is older is greyed
+STOPPED_US: Final = 5_000_000  # without a quote until the feed counts as stopped
+OLD_US: Final = 30_000_000  # older prices are greyed
 
 COLUMNS: Final = (
     Column("symbol", "Symbol"),
@@ -47,7 +47,7 @@ def stopped(facts: Quotes) -> bool:
     return facts.state == "live" and facts.last_us is not None and facts.time_us - facts.last_us > STOPPED_US
 
 
-# ---- the source, and how far it can be relied on
+# ---- the source and its state
 
 
 def _source(facts: Quotes) -> dict[str, Cell]:
@@ -65,7 +65,7 @@ def _source(facts: Quotes) -> dict[str, Cell]:
 
 
 def _kind(facts: Quotes) -> str:
-    """What the page is to show: the quotes, or why there are none."""
+    """The part of the page to show: the quotes, or why there are none."""
     return "quotes" if facts.quotes else "none" if facts.state == "live" else facts.state
 
 
@@ -138,7 +138,7 @@ def _chosen(facts: Quotes, asked: PageRequest) -> dict[str, Cell]:
 
 
 def _place(facts: Quotes) -> Cell:
-    """Where its latest quote is written, and the way there."""
+    """A link to the record of the latest quote."""
     if facts.partition is None or facts.offset is None:
         return UNKNOWN
     records_href = path("topics", facts.topic, "records")
@@ -147,7 +147,7 @@ def _place(facts: Quotes) -> Cell:
 
 
 def _forming(facts: Quotes, asked: PageRequest) -> str:
-    """The candle that is not over, for the chart, and what the lines over it are there: numbers with commas between."""
+    """The forming candle and the values of its lines, for the chart: numbers separated by commas."""
     candles = facts.candles
     if candles is None or candles.forming is None:
         return ""
@@ -186,7 +186,7 @@ def _spread(quote: Quote, digits: int) -> Cell:
 
 
 def age(time_us: int, heard_us: int) -> Cell:
-    """In whole seconds, so that it changes no more often than it says something."""
+    """The age in whole seconds, to limit updates."""
     seconds = max(0, time_us - heard_us) // 1_000_000
     if seconds < 2:
         return Cell("now", 0, title=numbers.moment_text(heard_us // 1_000_000 * 1_000_000))
@@ -213,7 +213,7 @@ def _row(quote: Quote, time_us: int, asked: PageRequest) -> Row:
 
 
 def _above_least(prices: Sequence[float | None]) -> list[float | None]:
-    """A sparkline stands on zero, and prices are far from it."""
+    """Prices less the minimum: a sparkline starts at zero, and prices are far from it."""
     least = min((price for price in prices if price is not None), default=0.0)
     return [None if price is None else round(price - least, DIGITS_MAX) for price in prices]
 
@@ -246,15 +246,15 @@ def _charts(facts: Quotes, asked: PageRequest) -> dict[str, Chart]:
             candles.end_us,
             values,
             kind="candle-line" if line else "candle",
-            summary="; ".join([summary, *(said for each in over if (said := each.said))]),
+            summary="; ".join([summary, *(text for each in over if (text := each.summary))]),
         ),
         "spread": Chart(
-            "spread", ("spread",), candles.step_s, candles.end_us, (candles.spread,), summary=_spread_said(candles)
+            "spread", ("spread",), candles.step_s, candles.end_us, (candles.spread,), summary=_spread_summary(candles)
         ),
     }
 
 
-def _spread_said(candles: Candles) -> str:
+def _spread_summary(candles: Candles) -> str:
     known = [spread for spread in candles.spread if spread is not None]
     if not known:
         return DASH

@@ -1,6 +1,6 @@
-"""Quotes: what a job computes on them, how it is, and how far it is behind. Pure.
+"""The analytics of the page of quotes: results, state and delay of a job. Pure.
 
-What is late is never shown as if it were live: the page greys all of it, and says why.
+Late results are greyed, with the reason.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from comet_web.facts_analytics import Alert, Bar, Job, Stat
 from comet_web.page_request import PageRequest, path
 from comet_web.views.quotes_cells import clock, count, digits_of, moment, price, seconds_text, volume
 
-LATE_US: Final = 5_000_000  # behind the feed, and the analytics are late
-OTHERS_LATE_US: Final = 15_000_000  # for queries that are not run as often as the leading one
-SILENT_US: Final = 10_000_000  # without a word of any query, too
+LATE_US: Final = 5_000_000  # behind the feed: the analytics are late
+OTHERS_LATE_US: Final = 15_000_000  # for queries that run less often than the leading one
+SILENT_US: Final = 10_000_000  # without a report of any query: the analytics are late
 LEADING: Final = "bars.1s"  # the query whose progress counts
 BARS_SHOWN: Final = 10
 
-# What a job makes of a topic of quotes: the rest of the topic's name, and what is in it.
+# Output topics of a job: the rest of the topic's name, and its content.
 OUTPUTS: Final = (
     ("bars.1s", "1-second bars: open, high, low, close, volume, VWAP, spreads"),
     ("bars.1m", "1-minute bars"),
@@ -103,7 +103,7 @@ STATES: Final = {"running": "good", "starting": "info", "stopped": "warn", "fail
 class AnalyticsHealth:
     word: str
     tone: str
-    late: bool  # what the job says is no picture of now
+    late: bool  # the results are not current
     why: str = ""
 
 
@@ -154,14 +154,14 @@ class Line:
     forming: float | None  # of the step that is not over
 
     @property
-    def said(self) -> str:
-        """Its last value, in words."""
+    def summary(self) -> str:
+        """Its name and last value."""
         known = next((value for value in reversed([*self.values, self.forming]) if value is not None), None)
         return "" if known is None else f"{self.name} {known:g}"
 
 
 def lines(facts: Quotes, asked: PageRequest) -> list[Line]:
-    """Those that are asked for and known."""
+    """The requested lines that have values."""
     found = facts.analytics.lines
     if found is None:
         return []
@@ -180,12 +180,12 @@ def lines(facts: Quotes, asked: PageRequest) -> list[Line]:
 
 
 def there(facts: Quotes) -> bool:
-    """Whether anything computes on these quotes."""
+    """Whether any output topic of a job exists."""
     return any(f"{facts.topic}.{rest}" in facts.topics for rest, _ in OUTPUTS)
 
 
 def behind_us(facts: Quotes) -> int | None:
-    """From the newest event that was processed to the newest quote known."""
+    """Distance of the newest processed record from the newest quote."""
     leading = facts.analytics.jobs.get(LEADING)
     quoted_us = facts.analytics.quoted_us
     if leading is None or leading.event_us is None or quoted_us is None:
@@ -194,7 +194,7 @@ def behind_us(facts: Quotes) -> int | None:
 
 
 def health_of(facts: Quotes, *, stopped: bool) -> AnalyticsHealth:
-    """`stopped`: the feed has."""
+    """The health of the job; `stopped`: the feed has stopped."""
     found = facts.analytics
     if not there(facts):
         return AnalyticsHealth("not started", "muted", late=True)
@@ -227,7 +227,7 @@ def health_of(facts: Quotes, *, stopped: bool) -> AnalyticsHealth:
 
 
 def late_results(facts: Quotes, health: AnalyticsHealth) -> list[str]:
-    """Tables that are no picture of now: all of them where the job is late, else those of queries that are."""
+    """Tables with late results: all if the job is late, else those of late queries."""
     bars = f"bars.{step_name(facts)}"
     of = {"bars": bars, "lines": bars, "alerts": "alerts", "stats": "stats", "volumes": "stats"}
     return [name for name, query in of.items() if health.late or _is_late(facts, query)]
@@ -255,7 +255,7 @@ def _delay(behind: int | None, *, late: bool) -> Cell:
 
 
 def _bar_delay(facts: Quotes, *, late: bool) -> Cell:
-    """Without the quarter of a second that the page itself may take."""
+    """The delay of bars, without the quarter of a second of the page itself."""
     delay_ms = facts.analytics.bar_delay_ms
     if delay_ms is None:
         return UNKNOWN
@@ -283,12 +283,12 @@ def _bars_of(facts: Quotes) -> str:
 
 
 def step_name(facts: Quotes) -> str:
-    """Of the bars that are shown."""
+    """The name of the step of the bars shown."""
     return next((name for name, of_s in STEPS_S.items() if of_s == facts.analytics.bars_step_s), "")
 
 
 def _window_of(facts: Quotes) -> str:
-    """Over how long averages are taken: all windows of a job are equally long."""
+    """The length of the windows, which is the same for all of a job."""
     found = facts.analytics.stats
     stat = found.get(facts.symbol) or next(iter(found.values()), None)
     return "" if stat is None else seconds_text((stat.end_us - stat.start_us) / 1e6)
@@ -328,7 +328,7 @@ def _job_row(job: Job, facts: Quotes) -> Row:
 
 
 def _behind(event_us: int | None, facts: Quotes) -> tuple[int, str] | None:
-    """The newest quote, in whole seconds: it is in every row, and is to change no more often than it says something."""
+    """Distance from the newest quote in whole seconds, to limit updates: it is in every row."""
     quoted_us = facts.analytics.quoted_us
     if event_us is None or quoted_us is None:
         return None
@@ -357,9 +357,9 @@ def _heard(job: Job, time_us: int, *, silent: bool) -> Cell:
     number = "" if job.batch is None else f"batch {job.batch:,.0f}"
     rows = "" if job.rows is None else f"{job.rows:,.0f} rows"
     seconds = max(0, time_us - job.heard_us) // 1_000_000
-    said = numbers.ago(job.heard_us, time_us).text if seconds >= 2 else "just now"
+    text = numbers.ago(job.heard_us, time_us).text if seconds >= 2 else "just now"
     title = ", ".join(filter(None, (number, rows, numbers.moment_text(job.heard_us))))
-    return Cell(said, -job.heard_us, tone="warn" if silent and job.state == "running" else "", title=title)
+    return Cell(text, -job.heard_us, tone="warn" if silent and job.state == "running" else "", title=title)
 
 
 def _bar_row(bar: Bar, digits: int) -> Row:

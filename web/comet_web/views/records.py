@@ -1,7 +1,7 @@
-"""A topic's records: which are requested, and how a record stands in one line. Pure.
+"""The page of a topic's records: its parameters, and records as rows. Pure.
 
-The address says all: `start` (newest, beginning, offset, time, live), `offset`, `time`, `partition`, `key`, `value`,
-`header`, `where`, `limit`. An offset of a partition alone is a permalink: the page begins there, and opens that record.
+Its query parameters: `start` (newest, beginning, offset, time, live), `offset`, `time`, `partition`, `key`, `value`,
+`header`, `where`, `limit`. An offset with a partition and without `start` is a permalink: the page opens that record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STARTS: Final = (
     ("time", "Time"),
 )
 LIMITS: Final = (50, 200, 1000)
-TIME: Final = "-15m"  # from which records are shown where none is given
+TIME: Final = "-15m"  # the default
 FILTERS: Final = ("key", "value", "header", "where")
 TEXT_CHARACTERS: Final = 240  # of a key or value in one line
 HEX_BYTES: Final = 32
@@ -42,7 +42,7 @@ COLUMNS: Final = (
 
 
 def start_of(query: Mapping[str, str]) -> str:
-    """Where the page begins: as it says, else at the offset that it names, else with the newest."""
+    """The start of the page: as given, else the offset if given, else the newest."""
     given = query.get("start", "")
     if given in dict(STARTS):
         return given
@@ -67,7 +67,7 @@ def view(facts: TopicRecords, asked: PageRequest) -> Document:
             "limit": Cell(str(limit_of(asked.query))),
             "reason": Cell(facts.reason),
             "cursor": Cell(facts.cursor),
-            "told": told(facts.progress, facts.reason, asked.query),
+            "summary": summary(facts.progress, facts.reason, asked.query),
             "wrong": Cell(facts.problem, tone="bad" if facts.problem else ""),
             "faulty": Cell(facts.faulty),
         },
@@ -79,7 +79,7 @@ def view(facts: TopicRecords, asked: PageRequest) -> Document:
 
 
 def row(topic: str, record: RecordPreview) -> Row:
-    """A record in one line, also when it comes later, over the live channel."""
+    """A record as a row of the page or of a live channel."""
     key = f"{record.partition}-{record.offset}"
     href = f"{path('topics', topic, 'records')}?{urlencode({'partition': record.partition, 'offset': record.offset})}"
     names = ", ".join(f"{name}: {_line(value, 60).text}" for name, value in record.headers[:8])
@@ -102,7 +102,7 @@ def row(topic: str, record: RecordPreview) -> Row:
 
 
 def wire(found: Row) -> list[Any]:
-    """A row on its own."""
+    """A row as JSON, for a live channel."""
     return [found.key, [cell.wire() for cell in found.cells], found.label]
 
 
@@ -111,7 +111,7 @@ def _time(time_us: int) -> str:
 
 
 def _line(data: bytes, characters: int) -> Cell:
-    """As text on one line, where it is text; else its first bytes."""
+    """Bytes as one line of text, or as hex if they are not text."""
     if not data:
         return Cell("empty", tone="muted", title="0 bytes")
     try:
@@ -124,7 +124,7 @@ def _line(data: bytes, characters: int) -> Cell:
 
 
 def _beginning(data: bytes, size: int) -> bytes:
-    """At most so many bytes, without a part of a character where it is cut."""
+    """At most `size` bytes, cut at the end of a character."""
     cut = data[:size]
     if len(data) <= size:
         return data
@@ -137,8 +137,8 @@ def _beginning(data: bytes, size: int) -> bytes:
     return cut
 
 
-def told(progress: Progress, reason: str, query: Mapping[str, str]) -> Cell:
-    """What a search has come to, in one line."""
+def summary(progress: Progress, reason: str, query: Mapping[str, str]) -> Cell:
+    """The result of a search in one line."""
     if not reason:
         return Cell("")
     forwards = start_of(query) in ("beginning", "offset", "time")
@@ -165,37 +165,37 @@ def told(progress: Progress, reason: str, query: Mapping[str, str]) -> Cell:
     return Cell(text, title=through)
 
 
-def following(told: Mapping[str, Any], *, filtered: bool) -> str:
-    """What a live tail has come to, in one line: the numbers of the channel `tail`."""
-    parts = [f"{numbers.short(told['rate'])} records/s", f"{told['seen']:,} received"]
+def tail_summary(counts: Mapping[str, Any], *, filtered: bool) -> str:
+    """The counts of the channel `tail` in one line."""
+    parts = [f"{numbers.short(counts['rate'])} records/s", f"{counts['seen']:,} received"]
     if filtered:
-        parts.append(f"{told['matched']:,} match, {numbers.short(told['matching'])}/s")
-    if told["one_in"] > 1:
-        parts.append(f"sampled: 1 in {numbers.short(told['one_in'])} checked")
-    if told["shown_in"] > 1:
-        parts.append(f"1 in {numbers.short(told['shown_in'])} shown")
-    if told["lost"]:
-        parts.append(f"{told['lost']:,} lost")
+        parts.append(f"{counts['matched']:,} match, {numbers.short(counts['matching'])}/s")
+    if counts["one_in"] > 1:
+        parts.append(f"sampled: 1 in {numbers.short(counts['one_in'])} checked")
+    if counts["shown_in"] > 1:
+        parts.append(f"1 in {numbers.short(counts['shown_in'])} shown")
+    if counts["lost"]:
+        parts.append(f"{counts['lost']:,} lost")
     return " · ".join(parts)
 
 
 def exported(query: Mapping[str, str]) -> dict[str, str]:
-    """The same selection, as an export is asked for it; newest first where the page shows the newest."""
+    """The selection as parameters of an export; newest first if the page shows the newest."""
     start = start_of(query)
-    asked = {name: query[name] for name in FILTERS if query.get(name)}
+    params = {name: query[name] for name in FILTERS if query.get(name)}
     if query.get("partition"):
-        asked["partitions"] = query["partition"]
+        params["partitions"] = query["partition"]
     if start in ("newest", "live"):
-        asked["order"] = "newest"
+        params["order"] = "newest"
     elif start == "offset" and query.get("offset"):
-        asked["start"] = query["offset"]
+        params["start"] = query["offset"]
     elif start == "time":
-        asked["start"] = utc(query.get("time", "").strip() or TIME)
-    return asked
+        params["start"] = utc(query.get("time", "").strip() or TIME)
+    return params
 
 
 def utc(time: str) -> str:
-    """A time as a form gives it: times on pages are UTC, unless they say otherwise. What is none stays as it is."""
+    """A time from the form, as UTC if it has no zone. Other text stays as it is."""
     with suppress(ValueError):
         if (at := datetime.fromisoformat(time)).tzinfo is None:
             return f"{at.isoformat()}Z"

@@ -1,4 +1,4 @@
-"""A topic: the header that all of its pages share, and its partitions. Pure."""
+"""The page of a topic's partitions, and the header of all pages of a topic. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from comet_web.facts import WINDOW_S, Event, Partition, Topic, TopicDetail, Trac
 from comet_web.page_request import PageRequest, path
 from comet_web.views import topics
 
-_BARS_MAX: Final = 128  # that can be told from each other
+_BARS_MAX: Final = 128
 
 COLUMNS: Final = (
     Column("partition", "Partition", wide=False),
@@ -32,7 +32,7 @@ COLUMNS: Final = (
 
 
 def header(detail: TopicDetail) -> dict[str, Cell]:
-    """Fields of the header, the same on every page of the topic."""
+    """Fields of the header of every page of the topic."""
     topic = detail.topic
     return {
         "topic": Cell(topic.name),
@@ -78,7 +78,7 @@ def view(detail: TopicDetail, asked: PageRequest) -> Document:
 
 
 def _state(one: Partition) -> tuple[int, Cell]:
-    """How urgent it is, and what is said of it."""
+    """The urgency of a partition's state, and its cell."""
     if one.leader is None:
         return 0, Cell("no leader", tone="bad", title="cannot be written or read")
     if one.failed:
@@ -127,7 +127,7 @@ def _list(brokers: Iterable[int]) -> str:
 
 
 def _searched(row: Row) -> str:
-    """`^3 ` finds a partition, `under` those that are, `leader 2` what a broker leads."""
+    """Text for the filter: `^3 ` finds a partition, `under` under-replicated ones, `leader 2` those of a leader."""
     index, state, leader, *_ = row.cells
     return f"{index.text} {state.text} leader {leader.text}"
 
@@ -136,7 +136,7 @@ def _searched(row: Row) -> str:
 
 
 def _measure(partitions: Iterable[Partition]) -> tuple[dict[int, float], str]:
-    """What is compared: what comes in now; where nothing does, what has come in."""
+    """The values to compare: incoming rates; without traffic, log end offsets."""
     rates = {one.index: one.in_rate for one in partitions if one.in_rate is not None}
     if any(rates.values()):
         return rates, "records/s in"
@@ -160,19 +160,19 @@ def _evenness(measure: Mapping[int, float], average: float, by: str) -> Cell:
 
 
 def _bars(measure: Mapping[int, float], by: str) -> Chart:
-    """One bar for each partition; where there are too many to tell apart, for each few of them."""
+    """One bar for each partition, or for several if there are more than _BARS_MAX."""
     ordered = [measure[index] for index in sorted(measure)]
     each = -(-len(ordered) // _BARS_MAX) or 1
     bars = [sum(ordered[start : start + each]) for start in range(0, len(ordered), each)]
     if not bars:
         return Chart("by_partition", (), 1, 0, (), unit=by, kind="bar", summary="no data yet")
     most, least = max(measure, key=lambda one: measure[one]), min(measure, key=lambda one: measure[one])
-    said = (
+    summary = (
         f"partition {most} gets most, {numbers.short(measure[most])}; {least} least, {numbers.short(measure[least])}"
         if measure[most] > measure[least]
         else f"all get the same, {numbers.short(measure[most])}"
     )
-    return Chart("by_partition", (by,), 1, 0, (bars,), unit=by, kind="bar", summary=said)
+    return Chart("by_partition", (by,), 1, 0, (bars,), unit=by, kind="bar", summary=summary)
 
 
 # ---- over time
@@ -185,7 +185,7 @@ def _flow(name: str, unit: str, detail: TopicDetail) -> Chart:
 
 
 def _marks(events: Iterable[Event], topic: str, track: Track | None) -> tuple[tuple[int, str], ...]:
-    """What happened to the topic in the time that is shown, oldest first."""
+    """Events of the topic in the time shown, oldest first."""
     if track is None:
         return ()
     since = track.end_us - len(track.values) * track.step_s * 1_000_000

@@ -1,6 +1,6 @@
-"""What a topic is set to: what was set for it first, then what it has by default. Pure.
+"""The page of a topic's settings, changed ones first. Pure.
 
-A setting is written so that it reads back as itself: 7 d, 128 MiB, none. `static/js/settings.js` reads it.
+Values are written exactly: 7 d, 128 MiB, none. `static/js/settings.js` parses them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLUMNS: Final = (
 def view(detail: TopicDetail, asked: PageRequest) -> Document:
     found = sorted(detail.settings, key=lambda one: not modified(one))  # else as they come
     changed = sum(map(modified, found))
-    said = (
+    text = (
         f"{changed} of {len(found)} settings differ from the default" if changed else "all settings have their defaults"
     )
     return Document(
@@ -37,7 +37,7 @@ def view(detail: TopicDetail, asked: PageRequest) -> Document:
         title=detail.topic.name,
         fields={
             **topic.header(detail),
-            "changed": Cell(said),
+            "changed": Cell(text),
         },
         tables={"settings": shaped("settings", COLUMNS, [_row(one) for one in found], asked, text=_searched)},
     )
@@ -62,7 +62,7 @@ def _row(one: Setting) -> Row:
 
 
 def exact(one: Setting, value: str | None = None) -> str:
-    """In the largest unit that says it without a fraction."""
+    """A value in the largest unit without a fraction."""
     text = one.value if value is None else value
     steps = _TIMES if one.name.endswith("_ms") else _SIZES if "bytes" in one.name else ()
     if text == NO_LIMIT:

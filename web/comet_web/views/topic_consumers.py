@@ -1,6 +1,6 @@
-"""Who reads a topic, and how far behind; of the group that was chosen, partition by partition. Pure.
+"""The page of a topic's consumer groups, with the lag of one group by partition. Pure.
 
-`?group=NAME` chooses; where a single group reads the topic, nobody needs to.
+`?group=NAME` selects the group; the default is the only group of the topic.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The list of topics: what each holds, how fast it grows, who reads it, and whether all its replicas are well. Pure.
+"""The page of all topics: size, rates, groups and health of each. Pure.
 
-Topics that Comet made for itself are left out unless `?internal=1` asks for them.
+Internal topics are left out without `?internal=1`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def view(cluster: Cluster, asked: PageRequest) -> Document:
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """Of those that are known; None where none of them is."""
+    """The sum of the known values; None if all are unknown."""
     found = list(values)
     known = [value for value in found if value is not None]
     return sum(known) if known or not found else None
@@ -96,13 +96,13 @@ assert [column.key for column in COLUMNS] == list(_CELLS)
 
 
 def _row(topic: Topic, now_us: int, only: str = "") -> Row:
-    """`only` names the one column that is wanted, to sort by: of hundreds of topics a page shows a part."""
+    """A row. `only` names the one column to build, for sorting: a page shows a part of the topics."""
     make = {only: _CELLS[only], "name": _CELLS["name"]} if only in _CELLS else _CELLS
     cells = tuple(make[key](topic, now_us) if key in make else _LEFT_OUT for key in _CELLS)
     return Row(key=topic.name, cells=cells, href=path("topics", topic.name))
 
 
-# ---- what other pages say of topics in the same words
+# ---- cells that other pages share
 
 
 def health(topic: Topic) -> Cell:
@@ -120,14 +120,14 @@ def health(topic: Topic) -> Cell:
 
 
 def replication(topic: Topic) -> Cell:
-    """In sync of those there are to be, where they are fewest; sorted by the share."""
+    """In-sync replicas of all replicas in the worst partition; sorted by the share."""
     tone = "bad" if topic.offline else "warn" if topic.under_replicated else ""
     share = topic.in_sync / topic.replicas if topic.replicas else 0.0
     return Cell(f"{topic.in_sync}/{topic.replicas}", round(share, 4), tone=tone, title=health(topic).text)
 
 
 def retention(topic: Topic) -> Cell:
-    """How long; without a bound it sorts behind all that have one."""
+    """The retention time; unlimited sorts last."""
     if topic.retention_ms == NO_LIMIT:
         return Cell("unlimited", float(2**53), title="records are not deleted by age")
     return Cell(
@@ -151,7 +151,7 @@ def cleanup(topic: Topic) -> Cell:
 
 
 def sparkline(track: Track | None, unit: str) -> Cell:
-    """A small picture; what it shows is in its title, as a picture says nothing to everybody."""
+    """A sparkline, with its range in the title."""
     known = [] if track is None else [value for value in track.values if value is not None]
     if track is None or not known:
         return UNKNOWN

@@ -1,4 +1,4 @@
-// Copies a text, and says whether that went well.
+// Copies a text, and shows the result.
 
 import { toast } from "./toast.js";
 

@@ -1,4 +1,4 @@
-// Giving partitions other leaders: what it would do first, then the job, which is followed until it is over.
+// Moves leadership: a dry run first, then the job, followed until it ends.
 
 import { api } from "./api.js";
 import { confirm } from "./dialog.js";
@@ -8,7 +8,7 @@ const LISTED_MAX = 6;
 const POLL_MS = 500;
 const OVER = new Set(["done", "stopped", "failed", "idle"]);
 
-// `partitions` as POST /v1/leaders/move takes them; null: as many as it takes for all brokers to lead about as many.
+// `partitions` as POST /v1/leaders/move takes them; null: balances leaders over all brokers.
 export async function moveLeaders({ title, note, action, partitions }) {
   const body = { partitions };
   return confirm({
@@ -39,7 +39,7 @@ function listed({ changes, partitions }) {
 
 export const stopLeaders = () => api("POST", "/v1/leaders/stop");
 
-// Shows how far the job is in `section`, until it is over; says how it ended, if it was begun here or seen to run.
+// Shows the progress of the job in `section` until it ends; shows the result if it was started here or seen running.
 export async function follow(section, begun = false) {
   let seen = begun;
   for (;;) {

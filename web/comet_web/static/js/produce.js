@@ -1,4 +1,4 @@
-// The dialog that writes one record. `from` is what it begins with: {partition, key, key_kind, kind, value, headers}.
+// The dialog that writes one record. `from` has its initial values: {partition, key, key_kind, kind, value, headers}.
 
 import { api, Problem } from "./api.js";
 import { form } from "./dialog.js";
@@ -10,7 +10,7 @@ const KINDS = [["json", "JSON"], ["text", "text"], ["base64", "base64"], ["tombs
 const ACKS = [["1", "the leader (acks=1)"], ["all", "all in-sync replicas (acks=all)"]];
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
-// Resolves to where it was written, or to null.
+// Resolves to the partition and offset of the record, or to null.
 export async function produce(topic, from = {}) {
   const { partition_count: partitions } = await api("GET", `/v1/topics/${encodeURIComponent(topic)}`);
   const chosen = (name) => document.querySelector(`dialog[open] [name="${name}"]`)?.value;
@@ -33,17 +33,17 @@ export async function produce(topic, from = {}) {
   return shown;
 }
 
-// What a kind makes of the text beside it is said as soon as the kind changes.
+// Checks a text again when its kind changes.
 function kinds() {
   const dialog = [...document.querySelectorAll("dialog[open]")].at(-1);
   const part = (name) => dialog.querySelector(`[name="${name}"]`);
-  const look = (name, gone) => {
-    part(name).disabled = gone;
+  const update = (name, disabled) => {
+    part(name).disabled = disabled;
     part(name).dispatchEvent(new Event("input", { bubbles: true }));
   };
   const follow = () => {
-    look("key", part("key_kind").value === "none");
-    look("value", part("kind").value === "tombstone");
+    update("key", part("key_kind").value === "none");
+    update("value", part("kind").value === "tombstone");
   };
   for (const name of ["key_kind", "kind"]) part(name).addEventListener("change", follow);
   part("key").disabled = part("key_kind").value === "none";
@@ -77,13 +77,13 @@ async function write(topic, values) {
   if (values.partition !== "") members.push(`"partition":${values.partition}`);
   const headers = values.headers.split("\n").filter((line) => line.trim()).map(header);
   if (headers.length) members.push(`"headers":${JSON.stringify(headers)}`);
-  // As text, so that the value is stored as it was typed, every digit of it.
+  // As text, so that the value keeps every digit that was typed.
   const answer = await api("POST", `/v1/topics/${encodeURIComponent(topic)}/records?acks=${values.acks}`, `{${members.join(",")}}`);
   const [result] = answer.results;
   if (result.problem) throw new Problem(result.problem);
   const href = `${root}/topics/${encodeURIComponent(topic)}/records?partition=${result.partition}&offset=${result.offset}`;
-  const told = toast(`Written to partition ${result.partition} at offset ${result.offset}. `);
-  told.querySelector("span").append(el("a", { href }, "Open record"));
+  const shown = toast(`Written to partition ${result.partition} at offset ${result.offset}. `);
+  shown.querySelector("span").append(el("a", { href }, "Open record"));
   return result;
 }
 

@@ -1,9 +1,9 @@
-// The panel of one record, beside whatever page it is opened from: decoded, raw, hex, headers. Also for dead letters.
+// The panel of one record, beside the page: decoded, raw, hex, headers. Also for dead letters.
 //
 //   show({topic, partition, offset}, {from, facts, actions})
 //
-// It reads the record itself. `from` gets the focus back; `facts` [[label, text], …] and `actions` [node, …] are put in
-// beside its own. Whatever a record holds is shown as text, and no more of it than a page can bear.
+// Fetches the record. `from` gets the focus back; `facts` [[label, text], …] and `actions` [node, …] are added to its
+// own. Content is shown as text only, up to a limit.
 
 import { api } from "./api.js";
 import { copy } from "./clipboard.js";
@@ -11,8 +11,8 @@ import { el, icon, root } from "./el.js";
 import { decode } from "./exact.js";
 import { tree } from "./tree.js";
 
-const FETCHED_MAX = 8 << 20; // bytes of a record that is read to be shown
-const SHOWN_MAX = 128 << 10; // bytes of it that are
+const FETCHED_MAX = 8 << 20; // bytes of a record that are fetched
+const SHOWN_MAX = 128 << 10; // bytes that are shown
 const HEX_MAX = 4 << 10;
 const HEADER_MAX = 2_000;
 
@@ -67,7 +67,7 @@ async function read(topic, partition, offset) {
 
 const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
-// Text, or null where it is none.
+// Text, or null if it is not UTF-8.
 function textOf(bytes) {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
@@ -127,14 +127,14 @@ function copier(label, text) {
   return el("button", { type: "button", class: "button small", onclick: () => copy(text()) }, icon("copy"), label);
 }
 
-// What Produce begins with.
+// Initial values of the dialog Produce.
 function again({ partition }, record, value) {
   const text = value && textOf(value);
   return {
     partition,
     ...(record.key_base64 !== undefined ? { key: record.key_base64, key_kind: "base64" } : { key: record.key ?? "", key_kind: record.key === undefined ? "none" : "text" }),
     ...(value === null ? { kind: "tombstone", value: "" } : text === null ? { kind: "base64", value: record.base64 } : { kind: isJson(text) ? "json" : "text", value: text }),
-    headers: (record.headers ?? []).filter((each) => each.value !== undefined).map(({ name, value: said }) => `${name}: ${said}`).join("\n"),
+    headers: (record.headers ?? []).filter((each) => each.value !== undefined).map((each) => `${each.name}: ${each.value}`).join("\n"),
   };
 }
 

@@ -1,4 +1,4 @@
-// Dead letters back to work, or away: what it would do in numbers first, then at a rate, with its progress and a Stop.
+// Redrives or discards dead letters: a dry run first, then a run at a limited rate, with progress and Stop.
 
 import { api } from "./api.js";
 import { field } from "./dialog.js";
@@ -10,14 +10,14 @@ import { many, whole } from "./words.js";
 
 const FAILURES_MAX = 10;
 const RATE = 100;
-const ADDED = /^comet-(dead-letter|redriven)-/; // headers that are not the event's own
+const ADDED = /^comet-(dead-letter|redriven)-/; // headers that Comet added
 
 const at = (topic, act) => `/v1/dead-letters/${encodeURIComponent(topic)}/${act}`;
 
-let running = null; // the one that is at work; one page has one
+let running = null; // the current run; a page has at most one
 
-// Each resolves to whether it was begun; the page's strip of progress tells the rest, and "comet:settled" that it is over.
-// `chosen`: {letters: [{partition, offset}]} or {filter: {…}}; `about` says in words which.
+// Each resolves to whether it was started; the page shows its progress, and "comet:settled" marks its end.
+// `chosen`: {letters: [{partition, offset}]} or {filter: {…}}; `about` describes the selection.
 export function redrive(topic, chosen, about) {
   return settle(topic, "redrive", chosen, about, [
     field({ name: "to", label: "To", placeholder: "source topic of each", autocomplete: "off", spellcheck: "false", help: "Empty: each goes back to its source topic." }),
@@ -51,7 +51,7 @@ async function settle(topic, act, chosen, about, more) {
   return values !== null;
 }
 
-// What a dry run says.
+// The result of a dry run.
 function effect(plan) {
   const rows = [["Dead letters", whole(plan.letters)]];
   if (plan.settled) rows.push(["Already redriven or discarded", `${whole(plan.settled)}, skipped`]);
@@ -122,7 +122,7 @@ function read(text) {
   });
 }
 
-// ---- at work
+// ---- the run
 
 async function run(topic, act, body) {
   const [done, verb] = act === "redrive" ? ["redriven", "Redriving"] : ["discarded", "Discarding"];
@@ -169,14 +169,14 @@ async function run(topic, act, body) {
 }
 
 function finish(text, end, last, done) {
-  const told = `${many(last.done, "dead letter")} ${done}${counts(last)}`;
+  const summary = `${many(last.done, "dead letter")} ${done}${counts(last)}`;
   if (!end || end.problem || end.stopped) {
     const why = end?.problem ? `${end.problem.title}: ${end.problem.detail}` : "the response ended early";
-    text.textContent = `Ended early: ${why}. ${told}. The others stay pending.`;
+    text.textContent = `Ended early: ${why}. ${summary}. The others stay pending.`;
     return void toast(text.textContent, "bad");
   }
-  text.textContent = `Done: ${told}.`;
-  toast(`${told}.`, last.failed ? "warn" : "good");
+  text.textContent = `Done: ${summary}.`;
+  toast(`${summary}.`, last.failed ? "warn" : "good");
 }
 
 function counts({ already, failed }) {
@@ -189,7 +189,7 @@ function fail(list, { partition, offset, problem }) {
   }
 }
 
-// Who leaves the page stops what it does.
+// Leaving the page stops the run.
 function stay(event) {
   event.preventDefault();
 }

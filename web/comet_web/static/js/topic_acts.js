@@ -1,5 +1,5 @@
-// What can be done to topics, each as a dialog: make, clone, delete one or many, purge, more partitions. Every act that
-// destroys is shown in numbers first, by a dry run of the very call that does it.
+// Actions on topics as dialogs: create, clone, delete one or many, purge, add partitions. Destructive actions first show
+// a dry run of the same call.
 
 import { api } from "./api.js";
 import { confirm, form } from "./dialog.js";
@@ -8,13 +8,13 @@ import { nameProblem, read, sent, setting, write } from "./settings.js";
 import { toast } from "./toast.js";
 import { many, whole } from "./words.js";
 
-const AT_ONCE = 4; // calls under way
-const TYPED_MAX = 3; // topics whose names are typed; for more, their number is
+const AT_ONCE = 4; // concurrent calls
+const TYPED_MAX = 3; // topics whose names are typed to confirm; for more, their number
 const LISTED_MAX = 8;
 
 const at = (topic, ...rest) => ["/v1/topics", encodeURIComponent(topic), ...rest].join("/");
 
-// ---- make
+// ---- create
 
 const SET_AT_FIRST = ["retention_ms", "retention_bytes", "flush", "min_insync", "consistency"];
 const HELP = {
@@ -25,8 +25,8 @@ const HELP = {
   consistency: "consistent: wait for an eligible replica. available: elect any replica; records may be lost.",
 };
 
-// Resolves to the topic that was made, or null. `like`: a topic to begin with, as the API describes it; its settings are
-// taken over. Else only what differs from the default is sent: some defaults are the cluster's to know.
+// Resolves to the created topic, or null. `like`: a topic of the API whose settings are copied. Else only settings that
+// differ from the default are sent, as the cluster may have other defaults.
 export async function createTopic(like = null) {
   const first = (name) => (like ? like.config[name] : name === "min_insync" ? "" : setting(name).default); // 1, or 2 of 3
   return form({
@@ -73,13 +73,13 @@ export async function cloneTopic(topic) {
   return createTopic(await api("GET", at(topic)));
 }
 
-// ---- destroy
+// ---- delete
 
-// Resolves to the topics that are gone, or null.
+// Resolves to the deleted topics, or null.
 export async function deleteTopics(topics) {
   const one = topics.length === 1 ? topics[0] : null;
   const typed = topics.length <= TYPED_MAX ? topics.join(" ") : String(topics.length);
-  const left = new Set(topics); // what a second attempt is for
+  const left = new Set(topics); // for a retry
   return confirm({
     title: one ? `Delete ${one}` : `Delete ${topics.length} topics`,
     note: "This cannot be undone. Committed offsets of groups in it are deleted too.",
@@ -109,7 +109,7 @@ export async function deleteTopics(topics) {
   });
 }
 
-// Somebody else may have been faster.
+// Another user may have deleted it first.
 async function gone(deleting) {
   try {
     await deleting;
@@ -137,17 +137,17 @@ export async function purgeTopic(topic) {
     action: "Delete all records",
     load: async () => {
       const found = await api("POST", at(topic, "records/delete?dry_run=true"), body);
-      const kept = found.partitions.filter((each) => each.error);
+      const skipped = found.partitions.filter((each) => each.error);
       return [
         ["Records", whole(found.records)],
-        ["Partitions", whole(found.partitions.length - kept.length)],
-        ...(kept.length ? [["Skipped", kept.map((each) => `${each.partition}: ${each.error.detail}`).join("; ")]] : []),
+        ["Partitions", whole(found.partitions.length - skipped.length)],
+        ...(skipped.length ? [["Skipped", skipped.map((each) => `${each.partition}: ${each.error.detail}`).join("; ")]] : []),
       ];
     },
     submit: async () => {
       const done = await api("POST", at(topic, "records/delete"), body);
-      const kept = done.partitions.filter((each) => each.error);
-      if (kept.length) toast(`${many(done.records, "record")} deleted; ${many(kept.length, "partition")} skipped: ${kept[0].error.detail}`, "warn");
+      const skipped = done.partitions.filter((each) => each.error);
+      if (skipped.length) toast(`${many(done.records, "record")} deleted; ${many(skipped.length, "partition")} skipped: ${skipped[0].error.detail}`, "warn");
       else toast(`${many(done.records, "record")} of ${topic} deleted.`);
       return done;
     },
@@ -191,7 +191,7 @@ export async function addPartitions(topic) {
   });
 }
 
-// A few at once; none is begun after one has failed, which is told when all that were under way are over.
+// Runs AT_ONCE calls at a time; after a failure no further one starts, and the error is thrown once the others end.
 async function each(items, work) {
   const found = new Array(items.length);
   let next = 0;

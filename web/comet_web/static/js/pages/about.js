@@ -1,4 +1,4 @@
-// What this browser is to remember: theme and keys. Everything else on the page is text.
+// Preferences of this browser: theme and keyboard shortcuts.
 
 import { keysOn, setKeys } from "../keys.js";
 import { setTheme, theme } from "../theme.js";

@@ -1,4 +1,4 @@
-// One broker: drain it and watch it become empty, let it lead again, move some of what it leads elsewhere.
+// The page of one broker: drain with progress, undo drain, resume, move leadership of selected partitions.
 
 import { on } from "../actions.js";
 import { api } from "../api.js";
@@ -11,10 +11,10 @@ import { toast } from "../toast.js";
 const LISTED_MAX = 6;
 const POLL_MS = 500;
 const POLL_MAX_MS = 4_000;
-const UNHEARD_MAX = 8; // looks at brokers that have not heard yet of a drain that was begun here
+const UNHEARD_MAX = 8; // polls of brokers that do not know of a drain started here yet
 const at = (broker, ...rest) => ["/v1/brokers", broker, ...rest].join("/");
 let chosen = [];
-let shown = null; // the drain that is followed
+let shown = null; // the progress section of the drain being followed
 
 export function start() {
   on("drain", (button, { broker }) => drain(broker));
@@ -22,7 +22,7 @@ export function start() {
   on("resume", (button, { broker }) => resume(broker));
   on("move-leaders", (button, { broker }) => moveAway(broker));
   document.addEventListener("comet:selection", ({ detail }) => choose(detail.keys));
-  choose([...(tableOf("logs")?.picked ?? [])]); // somebody was faster
+  choose([...(tableOf("logs")?.picked ?? [])]); // rows selected before this script ran
   document.addEventListener("comet:document", ({ detail }) => when(detail.fields));
   const button = document.querySelector('[data-action="undo-drain"]');
   if (!button.closest("[data-when-draining]").hidden) followDrain(button.dataset.broker);
@@ -30,7 +30,7 @@ export function start() {
 
 const text = (cell) => (typeof cell === "string" ? cell : (cell?.t ?? ""));
 
-// What is there only while it drains, only while it is down, or only while something has failed on it.
+// Shows parts of the page that depend on its being draining, down or failed.
 function when(fields) {
   for (const name of ["draining", "up", "failed"]) {
     for (const node of document.querySelectorAll(`[data-when-${name}]`)) {
@@ -110,8 +110,8 @@ async function resume(broker) {
   }
 }
 
-// Until it leads nothing but what nobody else can take, or drains no more. Asks ever more seldom while nothing moves: how
-// much nobody else can take is not known to who comes later.
+// Until it leads only partitions without another in-sync replica, or the drain ends. Polls less often while nothing moves:
+// after a reload of the page the number of those partitions is unknown.
 async function followDrain(broker, staying = 0, unheard = 0) {
   if (shown) return;
   const section = (shown = document.querySelector("[data-drain]"));
@@ -119,7 +119,7 @@ async function followDrain(broker, staying = 0, unheard = 0) {
   let [before, pause] = [null, POLL_MS];
   try {
     for (;;) {
-      const answer = await api("GET", at(broker)).catch(() => null); // which may come back
+      const answer = await api("GET", at(broker)).catch(() => null); // the broker may come back
       if (answer && !answer.draining && (unheard -= 1) < 0) return;
       const found = answer?.draining ? answer : null;
       if (found) unheard = 0;
@@ -129,7 +129,7 @@ async function followDrain(broker, staying = 0, unheard = 0) {
       if (found) {
         progress.max = Math.max(progress.max, found.leading, 1);
         progress.value = progress.max - left;
-        section.querySelector("[data-drain-text]").textContent = said(left, staying);
+        section.querySelector("[data-drain-text]").textContent = progressText(left, staying);
         section.hidden = false;
       }
       if (left === 0) {
@@ -144,12 +144,12 @@ async function followDrain(broker, staying = 0, unheard = 0) {
   }
 }
 
-function said(left, staying) {
+function progressText(left, staying) {
   const stays = staying ? `; ${staying} without another replica in sync` : "";
   return `${left} ${left === 1 ? "partition" : "partitions"} left to hand over${stays}`;
 }
 
-// ---- leadership of some
+// ---- leadership of selected partitions
 
 function choose(keys) {
   chosen = keys;

@@ -1,4 +1,4 @@
-// All brokers: leaders are spread evenly from here.
+// The page of all brokers: spreads leaders evenly.
 
 import { on } from "../actions.js";
 import { follow, moveLeaders, stopLeaders } from "../leaders.js";

@@ -1,4 +1,4 @@
-// What a topic is set to, edited in place: nothing is sent until all changes were looked at, with what they destroy.
+// Settings of a topic, edited in place: changes are sent after a review that shows the records they delete.
 
 import { on } from "../actions.js";
 import { api, Problem } from "../api.js";
@@ -10,15 +10,15 @@ import { toast } from "../toast.js";
 import { attach } from "../topic_header.js";
 import { many, whole } from "../words.js";
 
-const changes = new Map(); // name -> value, of what differs from what is set
+const changes = new Map(); // name -> value, of changed settings
 const wrong = new Set(); // names
 
 export function start() {
   attach();
-  const told = stored("told");
-  if (told) {
-    store("told", null);
-    toast(told);
+  const text = stored("toast");
+  if (text) {
+    store("toast", null);
+    toast(text);
   }
   on("edit-setting", (button) => edit(button.closest("[data-setting]")));
   on("discard-settings", () => [...document.querySelectorAll("[data-edited]")].forEach(restore));
@@ -117,6 +117,6 @@ async function review() {
   });
   if (!done) return;
   changes.clear();
-  store("told", `${many(done.changed.length, "setting")} of ${topic} saved.`);
+  store("toast", `${many(done.changed.length, "setting")} of ${topic} saved.`);
   location.reload();
 }

@@ -1,4 +1,4 @@
-// A group: where it goes on is set anew, or it is deleted; both only while nobody is in it.
+// The page of one group: reset of committed offsets, delete; both require a group without members.
 
 import { on } from "../actions.js";
 import { api } from "../api.js";
@@ -27,7 +27,7 @@ export function start() {
   hold();
 }
 
-// The buttons say who holds the group, and why it cannot be touched now.
+// Buttons give the reason why offsets cannot be reset now.
 function hold() {
   const held = document.querySelector("[data-field=held]").textContent;
   document.querySelector("[data-held]").hidden = !held;
@@ -38,7 +38,7 @@ function hold() {
   button.title = held ? `Reset offsets is not possible: ${held}` : "";
 }
 
-// ---- where it goes on
+// ---- reset of committed offsets
 
 async function reset(group) {
   const found = await api("GET", at(group));
@@ -91,7 +91,7 @@ function place(line) {
   return { topic, partition: Number(partition), offset: offset ?? "" };
 }
 
-// As the field has it, and as the API takes it.
+// A time for the field, and one for the API.
 function local(date) {
   return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }
@@ -132,7 +132,7 @@ function changes(plan) {
 
 const change = (skipped) => (skipped > 0 ? `skips ${whole(skipped)}` : skipped < 0 ? `repeats ${whole(-skipped)}` : "none");
 
-// ---- away with it
+// ---- delete
 
 function remove(group) {
   return confirm({

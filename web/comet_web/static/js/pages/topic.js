@@ -1,4 +1,4 @@
-// A topic's partitions: bars of what each gets, and who leads them. Also the script of the page of its consumers.
+// The page of a topic's partitions: bars by partition, leadership. Also the script of the page of its consumers.
 
 import { on } from "../actions.js";
 import { api } from "../api.js";
@@ -21,7 +21,7 @@ export function start() {
   on("elect-leader", (button, { topic }) => electLeader(topic));
   document.addEventListener("comet:document", ({ detail }) => draw(detail.charts.by_partition, detail.fields.last));
   document.addEventListener("comet:selection", ({ detail }) => choose(detail.keys));
-  choose([...(tableOf("partitions")?.picked ?? [])]); // somebody was faster
+  choose([...(tableOf("partitions")?.picked ?? [])]); // rows selected before this script ran
 }
 
 function choose(keys) {
@@ -59,9 +59,9 @@ function draw(chart, last) {
   figure.querySelector("[data-bars-unit]").textContent = chart.unit;
 }
 
-// ---- who leads
+// ---- leadership
 
-// First to whom, then what that changes, as the page of a broker does.
+// Selects the new leader, then shows the changes, as the page of a broker does.
 async function leadElsewhere(topic) {
   const { partitions } = await api("GET", at(topic));
   const moving = partitions.filter((each) => chosen.includes(each.partition));
