@@ -37,7 +37,7 @@ def dialog(page: Page) -> Locator:
 
 
 def header(page: Page, label: str) -> Locator:
-    return page.get_by_role("columnheader", name=label)
+    return page.get_by_role("columnheader", name=label, exact=label == "Records")
 
 
 # ---- the list

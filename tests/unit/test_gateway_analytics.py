@@ -9,14 +9,14 @@ import pytest
 
 from comet_gateway.dashboard import analytics_cache
 from comet_gateway.dashboard.analytics_cache import (
-    ALERTS_KEPT,
-    BARS_KEPT,
+    ALERTS_MAX,
+    BARS_MAX,
     HOLD_S,
     QUERIES_MAX,
-    STATS_KEPT,
+    STATS_MAX,
     AnalyticsCache,
 )
-from comet_gateway.dashboard.analytics_records import AHEAD_US, ERROR_CHARACTERS_MAX, KINDS, Came, read
+from comet_gateway.dashboard.analytics_records import AHEAD_US, ERROR_CHARACTERS_MAX, KINDS, ResultRecord, read
 from comet_web.facts_analytics import Alert, Bar, Job, Stat
 from tests import results
 
@@ -24,8 +24,8 @@ NOW = 1_795_298_400_000_000
 END_S = NOW // 1_000_000
 
 
-def came(value: Any, heard_us: int = NOW) -> Came:
-    return Came(value if isinstance(value, bytes | None) else json.dumps(value).encode(), heard_us)
+def came(value: Any, heard_us: int = NOW) -> ResultRecord:
+    return ResultRecord(value if isinstance(value, bytes | None) else json.dumps(value).encode(), heard_us)
 
 
 def bar(**more: Any) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
     for number in range(6):
         found.take("stats", came(stat(symbol=f"S{number}")), live=True)
     assert (sorted(found.symbols), found.symbols_left_out) == (["S0", "S1"], 2)
-    for number in range(BARS_KEPT + STATS_KEPT + ALERTS_KEPT):
+    for number in range(BARS_MAX + STATS_MAX + ALERTS_MAX):
         ago_us = number * 1_000_000
         value = bar(symbol="S0", start_us=NOW - ago_us - 1_000_000, end_us=NOW - ago_us)
         found.take("bars.1s", came(value), live=True)
@@ -201,8 +201,8 @@ def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
         found.take("alerts", came(results.alert("gap", "A", str(number), time_us=NOW)), live=True)
         found.take("job", came(results.job(f"q{number}")), live=True)
     kept = found.symbols["S0"]
-    assert (len(kept.bars[1]), max(kept.bars[1]), len(kept.stats)) == (BARS_KEPT, NOW - 1_000_000, STATS_KEPT)
-    assert (len(found.alerts), found.alerts[0].text) == (ALERTS_KEPT, str(BARS_KEPT + STATS_KEPT + ALERTS_KEPT - 1))
+    assert (len(kept.bars[1]), max(kept.bars[1]), len(kept.stats)) == (BARS_MAX, NOW - 1_000_000, STATS_MAX)
+    assert (len(found.alerts), found.alerts[0].text) == (ALERTS_MAX, str(BARS_MAX + STATS_MAX + ALERTS_MAX - 1))
     assert len(found.jobs) == QUERIES_MAX
     found.take("job", came(b"{}"), live=True)
     assert (found.unread, found.unread_reason) == (1, "not JSON with the fields of job")

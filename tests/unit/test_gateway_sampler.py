@@ -474,7 +474,7 @@ async def test_a_question_for_any_of_them_goes_to_one_that_answers(world: World,
 
     async def listed() -> float:
         began = loop.time()
-        assert len(await sampler.ask(lambda admin: admin.list_topics())) == 2
+        assert len(await sampler.query(lambda admin: admin.list_topics())) == 2
         return loop.time() - began
 
     assert await listed() < 0.1  # nobody has looked yet: any

@@ -1,4 +1,4 @@
-"""Facts about dead letters: what the indexes know, read on a little at each look."""
+"""Facts about dead letters from their indexes, which read on a little at each call."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from comet_web import facts
 from comet_web.page_request import PageRequest
 from comet_web.views.letters import state_asked
 
-LOOK_S: Final = 0.25  # of one look; the next one goes on
+LOOK_S: Final = 0.25  # of one call; the next one continues
 CAUSES_MAX: Final = 500
-LETTERS_MAX: Final = 1_000  # that a page is made of; the API gives all
-ASKED_MAX: Final = 16  # answers that are kept
+LETTERS_MAX: Final = 1_000  # of a page; the API gives all
+CACHED_MAX: Final = 16  # filters
 
 
 class Newest:
-    """The letters that pages show, which are the same from look to look where nothing happens. Kept by the sources."""
+    """A cache of the newest dead letters by filter. Kept by the sources."""
 
     def __init__(self, _: Sources) -> None:
         self._found: OrderedDict[tuple[bytes, selection.Filter], tuple[int, list[DeadLetter], int]] = OrderedDict()
 
     async def of(self, topic_index: DeadLetterIndex, wanted: selection.Filter) -> tuple[list[DeadLetter], int]:
-        asked, version = (topic_index.topic_id, wanted), topic_index.version
-        known = self._found.get(asked)
+        key, version = (topic_index.topic_id, wanted), topic_index.version
+        known = self._found.get(key)
         if known is None or known[0] != version:
-            known = self._found[asked] = (version, *await selection.newest(topic_index, wanted, LETTERS_MAX))
-        self._found.move_to_end(asked)
-        while len(self._found) > ASKED_MAX:
+            known = self._found[key] = (version, *await selection.newest(topic_index, wanted, LETTERS_MAX))
+        self._found.move_to_end(key)
+        while len(self._found) > CACHED_MAX:
             self._found.popitem(last=False)
         return known[1], known[2]
 

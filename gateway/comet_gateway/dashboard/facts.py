@@ -1,6 +1,6 @@
-"""What pages are made from, by the name that a page asks for it with: each loader fetches it, or raises what is wrong.
+"""Loaders of the facts of pages, by name.
 
-A topic, group or broker that is not there is the SDK's error, which becomes the page's.
+A missing topic, group or broker raises the SDK's error, which becomes the page's.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from comet_web.page_request import PageRequest
 
 Loader = Callable[[Sources, PageRequest], Awaitable[Any]]
 
-RECENT_S: Final = 0.5  # that an answer does for several who look at the same
-CLOSELY_S: Final = 5.0  # what a broker says of every partition and client is much
+RECENT_S: Final = 0.5  # that an answer is reused for several users
+CLOSELY_S: Final = 5.0  # for the full statistics of a broker, which are large
 
 
 def range_of(asked: PageRequest) -> str:
-    """The range that an address asks for; 15 minutes where it asks for none of ours."""
+    """The range in the address; 15 minutes if missing or unknown."""
     found = asked.query.get("range", "")
     return found if found in facts.RANGES_S else "15m"
 
 
 async def nothing(sources: Sources, asked: PageRequest) -> None:
-    """For pages that say the same whatever the cluster does."""
+    """For pages without facts of the cluster."""
 
 
 async def cluster(sources: Sources, asked: PageRequest) -> facts.Cluster:
@@ -42,7 +42,7 @@ async def cluster(sources: Sources, asked: PageRequest) -> facts.Cluster:
 
 # ---- a topic
 
-# What the settings of a topic are, in the order in which a page lists them, with the units of their values.
+# Settings of a topic in the order of the page: unit and description.
 SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
     "retention_ms": ("ms", "How long records are kept; none: no limit."),
     "retention_bytes": ("bytes", "How much of each partition is kept; none: no limit."),
@@ -85,7 +85,7 @@ async def records_of_topic(sources: Sources, asked: PageRequest) -> facts.TopicR
 
 
 async def topic_consumers(sources: Sources, asked: PageRequest) -> facts.TopicConsumers:
-    """How far the group is that is asked for; where a single one reads the topic, nobody needs to ask for it."""
+    """The lags of the selected group; the default is the only group of the topic."""
     detail = await topic(sources, asked)
     reading = detail.topic.groups
     name = asked.query.get("group", reading[0] if len(reading) == 1 else "")
@@ -97,13 +97,13 @@ async def topic_consumers(sources: Sources, asked: PageRequest) -> facts.TopicCo
 
 
 async def _topic(sources: Sources, name: str) -> tuple[comet.TopicInfo, list[comet.PartitionStatus]]:
-    ask = sources.sampler.ask
-    return await sources.recently(("topic", name), RECENT_S, lambda: ask(lambda admin: admin.describe_topic(name)))
+    query = sources.sampler.query
+    return await sources.recently(("topic", name), RECENT_S, lambda: query(lambda admin: admin.describe_topic(name)))
 
 
 async def _described(sources: Sources, group: str) -> comet.GroupInfo:
-    ask = sources.sampler.ask
-    return await sources.recently(("group", group), RECENT_S, lambda: ask(lambda admin: admin.describe_group(group)))
+    query = sources.sampler.query
+    return await sources.recently(("group", group), RECENT_S, lambda: query(lambda admin: admin.describe_group(group)))
 
 
 def _partition(info: comet.PartitionInfo, status: comet.PartitionStatus | None) -> facts.Partition:
@@ -134,8 +134,8 @@ def _partition(info: comet.PartitionInfo, status: comet.PartitionStatus | None) 
 
 
 def topic_settings(info: comet.TopicInfo) -> tuple[facts.Setting, ...]:
-    """All of them, with what they are where nobody chose. A cluster may start topics with other defaults, and has more
-    replicas agree where there are more."""
+    """All settings of a topic with their defaults. A cluster may create topics with other values; the default of
+    `min_insync` depends on the number of replicas."""
     defaults = asdict(comet.TopicConfig())
     replicas = max((len(one.replicas) for one in info.partitions), default=1)
     defaults["min_insync"] = 2 if replicas >= 3 else 1
@@ -178,7 +178,7 @@ async def group(sources: Sources, asked: PageRequest) -> facts.GroupDetail:
 
 
 def _group(info: comet.GroupInfo) -> facts.Group:
-    """Of one that is so new that the sampler does not know it."""
+    """A group that the sampler does not know yet."""
     summary = info.summary
     lags: dict[str, int] = {}
     for lag in info.lags:
@@ -207,10 +207,10 @@ def _member(member: comet.GroupMember) -> facts.Member:
     )
 
 
-def _owned(places: Iterable[comet.TopicPartition]) -> dict[str, tuple[int, ...]]:
+def _owned(partitions: Iterable[comet.TopicPartition]) -> dict[str, tuple[int, ...]]:
     found: dict[str, list[int]] = {}
-    for place in places:
-        found.setdefault(place.topic, []).append(place.partition)
+    for one in partitions:
+        found.setdefault(one.topic, []).append(one.partition)
     return {topic: tuple(sorted(indexes)) for topic, indexes in sorted(found.items())}
 
 
@@ -229,25 +229,25 @@ async def broker(sources: Sources, asked: PageRequest) -> facts.BrokerDetail:
     if found is None:
         there = ", ".join(str(one.id) for one in known.brokers) or "none"
         raise BrokerNotFound(f"there is no broker {text[:20]!r}; known are {there}")
-    said: Mapping[str, Any] = {}
+    statistics: Mapping[str, Any] = {}
     if found.up:
         admin = sources.sampler.admin_of(id_)
-        with suppress(CometError, TimeoutError):  # it may be gone just now: then that much is not known
+        with suppress(CometError, TimeoutError):  # it may have just stopped: then they are unknown
             async with asyncio.timeout(ANSWER_S):
-                said = await sources.recently(("broker", id_), CLOSELY_S, admin.statistics)
+                statistics = await sources.recently(("broker", id_), CLOSELY_S, admin.statistics)
     return facts.BrokerDetail(
         cluster=known,
         broker=found,
         tracks=sources.sampler.broker_tracks(id_, range_),
-        sessions=tuple(said.get("sessions") or ()),
-        logs=tuple(said.get("partitions") or ()),
-        settings=_broker_settings(said),
+        sessions=tuple(statistics.get("sessions") or ()),
+        logs=tuple(statistics.get("partitions") or ()),
+        settings=_broker_settings(statistics),
     )
 
 
-def _broker_settings(said: Mapping[str, Any]) -> tuple[facts.Setting, ...]:
-    """What a broker was told when it was started, as far as it says."""
-    rows = said.get("settings") or ()
+def _broker_settings(statistics: Mapping[str, Any]) -> tuple[facts.Setting, ...]:
+    """The settings in a broker's statistics."""
+    rows = statistics.get("settings") or ()
     return tuple(
         facts.Setting(
             name=row["name"],

@@ -1,4 +1,4 @@
-"""Pages as answers: HTML, CSV, the files that they load, and what a person is shown when a page cannot be."""
+"""Responses of the dashboard: HTML, CSV, static files, error pages."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from comet_web.pages import Page
 
 log = logging.getLogger(__name__)
 
-LOAD_S: Final = 10.0  # that the facts of a page may take
+LOAD_S: Final = 10.0  # for the facts of a page
 HTML: Final = b"text/html; charset=utf-8"
 _FOR_EVER: Final = b"public, max-age=31536000, immutable"
 _ERROR: Final = Page("error", "/", "error.html", "nothing", lambda _, asked: Document(asked.now_us, ""), interval_s=0)
 
 
 async def document(sources: Sources, page: Page, asked: PageRequest) -> Document:
-    """What a page shows now. Raises Problem, CometError."""
+    """The current document of a page. Raises Problem, CometError."""
     try:
         async with asyncio.timeout(LOAD_S):
             facts = await LOADERS[page.facts](sources, asked)
@@ -53,7 +53,7 @@ async def html(scope: Scope, sources: Sources, page: Page, asked: PageRequest) -
 
 
 async def as_csv(sources: Sources, page: Page, asked: PageRequest) -> Reply:
-    """The main table, all of it, as it is filtered and sorted."""
+    """The whole main table as CSV, filtered and sorted."""
     shown = await document(sources, page, asked)
     table = shown.tables[page.main]
     if table.problem:
@@ -65,7 +65,7 @@ async def as_csv(sources: Sources, page: Page, asked: PageRequest) -> Reply:
 
 
 def _around(scope: Scope, sources: Sources | None, page: Page, asked: PageRequest) -> dict[str, Any]:
-    """What templates know beside the document."""
+    """The context of templates, beside the document."""
     root = scope.get("root_path", "")
     return {
         "root": root,
@@ -77,17 +77,17 @@ def _around(scope: Scope, sources: Sources | None, page: Page, asked: PageReques
     }
 
 
-# ---- what goes wrong
+# ---- errors
 
 
 def wants_html(scope: Scope) -> bool:
-    """A person looks at this, in a browser, and not at a part of the API."""
+    """Whether a browser requests a page, not the API."""
     accept: bytes = scope["comet.headers"].get(b"accept", b"")
     return b"text/html" in accept and not scope["path"].removeprefix(scope.get("root_path", "")).startswith("/v1/")
 
 
-def told(scope: Scope, problem: Problem) -> tuple[bytes, dict[str, str]]:
-    """Body and headers of the answer that says what went wrong: a page for a person, a document for a program."""
+def error_response(scope: Scope, problem: Problem) -> tuple[bytes, dict[str, str]]:
+    """Body and headers for a problem: a page for a browser, else a problem document."""
     headers = problem.headers()
     page = _error_page(scope, problem)
     if page is None:
@@ -96,7 +96,7 @@ def told(scope: Scope, problem: Problem) -> tuple[bytes, dict[str, str]]:
 
 
 def _error_page(scope: Scope, problem: Problem) -> bytes | None:
-    """Its cause, the id of the request, a way on. None: a document says as much."""
+    """The error page; None: a problem document is used."""
     state = scope["app"].state if "app" in scope else None
     if state is None or not state.config.dashboard or not wants_html(scope):
         return None
@@ -124,7 +124,7 @@ def _error_page(scope: Scope, problem: Problem) -> bytes | None:
 
 
 class Files:
-    """What pages load, compressed once and kept: there are few of them, and they are small."""
+    """Static files, compressed once and cached: they are few and small."""
 
     def __init__(self) -> None:
         self._packed: dict[tuple[str, bytes], bytes] = {}
@@ -136,7 +136,7 @@ class Files:
             raise Problem("NOT_FOUND", f"there is no file {path[:200]!r}")
         kind = render.CONTENT_TYPES[PurePosixPath(path).suffix].encode()
         headers = {"vary": "accept-encoding"}
-        # A page that was loaded from another version still works with ours; it must not be kept under that address.
+        # A page of another version works with these files; they must not be cached under that address.
         cache = _FOR_EVER if version == render.version() else b"no-cache"
         encoding = None if accepts is None else compression.chosen(accepts)
         if encoding is not None and compression.worthwhile(kind, len(body)):
