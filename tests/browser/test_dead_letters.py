@@ -147,7 +147,7 @@ async def test_all_of_a_reason_are_redriven_after_a_dry_run(page: Page, stage: S
         await live(page)
         await page.get_by_role("link", name="ValueError: order # is late").click()
         await live(page)
-        await action(page, "Redrive pending of this filter").click()
+        await action(page, "Redrive filtered").click()
         told = dialog(page).locator("dl")
         await expect(told).to_contain_text("To again3 records")
         await expect(told).to_contain_text("Read by groupsagain-group")

@@ -115,7 +115,7 @@ def test_where_nothing_comes_in_skew_is_of_what_did() -> None:
     found = detail(partition(0, in_rate=0.0, log_end=300), partition(1, in_rate=None, log_end=100))
     document = topic.view(found, asked())
     assert column(document, "partitions", "skew") == {"0": "1.5×", "1": "0.5×"}
-    assert document.tables["partitions"].rows[0].cells[10].title == "1.50 times the average, records ever"
+    assert document.tables["partitions"].rows[0].cells[10].title == "1.50 times the average, records in total"
 
 
 def test_an_empty_topic_has_nothing_to_compare() -> None:

@@ -140,7 +140,7 @@ def _measure(partitions: Iterable[Partition]) -> tuple[dict[int, float], str]:
     rates = {one.index: one.in_rate for one in partitions if one.in_rate is not None}
     if any(rates.values()):
         return rates, "records/s in"
-    return {one.index: float(one.log_end) for one in partitions if one.log_end is not None}, "records ever"
+    return {one.index: float(one.log_end) for one in partitions if one.log_end is not None}, "records in total"
 
 
 def _skew(value: float | None, average: float, largest: float, by: str) -> Cell:

@@ -47,7 +47,7 @@ function meant() {
   const few = Object.keys(filter()).length > 0;
   for (const [action, verb] of [["redrive-all", "Redrive"], ["discard-all", "Discard"]]) {
     const button = document.querySelector(`[data-action=${action}]`);
-    button.lastChild.textContent = few ? `${verb} pending of this filter` : `${verb} all pending`;
+    button.lastChild.textContent = few ? `${verb} filtered` : `${verb} all pending`;
   }
 }
 
