@@ -131,7 +131,7 @@ async def test_letters_chosen_before_the_page_is_all_there_are_chosen(page: Page
         await route.continue_()
 
     async with made(stage, "early-choice"):
-        await page.route("**/js/pages/letters.js", late)
+        await page.route("**/js/pages/dead_letter_topic.js", late)
         await page.goto(stage.at("/dead-letters/early-choice-failed"))
         await expect(page.locator("html")).to_have_attribute("data-live", "live")
         await row(page, "0/1").get_by_role("checkbox").check()

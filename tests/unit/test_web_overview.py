@@ -163,7 +163,7 @@ def test_names_that_are_markup_stay_text() -> None:
     found = overview.view(cluster(topics={hostile: topic(hostile)}, groups={hostile: group(hostile, 7)}), ASKED)
     page = next(page for page in PAGES if page.name == "overview")
     html = render.page(
-        page.template, doc=found, page=page, asked=ASKED, root="/mounted", static="/mounted/static/v",
+        page.template, doc=found, page=page, request=ASKED, root="/mounted", static="/mounted/static/v",
         cluster_name=hostile, nav=NAV, csrf="", csv="",
     )  # fmt: skip
     assert "<b>&" not in html and "&lt;b&gt;" in html
@@ -175,7 +175,7 @@ def test_who_may_not_create_is_told_why() -> None:
     page = next(page for page in PAGES if page.name == "overview")
     asked = replace(ASKED, role=VIEWER, open=False)
     html = render.page(
-        page.template, doc=overview.view(cluster(), asked), page=page, asked=asked, root="", static="/s",
+        page.template, doc=overview.view(cluster(), asked), page=page, request=asked, root="", static="/s",
         cluster_name="", nav=NAV, csrf="c", csv="",
     )  # fmt: skip
     assert 'data-refusal="needs the role operator; you are viewer"' in html

@@ -4,8 +4,8 @@ Knows neither the SDK nor the gateway. The gateway's `dashboard` package fetches
 that a page shows of them, renders it, and sends what changes to the browsers that look at it.
 
     facts      what is known of a cluster                     (made by the gateway)
-    asked      who looks at which page, and how               (made by the gateway)
-    views/     facts, asked -> Document                       (pure)
+    request      who looks at which page, and how               (made by the gateway)
+    views/     facts, request -> Document                       (pure)
     document   fields, tables and charts of a page            (rendered into HTML, and sent as JSON)
     pages      the table of all pages
 """

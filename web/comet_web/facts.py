@@ -329,7 +329,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterCause:
+class DeadLetterCause:
     """Dead letters of one topic and group with the same reason, numbers left out."""
 
     topic: str  # the dead-letter topic
@@ -343,7 +343,7 @@ class LetterCause:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterTopic:
+class DeadLetterTopic:
     """A dead-letter topic, and how much of it was scanned."""
 
     name: str
@@ -359,15 +359,15 @@ class LetterTopic:
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
     time_us: int
-    topics: tuple[LetterTopic, ...]
-    causes: tuple[LetterCause, ...]
+    topics: tuple[DeadLetterTopic, ...]
+    causes: tuple[DeadLetterCause, ...]
     causes_total: int
     looked: int  # topics scanned so far
     of: int
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     partition: int
     offset: int
     time_us: int  # of the record
@@ -387,14 +387,14 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterTopicDetail:
+class DeadLetterTopicDetail:
     """A dead-letter topic; `letters` are the newest of the `matched` ones."""
 
     time_us: int
-    topic: LetterTopic
-    causes: tuple[LetterCause, ...]
+    topic: DeadLetterTopic
+    causes: tuple[DeadLetterCause, ...]
     causes_total: int
-    letters: tuple[Letter, ...]
+    letters: tuple[DeadLetter, ...]
     matched: int
 
 

@@ -76,9 +76,9 @@ _PACKAGES: Final = (
 # ---- the page
 
 
-async def about(sources: Sources, asked: PageRequest) -> facts.About:
+async def about(sources: Sources, request: PageRequest) -> facts.About:
     """The facts of the page About."""
-    return _about(sources.config, sources.gatekeeper, asked.now_us)
+    return _about(sources.config, sources.gatekeeper, request.now_us)
 
 
 def _about(config: GatewayConfig, keeper: Gatekeeper, now_us: int) -> facts.About:

@@ -26,18 +26,18 @@ RECENT_S: Final = 0.5  # that an answer is reused for several users
 CLOSELY_S: Final = 5.0  # for the full statistics of a broker, which are large
 
 
-def range_of(asked: PageRequest) -> str:
+def range_of(request: PageRequest) -> str:
     """The range in the address; 15 minutes if missing or unknown."""
-    found = asked.query.get("range", "")
+    found = request.query.get("range", "")
     return found if found in facts.RANGES_S else "15m"
 
 
-async def nothing(sources: Sources, asked: PageRequest) -> None:
+async def nothing(sources: Sources, request: PageRequest) -> None:
     """For pages without facts of the cluster."""
 
 
-async def cluster(sources: Sources, asked: PageRequest) -> facts.Cluster:
-    return await sources.sampler.cluster(range_of(asked))
+async def cluster(sources: Sources, request: PageRequest) -> facts.Cluster:
+    return await sources.sampler.cluster(range_of(request))
 
 
 # ---- a topic
@@ -63,8 +63,8 @@ SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-async def topic(sources: Sources, asked: PageRequest) -> facts.TopicDetail:
-    name, range_ = asked.params["topic"], range_of(asked)
+async def topic(sources: Sources, request: PageRequest) -> facts.TopicDetail:
+    name, range_ = request.params["topic"], range_of(request)
     known = await sources.sampler.cluster(range_)
     (info, statuses), tracks = await asyncio.gather(
         _topic(sources, name),
@@ -80,15 +80,15 @@ async def topic(sources: Sources, asked: PageRequest) -> facts.TopicDetail:
     )
 
 
-async def records_of_topic(sources: Sources, asked: PageRequest) -> facts.TopicRecords:
-    return await topic_records.load(sources, asked, await topic(sources, asked))
+async def records_of_topic(sources: Sources, request: PageRequest) -> facts.TopicRecords:
+    return await topic_records.load(sources, request, await topic(sources, request))
 
 
-async def topic_consumers(sources: Sources, asked: PageRequest) -> facts.TopicConsumers:
+async def topic_consumers(sources: Sources, request: PageRequest) -> facts.TopicConsumers:
     """The lags of the selected group; the default is the only group of the topic."""
-    detail = await topic(sources, asked)
+    detail = await topic(sources, request)
     reading = detail.topic.groups
-    name = asked.query.get("group", reading[0] if len(reading) == 1 else "")
+    name = request.query.get("group", reading[0] if len(reading) == 1 else "")
     if name not in reading:
         return facts.TopicConsumers(detail)
     info = await _described(sources, name)
@@ -159,8 +159,8 @@ def _text(value: object) -> str:
 # ---- a group
 
 
-async def group(sources: Sources, asked: PageRequest) -> facts.GroupDetail:
-    name, range_ = asked.params["group"], range_of(asked)
+async def group(sources: Sources, request: PageRequest) -> facts.GroupDetail:
+    name, range_ = request.params["group"], range_of(request)
     known = await sources.sampler.cluster(range_)
     info, tracks = await asyncio.gather(
         _described(sources, name),
@@ -221,8 +221,8 @@ def _lag(lag: comet.PartitionLag) -> facts.Lag:
 # ---- a broker
 
 
-async def broker(sources: Sources, asked: PageRequest) -> facts.BrokerDetail:
-    text, range_ = asked.params["broker"], range_of(asked)
+async def broker(sources: Sources, request: PageRequest) -> facts.BrokerDetail:
+    text, range_ = request.params["broker"], range_of(request)
     known = await sources.sampler.cluster(range_)
     id_ = int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else 0
     found = next((one for one in known.brokers if one.id == id_), None)

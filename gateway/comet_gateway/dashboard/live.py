@@ -44,8 +44,8 @@ class Watching:
     """The live pages of an application; kept by its sources."""
 
     def __init__(self, sources: Sources) -> None:
-        async def load(page: Page, asked: PageRequest) -> Document:
-            return await serving.document(sources, page, asked)
+        async def load(page: Page, request: PageRequest) -> Document:
+            return await serving.document(sources, page, request)
 
         self.pages = LivePages(load, sources.sampler, sources.config.limits.live_pages_max)
 
@@ -136,7 +136,7 @@ class LiveConnection:
 
     def _watch_page(self, action: live_session.WatchPage) -> None:
         try:
-            watcher, leave = self._pages.watch(action.id, action.page, action.asked)
+            watcher, leave = self._pages.watch(action.id, action.page, action.request)
         except Problem:
             self._session.ended(action.id)
             raise

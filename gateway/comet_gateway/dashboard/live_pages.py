@@ -54,9 +54,9 @@ class Pulse(Protocol):
 class LivePage:
     """One page and its task. Lives while it has watchers."""
 
-    def __init__(self, page: Page, asked: PageRequest, load: Load, pulse: Pulse, filtering: FilterTime) -> None:
+    def __init__(self, page: Page, request: PageRequest, load: Load, pulse: Pulse, filtering: FilterTime) -> None:
         self.page = page
-        self._asked = asked
+        self._request = request
         self._load = load
         self._pulse = pulse
         self._filtering = filtering
@@ -77,7 +77,7 @@ class LivePage:
         self._watchers.add(watcher)
         now = asyncio.get_running_loop().time()
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name=f"dashboard: live page {self._asked.path}")
+            self._task = asyncio.create_task(self._run(), name=f"dashboard: live page {self._request.path}")
         elif self.version and self._begun_at >= max(self._pulse.outdated_at, now - FRESH_S):
             watcher.wake()
         else:
@@ -134,13 +134,13 @@ class LivePage:
         self.attempts += 1
         self._filtering.fill(asyncio.get_running_loop().time())
         try:
-            made = (await self._load(self.page, again(self._asked, self._filtering))).wire()
+            made = (await self._load(self.page, again(self._request, self._filtering))).wire()
         except Problem as problem:
             self.problem = problem
         except CometError as error:
             self.problem = Problem.of(error)
         except Exception:
-            log.exception("page %s cannot be built", self._asked.path)
+            log.exception("page %s cannot be built", self._request.path)
             self.problem = Problem("INTERNAL", "the gateway failed to build this page; see its log")
         else:
             self.problem = None
@@ -206,15 +206,15 @@ class LivePages:
     def count(self) -> int:
         return len(self._all)
 
-    def watch(self, id_: int, page: Page, asked: PageRequest) -> tuple[Watcher, Callable[[], None]]:
+    def watch(self, id_: int, page: Page, request: PageRequest) -> tuple[Watcher, Callable[[], None]]:
         """A watcher, and the function that ends it. Raises OVERLOADED."""
-        who = asked.who if page.personal else ""
-        key = Key(asked.link(), asked.role, who)
+        who = request.who if page.personal else ""
+        key = Key(request.link(), request.role, who)
         live = self._all.get(key) if page.interval_s else None
         if live is None:
             if len(self._all) >= self._pages_max:
                 raise Problem("OVERLOADED", f"{self._pages_max} live pages are open, the limit")
-            live = LivePage(page, replace(asked, who=who), self._load, self._pulse, self._filtering)
+            live = LivePage(page, replace(request, who=who), self._load, self._pulse, self._filtering)
             if page.interval_s:
                 self._all[key] = live
         watcher = Watcher(id_, live)

@@ -37,7 +37,7 @@ class WatchPage:
 
     id: int
     page: Page
-    asked: PageRequest
+    request: PageRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,9 @@ class LiveSession:
     def _act(self, id_: int, frame: Mapping[str, Any]) -> list[Action]:
         match frame:
             case {"watch": str(url)}:
-                page, asked = self.addresses.find(url, self.who, is_open=self.is_open)
+                page, request = self.addresses.find(url, self.who, is_open=self.is_open)
                 _require(page.role, self.who, "this page")
-                return [*self._take(id_, "page"), WatchPage(id_, page, asked)]
+                return [*self._take(id_, "page"), WatchPage(id_, page, request)]
             case {"open": str(kind)}:
                 channel = self.channels.get(kind)
                 params = frame.get("params", {})

@@ -55,11 +55,11 @@ class Addresses:
         plain = unquote(path)
         for pattern, page in self._known:
             if found := pattern.fullmatch(plain):
-                return page, asked(page, found.groupdict(), query, who, is_open=is_open)
+                return page, page_request_of(page, found.groupdict(), query, who, is_open=is_open)
         raise Problem("NOT_FOUND", f"there is no page {path[:200]!r}")
 
 
-def asked(
+def page_request_of(
     page: Page, params: Mapping[str, str], query_string: str, who: Who, *, is_open: bool, whole: bool = False
 ) -> PageRequest:
     """The request for a page. Raises Problem for an invalid query; an invalid filter is shown on the page instead."""

@@ -214,14 +214,14 @@ class QuoteFeed:
 
     # ---- facts
 
-    def snapshot(self, asked: PageRequest, now_us: int) -> facts.Quotes:
+    def snapshot(self, request: PageRequest, now_us: int) -> facts.Quotes:
         reach = self.reach
         since_us = None if reach is None else reach.since_us
         # A partly read step would give half a candle.
         since_s = 0 if reach is None or reach.whole else -(-reach.since_us // 1_000_000)
         end_s = (now_us - SETTLED_US) // 1_000_000
         quotes = {name: self._quote(symbol, end_s, since_s) for name, symbol in self.symbols.items()}
-        chosen = asked.query.get("symbol", "")
+        chosen = request.query.get("symbol", "")
         if chosen not in quotes:
             chosen = min(quotes, default="")
         shown = self.symbols.get(chosen)
@@ -233,7 +233,7 @@ class QuoteFeed:
             self.reason,
             quotes,
             symbol=chosen,
-            candles=None if shown is None else _candles(shown, asked, end_s, since_s),
+            candles=None if shown is None else _candles(shown, request, end_s, since_s),
             partition=None if shown is None or shown.partition == NEVER else shown.partition,
             offset=None if shown is None or shown.offset == NEVER else shown.offset,
             since_us=since_us,
@@ -248,7 +248,7 @@ class QuoteFeed:
             delay_ms=self.delay_ms,
             last_us=max((symbol.heard_us for symbol in self.symbols.values()), default=self.last_us),
             topics=self.analytics.topics,
-            analytics=self.analytics.snapshot(chosen, (*_extent(asked), end_s), now_us, quoted_us),
+            analytics=self.analytics.snapshot(chosen, (*_extent(request), end_s), now_us, quoted_us),
         )
 
     def _quote(self, symbol: CandleSymbol, end_s: int, since_s: int) -> facts.Quote:
@@ -267,17 +267,17 @@ class QuoteFeed:
         return sum(count for at, count in self._seconds if second - known <= at < second) / known
 
 
-def _extent(asked: PageRequest) -> tuple[int, int]:
+def _extent(request: PageRequest) -> tuple[int, int]:
     """The step and number of candles: as many as fit, for a line as many as exist."""
-    step = asked.query.get("step", "")
+    step = request.query.get("step", "")
     step = step if step in COUNTS else "1s"
     step_s = facts.STEPS_S[step]
-    as_line = asked.query.get("draw") == "line"
+    as_line = request.query.get("draw") == "line"
     return step_s, (SECONDS if step_s == 1 else MINUTES * 60 // step_s) if as_line else COUNTS[step]
 
 
-def _candles(symbol: CandleSymbol, asked: PageRequest, end_s: int, since_s: int) -> facts.Candles:
-    step_s, count = _extent(asked)
+def _candles(symbol: CandleSymbol, request: PageRequest, end_s: int, since_s: int) -> facts.Candles:
+    step_s, count = _extent(request)
     whole, forming = symbol.candles(step_s, end_s, count, since_s)
     return facts.Candles(
         step_s,
@@ -350,15 +350,15 @@ class QuoteFeeds:
 FIRST_WAIT_S: Final = 1.0  # of the first request for a first state
 
 
-async def quotes(sources: Sources, asked: PageRequest) -> facts.Quotes:
+async def quotes(sources: Sources, request: PageRequest) -> facts.Quotes:
     """The loader of the page."""
     feeds = sources.kept(QuoteFeeds)
-    feed = feeds.feed(asked.query.get("topic") or sources.config.quotes_topic)
+    feed = feeds.feed(request.query.get("topic") or sources.config.quotes_topic)
     try:
         async with asyncio.timeout(FIRST_WAIT_S):
             await feed.begun.wait()
-            if asked.first:  # without scripts no update would come
+            if request.first:  # without scripts no update would come
                 await feed.analytics.begun.wait()
     except TimeoutError:
         pass  # the page shows that history is loading
-    return feed.snapshot(asked, asked.now_us or time.time_ns() // 1000)
+    return feed.snapshot(request, request.now_us or time.time_ns() // 1000)

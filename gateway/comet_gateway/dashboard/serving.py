@@ -33,38 +33,38 @@ log = logging.getLogger(__name__)
 LOAD_S: Final = 10.0  # for the facts of a page
 HTML: Final = b"text/html; charset=utf-8"
 _FOR_EVER: Final = b"public, max-age=31536000, immutable"
-_ERROR: Final = Page("error", "/", "error.html", "nothing", lambda _, asked: Document(asked.now_us, ""), interval_s=0)
+_ERROR: Final = Page("error", "/", "error.html", "nothing", lambda _, page: Document(page.now_us, ""), interval_s=0)
 
 
-async def document(sources: Sources, page: Page, asked: PageRequest) -> Document:
+async def document(sources: Sources, page: Page, request: PageRequest) -> Document:
     """The current document of a page. Raises Problem, CometError."""
     try:
         async with asyncio.timeout(LOAD_S):
-            facts = await LOADERS[page.facts](sources, asked)
+            facts = await LOADERS[page.facts](sources, request)
     except TimeoutError:
         raise Problem("TIMEOUT", f"the data of this page did not arrive within {LOAD_S:.0f} s") from None
-    return page.view(facts, asked)
+    return page.view(facts, request)
 
 
-async def html(scope: Scope, sources: Sources, page: Page, asked: PageRequest) -> Reply:
-    shown = await document(sources, page, replace(asked, first=True))
-    text = render.page(page.template, doc=shown, page=page, asked=asked, **_around(scope, sources, page, asked))
+async def html(scope: Scope, sources: Sources, page: Page, request: PageRequest) -> Reply:
+    shown = await document(sources, page, replace(request, first=True))
+    text = render.page(page.template, doc=shown, page=page, request=request, **_around(scope, sources, page, request))
     return Reply(text.encode(), kind=HTML)
 
 
-async def as_csv(sources: Sources, page: Page, asked: PageRequest) -> Reply:
+async def as_csv(sources: Sources, page: Page, request: PageRequest) -> Reply:
     """The whole main table as CSV, filtered and sorted."""
-    shown = await document(sources, page, asked)
+    shown = await document(sources, page, request)
     table = shown.tables[page.main]
     if table.problem:
         raise Problem("VALIDATION", f"filter: {table.problem}")
-    name = "-".join([page.name, *asked.params.values()])
+    name = "-".join([page.name, *request.params.values()])
     plain = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in name)
     headers = {"content-disposition": f'attachment; filename="{plain}.csv"'}
     return Reply(csv.encoded(table), kind=csv.CONTENT_TYPE, headers=headers)
 
 
-def _around(scope: Scope, sources: Sources | None, page: Page, asked: PageRequest) -> dict[str, Any]:
+def _around(scope: Scope, sources: Sources | None, page: Page, request: PageRequest) -> dict[str, Any]:
     """The context of templates, beside the document."""
     root = scope.get("root_path", "")
     return {
@@ -73,7 +73,7 @@ def _around(scope: Scope, sources: Sources | None, page: Page, asked: PageReques
         "cluster_name": sources.sampler.name if sources is not None else "",
         "nav": NAV,
         "csrf": sessions.csrf(scope),
-        "csv": f"{root}{address(page.csv, asked.params)}" if page.csv else "",  # without the query
+        "csv": f"{root}{address(page.csv, request.params)}" if page.csv else "",  # without the query
     }
 
 
@@ -102,17 +102,17 @@ def _error_page(scope: Scope, problem: Problem) -> bytes | None:
         return None
     who: Who = scope.get("comet.who", NOBODY)
     path = scope["path"].removeprefix(scope.get("root_path", ""))
-    asked = PageRequest(
+    request = PageRequest(
         path=path, now_us=time.time_ns() // 1_000, who=who.name, role=int(who.role), open=state.gatekeeper.open
     )
     try:
         text = render.page(
             _ERROR.template,
-            doc=Document(asked.now_us, problem.kind.title),
+            doc=Document(request.now_us, problem.kind.title),
             page=_ERROR,
-            asked=asked,
+            request=request,
             problem={"hint": "", "retry_after_ms": 0, **problem.document(scope["comet.request_id"])},
-            **_around(scope, getattr(state, "sources", None), _ERROR, asked),
+            **_around(scope, getattr(state, "sources", None), _ERROR, request),
         )
     except jinja2.TemplateError:
         log.exception("the error page cannot be built")

@@ -46,14 +46,14 @@ EVENT_S: Final = 0.1  # between two events of a search
 PARAMETER_CHARACTERS_MAX: Final = 2_000
 
 
-async def load(sources: Sources, asked: PageRequest, detail: TopicDetail) -> TopicRecords:
+async def load(sources: Sources, request: PageRequest, detail: TopicDetail) -> TopicRecords:
     """The first content of the page. Updates bring no records: those on the page do not change."""
-    if not asked.first:
+    if not request.first:
         return TopicRecords(detail)
-    name = asked.params["topic"]
+    name = request.params["topic"]
     try:
         async with asyncio.timeout(WAIT_S):
-            walk, found = await _first(sources, name, asked)
+            walk, found = await _first(sources, name, request)
     except TimeoutError:
         why = f"No answer within {WAIT_S:.0f} s. Choose a single partition to read it alone."
         return TopicRecords(detail, problem=why)
@@ -75,10 +75,10 @@ class RecordScan(NamedTuple):
         return str(Cursor(self.topic_id, self.scan.cursor()))
 
 
-async def _first(sources: Sources, name: str, asked: PageRequest) -> tuple[RecordScan, list[RecordPreview]]:
-    query = asked.query
+async def _first(sources: Sources, name: str, request: PageRequest) -> tuple[RecordScan, list[RecordPreview]]:
+    query = request.query
     selection = selected(query)
-    who = "" if asked.open else asked.who
+    who = "" if request.open else request.who
     budget = Budget(view.limit_of(query), FIRST_RECORDS, FIRST_BYTES, FIRST_S)
     found: list[RecordPreview] = []
     # Without filters there is no wait for slots of searches.

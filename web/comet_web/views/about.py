@@ -29,30 +29,30 @@ MAY = {
 }
 
 
-def view(about: About, asked: PageRequest) -> Document:
+def view(about: About, request: PageRequest) -> Document:
     fields = {
         "version": Cell(about.version),
         "python": Cell(about.python),
         "machine": Cell(about.machine),
         "started": numbers.ago(about.started_us, about.time_us),
         "bootstrap": Cell(about.bootstrap),
-        "who": Cell("anonymous" if asked.open else asked.who),
-        "role": Cell(ROLE_NAMES.get(asked.role, "none")),
-        "may": Cell(MAY.get(asked.role, "nothing")),
+        "who": Cell("anonymous" if request.open else request.who),
+        "role": Cell(ROLE_NAMES.get(request.role, "none")),
+        "may": Cell(MAY.get(request.role, "nothing")),
     }
     tables = {
-        "settings": _settings(about.settings, asked),
-        "packages": shaped("packages", PACKAGES, map(_package, about.packages), asked, main=False),
+        "settings": _settings(about.settings, request),
+        "packages": shaped("packages", PACKAGES, map(_package, about.packages), request, main=False),
     }
-    if asked.may(ADMIN) and not asked.open:  # names of token holders invite phishing
-        tables["logins"] = shaped("logins", LOGINS, map(_login, about.logins), asked, main=False, sort="name")
+    if request.may(ADMIN) and not request.open:  # names of token holders invite phishing
+        tables["logins"] = shaped("logins", LOGINS, map(_login, about.logins), request, main=False, sort="name")
     return Document(about.time_us, "About", fields, tables)
 
 
-def _settings(settings: tuple[Setting, ...], asked: PageRequest) -> Table:
+def _settings(settings: tuple[Setting, ...], request: PageRequest) -> Table:
     """The settings; changed ones first by default."""
     rows = [_setting(one) for one in sorted(settings, key=lambda one: one.source == "default")]
-    return shaped("settings", SETTINGS, rows, asked, text=lambda row: " ".join(cell.text for cell in row.cells))
+    return shaped("settings", SETTINGS, rows, request, text=lambda row: " ".join(cell.text for cell in row.cells))
 
 
 def _setting(one: Setting) -> Row:

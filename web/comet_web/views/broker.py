@@ -67,9 +67,9 @@ SETTINGS: Final = (
 )
 
 
-def view(detail: BrokerDetail, asked: PageRequest) -> Document:
+def view(detail: BrokerDetail, request: PageRequest) -> Document:
     broker, cluster = detail.broker, detail.cluster
-    now_us = cluster.time_us or asked.now_us
+    now_us = cluster.time_us or request.now_us
     since = None if broker.up else down_since(cluster, broker)
     fields = {
         "id": Cell(str(broker.id), broker.id),
@@ -100,10 +100,10 @@ def view(detail: BrokerDetail, asked: PageRequest) -> Document:
         "failed": Cell("yes" if broker.failed else "no"),
     }
     tables = {
-        "failed": shaped("failed", FAILED, map(_failed, broker.failed), asked, main=False, sort="state"),
-        "logs": _logs(detail, asked),
-        "sessions": shaped("sessions", SESSIONS, map(_session, detail.sessions), asked, main=False, sort="client"),
-        "settings": shaped("settings", SETTINGS, map(_setting, detail.settings), asked, main=False, sort="name"),
+        "failed": shaped("failed", FAILED, map(_failed, broker.failed), request, main=False, sort="state"),
+        "logs": _logs(detail, request),
+        "sessions": shaped("sessions", SESSIONS, map(_session, detail.sessions), request, main=False, sort="client"),
+        "settings": shaped("settings", SETTINGS, map(_setting, detail.settings), request, main=False, sort="name"),
     }
     charts = {name: _chart(name, unit, of, detail.tracks, now_us) for name, unit, of in CHARTS}
     return Document(cluster.time_us, f"Broker {broker.id}", fields, tables, charts)
@@ -186,14 +186,14 @@ def _log(log: Log) -> Row:
     return Row(_key(log), tuple(make(log) for make in _CELLS.values()), path("topics", _place(log)[0]))
 
 
-def _logs(detail: BrokerDetail, asked: PageRequest) -> Table:
+def _logs(detail: BrokerDetail, request: PageRequest) -> Table:
     """The table of logs. A page shows 100 of thousands; of the others only the sort cell is built."""
-    sort = asked.query.get("sort", "").removeprefix("-")
+    sort = request.query.get("sort", "").removeprefix("-")
     at = list(_CELLS).index(sort if sort in _CELLS else "partition")
     make, before, after = list(_CELLS.values())[at], (UNKNOWN,) * at, (UNKNOWN,) * (len(_CELLS) - at - 1)
     known = {_key(log): log for log in detail.logs}
     rows = (Row(key, (*before, make(log), *after)) for key, log in known.items())
-    table = shaped("logs", LOGS, rows, asked, sort="partition", text=lambda row: row.key)
+    table = shaped("logs", LOGS, rows, request, sort="partition", text=lambda row: row.key)
     return replace(table, rows=tuple(_log(known[row.key]) for row in table.rows))
 
 

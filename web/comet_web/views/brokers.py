@@ -35,10 +35,12 @@ COLUMNS = (
 )
 
 
-def view(cluster: Cluster, asked: PageRequest) -> Document:
+def view(cluster: Cluster, request: PageRequest) -> Document:
     fair = even_share(cluster.brokers)
-    rows = [_row(broker, cluster, fair, asked) for broker in cluster.brokers]
-    table = shaped("brokers", COLUMNS, rows, asked, sort="broker", text=lambda row: f"{row.cells[0].text} {row.label}")
+    rows = [_row(broker, cluster, fair, request) for broker in cluster.brokers]
+    table = shaped(
+        "brokers", COLUMNS, rows, request, sort="broker", text=lambda row: f"{row.cells[0].text} {row.label}"
+    )
     fields = {
         "summary": _summary(cluster),
         "skew": _skew(cluster.brokers),
@@ -81,8 +83,8 @@ def down_since(cluster: Cluster, broker: Broker) -> int | None:
     return None if newest is None or broker.up else newest.time_us
 
 
-def _row(broker: Broker, cluster: Cluster, fair: float | None, asked: PageRequest) -> Row:
-    now_us = cluster.time_us or asked.now_us
+def _row(broker: Broker, cluster: Cluster, fair: float | None, request: PageRequest) -> Row:
+    now_us = cluster.time_us or request.now_us
     uptime = UNKNOWN
     if broker.up and broker.started_us is not None:
         seconds = max(0, now_us - broker.started_us) // 1_000_000

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from comet_web.components import numbers
 from comet_web.components.table import shaped
 from comet_web.document import Cell, Column, Document, Row
-from comet_web.facts import DeadLetters, LetterCause, LetterTopic
+from comet_web.facts import DeadLetterCause, DeadLetters, DeadLetterTopic
 from comet_web.page_request import PageRequest, path
 
 SHOWN: Final = ("pending", "redriven", "discarded", "all")  # states to filter by; the first is the default
@@ -24,7 +24,7 @@ COLUMNS: Final = (
 )
 
 
-def view(found: DeadLetters, asked: PageRequest) -> Document:
+def view(found: DeadLetters, request: PageRequest) -> Document:
     rows = [_row(cause, found.time_us) for cause in found.causes]
     pending = sum(topic.pending for topic in found.topics)
     return Document(
@@ -42,7 +42,7 @@ def view(found: DeadLetters, asked: PageRequest) -> Document:
                 "causes",
                 COLUMNS,
                 rows,
-                asked,
+                request,
                 sort="-pending",
                 text=lambda row: " ".join(row.cells[index].text for index in (0, 1, 2, 3)),
             )
@@ -50,7 +50,7 @@ def view(found: DeadLetters, asked: PageRequest) -> Document:
     )
 
 
-def _row(cause: LetterCause, now_us: int) -> Row:
+def _row(cause: DeadLetterCause, now_us: int) -> Row:
     here = f"{path('dead-letters', cause.topic)}?{urlencode({'group': cause.group, 'cause': cause.cause})}"
     cells = (
         reason(cause.cause, here if cause.pending else f"{here}&state=all"),
@@ -84,7 +84,7 @@ def _progress(found: DeadLetters) -> str:
     return " · ".join(parts)
 
 
-def progress(topic: LetterTopic) -> str:
+def progress(topic: DeadLetterTopic) -> str:
     """What was not scanned of the topic; empty: all was."""
     if not topic.complete:
         return f"{topic.looked:,} of {topic.records:,} records scanned so far"

@@ -46,7 +46,7 @@ MEMBERS: Final = (
 )
 
 
-def view(detail: GroupDetail, asked: PageRequest) -> Document:
+def view(detail: GroupDetail, request: PageRequest) -> Document:
     group, now_us = detail.group, detail.cluster.time_us
     shared = group.kind == "share"
     clients = {member.id: member.client for member in detail.members}
@@ -67,7 +67,7 @@ def view(detail: GroupDetail, asked: PageRequest) -> Document:
         if group.coordinator
         else UNKNOWN,
         "commit": numbers.ago(group.last_commit_us, now_us),
-        "held": Cell(held(detail, asked)),
+        "held": Cell(held(detail, request)),
         "join": Cell(f"comet consume {next(iter(group.topics), 'TOPIC')} --group {group.name}"),
     }
     if shared:
@@ -86,19 +86,19 @@ def view(detail: GroupDetail, asked: PageRequest) -> Document:
                 "partitions",
                 columns,
                 rows,
-                asked,
+                request,
                 sort="-lag",
                 text=lambda row: f"{row.key} {row.cells[7].text}",
             ),
-            "members": shaped("members", MEMBERS, map(_member, detail.members), asked, main=False, sort="client"),
+            "members": shaped("members", MEMBERS, map(_member, detail.members), request, main=False, sort="client"),
         },
         charts={"lag": _chart(detail)},
     )
 
 
-def held(detail: GroupDetail, asked: PageRequest) -> str:
+def held(detail: GroupDetail, request: PageRequest) -> str:
     """Why the committed offsets cannot be reset now; empty: they can."""
-    if refusal := asked.refusal(OPERATOR):
+    if refusal := request.refusal(OPERATOR):
         return refusal
     if detail.group.kind == "share":
         return "share groups have no committed offsets"

@@ -28,7 +28,7 @@ _STATES: Final = {"stable": "good", "rebalancing": "warn", "empty": "muted"}
 _KINDS: Final = {"share": "share group", "consumer": "consumer group"}
 
 
-def view(cluster: Cluster, asked: PageRequest) -> Document:
+def view(cluster: Cluster, request: PageRequest) -> Document:
     groups = list(cluster.groups.values())
     lags = [group.lag for group in groups if group.lag is not None]
     stopped = sum(group.state == "empty" and bool(group.lag) for group in groups)
@@ -47,7 +47,7 @@ def view(cluster: Cluster, asked: PageRequest) -> Document:
                 "groups",
                 COLUMNS,
                 (_row(group, cluster.time_us) for group in groups),
-                asked,
+                request,
                 sort="-lag",
                 text=lambda row: f"{row.key} {row.cells[1].text} {row.cells[3].title or row.cells[3].text}",
             )

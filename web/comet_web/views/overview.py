@@ -51,14 +51,14 @@ EVENT: Final = (
 )
 
 
-def view(cluster: Cluster, asked: PageRequest) -> Document:
+def view(cluster: Cluster, request: PageRequest) -> Document:
     health = judged(cluster)
     reasons = [Row(each.key, (Cell(each.text, tone=each.tone, href=each.href),)) for each in health.reasons]
     tables = (
-        _plain("reasons", REASONS, reasons, asked),
-        _plain("lagging", LAGGING, _lagging(cluster), asked),
-        _plain("busiest", BUSIEST, _busiest(cluster), asked),
-        _plain("events", EVENT, [_event(event, asked.now_us) for event in cluster.events[:EVENTS]], asked),
+        _plain("reasons", REASONS, reasons, request),
+        _plain("lagging", LAGGING, _lagging(cluster), request),
+        _plain("busiest", BUSIEST, _busiest(cluster), request),
+        _plain("events", EVENT, [_event(event, request.now_us) for event in cluster.events[:EVENTS]], request),
     )
     return Document(
         time_us=cluster.time_us,
@@ -69,8 +69,8 @@ def view(cluster: Cluster, asked: PageRequest) -> Document:
     )
 
 
-def _plain(id_: str, columns: tuple[Column, ...], rows: list[Row], asked: PageRequest) -> Table:
-    return shaped(id_, columns, rows, asked, main=False)
+def _plain(id_: str, columns: tuple[Column, ...], rows: list[Row], request: PageRequest) -> Table:
+    return shaped(id_, columns, rows, request, main=False)
 
 
 # ---- tiles

@@ -31,15 +31,15 @@ COLUMNS: Final = (
 )
 
 
-def view(facts: Quotes, asked: PageRequest) -> Document:
-    rows = [_row(quote, facts.time_us, asked) for quote in facts.quotes.values()]
-    watch = shaped("watchlist", COLUMNS, rows, asked, sort="symbol")
+def view(facts: Quotes, request: PageRequest) -> Document:
+    rows = [_row(quote, facts.time_us, request) for quote in facts.quotes.values()]
+    watch = shaped("watchlist", COLUMNS, rows, request, sort="symbol")
     return Document(
         facts.time_us,
         f"Quotes of {facts.symbol}" if facts.symbol else "Quotes",
-        {**_source(facts), **_chosen(facts, asked), **analytics.fields(facts, stopped=stopped(facts))},
-        {"watchlist": watch, **analytics.tables(facts, asked)},
-        _charts(facts, asked),
+        {**_source(facts), **_chosen(facts, request), **analytics.fields(facts, stopped=stopped(facts))},
+        {"watchlist": watch, **analytics.tables(facts, request)},
+        _charts(facts, request),
     )
 
 
@@ -115,7 +115,7 @@ def _left_out(facts: Quotes) -> str:
 # ---- the symbol that was chosen
 
 
-def _chosen(facts: Quotes, asked: PageRequest) -> dict[str, Cell]:
+def _chosen(facts: Quotes, request: PageRequest) -> dict[str, Cell]:
     quote = facts.quotes.get(facts.symbol)
     if quote is None:
         return dict.fromkeys(("symbol", "last", "change", "bid", "ask", "spread", "volume", "at", "place"), UNKNOWN) | {
@@ -133,7 +133,7 @@ def _chosen(facts: Quotes, asked: PageRequest) -> dict[str, Cell]:
         "volume": volume(quote.volume),
         "at": moment(quote.time_us),
         "place": _place(facts),
-        "forming": Cell("" if old else _forming(facts, asked)),
+        "forming": Cell("" if old else _forming(facts, request)),
     }  # fmt: skip
 
 
@@ -146,12 +146,12 @@ def _place(facts: Quotes) -> Cell:
     return Cell(f"partition {facts.partition}, offset {facts.offset:,}", href=href)
 
 
-def _forming(facts: Quotes, asked: PageRequest) -> str:
+def _forming(facts: Quotes, request: PageRequest) -> str:
     """The forming candle and the values of its lines, for the chart: numbers separated by commas."""
     candles = facts.candles
     if candles is None or candles.forming is None:
         return ""
-    figures = (*candles.forming[:5], *(line.forming for line in analytics.lines(facts, asked)))
+    figures = (*candles.forming[:5], *(line.forming for line in analytics.lines(facts, request)))
     return ",".join("" if value is None else f"{value:.10g}" for value in figures)
 
 
@@ -193,7 +193,7 @@ def age(time_us: int, heard_us: int) -> Cell:
     return Cell(seconds_text(float(seconds)), seconds, title=numbers.moment_text(heard_us))
 
 
-def _row(quote: Quote, time_us: int, asked: PageRequest) -> Row:
+def _row(quote: Quote, time_us: int, request: PageRequest) -> Row:
     digits = digits_of(quote)
     old = "muted" if time_us - quote.heard_us > OLD_US else ""
     cells = (
@@ -209,7 +209,7 @@ def _row(quote: Quote, time_us: int, asked: PageRequest) -> Row:
         age(time_us, quote.heard_us),
         numbers.count(quote.records),
     )
-    return Row(quote.symbol, cells, asked.link(symbol=quote.symbol, page=None))
+    return Row(quote.symbol, cells, request.link(symbol=quote.symbol, page=None))
 
 
 def _above_least(prices: Sequence[float | None]) -> list[float | None]:
@@ -221,12 +221,12 @@ def _above_least(prices: Sequence[float | None]) -> list[float | None]:
 # ---- charts
 
 
-def _charts(facts: Quotes, asked: PageRequest) -> dict[str, Chart]:
+def _charts(facts: Quotes, request: PageRequest) -> dict[str, Chart]:
     candles = facts.candles
     if candles is None:
         return {}
-    line = asked.query.get("draw") == "line"
-    over = analytics.lines(facts, asked)
+    line = request.query.get("draw") == "line"
+    over = analytics.lines(facts, request)
     values = (candles.open, candles.high, candles.low, candles.close, candles.volume, *(each.values for each in over))
     name = next((name for name, step_s in STEPS_S.items() if step_s == candles.step_s), "1s")
     known = [close for close in candles.close if close is not None]

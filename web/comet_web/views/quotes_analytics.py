@@ -124,23 +124,23 @@ def fields(facts: Quotes, *, stopped: bool) -> dict[str, Cell]:
     }
 
 
-def tables(facts: Quotes, asked: PageRequest) -> dict[str, Table]:
+def tables(facts: Quotes, request: PageRequest) -> dict[str, Table]:
     found = facts.analytics
     digits = digits_of(facts.quotes.get(facts.symbol))
     stats = found.stats.values()
     traded = sum(stat.volume or 0.0 for stat in stats)
-    alerts = [_alert_row(alert, facts, asked) for alert in found.alerts]
+    alerts = [_alert_row(alert, facts, request) for alert in found.alerts]
     jobs = [_job_row(job, facts) for job in found.jobs.values()]
     bars = [_bar_row(bar, digits) for bar in found.bars[:BARS_SHOWN]]
-    ranked = [_stat_row(stat, facts, asked) for stat in stats]
-    volumes = [_volume_row(stat, traded, facts, asked) for stat in stats]
+    ranked = [_stat_row(stat, facts, request) for stat in stats]
+    volumes = [_volume_row(stat, traded, facts, request) for stat in stats]
     return {
-        "job": shaped("job", JOB_COLUMNS, jobs, asked, main=False, sort="query"),
-        "bars": shaped("bars", BAR_COLUMNS, bars, asked, main=False, sort="-start"),
-        "alerts": shaped("alerts", ALERT_COLUMNS, alerts, asked, main=False),
-        "stats": shaped("stats", STAT_COLUMNS, ranked, asked, main=False, sort="-volatility"),
-        "volumes": shaped("volumes", VOLUME_COLUMNS, volumes, asked, main=False, sort="-volume"),
-        "outputs": shaped("outputs", OUTPUT_COLUMNS, _outputs(facts), asked, main=False),
+        "job": shaped("job", JOB_COLUMNS, jobs, request, main=False, sort="query"),
+        "bars": shaped("bars", BAR_COLUMNS, bars, request, main=False, sort="-start"),
+        "alerts": shaped("alerts", ALERT_COLUMNS, alerts, request, main=False),
+        "stats": shaped("stats", STAT_COLUMNS, ranked, request, main=False, sort="-volatility"),
+        "volumes": shaped("volumes", VOLUME_COLUMNS, volumes, request, main=False, sort="-volume"),
+        "outputs": shaped("outputs", OUTPUT_COLUMNS, _outputs(facts), request, main=False),
     }
 
 
@@ -160,12 +160,12 @@ class Line:
         return "" if known is None else f"{self.name} {known:g}"
 
 
-def lines(facts: Quotes, asked: PageRequest) -> list[Line]:
+def lines(facts: Quotes, request: PageRequest) -> list[Line]:
     """The requested lines that have values."""
     found = facts.analytics.lines
     if found is None:
         return []
-    chosen = LINES.get(asked.query.get("lines", ""), ALL_LINES)
+    chosen = LINES.get(request.query.get("lines", ""), ALL_LINES)
     window = _window_of(facts)
     names = {"vwap": "VWAP", "mean": f"mean {window}".rstrip(), "ema": f"EMA {window}".rstrip()}
     each = zip(ALL_LINES, (found.vwap, found.mean, found.ema), found.forming, strict=True)
@@ -377,28 +377,28 @@ def _spread(bar: Bar, digits: int) -> Cell:
     return UNKNOWN if mean is None else Cell(f"{mean:,.{digits}f}", mean, title=title)
 
 
-def _stat_row(stat: Stat, facts: Quotes, asked: PageRequest) -> Row:
+def _stat_row(stat: Stat, facts: Quotes, request: PageRequest) -> Row:
     digits = digits_of(facts.quotes.get(stat.symbol))
     cells = (
         Cell(stat.symbol), _share(stat.volatility), _share(stat.change, signed=True), price(stat.mean, digits),
         price(stat.ema, digits), price(stat.low, digits), price(stat.high, digits), moment(stat.end_us),
     )  # fmt: skip
-    return Row(stat.symbol, cells, _link(stat.symbol, facts, asked))
+    return Row(stat.symbol, cells, _link(stat.symbol, facts, request))
 
 
-def _volume_row(stat: Stat, traded: float, facts: Quotes, asked: PageRequest) -> Row:
+def _volume_row(stat: Stat, traded: float, facts: Quotes, request: PageRequest) -> Row:
     share = stat.volume / traded if stat.volume is not None and traded > 0 else None
     part = UNKNOWN if share is None else Cell(f"{100 * share:.1f}", share, bar=min(1.0, max(0.0, share)))
     cells = (Cell(stat.symbol), volume(stat.volume), part, count(stat.trades))
-    return Row(stat.symbol, cells, _link(stat.symbol, facts, asked))
+    return Row(stat.symbol, cells, _link(stat.symbol, facts, request))
 
 
-def _alert_row(alert: Alert, facts: Quotes, asked: PageRequest) -> Row:
+def _alert_row(alert: Alert, facts: Quotes, request: PageRequest) -> Row:
     sign, tone = KINDS.get(alert.kind, ("•", "info"))
     cells = (
         moment(alert.time_us),
         Cell(f"{sign} {alert.kind}", alert.kind, tone=tone),
-        Cell(alert.symbol, href=_link(alert.symbol, facts, asked)),
+        Cell(alert.symbol, href=_link(alert.symbol, facts, request)),
         Cell(alert.text or DASH, title=alert.text),
         UNKNOWN if alert.value is None else Cell(f"{alert.value:,.6g}", alert.value),
         UNKNOWN if alert.limit is None else Cell(f"{alert.limit:,.6g}", alert.limit),
@@ -406,8 +406,8 @@ def _alert_row(alert: Alert, facts: Quotes, asked: PageRequest) -> Row:
     return Row(str(alert.number), cells)
 
 
-def _link(symbol: str, facts: Quotes, asked: PageRequest) -> str:
-    return asked.link(symbol=symbol, page=None) if symbol in facts.quotes else ""
+def _link(symbol: str, facts: Quotes, request: PageRequest) -> str:
+    return request.link(symbol=symbol, page=None) if symbol in facts.quotes else ""
 
 
 def _share(value: float | None, *, signed: bool = False) -> Cell:

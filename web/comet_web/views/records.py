@@ -54,26 +54,26 @@ def limit_of(query: Mapping[str, str]) -> int:
     return int(given) if given in map(str, LIMITS) else LIMITS[0]
 
 
-def view(facts: TopicRecords, asked: PageRequest) -> Document:
+def view(facts: TopicRecords, request: PageRequest) -> Document:
     topic = facts.detail.topic.name
     rows = tuple(row(topic, record) for record in facts.records)
-    start = start_of(asked.query)
+    start = start_of(request.query)
     return Document(
         time_us=facts.detail.cluster.time_us,
         title=topic,
         fields={
             **header(facts.detail),
             "start": Cell(start),
-            "limit": Cell(str(limit_of(asked.query))),
+            "limit": Cell(str(limit_of(request.query))),
             "reason": Cell(facts.reason),
             "cursor": Cell(facts.cursor),
-            "summary": summary(facts.progress, facts.reason, asked.query),
+            "summary": summary(facts.progress, facts.reason, request.query),
             "wrong": Cell(facts.problem, tone="bad" if facts.problem else ""),
             "faulty": Cell(facts.faulty),
         },
         tables={
             "records": Table("records", COLUMNS, rows, total=facts.progress.of, matched=len(rows)),
-            "export": _exported(asked.query),
+            "export": _exported(request.query),
         },
     )
 

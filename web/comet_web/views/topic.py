@@ -51,13 +51,13 @@ def _kept(topic: Topic) -> Cell:
     return Cell(topics.retention(topic).text, title=topics.cleanup(topic).title)
 
 
-def view(detail: TopicDetail, asked: PageRequest) -> Document:
+def view(detail: TopicDetail, request: PageRequest) -> Document:
     topic = detail.topic
     measure, by = _measure(detail.partitions)
     average = sum(measure.values()) / len(measure) if measure else 0.0
     largest = max(measure.values(), default=0.0)
     rows = [
-        _row(topic.name, one, asked.now_us, _skew(measure.get(one.index), average, largest, by))
+        _row(topic.name, one, request.now_us, _skew(measure.get(one.index), average, largest, by))
         for one in sorted(detail.partitions, key=lambda one: (_state(one)[0], one.index))
     ]
     return Document(
@@ -68,7 +68,7 @@ def view(detail: TopicDetail, asked: PageRequest) -> Document:
             "skew": _evenness(measure, average, by),
             "last": Cell(str(len(detail.partitions) - 1)),  # of the bars
         },
-        tables={"partitions": shaped("partitions", COLUMNS, rows, asked, text=_searched)},
+        tables={"partitions": shaped("partitions", COLUMNS, rows, request, text=_searched)},
         charts={
             "records": _flow("records", "records/s", detail),
             "bytes": _flow("bytes", "B/s", detail),

@@ -26,7 +26,7 @@ COLUMNS: Final = (
 )
 
 
-def view(detail: TopicDetail, asked: PageRequest) -> Document:
+def view(detail: TopicDetail, request: PageRequest) -> Document:
     found = sorted(detail.settings, key=lambda one: not modified(one))  # else as they come
     changed = sum(map(modified, found))
     text = (
@@ -39,7 +39,7 @@ def view(detail: TopicDetail, asked: PageRequest) -> Document:
             **topic.header(detail),
             "changed": Cell(text),
         },
-        tables={"settings": shaped("settings", COLUMNS, [_row(one) for one in found], asked, text=_searched)},
+        tables={"settings": shaped("settings", COLUMNS, [_row(one) for one in found], request, text=_searched)},
     )
 
 

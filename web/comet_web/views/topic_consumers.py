@@ -35,10 +35,10 @@ LAGS: Final = (
 )
 
 
-def view(found: TopicConsumers, asked: PageRequest) -> Document:
+def view(found: TopicConsumers, request: PageRequest) -> Document:
     detail, name = found.detail, found.detail.topic.name
     reading = readers(found)
-    rows = [_row(group, name, found.group, asked) for group in reading]
+    rows = [_row(group, name, found.group, request) for group in reading]
     lags = [_lag(one, max((other.lag for other in found.lags), default=0), name) for one in found.lags]
     behind = [group.lags[name] for group in reading if name in group.lags]
     return Document(
@@ -51,8 +51,8 @@ def view(found: TopicConsumers, asked: PageRequest) -> Document:
             "chosen": Cell(found.group, href=path("groups", found.group)) if found.group else Cell(""),
         },
         tables={
-            "consumers": shaped("consumers", COLUMNS, rows, asked, sort="-lag"),
-            "lags": shaped("lags", LAGS, lags, asked, main=False, sort="partition"),
+            "consumers": shaped("consumers", COLUMNS, rows, request, sort="-lag"),
+            "lags": shaped("lags", LAGS, lags, request, main=False, sort="partition"),
         },
     )
 
@@ -62,7 +62,7 @@ def readers(found: TopicConsumers) -> Sequence[Group]:
     return [group for _, group in sorted(found.detail.cluster.groups.items()) if name in group.topics]
 
 
-def _row(group: Group, name: str, chosen: str, asked: PageRequest) -> Row:
+def _row(group: Group, name: str, chosen: str, request: PageRequest) -> Row:
     address = path("groups", group.name)
     shown = group.name == chosen
     return Row(
@@ -75,8 +75,8 @@ def _row(group: Group, name: str, chosen: str, asked: PageRequest) -> Row:
             groups.lag(group.lags.get(name)),
             groups.spark(group.trend),
             groups.drain(group),
-            numbers.ago(group.last_commit_us, asked.now_us),
-            Cell("shown below", tone="muted") if shown else Cell("show", href=asked.link(group=group.name) + "#lags"),
+            numbers.ago(group.last_commit_us, request.now_us),
+            Cell("shown below", tone="muted") if shown else Cell("show", href=request.link(group=group.name) + "#lags"),
         ),
     )
 

@@ -47,14 +47,14 @@ COLUMNS: Final = (
 )
 
 
-def view(cluster: Cluster, asked: PageRequest) -> Document:
-    internal = asked.query.get("internal") == "1"
+def view(cluster: Cluster, request: PageRequest) -> Document:
+    internal = request.query.get("internal") == "1"
     shown = [topic for _, topic in sorted(cluster.topics.items()) if internal or not topic.internal]
     hidden = sum(topic.internal for topic in cluster.topics.values())
-    sort = asked.query.get("sort", "name").removeprefix("-")
-    rows = [_row(topic, asked.now_us, only=sort) for topic in shown]
-    table = shaped("topics", COLUMNS, rows, asked, sort="name")
-    found = tuple(_row(cluster.topics[row.key], asked.now_us) for row in table.rows)
+    sort = request.query.get("sort", "name").removeprefix("-")
+    rows = [_row(topic, request.now_us, only=sort) for topic in shown]
+    table = shaped("topics", COLUMNS, rows, request, sort="name")
+    found = tuple(_row(cluster.topics[row.key], request.now_us) for row in table.rows)
     return Document(
         time_us=cluster.time_us,
         title="Topics",
@@ -64,7 +64,7 @@ def view(cluster: Cluster, asked: PageRequest) -> Document:
             "in": numbers.rate(total(topic.in_rate for topic in shown), what="records"),
             "size": numbers.size(total(topic.bytes for topic in shown)),
             "health": _all_well(shown),
-            "internal": _toggle(hidden, internal, asked),
+            "internal": _toggle(hidden, internal, request),
         },
         tables={"topics": replace(table, rows=found)},
     )
@@ -185,9 +185,9 @@ def _all_well(topics: Sequence[Topic]) -> Cell:
     return Cell("all healthy", tone="good") if topics else Cell("")
 
 
-def _toggle(hidden: int, shown: bool, asked: PageRequest) -> Cell:
+def _toggle(hidden: int, shown: bool, request: PageRequest) -> Cell:
     if not hidden:
         return Cell("")
     if shown:
-        return Cell("Hide internal", href=asked.link(internal=None, page=None))
-    return Cell(f"Show {hidden} internal", href=asked.link(internal=1, page=None))
+        return Cell("Hide internal", href=request.link(internal=None, page=None))
+    return Cell(f"Show {hidden} internal", href=request.link(internal=1, page=None))

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from comet_web.components import numbers
 from comet_web.components.table import shaped
 from comet_web.document import DASH, Cell, Column, Document, Row
-from comet_web.facts import Letter, LetterCause, LetterTopicDetail
+from comet_web.facts import DeadLetter, DeadLetterCause, DeadLetterTopicDetail
 from comet_web.page_request import PageRequest, path
 from comet_web.views.dead_letters import SHOWN, group, progress, reason
 
@@ -36,10 +36,10 @@ COLUMNS: Final = (
 _TONES: Final = {"pending": "warn", "redriven": "good", "discarded": "muted"}
 
 
-def view(detail: LetterTopicDetail, asked: PageRequest) -> Document:
-    topic, chosen = detail.topic, {name: asked.query.get(name, "") for name in ("group", "cause", "from")}
-    shown = state_asked(asked)
-    causes = [_cause(cause, asked, chosen, detail.time_us) for cause in detail.causes]
+def view(detail: DeadLetterTopicDetail, request: PageRequest) -> Document:
+    topic, chosen = detail.topic, {name: request.query.get(name, "") for name in ("group", "cause", "from")}
+    shown = state_of(request)
+    causes = [_cause(cause, request, chosen, detail.time_us) for cause in detail.causes]
     letters = [_letter(letter, detail) for letter in detail.letters]
     more = detail.matched - len(detail.letters)
     return Document(
@@ -55,12 +55,12 @@ def view(detail: LetterTopicDetail, asked: PageRequest) -> Document:
             "progress": Cell(progress(topic)),
         },
         tables={
-            "causes": shaped("causes", CAUSES, causes, asked, main=False, sort="-pending"),
+            "causes": shaped("causes", CAUSES, causes, request, main=False, sort="-pending"),
             "letters": shaped(
                 "letters",
                 COLUMNS,
                 letters,
-                asked,
+                request,
                 sort="-time",
                 text=lambda row: " ".join(row.cells[index].text for index in (0, 1, 2, 3, 4, 5)),
             ),
@@ -68,12 +68,12 @@ def view(detail: LetterTopicDetail, asked: PageRequest) -> Document:
     )
 
 
-def state_asked(asked: PageRequest) -> str:
-    found = asked.query.get("state", "")
+def state_of(request: PageRequest) -> str:
+    found = request.query.get("state", "")
     return found if found in SHOWN else SHOWN[0]
 
 
-def pending_meant(detail: LetterTopicDetail, chosen: dict[str, str]) -> int:
+def pending_meant(detail: DeadLetterTopicDetail, chosen: dict[str, str]) -> int:
     """The number of pending dead letters that the filter selects, by the counts."""
     return sum(
         cause.pending
@@ -82,9 +82,9 @@ def pending_meant(detail: LetterTopicDetail, chosen: dict[str, str]) -> int:
     )
 
 
-def _cause(cause: LetterCause, asked: PageRequest, chosen: dict[str, str], now_us: int) -> Row:
+def _cause(cause: DeadLetterCause, request: PageRequest, chosen: dict[str, str], now_us: int) -> Row:
     is_chosen = (chosen["group"], chosen["cause"]) == (cause.group, cause.cause)
-    query = {"state": asked.query.get("state", "")}
+    query = {"state": request.query.get("state", "")}
     if not is_chosen:
         query |= {"group": cause.group, "cause": cause.cause}
     text = urlencode({name: value for name, value in query.items() if value})
@@ -103,7 +103,7 @@ def _cause(cause: LetterCause, asked: PageRequest, chosen: dict[str, str], now_u
     return Row(path(cause.group, cause.cause), cells, href=here)
 
 
-def _letter(letter: Letter, detail: LetterTopicDetail) -> Row:
+def _letter(letter: DeadLetter, detail: DeadLetterTopicDetail) -> Row:
     here = _at(detail.topic.name, letter.partition, letter.offset)
     cells = (
         Cell(f"{letter.partition} / {letter.offset}", letter.offset, href=here),
