@@ -293,7 +293,7 @@ async def test_an_address_names_a_record(page: Page, stage: Stage, trades: str) 
 async def test_keys_are_enough(page: Page, stage: Stage, trades: str) -> None:
     await opened(page, stage, trades)
     await page.keyboard.press("/")
-    await expect(page.locator("[data-ask] input:focus")).to_have_count(1)
+    await expect(page.locator("[data-search] input:focus")).to_have_count(1)
     await page.keyboard.press("Escape")
     await page.keyboard.press("j")
     await page.keyboard.press("j")

@@ -70,7 +70,7 @@ async def tab(gateway: Gateway, **settings: Any) -> AsyncIterator[Tab]:
 
 
 def live_pages(gateway: Gateway) -> LivePages:
-    found: LivePages = gateway.server.app.state.sources.kept(Watching).pages
+    found: LivePages = gateway.server.app.state.sources.part(Watching).pages
     return found
 
 

@@ -219,7 +219,7 @@ async def test_only_so_many_are_under_way_and_who_goes_away_frees_his_place(
     for _ in range(8):
         await (await producer.send_many("quotes", [b"x" * 1_000] * 2_000))
     async with gateway(broker.address, searches_max=1) as http:
-        slots = http.gateway.app.state.sources.kept(Slots)  # type: ignore[attr-defined]
+        slots = http.gateway.app.state.sources.part(Slots)  # type: ignore[attr-defined]
         wire = await Wire.open(http)
         # All of it: more than what lies between us holds, so that it is under way for as long as we do not read.
         await wire.send(b"GET /v1/topics/quotes/export?limit=16000 HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -294,7 +294,7 @@ async def test_a_search_of_a_page_is_stopped_and_gone_on_with(http: httpx.AsyncC
     assert found[-1]["end"]["reason"] == "end"
     assert found[-1]["share"] == 1.0
     assert sum(len(event["rows"]) for event in found) + stopped_at == 60
-    assert http.gateway.app.state.sources.kept(Slots).taken == 0  # type: ignore[attr-defined]
+    assert http.gateway.app.state.sources.part(Slots).taken == 0  # type: ignore[attr-defined]
 
 
 async def test_a_channel_says_what_is_wrong(http: httpx.AsyncClient) -> None:

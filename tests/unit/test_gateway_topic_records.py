@@ -55,7 +55,7 @@ def sources_of(leaders: Sequence[int], silent: Sequence[int]) -> Sources:
     backend = SimpleNamespace(catalog=SimpleNamespace(topic=topic), reader=Reader(silent))
     found = SimpleNamespace(backend=backend, config=SimpleNamespace(limits=Limits()))
     slots = Slots(cast(Sources, found))
-    found.kept = lambda kind: slots
+    found.part = lambda kind: slots
     return cast(Sources, found)
 
 

@@ -159,8 +159,8 @@ def test_a_broker_that_is_down_says_since_when() -> None:
 
 
 def test_what_has_failed_is_listed_with_its_reason_and_what_stands_still_first() -> None:
-    standing = facts.Failed("partition", "quotes/3", "following", "AssertionError()", NOW - 5_000_000, 2, standing=True)
-    passing = facts.Failed("task", "record", "", "KeyError('x')", NOW - 9_000_000, 1, standing=False)
+    standing = facts.Failed("partition", "quotes/3", "following", "AssertionError()", NOW - 5_000_000, 2, stopped=True)
+    passing = facts.Failed("task", "record", "", "KeyError('x')", NOW - 9_000_000, 1, stopped=False)
     ill = replace(ONE, failed=(passing, standing))
     document = broker_view.view(facts.BrokerDetail(CLUSTER, ill), PageRequest("/brokers/1"))
     table = document.tables["failed"]

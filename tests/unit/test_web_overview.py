@@ -85,11 +85,9 @@ def test_brokers_say_what_is_wrong_with_them() -> None:
 
 
 def test_what_stands_still_is_named_with_its_reason_and_what_goes_on_is_not() -> None:
-    one = Failed("group", "engine", "a look at the clock", "AssertionError('two owners')", 1, 1, standing=True)
+    one = Failed("group", "engine", "a look at the clock", "AssertionError('two owners')", 1, 1, stopped=True)
     many = tuple(replace(one, name=f"g{number}") for number in range(7))
-    found = cluster(
-        brokers=(broker(1, failed=(one, replace(one, kind="task", standing=False))), broker(2, failed=many))
-    )
+    found = cluster(brokers=(broker(1, failed=(one, replace(one, kind="task", stopped=False))), broker(2, failed=many)))
     assert texts(found)[0] == "Broker 1: group engine has failed and stopped: AssertionError('two owners')"
     assert texts(found)[-1] == "Broker 2: 2 more have failed and stopped" and len(texts(found)) == 7
     assert judged(found).tone == "bad" and judged(found).reasons[0].href == "/brokers/1"

@@ -82,13 +82,13 @@ def _chart(before: Wire, after: Wire) -> dict[str, Any]:
     steps = _steps(before, after)
     if steps is None:
         return dict(after)
-    kept = _points(after) - steps
+    remaining = _points(after) - steps
     late = _late(before, after, steps)
     if LATE_PART * sum(map(len, late.values())) > _points(after):
         return dict(after)
     found = _changed({name: before[name] for name in _OF_CHART}, {name: after[name] for name in _OF_CHART})
     if before["end_us"] != after["end_us"]:
-        found |= {"end_us": after["end_us"], "append": [line[kept:] for line in after["values"]]}
+        found |= {"end_us": after["end_us"], "append": [line[remaining:] for line in after["values"]]}
     _put(found, "late", late)
     return found
 
@@ -111,9 +111,9 @@ def _steps(before: Wire, after: Wire) -> int | None:
 def _late(before: Wire, after: Wire, steps: int) -> dict[str, dict[str, float | None]]:
     """Changed points among those that stay, by line."""
     found: dict[str, dict[str, float | None]] = {}
-    kept = _points(after) - steps
+    remaining = _points(after) - steps
     for index, (was, now) in enumerate(zip(before["values"], after["values"], strict=True)):
-        if was[steps:] != now[:kept]:
-            pairs = enumerate(zip(was[steps:], now[:kept], strict=True))
+        if was[steps:] != now[:remaining]:
+            pairs = enumerate(zip(was[steps:], now[:remaining], strict=True))
             found[str(index)] = {str(at): new for at, (old, new) in pairs if old != new}
     return found

@@ -33,7 +33,7 @@ class Failed:
     reason: str
     since_us: int
     count: int
-    standing: bool  # it is stopped until it is resumed; else it runs on
+    stopped: bool  # until it is resumed; else it runs on
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,12 +58,12 @@ def _brokers(cluster: Cluster) -> Iterator[Reason]:
             yield Reason(f"broker {broker.id} down", "warn", f"Broker {broker.id} does not answer", href)
         for problem in broker.problems:
             yield Reason(f"broker {broker.id} {problem}", "bad", f"Broker {broker.id}: {problem}", href)
-        standing = [one for one in broker.failed if one.standing]
-        for one in standing[:FAILED_MAX]:
+        stopped = [one for one in broker.failed if one.stopped]
+        for one in stopped[:FAILED_MAX]:
             text = f"Broker {broker.id}: {one.kind} {one.name} has failed and stopped: {one.reason}"
             yield Reason(f"broker {broker.id} {one.kind} {one.name}", "bad", text, href)
-        if len(standing) > FAILED_MAX:
-            more = f"Broker {broker.id}: {len(standing) - FAILED_MAX} more have failed and stopped"
+        if len(stopped) > FAILED_MAX:
+            more = f"Broker {broker.id}: {len(stopped) - FAILED_MAX} more have failed and stopped"
             yield Reason(f"broker {broker.id} failed", "bad", more, href)
         if broker.draining:
             left = f"draining: {numbers.counted(broker.leading, 'partition')} left" if broker.leading else "drained"

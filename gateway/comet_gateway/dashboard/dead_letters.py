@@ -72,7 +72,7 @@ async def dead_letter_topic(sources: Sources, request: PageRequest) -> facts.Dea
         request.query.get("cause") or None,
         topic=request.query.get("from") or None,
     )
-    found, matched = await sources.kept(Newest).of(topic_index, wanted)
+    found, matched = await sources.part(Newest).of(topic_index, wanted)
     causes = sorted(_causes(topic_index), key=lambda cause: -cause.pending)
     return facts.DeadLetterTopicDetail(
         time.time_ns() // 1_000,

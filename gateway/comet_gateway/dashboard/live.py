@@ -66,7 +66,7 @@ class LiveConnection:
         self._request_id: str = scope["comet.request_id"]
         self._who: Who = scope["comet.who"]
         self._sources: Sources = state.sources
-        self._pages = self._sources.kept(Watching).pages
+        self._pages = self._sources.part(Watching).pages
         self._limits = state.config.limits
         self._connections: Connections = state.connections
         self._session = live_session.LiveSession(

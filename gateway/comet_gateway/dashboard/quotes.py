@@ -293,7 +293,7 @@ def _candles(symbol: CandleSymbol, request: PageRequest, end_s: int, since_s: in
 
 
 class QuoteFeeds:
-    """All quote feeds. Created by `Sources.kept`, closed with them."""
+    """All quote feeds. Created by `Sources.part`, closed with them."""
 
     def __init__(self, sources: Sources, clock_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
         self._hub = sources.hub
@@ -352,7 +352,7 @@ FIRST_WAIT_S: Final = 1.0  # of the first request for a first state
 
 async def quotes(sources: Sources, request: PageRequest) -> facts.Quotes:
     """The loader of the page."""
-    feeds = sources.kept(QuoteFeeds)
+    feeds = sources.part(QuoteFeeds)
     feed = feeds.feed(request.query.get("topic") or sources.config.quotes_topic)
     try:
         async with asyncio.timeout(FIRST_WAIT_S):

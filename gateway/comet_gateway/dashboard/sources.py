@@ -1,7 +1,7 @@
 """The sources of facts, and the state kept between two requests. One per application.
 
 Each part of the dashboard with state has a class for it, created on first use and closed with the gateway:
-`sources.kept(QuoteFeeds)`.
+`sources.part(QuoteFeeds)`.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ class Sources:
         self.traffic = traffic
         self.metrics = metrics
         self.sampler = Sampler(backend.bootstrap, backend.admin, lambda address: comet.Admin(address, name="dashboard"))
-        self._kept: dict[Callable[[Sources], Any], Any] = {}
+        self._parts: dict[Callable[[Sources], Any], Any] = {}
         self._recent: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
     @property
     def admin(self) -> comet.Admin:
         return self.backend.admin
 
-    def kept(self, kind: Callable[[Sources], T]) -> T:
+    def part(self, kind: Callable[[Sources], T]) -> T:
         """The instance of that kind, created on first use."""
-        found = self._kept.get(kind)
+        found = self._parts.get(kind)
         if found is None:
-            found = self._kept[kind] = kind(self)
+            found = self._parts[kind] = kind(self)
         made: T = found
         return made
 
@@ -66,9 +66,9 @@ class Sources:
         self.sampler.renew()
 
     def statistics(self) -> dict[str, Any]:
-        """Statistics of the sampler and of kept instances that have any."""
+        """Statistics of the sampler and of the parts that have any."""
         found = {"pages": 0, **self.sampler.statistics()}
-        for one in self._kept.values():
+        for one in self._parts.values():
             if (statistics := getattr(one, "statistics", None)) is not None:
                 found |= statistics()
         return found
@@ -100,8 +100,8 @@ class Sources:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        while self._kept:
-            _, one = self._kept.popitem()
+        while self._parts:
+            _, one = self._parts.popitem()
             close = getattr(one, "close", None)
             if close is not None and isawaitable(closing := close()):
                 await closing

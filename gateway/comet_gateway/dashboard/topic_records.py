@@ -82,7 +82,7 @@ async def _first(sources: Sources, name: str, request: PageRequest) -> tuple[Rec
     budget = Budget(view.limit_of(query), FIRST_RECORDS, FIRST_BYTES, FIRST_S)
     found: list[RecordPreview] = []
     # Without filters there is no wait for slots of searches.
-    with sources.kept(Slots).take(who) if selection.filters else nullcontext():
+    with sources.part(Slots).take(who) if selection.filters else nullcontext():
         walk = await _walk(sources, name, selection, budget)
         async for hits in walk.scan.run():
             found += [preview(hit.batch, hit.number) for hit in hits]
@@ -209,7 +209,7 @@ async def search(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIte
     if query.get("cursor"):
         selection = replace(selection, cursor=Cursor.parse(query["cursor"]))
     budget = Budget(view.limit_of(query), limits.search_records_max, limits.search_bytes_max, limits.search_s)
-    with session.sources.kept(Slots).take(whose(session.who)):
+    with session.sources.part(Slots).take(whose(session.who)):
         walk = await _walk(session.sources, name, selection, budget)
         scan = walk.scan
         waiting: list[Any] = []

@@ -201,7 +201,7 @@ def _failed(one: Failed) -> Row:
     cells = (
         Cell(one.kind),
         Cell(one.name),
-        Cell("stopped", "0", tone="bad") if one.standing else Cell("running", "1", tone="warn"),
+        Cell("stopped", "0", tone="bad") if one.stopped else Cell("running", "1", tone="warn"),
         Cell(one.reason, title=one.reason),
         Cell(one.step or DASH),
         numbers.count(one.count),

@@ -62,9 +62,9 @@ def status(broker: Broker, since: int | None = None) -> Cell:
     if not broker.up:
         title = "does not answer" + (f" since {numbers.moment_text(since)}" if since else "")
         return Cell(f"down since {numbers.moment_text(since)[11:19]}" if since else "down", tone="bad", title=title)
-    standing = [f"{one.kind} {one.name}: {one.reason}" for one in broker.failed if one.standing]
-    if standing:
-        return Cell("failed", tone="bad", title="; ".join([*broker.problems, *standing]))
+    stopped = [f"{one.kind} {one.name}: {one.reason}" for one in broker.failed if one.stopped]
+    if stopped:
+        return Cell("failed", tone="bad", title="; ".join([*broker.problems, *stopped]))
     if broker.problems:
         return Cell("problem", tone="bad", title="; ".join(broker.problems))
     if broker.draining:

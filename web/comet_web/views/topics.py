@@ -146,8 +146,10 @@ def cleanup(topic: Topic) -> Cell:
     found = {name: text for name, value, text in bounds if value != NO_LIMIT}
     if not found:
         return Cell("never", tone="muted", title="records are never deleted")
-    kept = ", ".join(found.values())
-    return Cell("by " + ", ".join(found), title=f"deleted beyond {kept}" + (" per partition" if len(found) > 1 else ""))
+    limits = ", ".join(found.values())
+    return Cell(
+        "by " + ", ".join(found), title=f"deleted beyond {limits}" + (" per partition" if len(found) > 1 else "")
+    )
 
 
 def sparkline(track: Track | None, unit: str) -> Cell:
