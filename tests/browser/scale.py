@@ -22,7 +22,7 @@ AT_ONCE = 16
 WATCH_S = 8
 WRITERS_EVERY_S = 0.1
 PAGES = (
-    "/", "/topics", "/topics?sort=-records&filter=00", "/topics/topic-0007", "/topics/topic-0007/messages",
+    "/", "/topics", "/topics?sort=-records&filter=00", "/topics/topic-0007", "/topics/topic-0007/records",
     "/topics/topic-0007/config", "/topics/topic-0007/consumers", "/groups", "/groups/group-07", "/dead-letters",
     "/brokers", "/brokers/1", "/quotes?topic=topic-0001", "/about",
 )  # fmt: skip

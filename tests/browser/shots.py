@@ -25,7 +25,7 @@ PAGES: Final = {
     "overview": "/",
     "topics": "/topics",
     "topic": "/topics/quotes",
-    "messages": "/topics/quotes/messages",
+    "records": "/topics/quotes/records",
     "config": "/topics/quotes/config",
     "consumers": "/topics/quotes/consumers",
     "groups": "/groups",
@@ -36,7 +36,7 @@ PAGES: Final = {
     "quotes-analytics": "/quotes#analytics",
     "about": "/about",
 }
-IN_DOCS: Final = ("overview", "topic", "messages", "groups", "dead-letters", "quotes", "quotes-analytics")
+IN_DOCS: Final = ("overview", "topic", "records", "groups", "dead-letters", "quotes", "quotes-analytics")
 SETTLED_S: Final = 3.0  # until what is live has come, and charts are drawn
 LIFE_S: Final = 150.0  # of the demo, until its charts show something, also of what Spark computes
 

@@ -81,7 +81,7 @@ async def main() -> None:
 async def measured(page: Page, stage: Stage, rate: int, seconds: float, where: str) -> dict[str, Any]:
     await page.add_init_script(f"({HEAR})()")
     query = f"&where={quote(where)}" if where else ""
-    await page.goto(stage.at(f"/topics/{TOPIC}/messages?start=live{query}"))
+    await page.goto(stage.at(f"/topics/{TOPIC}/records?start=live{query}"))
     await page.evaluate(UNTIL, 0)
     await page.evaluate(OBSERVE)
     session = await page.context.new_cdp_session(page)
@@ -103,7 +103,7 @@ async def measured(page: Page, stage: Stage, rate: int, seconds: float, where: s
         "tasks_of_50_ms": await page.evaluate("window.tasks.length"),
         "events_per_s": round(await page.evaluate("window.events") / took, 1),
         "rows_per_s": round(await page.evaluate("window.rows") / took, 1),
-        "rows_on_the_page": await page.locator("[data-messages] tbody tr").count(),
+        "rows_on_the_page": await page.locator("[data-records] tbody tr").count(),
         "processes_cpu": {name: round((cpu_after[name] - cpu) / took, 3) for name, cpu in cpu_before.items()},
         **{name: told[name] for name in ("seen", "matched", "shown", "lost", "unread", "one_in", "shown_in", "text")},
     }

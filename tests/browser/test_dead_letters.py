@@ -105,16 +105,16 @@ async def test_a_letter_is_looked_at_with_what_became_of_it(page: Page, stage: S
         await expect(panel).to_contain_text("trace")
         await shot(page, "letter-light")
         await panel.get_by_role("button", name="Discard").click()
-        await expect(dialog(page)).to_contain_text("Letter 0 / 1")
+        await expect(dialog(page)).to_contain_text("Dead letter 0 / 1")
         await dialog(page).get_by_role("button", name="Discard").click()
-        await expect(page.get_by_role("status").filter(has_text="1 letter discarded.")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="1 dead letter discarded.")).to_be_visible()
         await state(page, "Discarded").click()
         await expect(row(page, "0/1")).to_contain_text("discarded")
 
 
 async def test_a_topic_without_letters_and_one_that_is_not_there(context: Watched, page: Page, stage: Stage) -> None:
     await page.goto(stage.at("/dead-letters/empty"))
-    await expect(page.get_by_role("heading", name="None of these")).to_be_visible()
+    await expect(page.get_by_role("heading", name="No dead letters")).to_be_visible()
     context.expected = ("404",)
     await page.goto(stage.at("/dead-letters/no-such-topic"))
     await expect(page.get_by_role("heading", name="No such topic")).to_be_visible()
@@ -131,13 +131,13 @@ async def test_letters_chosen_before_the_page_is_all_there_are_chosen(page: Page
         await route.continue_()
 
     async with made(stage, "early-choice"):
-        await page.route("**/js/pages/letters.js", late)
+        await page.route("**/js/pages/dead_letter_topic.js", late)
         await page.goto(stage.at("/dead-letters/early-choice-failed"))
         await expect(page.locator("html")).to_have_attribute("data-live", "live")
         await row(page, "0/1").get_by_role("checkbox").check()
         chosen.set()
         await live(page)
-        await expect(page.get_by_text("1 chosen", exact=True)).to_be_visible()
+        await expect(page.get_by_text("1 selected", exact=True)).to_be_visible()
 
 
 async def test_all_of_a_reason_are_redriven_after_a_dry_run(page: Page, stage: Stage) -> None:
@@ -147,21 +147,21 @@ async def test_all_of_a_reason_are_redriven_after_a_dry_run(page: Page, stage: S
         await live(page)
         await page.get_by_role("link", name="ValueError: order # is late").click()
         await live(page)
-        await action(page, "Redrive pending of this reason").click()
+        await action(page, "Redrive filtered").click()
         told = dialog(page).locator("dl")
         await expect(told).to_contain_text("To again3 records")
-        await expect(told).to_contain_text("Read there byagain-group")
+        await expect(told).to_contain_text("Read by groupsagain-group")
         await expect(told).to_contain_text("less than a second")
         assert await values(stage, "again") == [], "nothing is written yet"
-        await dialog(page).get_by_label("Letters a second, at most").fill("2")
-        await expect(told).to_contain_text("2 seconds at least")
+        await dialog(page).get_by_label("Dead letters per second, at most").fill("2")
+        await expect(told).to_contain_text("at least 2 seconds")
         await shot(page, "redrive")
         await axe(page)
-        await dialog(page).get_by_label("Letters a second, at most").fill("1000")
+        await dialog(page).get_by_label("Dead letters per second, at most").fill("1000")
         await expect(told).to_contain_text("less than a second")
         await dialog(page).get_by_role("button", name="Redrive").click()
-        await expect(page.get_by_role("status").filter(has_text="3 letters redriven.")).to_be_visible()
-        await expect(page.get_by_text("Done: 3 letters redriven.")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="3 dead letters redriven.")).to_be_visible()
+        await expect(page.get_by_text("Done: 3 dead letters redriven.")).to_be_visible()
         assert sorted(await values(stage, "again")) == [b'{"order": %d}' % number for number in range(3)]
         await expect(row(page, "0/0")).to_have_count(0)
         await state(page, "Redriven").click()
@@ -177,15 +177,15 @@ async def test_chosen_letters_are_redriven_to_another_topic(page: Page, stage: S
         await live(page)
         for key in ("0/0", "0/2"):
             await row(page, key).get_by_role("checkbox").check()
-        await expect(page.get_by_text("2 chosen", exact=True)).to_be_visible()
+        await expect(page.get_by_text("2 selected", exact=True)).to_be_visible()
         await page.get_by_role("button", name="Redrive", exact=True).click()
         await dialog(page).get_by_label("To", exact=True).fill("chosen-nowhere")
-        await expect(dialog(page)).to_contain_text("there is no such topic: choose another one")
+        await expect(dialog(page)).to_contain_text("topic does not exist; choose another one")
         await expect(dialog(page).get_by_role("button", name="Redrive")).to_be_disabled()
         await dialog(page).get_by_label("To", exact=True).fill("chosen-elsewhere")
         await expect(dialog(page)).to_contain_text("To chosen-elsewhere2 records")
         await dialog(page).get_by_role("button", name="Redrive").click()
-        await expect(page.get_by_role("status").filter(has_text="2 letters redriven.")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="2 dead letters redriven.")).to_be_visible()
         assert await values(stage, "chosen-elsewhere") == [b'{"order": 0}', b'{"order": 2}']
         await admin.delete_topic("chosen-elsewhere")
 
@@ -204,7 +204,7 @@ async def test_one_is_edited_and_redriven(page: Page, stage: Stage) -> None:
         await expect(dialog(page)).to_contain_text("To edited1 record")
         await shot(page, "edit-letter")
         await dialog(page).get_by_role("button", name="Redrive").click()
-        await expect(page.get_by_role("status").filter(has_text="1 letter redriven.")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="1 dead letter redriven.")).to_be_visible()
         async with comet.Reader(stage.broker) as reader:
             (batch,) = (await reader.fetch("edited", 0)).batches
         assert list(batch.values) == [b'{"order": 2, "bid": 1.10}']
@@ -218,8 +218,8 @@ async def test_it_can_be_stopped_on_the_way(page: Page, stage: Stage) -> None:
         await page.goto(stage.at("/dead-letters/slow-failed"))
         await live(page)
         await action(page, "Redrive all pending").click()
-        await dialog(page).get_by_label("Letters a second, at most").fill("1")
-        await expect(dialog(page)).to_contain_text("60 seconds at least")
+        await dialog(page).get_by_label("Dead letters per second, at most").fill("1")
+        await expect(dialog(page)).to_contain_text("at least 60 seconds")
         await dialog(page).get_by_role("button", name="Redrive").click()
         progress = page.get_by_role("region", name="Progress")
         await expect(progress).to_contain_text("of 60")
@@ -298,11 +298,11 @@ async def test_by_keyboard_alone(page: Page, stage: Stage) -> None:
         await page.keyboard.press("Space")
         await page.get_by_role("button", name="Discard", exact=True).focus()
         await page.keyboard.press("Enter")
-        await expect(dialog(page)).to_contain_text("Letter 0 / 0")
+        await expect(dialog(page)).to_contain_text("Dead letter 0 / 0")
         await expect(dialog(page).get_by_role("button", name="Discard")).to_be_enabled()
         await dialog(page).get_by_role("button", name="Discard").focus()
         await page.keyboard.press("Enter")
-        await expect(page.get_by_role("status").filter(has_text="1 letter discarded.")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="1 dead letter discarded.")).to_be_visible()
 
 
 async def test_it_is_readable_on_a_phone_and_in_the_dark(browser: Browser, stage: Stage) -> None:

@@ -68,8 +68,8 @@ async def test_groups_are_there_before_any_script(browser: Browser, stage: Stage
         await expect(row(page, "engine", "groups")).to_contain_text("stopped")
         await page.get_by_role("link", name="engine", exact=True).click()
         await expect(page.get_by_role("heading", name="engine", exact=True)).to_be_visible()
-        await expect(row(page, "quotes/0")).to_contain_text("nobody")
-        await expect(page.get_by_text("Nobody is in this group")).to_be_visible()
+        await expect(row(page, "quotes/0")).to_contain_text("unassigned")
+        await expect(page.get_by_text("No active members")).to_be_visible()
 
 
 async def test_the_list_is_kept_up_to_date_and_sorted_by_lag(page: Page, stage: Stage) -> None:
@@ -93,10 +93,10 @@ async def test_a_group_with_members_says_who_holds_it_and_what_they_have(page: P
             members = page.get_by_role("region", name="Members, rows")
             await expect(members).to_contain_text("worker-7")
             await expect(members).to_contain_text("held-group 0-1")
-            await expect(page.get_by_text("held by worker-7: stop them first")).to_be_visible()
+            await expect(page.get_by_text("active members: worker-7; stop them first")).to_be_visible()
             await button(page, "Reset offsets").focus()
             await page.keyboard.press("Enter")
-            told = page.get_by_role("status").filter(has_text="is not possible: held by worker-7")
+            told = page.get_by_role("status").filter(has_text="is not possible: active members: worker-7")
             await expect(told).to_be_visible()
             await expect(dialog(page)).to_have_count(0)
             await shot(page, "group-light")
@@ -137,7 +137,7 @@ async def test_a_shared_group_shows_what_is_in_flight_and_no_positions_to_set(pa
             await page.goto(stage.at("/groups/sharers"))
             await live(page)
             await expect(page.get_by_role("columnheader", name="In flight")).to_be_visible()
-            await expect(page.get_by_text("a share group has no committed offsets")).to_be_visible()
+            await expect(page.get_by_text("share groups have no committed offsets")).to_be_visible()
             await expect(button(page, "Reset offsets")).to_have_attribute("aria-disabled", "true")
         async with comet.Admin(stage.broker) as admin:
             await admin.delete_group("sharers")
@@ -192,14 +192,14 @@ async def test_offsets_are_reset_after_a_dry_run(page: Page, stage: Stage) -> No
         await button(page, "Reset offsets").click()
         plan = dialog(page).get_by_role("region", name="What would change")
         await expect(dialog(page)).to_contain_text("0 records skipped, 5 read again")
-        await expect(plan).to_contain_text("again 5")
+        await expect(plan).to_contain_text("repeats 5")
         assert await positions(admin, "reset-group") == {0: 5, 1: 0}, "nothing is done yet"
-        await dialog(page).get_by_label("Go on at").select_option("latest")
+        await dialog(page).get_by_label("Reset to").select_option("latest")
         await expect(dialog(page)).to_contain_text("35 records skipped, 0 read again")
         await shot(page, "group-reset")
         await axe(page)
         await dialog(page).get_by_role("button", name="Reset offsets").click()
-        await expect(page.get_by_role("status").filter(has_text="goes on elsewhere in 2 partitions")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="reset in 2 partitions")).to_be_visible()
         assert await positions(admin, "reset-group") == {0: 20, 1: 20}
 
 
@@ -211,10 +211,10 @@ async def test_offsets_are_reset_to_a_time_a_shift_and_one_by_one(page: Page, st
             ("time", "Time", "1970-01-01T00:00:11", {0: 5, 1: 5}),
             ("shift", "Records", "3", {0: 8, 1: 8}),
             ("offsets", "Offsets", "reset-ways 0 7\nreset-ways 1 9", {0: 7, 1: 9}),
-            ("ago", "How long ago", "30m", {0: 20, 1: 20}),
+            ("ago", "Duration", "30m", {0: 20, 1: 20}),
         ):
             await button(page, "Reset offsets").click()
-            await dialog(page).get_by_label("Go on at").select_option(target)
+            await dialog(page).get_by_label("Reset to").select_option(target)
             await dialog(page).get_by_label(label, exact=True).fill(value)
             act = dialog(page).get_by_role("button", name="Reset offsets")
             await expect(act).to_be_enabled()
@@ -229,7 +229,7 @@ async def test_what_cannot_be_is_refused_while_it_is_typed(context: Watched, pag
         await page.goto(stage.at("/groups/reset-wrong"))
         await live(page)
         await button(page, "Reset offsets").click()
-        await dialog(page).get_by_label("Go on at").select_option("offsets")
+        await dialog(page).get_by_label("Reset to").select_option("offsets")
         await dialog(page).get_by_label("Offsets", exact=True).fill("reset-wrong 0 soon")
         await expect(dialog(page).get_by_role("alert")).to_contain_text("offset")
         await expect(dialog(page).get_by_role("button", name="Reset offsets")).to_be_disabled()

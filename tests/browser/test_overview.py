@@ -32,10 +32,10 @@ async def test_the_range_is_in_the_address_and_back_goes_back(page: Page, stage:
     await page.get_by_role("link", name="1h").click()
     await expect(page).to_have_url(stage.at("/?range=1h"))
     await expect(page.get_by_role("link", name="1h")).to_have_attribute("aria-current", "true")
-    await page.wait_for_function(f"{LIVE}.then(live => live.document.charts.messages.step_s === 60)")
+    await page.wait_for_function(f"{LIVE}.then(live => live.document.charts.records.step_s === 60)")
     await page.go_back()
     await expect(page.get_by_role("link", name="15m")).to_have_attribute("aria-current", "true")
-    await page.wait_for_function(f"{LIVE}.then(live => live.document.charts.messages.step_s === 1)")
+    await page.wait_for_function(f"{LIVE}.then(live => live.document.charts.records.step_s === 1)")
     assert await page.evaluate("window.same"), "without loading the page again"
 
 
@@ -44,11 +44,11 @@ async def test_an_empty_cluster_says_how_to_begin_and_comes_to_life(browser: Bro
         async with watched(browser) as found:
             page = await found.context.new_page()
             await settled(page, own.at("/"))
-            steps = page.get_by_role("heading", name="Three steps to the first message")
+            steps = page.get_by_role("heading", name="Three steps to the first record")
             await expect(steps).to_be_visible()
             await shot(page, "overview-empty")
             await page.get_by_role("button", name="Create topic").click()
-            dialog = page.get_by_role("dialog", name="Create a topic")
+            dialog = page.get_by_role("dialog", name="Create topic")
             await dialog.get_by_label("Name").fill("orders")
             await dialog.get_by_role("button", name="Create topic").click()
             await expect(dialog).to_have_count(0)
@@ -60,7 +60,7 @@ async def test_an_empty_cluster_says_how_to_begin_and_comes_to_life(browser: Bro
                     await producer.send("orders", b"%d" % number)
                 await producer.flush()
             await expect(page.locator("[data-field=in]")).to_have_text(re.compile("[1-9]"))
-            await expect(page.locator("[data-chart=messages] [data-summary]")).to_contain_text("in ")
+            await expect(page.locator("[data-chart=records] [data-summary]")).to_contain_text("in ")
 
 
 # ---- charts
@@ -68,8 +68,8 @@ async def test_an_empty_cluster_says_how_to_begin_and_comes_to_life(browser: Bro
 
 async def test_a_chart_is_read_by_keys_and_as_a_table(page: Page, stage: Stage) -> None:
     await settled(page, stage.at("/"))
-    figure = page.locator("[data-chart=messages]")
-    await figure.get_by_role("img", name="Messages records/s").focus()
+    figure = page.locator("[data-chart=records]")
+    await figure.get_by_role("img", name="Records records/s").focus()
     await page.keyboard.press("ArrowLeft")
     readout = figure.locator("[data-readout]")
     await expect(readout).to_contain_text(re.compile(r"\d\d:\d\d:\d\d UTC"))
@@ -107,9 +107,9 @@ async def test_all_charts_share_a_cursor(page: Page, stage: Stage) -> None:
     marked = """() => { const over = document.querySelector("[data-chart=bytes] canvas.over");
         return over.getContext("2d").getImageData(0, 0, over.width, over.height).data.some((value) => value > 0); }"""
     assert not await page.evaluate(marked)
-    for chart in ("messages", "bytes"):  # before it is drawn there is nothing to point at
+    for chart in ("records", "bytes"):  # before it is drawn there is nothing to point at
         await page.wait_for_function(DRAWN, arg=chart)
-    await page.locator("[data-chart=messages] canvas:not(.over)").hover()
+    await page.locator("[data-chart=records] canvas:not(.over)").hover()
     await page.wait_for_function(marked)
     await page.mouse.move(0, 0)
     await page.wait_for_function(f"!({marked})()")
@@ -121,7 +121,7 @@ async def test_a_long_chart_is_drawn_in_a_few_milliseconds(page: Page, stage: St
     costs = await page.evaluate(
         """async () => {
             const {Chart} = await import(new URL("chart.js", document.querySelector("script[type=module]").src));
-            const canvas = document.querySelector("[data-chart=messages] canvas");
+            const canvas = document.querySelector("[data-chart=records] canvas");
             const chart = new Chart(canvas, {unit: "", names: ["a", "b"]});
             const line = () => Array.from({length: 3600}, (_, at) => at % 97 ? 500 + 300 * Math.sin(at / 90) : null);
             const costs = [];
@@ -231,7 +231,7 @@ async def test_sorting_and_filtering_load_nothing_again(page: Page, stage: Stage
     assert await keys(page, "topics") == ["quotes"]
     await page.get_by_role("searchbox").fill("nothing is called so")
     await expect(page.get_by_text("Nothing matches the filter.")).to_be_visible()
-    await page.get_by_role("link", name="Clear the filter").click()
+    await page.get_by_role("link", name="Clear filter").click()
     await expect(page.locator("tr[data-key=orders]")).to_be_visible()
     await page.get_by_role("searchbox").fill("(")
     await expect(page.get_by_role("alert").filter(has_text=re.compile("."))).to_be_visible()

@@ -189,7 +189,7 @@ async def test_what_is_no_quote_is_counted_and_said(page: Page, stage: Stage) ->
         await feed.raw(b"\xff\xfe")
         await feed.raw(b'{"note": "<b>bold</b>"}')
         await page.goto(stage.at(feed.at))
-        await expect(page.get_by_text("2 records are no quotes: no price")).to_be_visible()
+        await expect(page.get_by_text("2 records are not quotes: no price")).to_be_visible()
 
 
 async def test_where_there_is_no_feed_the_way_to_one_is_shown(page: Page, stage: Stage) -> None:
@@ -208,9 +208,9 @@ async def test_the_analytics_say_what_they_wait_for(page: Page, stage: Stage) ->
     async with feeding(stage) as feed:
         await feed.past("AAPL", 227.5, 2)
         await page.goto(stage.at(feed.at))
-        await expect(page.get_by_text("Nothing computes on these quotes yet.")).to_be_visible()
+        await expect(page.get_by_text("No job processes these quotes yet.")).to_be_visible()
         outputs = page.locator('[data-table="outputs"]')
-        await expect(outputs.get_by_role("row", name=re.compile(rf"{feed.topic}\.bars\.1m"))).to_contain_text("not yet")
+        await expect(outputs.get_by_role("row", name=re.compile(rf"{feed.topic}\.bars\.1m"))).to_contain_text("missing")
 
 
 async def test_quotes_fit_a_narrow_screen_in_the_dark(browser: Browser, stage: Stage) -> None:

@@ -216,7 +216,7 @@ async def test_one_logs_in_comes_back_and_logs_out(context: Watched, page: Page,
     await expect(page.get_by_label("Token")).to_be_focused()
     await page.keyboard.type("comet_wrong")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("alert")).to_have_text("This token is not known here.")
+    await expect(page.get_by_role("alert")).to_have_text("Unknown token.")
     await expect(page.get_by_label("Token")).to_have_value("")
     await expect(page.get_by_label("Token")).to_be_focused()
     await page.keyboard.type(locked.tokens["operator"])
@@ -320,7 +320,7 @@ async def test_login_about_and_errors_are_for_everybody(browser: Browser, locked
         await page.goto(locked.at("/topics/nowhere"))
         await expect(page.get_by_role("heading", name="No such topic")).to_be_visible()
         await _good(page, f"error-{look}")
-        await page.get_by_role("link", name="To the overview").click()
+        await page.get_by_role("link", name="Go to the overview").click()
         await expect(page.get_by_role("heading", level=1)).to_be_visible()
 
 

@@ -23,7 +23,7 @@ PATHS = (
     "/",
     "/topics",
     "/topics/quotes",
-    "/topics/quotes/messages",
+    "/topics/quotes/records",
     "/topics/quotes/config",
     "/topics/quotes/consumers",
     "/groups",
@@ -70,7 +70,7 @@ async def test_every_control_is_reached_by_tab_and_seen_to_be(page: Page, stage:
 async def test_the_first_tab_skips_to_the_content(page: Page, stage: Stage) -> None:
     await settled(page, stage.at("/"))
     await page.keyboard.press("Tab")
-    await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("main")).to_be_focused()
 
@@ -79,7 +79,7 @@ async def test_keys_go_everywhere(page: Page, stage: Stage) -> None:
     await stop_time(page)  # a letter is one after g for a moment only
     await settled(page, stage.at("/"))
     await page.keyboard.press("?")
-    await expect(page.get_by_role("dialog", name="Keys")).to_contain_text("Pause and resume updates")
+    await expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_contain_text("Pause and resume updates")
     await shot(page, "keys")
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_have_count(0)
@@ -104,7 +104,7 @@ async def test_rows_are_walked_and_opened_by_keys(page: Page, stage: Stage) -> N
     await page.keyboard.press("Enter")
     await page.wait_for_url("**/topics/quotes")
     await page.keyboard.press("]")
-    await page.wait_for_url("**/topics/quotes/messages")
+    await page.wait_for_url("**/topics/quotes/records")
     await page.keyboard.press("[")
     await page.wait_for_url("**/topics/quotes")
 
@@ -116,8 +116,8 @@ async def test_keys_can_be_switched_off(page: Page, stage: Stage) -> None:
     await page.keyboard.press("Space")
     await expect(page.locator("html")).not_to_have_attribute("data-theme", "dark")
     await expect(page.locator("[data-pill]")).to_have_text("Live")
-    await page.get_by_role("button", name="Keys").click()
-    await expect(page.get_by_role("dialog")).to_contain_text("switched off")
+    await page.get_by_role("button", name="Shortcuts").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("Shortcuts are off")
 
 
 # ---- pause, theme
@@ -140,7 +140,7 @@ async def test_the_theme_follows_the_system_until_somebody_chooses(browser: Brow
         page = await found.context.new_page()
         await settled(page, stage.at("/"))
         ground = "getComputedStyle(document.documentElement).backgroundColor"
-        picture = "document.querySelector('[data-chart=messages] canvas').toDataURL()"
+        picture = "document.querySelector('[data-chart=records] canvas').toDataURL()"
         dark, drawn = await page.evaluate(ground), await page.evaluate(picture)
         await page.emulate_media(color_scheme="light")
         light = await page.evaluate(ground)

@@ -69,7 +69,7 @@ async def test_partitions_are_told_with_their_offsets_and_lead_to_messages(page:
     await expect(page.get_by_role("img", name=re.compile("^By partition")).locator("rect")).to_have_count(3)
     await expect(page.locator("#records-summary")).not_to_be_empty()
     await expect(row(page, "1").get_by_role("link", name="1", exact=True).first).to_have_attribute(
-        "href", "/topics/quotes/messages?partition=1"
+        "href", "/topics/quotes/records?partition=1"
     )
     await shot(page, "topic-light")
     await page.get_by_role("link", name="1h").click()
@@ -82,11 +82,11 @@ async def test_what_is_written_is_seen_without_a_reload(page: Page, stage: Stage
         await admin.create_topic("moving", partitions=1)
         await page.goto(stage.at("/topics/moving"))
         await live(page)
-        await expect(page.locator("[data-field=messages]")).to_have_text("0")
+        await expect(page.locator("[data-field=records]")).to_have_text("0")
         for _ in range(7):
             await producer.send("moving", b"x")
         await producer.flush()
-        await expect(page.locator("[data-field=messages]")).to_have_text("7")
+        await expect(page.locator("[data-field=records]")).to_have_text("7")
         await expect(row(page, "0").get_by_role("cell").nth(7)).to_have_text("7")
         await admin.delete_topic("moving")
 
@@ -97,12 +97,12 @@ async def test_partitions_are_added_after_it_is_said_what_that_does_to_keys(page
         await page.goto(stage.at("/topics/growing"))
         await live(page)
         await page.get_by_role("button", name="Add partitions").click()
-        total = dialog(page).get_by_label("Partitions in all")
+        total = dialog(page).get_by_label("Total partitions")
         await total.fill("2")
-        await expect(dialog(page)).to_contain_text("more than the 2 there are")
+        await expect(dialog(page)).to_contain_text("must be more than 2")
         await total.fill("4")
         await dialog(page).get_by_role("button", name="Review").click()
-        await expect(dialog(page).locator("dl")).to_have_text("Partitions2 → 4Keys that map anew50 %")
+        await expect(dialog(page).locator("dl")).to_have_text("Partitions2 → 4Keys that move50 %")
         await dialog(page).get_by_role("button", name="Add partitions").click()
         await expect(page.get_by_role("status").filter(has_text="growing has 4 partitions")).to_be_visible()
         await page.mouse.move(0, 0)
@@ -124,7 +124,7 @@ async def test_purging_says_what_goes_and_keeps_the_topic(page: Page, stage: Sta
         await dialog(page).get_by_label("Type full to confirm").fill("full")
         await dialog(page).get_by_role("button", name="Delete all records").click()
         await expect(page.get_by_role("status").filter(has_text="5 records of full deleted")).to_be_visible()
-        await expect(page.locator("[data-field=messages]")).to_have_text("0")
+        await expect(page.locator("[data-field=records]")).to_have_text("0")
         _, statuses = await admin.describe_topic("full")
         assert [(one.log_start, one.log_end) for one in statuses] == [(5, 5)]
         await admin.delete_topic("full")
@@ -138,7 +138,7 @@ async def test_deleting_leads_back_to_the_list_which_says_so(page: Page, stage: 
     await dialog(page).get_by_label("Type doomed to confirm").fill("doomed")
     await dialog(page).get_by_role("button", name="Delete topic").click()
     await expect(page).to_have_url(stage.at("/topics"))
-    await expect(page.get_by_role("status").filter(has_text="doomed is deleted")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="doomed deleted")).to_be_visible()
 
 
 # ---- who leads
@@ -169,12 +169,14 @@ async def test_leadership_is_moved_after_a_look_at_what_changes(page: Page, stag
     await page.get_by_role("checkbox", name="Select 1").check()
     await page.get_by_role("button", name="Move leadership").click()
     choice = dialog(page).get_by_label("New leader")
-    await expect(choice.get_by_role("option")).to_have_text(["of those in sync, who leads least", "broker 2"])
+    await expect(choice.get_by_role("option")).to_have_text(["in-sync broker with the fewest leaders", "broker 2"])
     await choice.select_option("2")
     await dialog(page).get_by_role("button", name="Review").click()
-    await expect(dialog(page).locator("dl")).to_contain_text("Leaders of each broker1: 3 → 1, 2: 0 → 2")
+    await expect(dialog(page).locator("dl")).to_contain_text("Leaders per broker1: 3 → 1, 2: 0 → 2")
     await dialog(page).get_by_role("button", name="Move leadership").click()
-    await expect(page.get_by_role("status").filter(has_text="2 partitions of quotes on the way")).to_be_visible()
+    await expect(
+        page.get_by_role("status").filter(has_text="Moving leadership of 2 partitions of quotes")
+    ).to_be_visible()
     wanted = {"partitions": [{"topic": "quotes", "partition": index, "broker": 2} for index in (0, 1)]}
     assert asked == [wanted, wanted]
 
@@ -204,7 +206,7 @@ async def test_a_leader_is_elected_only_by_who_accepts_what_is_lost(page: Page, 
     await page.goto(stage.at("/topics/quotes"))
     await live(page)
     await page.get_by_role("checkbox", name="Select 1").check()
-    await page.get_by_role("button", name="Elect a leader").click()
+    await page.get_by_role("button", name="Elect leader").click()
     choice = dialog(page).get_by_label("New leader")
     await expect(choice.get_by_role("option")).to_have_text(
         ["broker 1: does not answer", "broker 2: has up to offset 1,090"]
@@ -212,7 +214,7 @@ async def test_a_leader_is_elected_only_by_who_accepts_what_is_lost(page: Page, 
     await choice.select_option("2")
     await dialog(page).get_by_role("button", name="Review").click()
     await expect(dialog(page).locator("dl")).to_contain_text("Records lost1,234")
-    go = dialog(page).get_by_role("button", name="Accept the loss")
+    go = dialog(page).get_by_role("button", name="Accept data loss")
     await expect(go).to_be_disabled()
     await dialog(page).get_by_label("Type quotes to confirm").fill("quotes")
     await go.click()
@@ -224,10 +226,10 @@ async def test_a_partition_that_has_a_leader_needs_no_other(page: Page, stage: S
     await page.goto(stage.at("/topics/quotes"))
     await live(page)
     await page.get_by_role("checkbox", name="Select 0").check()
-    await page.get_by_role("button", name="Elect a leader").click()
-    await expect(page.get_by_role("status").filter(has_text="nobody has to be elected")).to_be_visible()
+    await page.get_by_role("button", name="Elect leader").click()
+    await expect(page.get_by_role("status").filter(has_text="no election is needed")).to_be_visible()
     await page.get_by_role("button", name="Move leadership").click()
-    await expect(page.get_by_role("status").filter(has_text="No other broker has a replica")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="no other replica in sync")).to_be_visible()
 
 
 # ---- what it is set to
@@ -240,7 +242,7 @@ async def test_settings_are_edited_in_place_looked_at_and_saved(page: Page, stag
             await producer.send("tuned", b"x" * 100)
         await producer.flush()
         await page.goto(stage.at("/topics/tuned/config"))
-        await expect(page.get_by_text("everything is as by default")).to_be_visible()
+        await expect(page.get_by_text("all settings have their defaults")).to_be_visible()
         await page.get_by_role("button", name="Edit retention_ms").click()
         box = page.get_by_label("retention_ms", exact=True)
         await expect(box).to_have_value("7 d")
@@ -254,7 +256,7 @@ async def test_settings_are_edited_in_place_looked_at_and_saved(page: Page, stag
         await shot(page, "config-edit")
         await save.click()
         told = dialog(page).locator("dl")
-        await expect(told).to_have_text("retention_ms7 d → 2 hflushinterval → alwaysRecordsnone are deleted")
+        await expect(told).to_have_text("retention_ms7 d → 2 hflushinterval → alwaysRecordsnone deleted")
         await dialog(page).get_by_role("button", name="Save").click()
         await expect(page.get_by_role("status").filter(has_text="2 settings of tuned saved")).to_be_visible()
         await expect(page.get_by_text("2 of 10 settings differ from the default")).to_be_visible()
@@ -280,7 +282,7 @@ async def test_a_setting_that_destroys_records_says_how_many_and_wants_the_name(
         await page.get_by_role("button", name="Edit retention_records").click()
         await page.get_by_label("retention_records", exact=True).fill("10")
         await page.keyboard.press("Enter")
-        await expect(dialog(page).locator("dl")).to_contain_text("about 20 are deleted for good")
+        await expect(dialog(page).locator("dl")).to_contain_text("about 20 deleted permanently")
         await expect(dialog(page).get_by_role("button", name="Save")).to_be_disabled()
         await page.keyboard.press("Escape")
         await expect(dialog(page)).to_have_count(0)
@@ -374,7 +376,7 @@ async def test_who_may_not_sees_everything_and_is_told_why(browser: Browser, sta
             await expect(dialog(page)).to_have_count(0)
             await shot(page, "topic-viewer")
             await page.goto(f"{url}/topics/quotes/config")
-            await expect(page.get_by_text("Changing them needs the role admin; you are viewer.")).to_be_visible()
+            await expect(page.get_by_text("Editing needs the role admin; you are viewer.")).to_be_visible()
             await page.get_by_role("button", name="Edit retention_ms").focus()
             await page.keyboard.press("Enter")
             await expect(page.get_by_label("retention_ms", exact=True)).to_have_count(0)

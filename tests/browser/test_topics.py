@@ -37,7 +37,7 @@ def dialog(page: Page) -> Locator:
 
 
 def header(page: Page, label: str) -> Locator:
-    return page.get_by_role("columnheader", name=label)
+    return page.get_by_role("columnheader", name=label, exact=label == "Records")
 
 
 # ---- the list
@@ -76,7 +76,7 @@ async def test_the_filter_is_in_the_address_and_says_what_is_wrong_with_it(page:
     await expect(page).to_have_url(re.compile(r"filter=%5Equo"))
     await box.fill("no topic has this name")
     await expect(page.get_by_text("Nothing matches the filter.")).to_be_visible()
-    await page.get_by_role("link", name="Clear the filter").click()
+    await page.get_by_role("link", name="Clear filter").click()
     await expect(row(page, "orders")).to_be_visible()
     await box.fill("quo(")
     await expect(page.locator("[data-problem]")).to_be_visible()
@@ -90,10 +90,10 @@ async def test_sorting_is_in_the_address_and_survives_a_reload(page: Page, stage
     await page.goto(stage.at("/topics?filter=^(quotes%7Corders%7Cempty)$"))
     await live(page)
     rows = page.locator("[data-table=topics] tbody tr")
-    await header(page, "Messages").get_by_role("link").click()
+    await header(page, "Records").get_by_role("link").click()
     await expect(rows.first).to_have_attribute("data-key", "quotes")
-    await expect(header(page, "Messages")).to_have_attribute("aria-sort", "descending")
-    await header(page, "Messages").get_by_role("link").click()
+    await expect(header(page, "Records")).to_have_attribute("aria-sort", "descending")
+    await header(page, "Records").get_by_role("link").click()
     await expect(rows.first).to_have_attribute("data-key", "empty")
     await expect(page).to_have_url(re.compile(r"sort=records"))
     await page.reload()
@@ -120,7 +120,7 @@ async def test_all_rows_are_given_as_csv(page: Page, stage: Stage) -> None:
         await page.get_by_role("link", name="All topics as CSV").click()
     path = await (await download.value).path()
     rows = list(csv.DictReader(io.StringIO(Path(path).read_text())))  # noqa: ASYNC240 - a small file
-    assert [(found["Topic"], found["Partitions"], found["Messages"]) for found in rows] == [("quotes", "3", "40")]
+    assert [(found["Topic"], found["Partitions"], found["Records"]) for found in rows] == [("quotes", "3", "40")]
 
 
 # ---- making
@@ -138,11 +138,11 @@ async def test_a_topic_is_made_once_its_name_is_one(page: Page, stage: Stage) ->
     await name.fill("made.by.hand")
     await expect(dialog(page)).not_to_contain_text("only")
     await dialog(page).get_by_label("Partitions", exact=True).fill("2")
-    await dialog(page).get_by_label("Keep records for").fill("36 h")
+    await dialog(page).get_by_label("Retention time").fill("36 h")
     await dialog(page).get_by_label("Flush to disk").select_option("always")
     await shot(page, "topics-create")
     await dialog(page).get_by_role("button", name="Create topic").click()
-    await expect(page.get_by_role("status").filter(has_text="made.by.hand is made")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="made.by.hand created")).to_be_visible()
     await expect(row(page, "made.by.hand")).to_contain_text("1 d 12 h")
     async with comet.Admin(stage.broker) as admin:
         info, _ = await admin.describe_topic("made.by.hand")
@@ -158,7 +158,7 @@ async def test_what_one_made_is_shown_though_others_changed_the_list_before(page
     await page.get_by_role("button", name="Create topic").first.click()
     await dialog(page).get_by_label("Name").fill("mine")
     await dialog(page).get_by_role("button", name="Create topic").click()
-    await expect(page.get_by_role("status").filter(has_text="mine is made")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="mine created")).to_be_visible()
     cells = await page.evaluate(f"{LIVE}.then(live => live.document.tables.topics.rows.quotes)")
     for name in ("theirs", "mine"):
         await page.evaluate(CHANGE, ["topics", {"rows": {name: cells}, "order": [name, *await keys(page, "topics")]}])
@@ -175,7 +175,7 @@ async def test_what_the_server_refuses_is_said_in_the_form(context: Watched, pag
     await expect(wrong).to_contain_text("quotes")
     await expect(wrong).to_contain_text("request")
     await dialog(page).get_by_label("Name").fill("needs-more-replicas")
-    await dialog(page).get_by_label("Replicas in sync that a write needs").fill("2")
+    await dialog(page).get_by_label("Minimum in-sync replicas").fill("2")
     await dialog(page).get_by_role("button", name="Create topic").click()
     await expect(wrong).to_contain_text("min_insync")
     await dialog(page).get_by_role("button", name="Cancel").click()
@@ -189,7 +189,7 @@ async def test_a_clone_takes_over_partitions_and_settings(page: Page, stage: Sta
         await live(page)
         await page.get_by_role("checkbox", name="Select mother").check()
         await page.get_by_role("button", name="Clone").click()
-        await expect(dialog(page).get_by_label("Keep records for")).to_have_value("2 h")
+        await expect(dialog(page).get_by_label("Retention time")).to_have_value("2 h")
         await dialog(page).get_by_label("Name").fill("mother.child")
         await dialog(page).get_by_role("button", name="Create topic").click()
         await expect(row(page, "mother.child")).to_be_visible()
@@ -216,7 +216,7 @@ async def test_several_topics_are_deleted_after_their_names_are_typed(page: Page
         await dialog(page).get_by_label("Type gone.a gone.b to confirm").fill("gone.a gone.b")
         await shot(page, "topics-delete")
         await go.click()
-        await expect(page.get_by_role("status").filter(has_text="2 topics are deleted")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="2 topics deleted")).to_be_visible()
         for name in ("gone.a", "gone.b"):
             await expect(row(page, name)).to_have_count(0)
         assert not [topic for topic in await admin.list_topics() if topic.name.startswith("gone.")]
@@ -230,7 +230,7 @@ async def test_of_many_topics_the_number_is_typed(page: Page, stage: Stage) -> N
         await page.get_by_role("button", name="Delete", exact=True).click()
         await dialog(page).get_by_label("Type 4 to confirm").fill("4")
         await dialog(page).get_by_role("button", name="Delete 4 topics").click()
-        await expect(page.get_by_role("status").filter(has_text="4 topics are deleted")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="4 topics deleted")).to_be_visible()
         assert not [topic for topic in await admin.list_topics() if topic.name.startswith("lots.")]
 
 
@@ -258,7 +258,7 @@ async def test_what_fails_half_way_says_so_and_goes_on_when_asked_again(
         await expect(dialog(page).get_by_role("alert")).to_contain_text("Unavailable")
         failing = False
         await dialog(page).get_by_role("button", name="Delete 3 topics").click()
-        await expect(page.get_by_role("status").filter(has_text="3 topics are deleted")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="3 topics deleted")).to_be_visible()
         assert not [topic for topic in await admin.list_topics() if topic.name.startswith("half.")]
 
 
@@ -307,7 +307,7 @@ async def test_everything_is_reached_by_keys(page: Page, stage: Stage) -> None:
     await page.keyboard.press("Enter")
     await page.wait_for_url(stage.at("/topics/orders"))  # and until it listens to keys
     await page.keyboard.press("]")
-    await page.wait_for_url(stage.at("/topics/orders/messages"))
+    await page.wait_for_url(stage.at("/topics/orders/records"))
     await page.go_back()
     await page.get_by_role("button", name="Purge").focus()
     await page.keyboard.press("Enter")
@@ -353,7 +353,7 @@ async def test_nor_in_the_dark(browser: Browser, stage: Stage) -> None:
         await live(page)
         await shot(page, "topic-dark")
         await page.get_by_role("button", name="Delete").click()
-        await expect(dialog(page)).to_contain_text("Groups that read it")
+        await expect(dialog(page)).to_contain_text("Consumer groups")
         await axe(page)
         await page.keyboard.press("Escape")
         await page.goto(stage.at("/topics"))

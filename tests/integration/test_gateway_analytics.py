@@ -1,4 +1,4 @@
-"""What a job writes about quotes, followed by the board of these quotes, against a real broker; the job is the test."""
+"""What a job writes about quotes, followed by the feed of these quotes, against a real broker; the job is the test."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import comet
 import comet.testing
 from comet_gateway.dashboard import analytics
 from comet_gateway.dashboard.analytics_cache import HOLD_S
-from comet_gateway.dashboard.quotes import QuoteBoard
+from comet_gateway.dashboard.quotes import QuoteFeed
 from comet_web import facts_analytics as facts
 from comet_web.page_request import PageRequest
 from tests import results
-from tests.integration.test_gateway_quotes import boards, until, write
+from tests.integration.test_gateway_quotes import feeds, until, write
 
 
-def look(board: QuoteBoard, **query: str) -> facts.Analytics:
-    return board.look(PageRequest("/quotes", query=query), time.time_ns() // 1000).analytics
+def look(feed: QuoteFeed, **query: str) -> facts.Analytics:
+    return feed.snapshot(PageRequest("/quotes", query=query), time.time_ns() // 1000).analytics
 
 
 async def test_the_past_and_what_comes_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ async def test_the_past_and_what_comes_are_one(monkeypatch: pytest.MonkeyPatch) 
         comet.Admin(broker.address) as admin,
         comet.Producer(broker.address) as producer,
         comet.TransactionalProducer(broker.address, "job") as job,
-        boards(broker.address) as found,
+        feeds(broker.address) as found,
     ):
         await write(producer, 5.0, symbol="A")
         await producer.flush()
@@ -43,10 +43,10 @@ async def test_the_past_and_what_comes_are_one(monkeypatch: pytest.MonkeyPatch) 
         await results.write(job, "quotes", "stats", results.stat("A", 5.0, end_us=now_us - 2_000_000))
         await results.write(job, "quotes", "alerts", *(results.alert("gap", "A", str(at)) for at in range(60)))
         await results.write(job, "quotes", "job", results.job("bars.1s", event_us=now_us))
-        board = found.board("quotes")
-        await until(lambda: bool(board.symbols), "there is a quote")
-        await board.analytics.begun.wait()
-        seen = look(board)
+        feed = found.feed("quotes")
+        await until(lambda: bool(feed.symbols), "there is a quote")
+        await feed.analytics.begun.wait()
+        seen = look(feed)
         newest = [str(at) for at in range(59, 20, -1)]
         assert [alert.text for alert in seen.alerts] == newest, "40 records, of which one says that they are committed"
         assert seen.bars[0].end_us == seconds[-1]["end_us"]
@@ -60,10 +60,10 @@ async def test_the_past_and_what_comes_are_one(monkeypatch: pytest.MonkeyPatch) 
         await results.write(job, "quotes", "bars.1s", results.bar("A", 7.0, end_us=results.now_us()))
         await results.write(job, "quotes", "alerts", results.alert("crossed", "A", "live"))
         await results.write(job, "quotes", "job", results.job("stats"), results.job("bars.1s", batch=42))
-        await until(lambda: look(board).jobs["bars.1s"].batch == 42, "what comes is seen")
-        await until(lambda: look(board).bars[0].close == 7.0, "its bar, too")
-        await until(lambda: look(board).alerts[0].text == "live", "and the alert")
-        seen = look(board)
+        await until(lambda: look(feed).jobs["bars.1s"].batch == 42, "what comes is seen")
+        await until(lambda: look(feed).bars[0].close == 7.0, "its bar, too")
+        await until(lambda: look(feed).alerts[0].text == "live", "and the alert")
+        seen = look(feed)
         assert (sorted(seen.jobs), seen.alerts[0].kind) == (["bars.1s", "stats"], "crossed")
         assert (seen.heard_us or 0) > heard_us
         assert seen.bar_delay_ms is not None
@@ -76,7 +76,7 @@ async def test_what_is_not_committed_is_not_shown_and_nonsense_is_counted() -> N
         comet.testing.broker({"quotes": 1, "quotes.alerts": 1}) as broker,
         comet.Producer(broker.address) as producer,
         comet.TransactionalProducer(broker.address, "job") as job,
-        boards(broker.address) as found,
+        feeds(broker.address) as found,
     ):
 
         async def taken_back(text: str) -> None:
@@ -88,16 +88,16 @@ async def test_what_is_not_committed_is_not_shown_and_nonsense_is_counted() -> N
 
         await taken_back("never in the past")
         await producer.publish("quotes.alerts", b"\xff\xfe", key=b"A")
-        board = found.board("quotes")
-        await board.analytics.begun.wait()
-        assert look(board).unread == 1
-        feeds = found._hub.statistics
-        await until(lambda: "quotes.alerts" in feeds()["feeds"], "what comes is read")
+        feed = found.feed("quotes")
+        await feed.analytics.begun.wait()
+        assert look(feed).unread == 1
+        statistics = found._hub.statistics
+        await until(lambda: "quotes.alerts" in statistics()["feeds"], "what comes is read")
         await taken_back("never live")
         await producer.publish("quotes.alerts", None, key=b"A")
         await results.write(job, "quotes", "alerts", results.alert("gap", "<b>A</b>", "it is there"))
-        await until(lambda: bool(look(board).alerts), "what is committed is seen")
-        seen = look(board)
+        await until(lambda: bool(look(feed).alerts), "what is committed is seen")
+        seen = look(feed)
         assert [alert.text for alert in seen.alerts] == ["it is there"]
         assert (seen.unread, seen.unread_reason) == (2, "no value")
 
@@ -111,19 +111,19 @@ async def test_topics_that_come_later_are_followed_and_so_are_those_that_are_mad
         comet.testing.broker({"quotes": 1}) as broker,
         comet.Admin(broker.address) as admin,
         comet.TransactionalProducer(broker.address, "job") as job,
-        boards(broker.address) as found,
+        feeds(broker.address) as found,
     ):
-        board = found.board("quotes")
-        await board.analytics.begun.wait()
-        assert look(board) == facts.Analytics()
+        feed = found.feed("quotes")
+        await feed.analytics.begun.wait()
+        assert look(feed) == facts.Analytics()
         await results.make_topics(admin, "quotes", "alerts", "job")
         await results.write(job, "quotes", "alerts", results.alert("gap", "A", "one"))
-        await until(lambda: len(look(board).alerts) == 1, "topics that came are followed")
-        assert look(board).followed == ("quotes.alerts", "quotes.job")
+        await until(lambda: len(look(feed).alerts) == 1, "topics that came are followed")
+        assert look(feed).followed == ("quotes.alerts", "quotes.job")
         await admin.delete_topic("quotes.alerts")
-        await until(lambda: "quotes.alerts" not in look(board).followed, "one is gone")
+        await until(lambda: "quotes.alerts" not in look(feed).followed, "one is gone")
         await results.make_topics(admin, "quotes", "alerts")
         await results.write(job, "quotes", "alerts", results.alert("gap", "A", "two"))
-        await until(lambda: [alert.text for alert in look(board).alerts] == ["two"], "and is followed when it is there")
+        await until(lambda: [alert.text for alert in look(feed).alerts] == ["two"], "and is followed when it is there")
         await results.write(job, "quotes", "alerts", results.alert("gap", "A", "three"))
-        await until(lambda: [alert.text for alert in look(board).alerts] == ["three", "two"], "each of it once")
+        await until(lambda: [alert.text for alert in look(feed).alerts] == ["three", "two"], "each of it once")

@@ -18,7 +18,7 @@ from comet.errors import TopicNotFound
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.channels import CHANNELS, Channel
 from comet_gateway.dashboard.live import Watching
-from comet_gateway.dashboard.live_pages import Looks
+from comet_gateway.dashboard.live_pages import LivePages
 from comet_gateway.http.auth import Role, new_token
 from tests.integration.live_gateway import PATIENCE_S, Gateway, live_gateway, small
 from tests.property.test_web_delta import apply
@@ -69,8 +69,8 @@ async def tab(gateway: Gateway, **settings: Any) -> AsyncIterator[Tab]:
         yield Tab(connection)
 
 
-def looks(gateway: Gateway) -> Looks:
-    found: Looks = gateway.server.app.state.sources.kept(Watching).looks
+def live_pages(gateway: Gateway) -> LivePages:
+    found: LivePages = gateway.server.app.state.sources.part(Watching).pages
     return found
 
 
@@ -87,7 +87,7 @@ async def test_a_page_is_sent_and_then_what_changes_of_it() -> None:
         assert document["tables"]["topics"]["order"] == ["quotes"]
         await other.say(id=9, watch="/topics")
         assert (await other.hear())["id"] == 9
-        assert looks(gateway).pages == 1
+        assert live_pages(gateway).count == 1
 
         async with comet.Producer(gateway.broker) as producer:
             await producer.send_many("quotes", [b"1", b"2", b"3"])
@@ -122,14 +122,14 @@ async def test_a_page_that_nobody_looks_at_is_not_made() -> None:
             await one.say(id=1, unwatch=True)
             await one.say(id=2, watch="/nowhere")
             assert (await one.until(lambda frame: frame["id"] == 2))["problem"]["code"] == "NOT_FOUND"
-            assert looks(gateway).pages == 1
+            assert live_pages(gateway).count == 1
             await one.say(id=3, watch="/topics")
             await one.until(lambda frame: frame["id"] == 3)
             await one.say(id=3, watch="/topics?sort=-topic")
             await one.until(lambda frame: frame.get("document") is not None)
-            assert looks(gateway).pages == 2
+            assert live_pages(gateway).count == 2
         async with asyncio.timeout(PATIENCE_S):
-            while looks(gateway).pages:  # noqa: ASYNC110 - the sockets' ends are heard of by the loop
+            while live_pages(gateway).count:  # noqa: ASYNC110 - the sockets' ends are heard of by the loop
                 await asyncio.sleep(0)
 
 
@@ -159,11 +159,11 @@ async def test_so_much_may_be_asked_for_and_no_more() -> None:
 async def test_a_channel_is_heard_spoken_to_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = asyncio.Event()
 
-    async def echo(seat: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+    async def echo(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         try:
-            yield {"hello": params["name"], "who": seat.who.name}
+            yield {"hello": params["name"], "who": session.who.name}
             while True:
-                said = await seat.hear()
+                said = await session.receive()
                 if said == {"fail": True}:
                     raise TopicNotFound("there is no such topic")
                 yield {"said": said}

@@ -1,4 +1,4 @@
-"""QuoteBoards of quotes against a real broker: the past and what comes are one, and nothing is counted twice."""
+"""Quote feeds against a real broker: the past and what comes are one, and nothing is counted twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.dashboard import analytics, quotes
 from comet_gateway.dashboard.backfill import BackfillRecord, Past, Stretch
-from comet_gateway.dashboard.quotes import QuoteBoard, QuoteBoards
+from comet_gateway.dashboard.quotes import QuoteFeed, QuoteFeeds
 from comet_gateway.http.problems import Problem
 from comet_gateway.push import subscribe_request as push
 from comet_gateway.push.events import Failed
@@ -31,12 +31,12 @@ WITHIN_S = 60.0
 
 
 @asynccontextmanager
-async def boards(address: str, **limits: Any) -> AsyncIterator[QuoteBoards]:
+async def feeds(address: str, **limits: Any) -> AsyncIterator[QuoteFeeds]:
     config = GatewayConfig(bootstrap=address, limits=Limits(**limits))
     async with Backend(config) as backend:
         hub = Hub(config, backend)
         sources: Any = SimpleNamespace(hub=hub, backend=backend, config=config)
-        found = QuoteBoards(sources)
+        found = QuoteFeeds(sources)
         try:
             yield found
         finally:
@@ -44,8 +44,8 @@ async def boards(address: str, **limits: Any) -> AsyncIterator[QuoteBoards]:
             await hub.close()
 
 
-def look(board: QuoteBoard, **query: str) -> facts.Quotes:
-    return board.look(PageRequest("/quotes", query=query), time.time_ns() // 1000)
+def look(feed: QuoteFeed, **query: str) -> facts.Quotes:
+    return feed.snapshot(PageRequest("/quotes", query=query), time.time_ns() // 1000)
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
@@ -62,15 +62,15 @@ async def test_the_past_and_what_comes_are_one() -> None:
     async with (
         comet.testing.broker({"quotes": 3}) as broker,
         comet.Producer(broker.address) as producer,
-        boards(broker.address) as found,
+        feeds(broker.address) as found,
     ):
         for ago in range(200, 5, -1):
             await write(producer, 100 + ago % 10, ago_s=ago)
             await write(producer, 50.0, symbol="B", ago_s=ago)
         await producer.flush()
-        board = found.board("quotes")
-        await until(lambda: board.state == "live", "the past is read")
-        seen = look(board)
+        feed = found.feed("quotes")
+        await until(lambda: feed.state == "live", "the past is read")
+        seen = look(feed)
         assert seen.bounded == "the log begins there"
         assert {name: one.records for name, one in seen.quotes.items()} == {"A": 195, "B": 195}
         assert seen.quotes["A"].volume == 195
@@ -79,14 +79,14 @@ async def test_the_past_and_what_comes_are_one() -> None:
         assert sum(volume for volume in seen.candles.volume if volume) == 195
         await write(producer, 777.0, size=5)
         await producer.flush()
-        await until(lambda: look(board).quotes["A"].last == 777.0, "what comes is seen")
-        seen = look(board, symbol="A")
+        await until(lambda: look(feed).quotes["A"].last == 777.0, "what comes is seen")
+        seen = look(feed, symbol="A")
         assert (seen.quotes["A"].volume, seen.quotes["A"].records) == (200, 196)
         assert (seen.records, seen.delay_ms is not None, seen.symbol) == (1, True, "A")
         assert seen.partition is not None
         # A minute is shown once what comes late to the one before has come.
-        settled_us = board.symbols["A"].latest.time_us + quotes.SETTLED_US
-        minutes = board.look(PageRequest("/quotes", query={"symbol": "A", "step": "1m"}), settled_us).candles
+        settled_us = feed.symbols["A"].latest.time_us + quotes.SETTLED_US
+        minutes = feed.snapshot(PageRequest("/quotes", query={"symbol": "A", "step": "1m"}), settled_us).candles
         assert minutes is not None
         assert minutes.forming is not None
         assert minutes.forming[3] == 777.0
@@ -97,16 +97,16 @@ async def test_the_past_is_read_no_further_than_its_bounds() -> None:
     async with (
         comet.testing.broker({"quotes": 1}) as broker,
         comet.Producer(broker.address) as producer,
-        boards(broker.address, quote_scan_records_max=60) as found,
+        feeds(broker.address, quote_scan_records_max=60) as found,
     ):
         began_s = time.time()
         for ago in range(200, 0, -1):
             await write(producer, float(ago), ago_s=ago)
         await producer.flush()
-        board = found.board("quotes")
-        await until(lambda: board.state == "live", "the past is read")
-        seen = look(board)
-        assert seen.bounded == "no more than 60 records are read"
+        feed = found.feed("quotes")
+        await until(lambda: feed.state == "live", "the past is read")
+        seen = look(feed)
+        assert seen.bounded == "the limit of 60 records is reached"
         assert seen.since_us is not None
         reach_s = began_s - seen.since_us / 1e6
         assert 30 < reach_s < 65
@@ -123,23 +123,23 @@ async def test_a_topic_that_comes_later_is_followed_and_one_that_goes_is_said_to
     async with (
         comet.testing.broker({}) as broker,
         comet.Admin(broker.address) as admin,
-        boards(broker.address) as found,
+        feeds(broker.address) as found,
     ):
-        board = found.board("quotes")
-        await until(lambda: board.state == "absent", "it is not there")
+        feed = found.feed("quotes")
+        await until(lambda: feed.state == "absent", "it is not there")
         await admin.create_topic("quotes")
-        await until(lambda: board.state == "live", "it is followed")
+        await until(lambda: feed.state == "live", "it is followed")
         async with comet.Producer(broker.address) as producer:
             await write(producer, 5.0)
             await producer.send("quotes", b"\xff", key=b"A")
             await producer.flush()
-        await until(lambda: look(board).unread == 1, "all was read")
-        assert look(board).quotes["A"].last == 5.0
+        await until(lambda: look(feed).unread == 1, "all was read")
+        assert look(feed).quotes["A"].last == 5.0
         await admin.create_topic("quotes.stats")
-        await until(lambda: look(board).topics == ("quotes.stats",), "what is made of it is found")
+        await until(lambda: look(feed).topics == ("quotes.stats",), "what is made of it is found")
         await admin.delete_topic("quotes")
-        await until(lambda: board.state == "absent", "it is gone")
-        assert look(board).quotes["A"].last == 5.0, "what was known still is"
+        await until(lambda: feed.state == "absent", "it is gone")
+        assert look(feed).quotes["A"].last == 5.0, "what was known still is"
 
 
 async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_read(
@@ -148,10 +148,10 @@ async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_re
     monkeypatch.setattr(quotes, "AGAIN_S", 0.02)
     half = asyncio.Event()
     go_on = asyncio.Event()
-    add_past = QuoteBoard._add_past
+    add_past = QuoteFeed._add_past
 
-    def add(board: QuoteBoard, partition: int, offset: int, record: BackfillRecord, stretch: Stretch) -> None:
-        add_past(board, partition, offset, record, stretch)
+    def add(feed: QuoteFeed, partition: int, offset: int, record: BackfillRecord, stretch: Stretch) -> None:
+        add_past(feed, partition, offset, record, stretch)
         half.set()
 
     async def slowly(past: Past, begins: dict[int, int], stretch: Stretch, add: Any) -> None:
@@ -159,12 +159,12 @@ async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_re
         await go_on.wait()
 
     read = Past._read
-    monkeypatch.setattr(QuoteBoard, "_add_past", add)
+    monkeypatch.setattr(QuoteFeed, "_add_past", add)
     monkeypatch.setattr(Past, "_read", slowly)
     async with (
         comet.testing.broker({"quotes": 1}) as broker,
         comet.Producer(broker.address) as producer,
-        boards(broker.address) as found,
+        feeds(broker.address) as found,
     ):
         subscribed: list[Subscription] = []
         subscribe = found._hub.subscribe
@@ -179,19 +179,19 @@ async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_re
         for number in range(3):
             await write(producer, float(number), ago_s=3)
         await producer.flush()
-        board = found.board("quotes")
+        feed = found.feed("quotes")
         await asyncio.wait_for(half.wait(), WITHIN_S)
         await write(producer, 5.0)
         await producer.flush()
-        await until(lambda: board.records == 1, "what comes is seen")
+        await until(lambda: feed.records == 1, "what comes is seen")
         subscribed[0].notify(Failed("UNAVAILABLE", "nobody answers", {}))
         await until(lambda: len(subscribed) == 2, "it is followed again")
         go_on.set()
-        await until(lambda: board.state == "live" and board.reach is not None, "the past is read")
+        await until(lambda: feed.state == "live" and feed.reach is not None, "the past is read")
         await write(producer, 6.0)
         await producer.flush()
-        await until(lambda: board.records == 2, "what comes is seen again")
-        seen = look(board, step="1m")
+        await until(lambda: feed.records == 2, "what comes is seen again")
+        seen = look(feed, step="1m")
         assert (seen.quotes["A"].records, seen.quotes["A"].volume) == (5, 5)
         assert seen.candles is not None
         formed = [*seen.candles.volume, seen.candles.forming[4] if seen.candles.forming else 0]
@@ -203,18 +203,18 @@ async def test_no_more_symbols_and_boards_than_there_is_room_for(monkeypatch: py
     async with (
         comet.testing.broker({"quotes": 1, "other": 1}) as broker,
         comet.Producer(broker.address) as producer,
-        boards(broker.address, quote_symbols_max=3, quote_boards_max=1) as found,
+        feeds(broker.address, quote_symbols_max=3, quote_boards_max=1) as found,
     ):
         for number in range(5):
             await write(producer, 1.0, symbol=f"S{number}", ago_s=1)
         await producer.flush()
-        board = found.board("quotes")
-        with pytest.raises(Problem, match="being watched already"):
-            found.board("other")
-        await until(lambda: found.board("quotes").state == "live", "the past is read, while somebody looks")
-        board = found.board("quotes")
-        seen = look(board)
+        feed = found.feed("quotes")
+        with pytest.raises(Problem, match="follows quotes of 1 topics"):
+            found.feed("other")
+        await until(lambda: found.feed("quotes").state == "live", "the past is read, while somebody looks")
+        feed = found.feed("quotes")
+        seen = look(feed)
         assert (sorted(seen.quotes), seen.symbols_left_out) == (["S0", "S1", "S2"], 2)
-        await until(lambda: not found._boards, "nobody looks any more")
-        await until(board._task.done, "nothing is followed any more")
-        assert asyncio.get_running_loop().time() - board.looked_s >= 0.05
+        await until(lambda: not found._feeds, "nobody looks any more")
+        await until(feed._task.done, "nothing is followed any more")
+        assert asyncio.get_running_loop().time() - feed.viewed_s >= 0.05

@@ -219,7 +219,7 @@ async def test_only_so_many_are_under_way_and_who_goes_away_frees_his_place(
     for _ in range(8):
         await (await producer.send_many("quotes", [b"x" * 1_000] * 2_000))
     async with gateway(broker.address, searches_max=1) as http:
-        slots = http.gateway.app.state.sources.kept(Slots)  # type: ignore[attr-defined]
+        slots = http.gateway.app.state.sources.part(Slots)  # type: ignore[attr-defined]
         wire = await Wire.open(http)
         # All of it: more than what lies between us holds, so that it is under way for as long as we do not read.
         await wire.send(b"GET /v1/topics/quotes/export?limit=16000 HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -279,10 +279,10 @@ async def test_a_value_is_downloaded_as_it_is(http: httpx.AsyncClient, producer:
 async def channel(http: httpx.AsyncClient, kind: str, params: dict[str, str], *said: dict[str, Any]) -> list[Any]:
     """What a channel of the page gives; `said` is what it hears before it begins."""
     sources = http.gateway.app.state.sources  # type: ignore[attr-defined]
-    seat = ChannelSession(sources, UNRESTRICTED)
+    session = ChannelSession(sources, UNRESTRICTED)
     for one in said:
-        seat.tell(one)
-    return [event async for event in CHANNELS[kind].open(seat, params)]
+        session.deliver(one)
+    return [event async for event in CHANNELS[kind].open(session, params)]
 
 
 async def test_a_search_of_a_page_is_stopped_and_gone_on_with(http: httpx.AsyncClient, spread: None) -> None:
@@ -294,7 +294,7 @@ async def test_a_search_of_a_page_is_stopped_and_gone_on_with(http: httpx.AsyncC
     assert found[-1]["end"]["reason"] == "end"
     assert found[-1]["share"] == 1.0
     assert sum(len(event["rows"]) for event in found) + stopped_at == 60
-    assert http.gateway.app.state.sources.kept(Slots).taken == 0  # type: ignore[attr-defined]
+    assert http.gateway.app.state.sources.part(Slots).taken == 0  # type: ignore[attr-defined]
 
 
 async def test_a_channel_says_what_is_wrong(http: httpx.AsyncClient) -> None:

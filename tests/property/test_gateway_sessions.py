@@ -128,9 +128,9 @@ def test_the_cookie_of_a_session_is_the_only_one_of_its_name() -> None:
 
 def test_what_browsers_are_told_of_it() -> None:
     visit = Visit(BrowserSession("ann", 1_000, 1_000, bytes(16)), key_of(bytes(32), "ann", "admin"))
-    plain, secure = (sessions.kept(visit, 1_000, tls=tls).decode() for tls in (False, True))
+    plain, secure = (sessions.session_cookie(visit, 1_000, tls=tls).decode() for tls in (False, True))
     attributes = "; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict"
     assert plain.startswith("comet_session=v1.") and plain.endswith(attributes)
     assert secure.startswith("__Host-comet_session=v1.") and secure.endswith(attributes + "; Secure")
-    assert "Max-Age=10;" in sessions.kept(visit, 1_000 + LIFE_S - 10, tls=False).decode()
-    assert sessions.forgotten(tls=False) == b"comet_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict"
+    assert "Max-Age=10;" in sessions.session_cookie(visit, 1_000 + LIFE_S - 10, tls=False).decode()
+    assert sessions.expired_cookie(tls=False) == b"comet_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict"

@@ -9,14 +9,14 @@ import pytest
 
 from comet_gateway.dashboard import analytics_cache
 from comet_gateway.dashboard.analytics_cache import (
-    ALERTS_KEPT,
-    BARS_KEPT,
+    ALERTS_MAX,
+    BARS_MAX,
     HOLD_S,
     QUERIES_MAX,
-    STATS_KEPT,
+    STATS_MAX,
     AnalyticsCache,
 )
-from comet_gateway.dashboard.analytics_records import AHEAD_US, ERROR_CHARACTERS_MAX, KINDS, Came, read
+from comet_gateway.dashboard.analytics_records import AHEAD_US, ERROR_CHARACTERS_MAX, KINDS, ResultRecord, read
 from comet_web.facts_analytics import Alert, Bar, Job, Stat
 from tests import results
 
@@ -24,8 +24,8 @@ NOW = 1_795_298_400_000_000
 END_S = NOW // 1_000_000
 
 
-def came(value: Any, heard_us: int = NOW) -> Came:
-    return Came(value if isinstance(value, bytes | None) else json.dumps(value).encode(), heard_us)
+def came(value: Any, heard_us: int = NOW) -> ResultRecord:
+    return ResultRecord(value if isinstance(value, bytes | None) else json.dumps(value).encode(), heard_us)
 
 
 def bar(**more: Any) -> dict[str, Any]:
@@ -79,14 +79,14 @@ def test_a_number_that_is_none_is_not_known() -> None:
         ("bars.1s", bar(end_us=NOW + 59_000_000), "one step of 1 s"),
         ("bars.1s", bar(start_us=NOW - 1_500_000, end_us=NOW - 500_000), "one step of 1 s"),
         ("bars.1m", bar(), "one step of 60 s"),
-        ("bars.1s", bar(start_us=2**70, end_us=2**70 + 10**6), "yet to come"),
-        ("bars.1s", bar(start_us=NOW + 10**9, end_us=NOW + 10**9 + 10**6), "yet to come"),
+        ("bars.1s", bar(start_us=2**70, end_us=2**70 + 10**6), "in the future"),
+        ("bars.1s", bar(start_us=NOW + 10**9, end_us=NOW + 10**9 + 10**6), "in the future"),
         ("bars.1s", bar(start_us=-(10**6), end_us=0), "before 1970"),
         ("stats", stat(start_us=NOW), "ends before it begins"),
-        ("stats", stat(start_us=NOW - 10**12), "more than a day"),
-        ("stats", stat(NOW + AHEAD_US + 10**9), "yet to come"),
-        ("alerts", results.alert("gap", "A", "x", time_us=NOW + 10**8), "yet to come"),
-        ("job", results.job("x", state="<img>"), "a state"),
+        ("stats", stat(start_us=NOW - 10**12), "longer than a day"),
+        ("stats", stat(NOW + AHEAD_US + 10**9), "in the future"),
+        ("alerts", results.alert("gap", "A", "x", time_us=NOW + 10**8), "in the future"),
+        ("job", results.job("x", state="<img>"), "an unknown state"),
         ("job", results.job(""), "without a name"),
     ],
 )
@@ -193,7 +193,7 @@ def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
     for number in range(6):
         found.take("stats", came(stat(symbol=f"S{number}")), live=True)
     assert (sorted(found.symbols), found.symbols_left_out) == (["S0", "S1"], 2)
-    for number in range(BARS_KEPT + STATS_KEPT + ALERTS_KEPT):
+    for number in range(BARS_MAX + STATS_MAX + ALERTS_MAX):
         ago_us = number * 1_000_000
         value = bar(symbol="S0", start_us=NOW - ago_us - 1_000_000, end_us=NOW - ago_us)
         found.take("bars.1s", came(value), live=True)
@@ -201,8 +201,8 @@ def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
         found.take("alerts", came(results.alert("gap", "A", str(number), time_us=NOW)), live=True)
         found.take("job", came(results.job(f"q{number}")), live=True)
     kept = found.symbols["S0"]
-    assert (len(kept.bars[1]), max(kept.bars[1]), len(kept.stats)) == (BARS_KEPT, NOW - 1_000_000, STATS_KEPT)
-    assert (len(found.alerts), found.alerts[0].text) == (ALERTS_KEPT, str(BARS_KEPT + STATS_KEPT + ALERTS_KEPT - 1))
+    assert (len(kept.bars[1]), max(kept.bars[1]), len(kept.stats)) == (BARS_MAX, NOW - 1_000_000, STATS_MAX)
+    assert (len(found.alerts), found.alerts[0].text) == (ALERTS_MAX, str(BARS_MAX + STATS_MAX + ALERTS_MAX - 1))
     assert len(found.jobs) == QUERIES_MAX
     found.take("job", came(b"{}"), live=True)
     assert (found.unread, found.unread_reason) == (1, "not JSON with the fields of job")

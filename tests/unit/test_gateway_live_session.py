@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from comet_gateway.config import Limits
-from comet_gateway.dashboard.channel_session import SAID_MAX, ChannelSession
+from comet_gateway.dashboard.channel_session import UNREAD_MAX, ChannelSession
 from comet_gateway.dashboard.channels import Channel
 from comet_gateway.dashboard.live_session import (
     GARBAGE_MAX,
@@ -39,7 +39,7 @@ async def _tail(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIter
 
 
 def _page(path: str, **settings: Any) -> Page:
-    return Page(path, path, "", "nothing", lambda _, asked: Document(asked.now_us, ""), **settings)
+    return Page(path, path, "", "nothing", lambda _, request: Document(request.now_us, ""), **settings)
 
 
 PAGES = (_page("/topics", main="topics"), _page("/topics/{topic}"), _page("/about", role=3))
@@ -63,9 +63,9 @@ def say(one: LiveSession, **frame: Any) -> list[Any]:
 def test_a_page_is_asked_for_by_its_address() -> None:
     (watch,) = say(session(), id=1, watch="/topics/a%2Eb?sort=-in&range=1h")
     assert isinstance(watch, WatchPage)
-    assert (watch.id, watch.page.path, watch.asked.params) == (1, "/topics/{topic}", {"topic": "a.b"})
-    assert (watch.asked.path, watch.asked.query) == ("/topics/a.b", {"sort": "-in", "range": "1h"})
-    assert (watch.asked.who, watch.asked.role, watch.asked.open) == ("anna", 1, False)
+    assert (watch.id, watch.page.path, watch.request.params) == (1, "/topics/{topic}", {"topic": "a.b"})
+    assert (watch.request.path, watch.request.query) == ("/topics/a.b", {"sort": "-in", "range": "1h"})
+    assert (watch.request.who, watch.request.role, watch.request.open) == ("anna", 1, False)
 
 
 def test_another_page_under_an_id_takes_the_place_of_the_one_before() -> None:
@@ -140,10 +140,10 @@ def test_no_frame_breaks_it(frame: Any) -> None:
 
 async def test_a_seat_holds_what_was_said_until_the_channel_listens() -> None:
     session = ChannelSession(None, Who("anna", Role.VIEWER))  # type: ignore[arg-type] # it asks no sources
-    for number in range(SAID_MAX):
-        session.tell({"n": number})
-    with pytest.raises(Problem, match="not yet looked"):
-        session.tell({})
-    assert await session.hear() == {"n": 0}
-    assert [one["n"] for one in session.said()] == list(range(1, SAID_MAX))
-    assert session.said() == []
+    for number in range(UNREAD_MAX):
+        session.deliver({"n": number})
+    with pytest.raises(Problem, match="unread messages"):
+        session.deliver({})
+    assert await session.receive() == {"n": 0}
+    assert [one["n"] for one in session.received()] == list(range(1, UNREAD_MAX))
+    assert session.received() == []

@@ -16,7 +16,7 @@ import pytest
 import comet
 from comet.errors import BrokerNotFound, LimitExceeded, Unavailable
 from comet_gateway.dashboard.broker_pool import ANSWER_S, TAKEN_OVER_S
-from comet_gateway.dashboard.metric_history import LOOKED_S, TREND_S
+from comet_gateway.dashboard.metric_history import TREND_S, WATCHED_S
 from comet_gateway.dashboard.sampler import AFTER_S, GATHER_S, HURRY_S, PATIENCE_S, Sampler
 from comet_web import facts
 from tests.sim import loop as sim
@@ -202,7 +202,7 @@ async def test_each_broker_is_asked_once_a_second_and_only_while_somebody_looks(
     await after(10, sampler)
     assert world.asked["statistics"] == 3 * 11
     assert world.asked["list_topics"] == 1  # nothing has changed
-    await asyncio.sleep(LOOKED_S + 2)
+    await asyncio.sleep(WATCHED_S + 2)
     asked = world.asked.total()
     await asyncio.sleep(3_600)
     assert world.asked.total() == asked
@@ -390,7 +390,7 @@ async def test_longer_ranges_are_asked_for_while_somebody_looks_at_them(world: W
     assert (track.step_s, len(track.values), track.values[-1]) == (60, 60, 6.0)
     assert len((await sampler.cluster("24h")).tracks["records_in"].values) == 1_440
     assert world.asked["history 60"] == 3
-    await after(LOOKED_S + 20, sampler)
+    await after(WATCHED_S + 20, sampler)
     asked = world.asked["history 60"]
     await after(60, sampler)
     assert world.asked["history 60"] == asked
@@ -463,7 +463,7 @@ async def test_what_cannot_be_put_together_is_not_shown_as_what_was_a_while_ago(
     before = await sampler.cluster()
     world.records = "many"
     found = await after(2, sampler)
-    assert (found.reachable, found.time_us, "makes no sense" in found.reason) == (False, before.time_us, True)
+    assert (found.reachable, found.time_us, "cannot be read" in found.reason) == (False, before.time_us, True)
     world.records = 100
     assert (await after(2, sampler)).reachable
 
@@ -474,7 +474,7 @@ async def test_a_question_for_any_of_them_goes_to_one_that_answers(world: World,
 
     async def listed() -> float:
         began = loop.time()
-        assert len(await sampler.ask(lambda admin: admin.list_topics())) == 2
+        assert len(await sampler.query(lambda admin: admin.list_topics())) == 2
         return loop.time() - began
 
     assert await listed() < 0.1  # nobody has looked yet: any

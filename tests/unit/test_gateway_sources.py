@@ -50,8 +50,8 @@ class Asked:
 def test_there_is_one_of_a_kind_and_it_is_closed_with_the_rest() -> None:
     async def main(_: sim.SimLoop) -> None:
         one = sources()
-        board = one.kept(Board)
-        assert one.kept(Board) is board
+        board = one.part(Board)
+        assert one.part(Board) is board
         assert board.of is one
         assert one.statistics()["pages"] == 3
         await one.close()

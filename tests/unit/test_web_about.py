@@ -40,8 +40,8 @@ def test_the_filter_looks_at_everything_that_is_said_of_a_setting() -> None:
 
 def test_whoever_looks_is_told_who_they_are() -> None:
     fields = view(ABOUT, PageRequest(path="/about", who="zoe", role=VIEWER, open=False)).fields
-    assert (fields["who"].text, fields["role"].text, fields["may"].text) == ("zoe", "viewer", "look at everything")
-    assert view(ABOUT, PageRequest(path="/about")).fields["who"].text == "everybody"
+    assert (fields["who"].text, fields["role"].text, fields["may"].text) == ("zoe", "viewer", "view everything")
+    assert view(ABOUT, PageRequest(path="/about")).fields["who"].text == "anonymous"
 
 
 def test_who_has_tokens_is_for_admins() -> None:

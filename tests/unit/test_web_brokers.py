@@ -62,7 +62,7 @@ def test_leaders_that_are_spread_unevenly_are_seen() -> None:
     assert (first.text, first.tone, first.bar) == ("171 %", "warn", 12 / 7 / 2)
     assert (second.text, second.tone) == ("29 %", "warn")
     assert third.text == DASH
-    assert document.fields["skew"].text == "leaders are spread unevenly: 2 to 12 a broker"
+    assert document.fields["skew"].text == "leaders are spread unevenly: 2 to 12 per broker"
     even = replace(CLUSTER, brokers=(ONE, replace(TWO, leading=11), GONE))
     assert brokers_view.view(even, PageRequest("/brokers")).fields["skew"].tone == "good"
 
@@ -141,7 +141,7 @@ def test_logs_are_sorted_by_whole_rows_though_none_is_made_for_it(column: Column
 def test_charts_share_an_axis_and_leave_gaps() -> None:
     charts = broker_view.view(DETAIL, PageRequest("/brokers/1")).charts
     assert charts["records"].values == ([1.0, None, 3.0], [None, None, 2.0])
-    assert charts["records"].summary == "in 3, at most 3; out 2, at most 2"
+    assert charts["records"].summary == "in 3, max 3; out 2, max 2"
     assert charts["cpu"].values == ([50.0, 25.0],)
     assert charts["latency"].values == ([], [], [], []), "of what nobody has measured there is nothing"
 
@@ -154,20 +154,20 @@ def test_settings_that_somebody_chose_come_first() -> None:
 
 def test_a_broker_that_is_down_says_since_when() -> None:
     document = broker_view.view(replace(DETAIL, broker=GONE), PageRequest("/brokers/3"))
-    assert document.fields["down"].text.startswith("It does not answer, since 2026-")
+    assert document.fields["down"].text.startswith("Broker does not answer since 2026-")
     assert document.fields["uptime"].text == DASH
 
 
 def test_what_has_failed_is_listed_with_its_reason_and_what_stands_still_first() -> None:
-    standing = facts.Failed("partition", "quotes/3", "following", "AssertionError()", NOW - 5_000_000, 2, standing=True)
-    passing = facts.Failed("task", "record", "", "KeyError('x')", NOW - 9_000_000, 1, standing=False)
+    standing = facts.Failed("partition", "quotes/3", "following", "AssertionError()", NOW - 5_000_000, 2, stopped=True)
+    passing = facts.Failed("task", "record", "", "KeyError('x')", NOW - 9_000_000, 1, stopped=False)
     ill = replace(ONE, failed=(passing, standing))
     document = broker_view.view(facts.BrokerDetail(CLUSTER, ill), PageRequest("/brokers/1"))
     table = document.tables["failed"]
     assert [row.key for row in table.rows] == ["partition quotes/3", "task record"]
     assert cell(table, "partition quotes/3", "reason") == "AssertionError()"
-    assert cell(table, "partition quotes/3", "state") == "stands still"
-    assert cell(table, "task record", "state") == "goes on"
+    assert cell(table, "partition quotes/3", "state") == "stopped"
+    assert cell(table, "task record", "state") == "running"
     assert document.fields["failed"].text == "yes"
     listed = brokers_view.view(replace(CLUSTER, brokers=(ill,)), PageRequest("/brokers")).tables["brokers"]
     assert cell(listed, "1", "status") == "failed"

@@ -6,43 +6,43 @@ from typing import Any
 
 from comet_web import render
 from comet_web.components.navigation import NAV
-from comet_web.facts import DeadLetters, Letter, LetterCause, LetterTopic, LetterTopicDetail
+from comet_web.facts import DeadLetter, DeadLetterCause, DeadLetters, DeadLetterTopic, DeadLetterTopicDetail
 from comet_web.page_request import VIEWER, PageRequest
 from comet_web.pages import PAGES
-from comet_web.views import dead_letters, letters
+from comet_web.views import dead_letter_topic, dead_letters
 
 NOW_US = 1_800_000_000_000_000
 MARKUP = '<img src=x onerror="alert(1)">'
 
 
-def cause(text: str = "late", **more: Any) -> LetterCause:
-    return LetterCause(**{
+def cause(text: str = "late", **more: Any) -> DeadLetterCause:
+    return DeadLetterCause(**{
         "topic": "failed", "group": "work", "cause": text, "pending": 2, "redriven": 1, "discarded": 0,
         "newest_us": NOW_US - 5_000_000, "sources": ("orders",), **more,
     })  # fmt: skip
 
 
-def topic(**more: Any) -> LetterTopic:
-    return LetterTopic(**{"name": "failed", "pending": 2, "redriven": 1, "discarded": 0, **more})
+def topic(**more: Any) -> DeadLetterTopic:
+    return DeadLetterTopic(**{"name": "failed", "pending": 2, "redriven": 1, "discarded": 0, **more})
 
 
-def found(*causes: LetterCause, **more: Any) -> DeadLetters:
+def found(*causes: DeadLetterCause, **more: Any) -> DeadLetters:
     return DeadLetters(**{
         "time_us": NOW_US, "topics": (topic(),), "causes": causes, "causes_total": len(causes), "looked": 3, "of": 3,
         **more,
     })  # fmt: skip
 
 
-def letter(offset: int = 0, **more: Any) -> Letter:
-    return Letter(**{
+def letter(offset: int = 0, **more: Any) -> DeadLetter:
+    return DeadLetter(**{
         "partition": 0, "offset": offset, "time_us": NOW_US - offset, "state": "pending", "topic": "orders",
         "source_partition": 1, "source_offset": 17, "group": "work", "attempts": 5, "reason": "order 17 is late",
         "cause": "order # is late", "times": 0, "key": "k", "size": 9, **more,
     })  # fmt: skip
 
 
-def detail(*some: Letter, **more: Any) -> LetterTopicDetail:
-    return LetterTopicDetail(**{
+def detail(*some: DeadLetter, **more: Any) -> DeadLetterTopicDetail:
+    return DeadLetterTopicDetail(**{
         "time_us": NOW_US, "topic": topic(), "causes": (cause(), cause("no key", group="audit")), "causes_total": 2,
         "letters": some, "matched": len(some), **more,
     })  # fmt: skip
@@ -87,48 +87,47 @@ def test_it_says_how_far_it_has_looked() -> None:
         cause(), looked=2, topics=(topic(records=1000, looked=250, complete=False), topic(name="old", older=7)), of=5
     )
     assert dead_letters.view(partly, PageRequest()).fields["progress"].text == (
-        "2 of 5 topics looked at so far · failed: 250 of 1,000 records looked at so far · "
-        "old: 7 older records are not looked at"
+        "2 of 5 topics scanned so far · failed: 250 of 1,000 records scanned so far · old: 7 older records not scanned"
     )
     assert dead_letters.view(found(), PageRequest()).fields["progress"].text == ""
 
 
 def test_letters_with_what_they_are_and_what_became_of_them() -> None:
-    table = letters.view(
+    table = dead_letter_topic.view(
         detail(letter(3), letter(1, state="redriven", to="orders/1/99", by="me")), PageRequest("/dead-letters/failed")
     ).tables["letters"]
     assert [row.key for row in table.rows] == ["0/1", "0/3"], "newest event first"
     cells = dict(zip((column.key for column in table.columns), table.rows[0].cells, strict=True))
     assert (cells["state"].text, cells["state"].title) == ("redriven", "by me")
-    assert cells["source"].href == "/topics/orders/messages?partition=1&offset=17"
+    assert cells["source"].href == "/topics/orders/records?partition=1&offset=17"
     assert (cells["became"].text, cells["became"].href) == (
         "orders 1 / 99",
-        "/topics/orders/messages?partition=1&offset=99",
+        "/topics/orders/records?partition=1&offset=99",
     )
-    assert table.rows[0].href == "/topics/failed/messages?partition=0&offset=1"
+    assert table.rows[0].href == "/topics/failed/records?partition=0&offset=1"
 
 
 def test_where_a_note_says_that_it_went_is_no_address_unless_it_is_one() -> None:
     for to in ("javascript:alert(1)", "a/b/c", "orders/1", "orders/1/"):
-        (row,) = letters.view(detail(letter(to=to)), PageRequest()).tables["letters"].rows
+        (row,) = dead_letter_topic.view(detail(letter(to=to)), PageRequest()).tables["letters"].rows
         assert row.cells[-1].href == "" and row.cells[-1].text == to
 
 
 def test_a_reason_shows_its_letters_alone_and_once_more_shows_all() -> None:
     asked = PageRequest("/dead-letters/failed", query={"group": "work", "cause": "late", "state": "all"})
-    first, second = letters.view(detail(letter()), asked).tables["causes"].rows
+    first, second = dead_letter_topic.view(detail(letter()), asked).tables["causes"].rows
     assert (first.cells[0].tone, first.href) == ("info", "/dead-letters/failed?state=all")
     assert second.href == "/dead-letters/failed?state=all&group=audit&cause=no+key"
 
 
 def test_the_buttons_are_about_what_is_pending_of_what_is_shown() -> None:
-    assert letters.view(detail(), PageRequest()).fields["meant"].value == 4
-    assert letters.view(detail(), PageRequest(query={"group": "audit"})).fields["meant"].value == 2
+    assert dead_letter_topic.view(detail(), PageRequest()).fields["meant"].value == 4
+    assert dead_letter_topic.view(detail(), PageRequest(query={"group": "audit"})).fields["meant"].value == 2
 
 
 def test_pending_is_what_is_asked_for_unless_it_is_said() -> None:
     assert [
-        letters.state_asked(PageRequest(query={"state": text})) for text in ("", "all", "nonsense", "redriven")
+        dead_letter_topic.state_of(PageRequest(query={"state": text})) for text in ("", "all", "nonsense", "redriven")
     ] == [
         "pending",
         "all",
@@ -138,14 +137,14 @@ def test_pending_is_what_is_asked_for_unless_it_is_said() -> None:
 
 
 def test_more_letters_than_a_page_is_made_of_are_told() -> None:
-    document = letters.view(detail(letter(), matched=12_345), PageRequest())
-    assert document.fields["more"].text == "the newest 1 of 12,345"
+    document = dead_letter_topic.view(detail(letter(), matched=12_345), PageRequest())
+    assert document.fields["more"].text == "Newest 1 of 12,345"
 
 
 def html(name: str, shown: Any, asked: PageRequest) -> str:
     page = next(page for page in PAGES if page.name == name)
     return render.page(
-        page.template, doc=page.view(shown, asked), page=page, asked=asked, root="", static="/static/x",
+        page.template, doc=page.view(shown, asked), page=page, request=asked, root="", static="/static/x",
         cluster_name="demo", nav=NAV, csrf="", csv="/x.csv",
     )  # fmt: skip
 

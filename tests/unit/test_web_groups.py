@@ -87,7 +87,7 @@ def test_partitions_of_a_group_with_whom_has_them() -> None:
     first, second, third = (dict(zip((c.key for c in table.columns), row.cells, strict=True)) for row in table.rows)
     assert (first["lag"].bar, second["lag"].bar) == (1.0, 0.5)
     assert (first["drain"].text, second["drain"].text, third["drain"].text) == ("not shrinking", "4.0 s", "caught up")
-    assert (first["member"].text, third["member"].text, third["committed"].text) == ("engine-1", "nobody", "never")
+    assert (first["member"].text, third["member"].text, third["committed"].text) == ("engine-1", "unassigned", "never")
     assert document.tables["members"].rows[0].cells[3].text == "quotes 0-2, 7"
 
 
@@ -112,7 +112,9 @@ def test_a_shared_group_says_why_dead_letters_are_not_written() -> None:
 def test_who_holds_a_group_is_why_its_positions_stay() -> None:
     members = tuple(Member(f"m{n}", "", f"engine-{n}", {}, 0, 10_000) for n in range(5))
     found = detail(one("g"), members=members)
-    assert group.held(found, PageRequest()) == "held by engine-0, engine-1, engine-2 and 2 more: stop them first"
+    assert (
+        group.held(found, PageRequest()) == "active members: engine-0, engine-1, engine-2 and 2 more; stop them first"
+    )
     assert "viewer" in group.held(found, PageRequest(role=VIEWER))
     assert group.held(detail(one("g"), reset_allowed=True), PageRequest()) == ""
 
@@ -128,7 +130,7 @@ def test_lag_over_time_is_stacked_by_topic_and_rebalances_are_marked() -> None:
     assert (chart.names, chart.kind) == (("orders", "quotes"), "area")
     assert [list(line) for line in chart.values] == [[None, 5, None], [1, 2, 3]]
     assert chart.marks == ((NOW_US - step, "rebalance"),)
-    assert chart.summary == "6 records behind, 7 at most, 1 rebalance"
+    assert chart.summary == "6 records behind, max 7, 1 rebalance"
 
 
 def test_many_topics_share_one_line() -> None:
@@ -139,4 +141,4 @@ def test_many_topics_share_one_line() -> None:
 
 
 def test_a_group_of_which_nothing_is_known_has_a_chart_that_says_so() -> None:
-    assert group.view(detail(one("g")), PageRequest()).charts["lag"].summary.startswith("0 records behind, and nothing")
+    assert group.view(detail(one("g")), PageRequest()).charts["lag"].summary.startswith("0 records behind, no history")

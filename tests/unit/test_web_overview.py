@@ -77,21 +77,19 @@ def test_brokers_say_what_is_wrong_with_them() -> None:
     )
     assert texts(found) == [
         "Broker 1: disk: full",
-        "No broker is the controller: nobody elects leaders",
+        "No controller: leaders cannot be elected",
         "Broker 2 does not answer",
-        "Broker 3 is drained: it still leads 2 partitions",
+        "Broker 3 is draining: 2 partitions left",
     ]
     assert judged(found).reasons[0].href == "/brokers/1"
 
 
 def test_what_stands_still_is_named_with_its_reason_and_what_goes_on_is_not() -> None:
-    one = Failed("group", "engine", "a look at the clock", "AssertionError('two owners')", 1, 1, standing=True)
+    one = Failed("group", "engine", "a look at the clock", "AssertionError('two owners')", 1, 1, stopped=True)
     many = tuple(replace(one, name=f"g{number}") for number in range(7))
-    found = cluster(
-        brokers=(broker(1, failed=(one, replace(one, kind="task", standing=False))), broker(2, failed=many))
-    )
-    assert texts(found)[0] == "Broker 1: group engine has failed and stands still: AssertionError('two owners')"
-    assert texts(found)[-1] == "Broker 2: 2 more have failed and stand still" and len(texts(found)) == 7
+    found = cluster(brokers=(broker(1, failed=(one, replace(one, kind="task", stopped=False))), broker(2, failed=many)))
+    assert texts(found)[0] == "Broker 1: group engine has failed and stopped: AssertionError('two owners')"
+    assert texts(found)[-1] == "Broker 2: 2 more have failed and stopped" and len(texts(found)) == 7
     assert judged(found).tone == "bad" and judged(found).reasons[0].href == "/brokers/1"
 
 
@@ -99,7 +97,7 @@ def test_groups_that_fall_behind_are_named_and_the_rest_counted() -> None:
     behind = {f"g{number}": group(f"g{number}", 1_000 + number, growing=True) for number in range(5)}
     quiet = {"small": group("small", 10, growing=True), "shrinking": group("shrinking", 9_999)}
     found = texts(cluster(groups={**behind, **quiet}))
-    assert [text.split(" falls")[0] for text in found[:3]] == ["Group g4", "Group g3", "Group g2"]
+    assert [text.split(" is falling")[0] for text in found[:3]] == ["Group g4", "Group g3", "Group g2"]
     assert found[3] == "2 more groups falling behind" and len(found) == 4
 
 
@@ -107,7 +105,7 @@ def test_what_cannot_be_reached_is_said_to_be_of_before() -> None:
     found = cluster(reachable=False, reason="connection refused", brokers=(broker(1, up=False),), controller=None)
     assert judged(found).word == "Unreachable"
     assert texts(found) == [
-        "No broker answers: connection refused; what is shown is of 2023-11-14 22:13:20.000 UTC",
+        "No broker answers: connection refused; showing data as of 2023-11-14 22:13:20.000 UTC",
     ], "that no broker answers is said once, and not of each"
 
 
@@ -153,7 +151,7 @@ def test_events_are_shown_and_those_that_explain_a_dent_are_marked() -> None:
     found = overview.view(cluster(events=events), ASKED)
     assert [row.cells[2].text for row in found.tables["events"].rows] == [event.text for event in events]
     assert [row.href for row in found.tables["events"].rows] == ["/brokers/2", "/topics/a", "/brokers/1"]
-    assert found.charts["messages"].marks == ((NOW - 1_000_000, "broker 2 is gone"),), (
+    assert found.charts["records"].marks == ((NOW - 1_000_000, "broker 2 is gone"),), (
         "what a chart does not reach is not"
     )
 
@@ -163,7 +161,7 @@ def test_names_that_are_markup_stay_text() -> None:
     found = overview.view(cluster(topics={hostile: topic(hostile)}, groups={hostile: group(hostile, 7)}), ASKED)
     page = next(page for page in PAGES if page.name == "overview")
     html = render.page(
-        page.template, doc=found, page=page, asked=ASKED, root="/mounted", static="/mounted/static/v",
+        page.template, doc=found, page=page, request=ASKED, root="/mounted", static="/mounted/static/v",
         cluster_name=hostile, nav=NAV, csrf="", csv="",
     )  # fmt: skip
     assert "<b>&" not in html and "&lt;b&gt;" in html
@@ -175,7 +173,7 @@ def test_who_may_not_create_is_told_why() -> None:
     page = next(page for page in PAGES if page.name == "overview")
     asked = replace(ASKED, role=VIEWER, open=False)
     html = render.page(
-        page.template, doc=overview.view(cluster(), asked), page=page, asked=asked, root="", static="/s",
+        page.template, doc=overview.view(cluster(), asked), page=page, request=asked, root="", static="/s",
         cluster_name="", nav=NAV, csrf="c", csv="",
     )  # fmt: skip
     assert 'data-refusal="needs the role operator; you are viewer"' in html
@@ -192,18 +190,18 @@ def test_lines_end_together_and_a_missing_one_is_a_gap() -> None:
     made = line_chart.chart("x", (("a", "a"), ("b", "b"), ("c", "none")), tracks, 9, unit="B/s", marks=((1, "x"),))
     assert made.end_us == 5_000_000 and made.step_s == 1
     assert made.values == ([None, 1.0, 2.0, 3.0], [8.0, 9.0, 10.0, None], [None] * 4)
-    assert made.summary == "a 3 B, at most 3 B; b 10 B, at most 10 B"
+    assert made.summary == "a 3 B, max 3 B; b 10 B, max 10 B"
     assert made.marks == (), "before its beginning"
 
 
 def test_values_are_scaled_and_gaps_are_not() -> None:
     made = line_chart.chart("x", (("CPU", "cpu"),), {"cpu": Track(1, 9, [None, 0.5])}, 9, unit="%", scale=100)
-    assert (made.values, made.summary) == (([None, 50.0],), "CPU 50, at most 50")
+    assert (made.values, made.summary) == (([None, 50.0],), "CPU 50, max 50")
 
 
 def test_a_chart_of_nothing_says_so() -> None:
     made = line_chart.chart("x", (("a", "a"),), {}, 9, unit="ms")
-    assert (made.values, made.summary, made.end_us) == (([],), "nothing is known yet", 9)
+    assert (made.values, made.summary, made.end_us) == (([],), "no data yet", 9)
 
 
 # ---- sparklines

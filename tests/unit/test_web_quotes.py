@@ -63,13 +63,14 @@ def test_the_candle_that_is_forming_is_told_apart() -> None:
 
 
 def test_where_a_quote_is_written_is_a_link() -> None:
-    assert view(QUOTES, ASKED).fields["place"].href == "/topics/quotes/messages?start=offset&partition=2&offset=41"
+    assert view(QUOTES, ASKED).fields["place"].href == "/topics/quotes/records?start=offset&partition=2&offset=41"
 
 
 def test_what_is_missing_is_said() -> None:
     some = replace(QUOTES, unread=3, unread_reason="no value", symbols_left_out=7, lost=1)
     assert view(some, ASKED).fields["left_out"].text == (
-        "3 records are no quotes: no value; 7 more symbols than are kept; 1 records came faster than they could be read"
+        "3 records are not quotes: no value; 7 symbols beyond the limit are not shown; "
+        "1 records skipped: the gateway could not keep up"
     )
     assert view(QUOTES, ASKED).fields["left_out"].text == ""
 
@@ -86,7 +87,7 @@ def test_why_there_is_nothing() -> None:
     assert (document.fields["kind"].text, document.fields["state"].text) == ("absent", "no such topic")
     assert not document.charts
     assert view(replace(nothing, state="live", reason=""), ASKED).fields["kind"].text == "none"
-    assert view(replace(nothing, state="filling", reason=""), ASKED).fields["state"].text == "reading the past"
+    assert view(replace(nothing, state="filling", reason=""), ASKED).fields["state"].text == "loading history"
     failed = view(replace(nothing, state="failed", reason="no leader"), ASKED)
     assert (failed.fields["kind"].text, failed.fields["reason"].text) == ("failed", "no leader")
 
@@ -97,12 +98,12 @@ def test_the_analytics_that_are_there_are_links() -> None:
     document = view(there, ASKED)
     assert document.fields["analytics"].text == "yes"
     assert {row.key: (row.cells[2].text, row.href) for row in document.tables["outputs"].rows} == {
-        "quotes.bars.1s": ("not yet", ""),
-        "quotes.bars.1m": ("there", "/topics/quotes.bars.1m"),
-        "quotes.bars.5m": ("not yet", ""),
-        "quotes.stats": ("not yet", ""),
-        "quotes.alerts": ("there", "/topics/quotes.alerts"),
-        "quotes.job": ("not yet", ""),
+        "quotes.bars.1s": ("missing", ""),
+        "quotes.bars.1m": ("exists", "/topics/quotes.bars.1m"),
+        "quotes.bars.5m": ("missing", ""),
+        "quotes.stats": ("missing", ""),
+        "quotes.alerts": ("exists", "/topics/quotes.alerts"),
+        "quotes.job": ("missing", ""),
     }
 
 

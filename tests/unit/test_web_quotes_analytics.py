@@ -96,18 +96,18 @@ FAILED = replace(LEADING, state="failed", error="no leader")
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"quoted_us": NOW + 5 * SECOND}, ("late", "yes", "It processes quotes more slowly than they come")),
+        ({"quoted_us": NOW + 5 * SECOND}, ("late", "yes", "The job is slower than the feed")),
         ({"heard_us": NOW - 10 * SECOND}, ("running", "no", "")),
-        ({"heard_us": NOW - 11 * SECOND}, ("silent", "yes", "Nothing was heard of the job since 21:57:09 UTC.")),
-        ({"heard_us": None, "jobs": {}}, ("unknown", "yes", "No query has said how it is.")),
+        ({"heard_us": NOW - 11 * SECOND}, ("silent", "yes", "No report from the job since 21:57:09 UTC.")),
+        ({"heard_us": None, "jobs": {}}, ("unknown", "yes", "No query has reported yet.")),
         ({"jobs": {"bars.1s": replace(LEADING, event_us=None)}}, ("running", "yes", "not processed a quote yet")),
         ({"jobs": {"bars.1s": replace(LEADING, event_us=None, state="starting")}}, ("starting", "yes", "has not")),
         ({"jobs": {"stats": STATS}}, ("starting", "yes", "bars.1s has not processed")),
         ({"jobs": {"stats": replace(STATS, state="starting", doing="Java")}}, ("starting", "yes", "waits for Java.")),
-        ({"jobs": {"bars.1s": replace(LEADING, state="stopped")}}, ("stopped", "yes", "word came at 21:57:19 UTC.")),
+        ({"jobs": {"bars.1s": replace(LEADING, state="stopped")}}, ("stopped", "yes", "report at 21:57:19 UTC.")),
         ({"jobs": {"bars.1s": FAILED, "stats": STATS}}, ("failed", "yes", "bars.1s: no leader")),
-        ({"jobs": {"stats": replace(STATS, state="failed")}}, ("failed", "yes", "stats: it does not say why")),
-        ({"jobs": {"bars.1s": LEADING, "stats": replace(STATS, state="failed")}}, ("partly failed", "no", "it does")),
+        ({"jobs": {"stats": replace(STATS, state="failed")}}, ("failed", "yes", "stats: no reason given")),
+        ({"jobs": {"bars.1s": LEADING, "stats": replace(STATS, state="failed")}}, ("partly failed", "no", "no reason")),
     ],
 )  # fmt: skip
 def test_what_is_no_picture_of_now_is_said_to_be_late_and_why(
@@ -135,7 +135,7 @@ def test_of_one_query_that_is_late_only_its_results_are_grey() -> None:
 
 def test_a_job_that_is_silent_because_the_feed_is() -> None:
     later = view(replace(QUOTES, time_us=NOW + 60 * SECOND), ASKED)
-    assert health(later)[2].endswith("since 21:57:19 UTC, and the feed has stopped.")
+    assert health(later)[2].endswith("since 21:57:19 UTC; the feed has stopped too.")
     assert later.fields["analytics-delay"].tone == "muted"
     table = later.tables["job"]
     states = [row.cells[1].tone for row in table.rows]
@@ -196,8 +196,8 @@ def test_lines_are_drawn_over_the_candles_as_far_as_they_are_known_and_asked_for
 def test_what_is_missing_is_said() -> None:
     document = told(unread=3, unread_reason="no value", lost=1, symbols_left_out=2, failed={"quotes.job": "no leader"})
     assert document.fields["analytics-left-out"].text == (
-        "quotes.job cannot be followed: no leader; 3 records are no results: no value; "
-        "results of 2 more symbols than are kept; 1 results were deleted before they were read"
+        "quotes.job cannot be read: no leader; 3 records are not results: no value; "
+        "results of 2 symbols beyond the limit are not shown; 1 results were deleted before they were read"
     )
 
 

@@ -97,7 +97,7 @@ def test_a_partition_without_a_leader_has_dashes() -> None:
 
 def test_rows_lead_to_the_messages_of_the_partition() -> None:
     row = topic.view(detail(partition(7)), asked()).tables["partitions"].rows[0]
-    assert row.href == "/topics/quotes/messages?partition=7"
+    assert row.href == "/topics/quotes/records?partition=7"
     assert row.cells[2].href == "/brokers/1"
 
 
@@ -115,7 +115,7 @@ def test_where_nothing_comes_in_skew_is_of_what_did() -> None:
     found = detail(partition(0, in_rate=0.0, log_end=300), partition(1, in_rate=None, log_end=100))
     document = topic.view(found, asked())
     assert column(document, "partitions", "skew") == {"0": "1.5×", "1": "0.5×"}
-    assert document.tables["partitions"].rows[0].cells[10].title == "1.50 times the average, records ever"
+    assert document.tables["partitions"].rows[0].cells[10].title == "1.50 times the average, records in total"
 
 
 def test_an_empty_topic_has_nothing_to_compare() -> None:
@@ -158,7 +158,7 @@ def test_all_pages_of_a_topic_have_the_same_header() -> None:
     for document in (topic.view(found, asked()), topic_config.view(found, asked()), consumers):
         assert document.title == "quotes"
         assert {name: document.fields[name] for name in headers} == headers
-    assert (headers["health"].text, headers["messages"].text, headers["retention"].text) == (
+    assert (headers["health"].text, headers["records"].text, headers["retention"].text) == (
         "healthy",
         "1,204,331",
         "7 d",
@@ -168,13 +168,13 @@ def test_all_pages_of_a_topic_have_the_same_header() -> None:
 def test_charts_say_what_they_show() -> None:
     charts = topic.view(detail(partition(0)), asked()).charts
     assert charts["records"].names == ("in", "out")
-    assert charts["records"].summary == "in 20, at most 20; out 3, at most 3"
-    assert charts["bytes"].summary == "in 2.00 kB, at most 2.00 kB"
+    assert charts["records"].summary == "in 20, max 20; out 3, max 3"
+    assert charts["bytes"].summary == "in 2.00 kB, max 2.00 kB"
 
 
 def test_without_figures_charts_are_empty_and_say_so() -> None:
     charts = topic.view(replace(detail(partition(0)), tracks={}), asked()).charts
-    assert (charts["records"].names, charts["records"].summary) == (("in", "out"), "nothing is known yet")
+    assert (charts["records"].names, charts["records"].summary) == (("in", "out"), "no data yet")
 
 
 def test_what_happened_to_the_topic_is_marked() -> None:
@@ -202,7 +202,7 @@ def test_what_was_set_comes_first() -> None:
     document = topic_config.view(found, asked())
     assert [row.key for row in document.tables["settings"].rows] == ["retention_ms", "flush", "a"]
     assert document.fields["changed"].text == "1 of 3 settings differ from the default"
-    assert topic_config.view(detail(), asked()).fields["changed"].text == "everything is as by default"
+    assert topic_config.view(detail(), asked()).fields["changed"].text == "all settings have their defaults"
 
 
 @pytest.mark.parametrize(
@@ -260,11 +260,11 @@ def test_partitions_of_the_chosen_group_are_shown() -> None:
     document = consumers(group("engine", 70), chosen="engine", lags=lags, group="engine")
     assert column(document, "lags", "lag") == {"0": "60", "1": "10", "2": "0"}
     assert column(document, "lags", "committed") == {"0": "never", "1": "90", "2": "100"}
-    assert column(document, "lags", "member") == {"0": "nobody", "1": "engine-1", "2": "engine-1"}
+    assert column(document, "lags", "member") == {"0": "unassigned", "1": "engine-1", "2": "engine-1"}
     rows = document.tables["lags"].rows
     assert [row.href for row in rows][:2] == [
-        "/topics/quotes/messages?start=offset&partition=0&offset=40",
-        "/topics/quotes/messages?start=offset&partition=1&offset=90",
+        "/topics/quotes/records?start=offset&partition=0&offset=40",
+        "/topics/quotes/records?start=offset&partition=1&offset=90",
     ]
     assert [row.cells[3].bar for row in rows] == [1.0, pytest.approx(1 / 6), 0.0]
     assert (document.fields["chosen"].text, document.fields["chosen"].href) == ("engine", "/groups/engine")

@@ -143,8 +143,8 @@ def test_the_least_replicated_sort_first() -> None:
     ("changes", "retention", "cleanup"),
     [
         ({}, "7 d", "by age"),
-        ({"retention_ms": -1}, "no end", "never"),
-        ({"retention_ms": -1, "retention_bytes": 10**9}, "no end", "by size"),
+        ({"retention_ms": -1}, "unlimited", "never"),
+        ({"retention_ms": -1, "retention_bytes": 10**9}, "unlimited", "by size"),
         ({"retention_bytes": 10**9, "retention_records": 5_000}, "7 d", "by age, size, count"),
     ],
 )

@@ -1,11 +1,11 @@
-"""The dashboard's pages: what they say (pure view models), how they are laid out (templates), how they live (scripts).
+"""The dashboard's pages: pure view models, templates and scripts.
 
-Knows neither the SDK nor the gateway. The gateway's `dashboard` package fetches the facts, asks a view for the document
-that a page shows of them, renders it, and sends what changes to the browsers that look at it.
+Independent of SDK and gateway. The gateway's `dashboard` package loads the facts, calls a page's view, renders its
+document, and sends updates to browsers.
 
-    facts      what is known of a cluster                     (made by the gateway)
-    asked      who looks at which page, and how               (made by the gateway)
-    views/     facts, asked -> Document                       (pure)
-    document   fields, tables and charts of a page            (rendered into HTML, and sent as JSON)
+    facts      facts about a cluster                          (built by the gateway)
+    request    the address of a page, and the user            (built by the gateway)
+    views/     facts, request -> Document                     (pure)
+    document   fields, tables and charts of a page            (rendered as HTML, and sent as JSON)
     pages      the table of all pages
 """

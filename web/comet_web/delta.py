@@ -1,4 +1,4 @@
-"""What changed between two documents, as their JSON forms. Pure. What takes a delta back is static/js/wire.js.
+"""Deltas between the JSON forms of two documents. Pure. static/js/wire.js applies them.
 
     {"time_us": 2, "fields": {id: cell}, "gone_fields": [id],
      "tables": {id: table as a whole, of a new one
@@ -10,8 +10,8 @@
                      "marks": …}},
      "gone_charts": [id]}
 
-Only what changed is there, but for the time. A chart keeps its number of points: as many as are appended leave at the
-front. A few points may be late: others than they were before, or known only now; they are counted as they are then.
+Except for the time, a delta holds changes only. A chart keeps its number of points: each appended point removes one at
+the front. `late` holds points that changed or became known later; their indexes count after the append.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Wire = Mapping[str, Any]
 _NOTHING: Final = object()
 _OF_TABLE: Final = ("order", "total", "matched", "page", "pages")
 _OF_CHART: Final = ("summary", "marks")
-LATE_PART: Final = 8  # of the points of a line: with more that are late than one in so many, all are told
+LATE_PART: Final = 8  # with more late points than one in LATE_PART, the whole chart is sent
 
 
 def delta(before: Wire, after: Wire) -> dict[str, Any]:
-    """Of a document; nothing but the time where all is as it was."""
+    """The delta of a document; only the time if nothing changed."""
     found: dict[str, Any] = {"time_us": after["time_us"]}
     _put(found, "fields", _changed(before["fields"], after["fields"]))
     for name, of in (("tables", _table), ("charts", _chart)):
@@ -82,13 +82,13 @@ def _chart(before: Wire, after: Wire) -> dict[str, Any]:
     steps = _steps(before, after)
     if steps is None:
         return dict(after)
-    kept = _points(after) - steps
+    remaining = _points(after) - steps
     late = _late(before, after, steps)
     if LATE_PART * sum(map(len, late.values())) > _points(after):
         return dict(after)
     found = _changed({name: before[name] for name in _OF_CHART}, {name: after[name] for name in _OF_CHART})
     if before["end_us"] != after["end_us"]:
-        found |= {"end_us": after["end_us"], "append": [line[kept:] for line in after["values"]]}
+        found |= {"end_us": after["end_us"], "append": [line[remaining:] for line in after["values"]]}
     _put(found, "late", late)
     return found
 
@@ -98,7 +98,7 @@ def _points(chart: Wire) -> int:
 
 
 def _steps(before: Wire, after: Wire) -> int | None:
-    """How far it moved on; None: it is another one."""
+    """The number of steps that the chart advanced; None: its shape changed."""
     if any(before[name] != after[name] for name in ("step_s", "names", "unit", "kind")):
         return None
     step_us = after["step_s"] * 1_000_000
@@ -109,11 +109,11 @@ def _steps(before: Wire, after: Wire) -> int | None:
 
 
 def _late(before: Wire, after: Wire, steps: int) -> dict[str, dict[str, float | None]]:
-    """Points of what is kept that are not as they were, by line."""
+    """Changed points among those that stay, by line."""
     found: dict[str, dict[str, float | None]] = {}
-    kept = _points(after) - steps
+    remaining = _points(after) - steps
     for index, (was, now) in enumerate(zip(before["values"], after["values"], strict=True)):
-        if was[steps:] != now[:kept]:
-            pairs = enumerate(zip(was[steps:], now[:kept], strict=True))
+        if was[steps:] != now[:remaining]:
+            pairs = enumerate(zip(was[steps:], now[:remaining], strict=True))
             found[str(index)] = {str(at): new for at, (old, new) in pairs if old != new}
     return found

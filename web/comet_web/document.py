@@ -1,12 +1,12 @@
-"""What a page shows: fields, tables, charts. Rendered into HTML at first, then kept up to date by what changes of it.
+"""The content of a page: fields, tables, charts. Rendered as HTML first, then updated by deltas.
 
-As JSON (`wire`), where a cell that is nothing but its text is a string:
+As JSON (`wire`); a cell with only a text is a string:
 
     {"time_us": 1, "fields": {"in": cell},
      "tables": {"topics": {"order": [key], "rows": {key: [cell, …]}, "links": {key: address},
                            "total": 340, "matched": 12, "page": 1, "pages": 1,
                            "sort": "-in", "filter": "q", "problem": ""}},
-     "charts": {"messages": {"step_s": 1, "end_us": 2, "names": ["in", "out"], "values": [[…], […]], "marks": []}}}
+     "charts": {"records": {"step_s": 1, "end_us": 2, "names": ["in", "out"], "values": [[…], […]], "marks": []}}}
     cell = "text" | {"t": text, "v": value, "c": tone, "h": title, "a": address, "s": [sparkline], "b": share of a bar}
 """
 
@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-DASH: Final = "–"  # what is not known
+DASH: Final = "–"  # unknown
 
 Value = str | int | float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """`text` as it is shown, `value` to sort by and for CSV (None: the text), `title` on hover."""
+    """One value: `text` is displayed, `value` is for sorting and CSV (None: the text), `title` shows on hover."""
 
     text: str
     value: Value = None
@@ -52,22 +52,22 @@ UNKNOWN: Final = Cell(DASH, tone="muted", title="not known")
 class Column:
     key: str
     label: str
-    unit: str = ""  # stands in the header
-    numeric: bool = False  # to the right, in tabular figures
+    unit: str = ""  # in the header
+    numeric: bool = False  # right-aligned, in tabular figures
     sortable: bool = True
     title: str = ""
-    wide: bool = True  # may be left out on a narrow screen; the first column never is
-    hidden: bool = False  # until somebody chooses it
+    wide: bool = True  # hidden on a narrow screen; the first column never is
+    hidden: bool = False  # until a user selects it
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`key` is what it is known by while it changes; `cells` in the order of the columns."""
+    """`key` identifies the row while its cells change; `cells` are in the order of the columns."""
 
     key: str
     cells: tuple[Cell, ...]
     href: str = ""
-    label: str = ""  # what is called when it is chosen; empty: the first cell
+    label: str = ""  # for screen readers; empty: the first cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Table:
     pages: int = 1
     sort: str = ""  # key of a column
     descending: bool = False
-    filter: str | None = None  # None: this one has no filter
+    filter: str | None = None  # None: the table has no filter
     problem: str = ""  # with the filter
 
     def wire(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines over time that share an axis. `summary` says in one line what there is to see."""
+    """Lines over time that share an axis, with a one-line `summary`."""
 
     id: str
     names: tuple[str, ...]
@@ -113,7 +113,7 @@ class Chart:
     unit: str = ""  # "records/s", "B/s", "ms", …
     kind: str = "line"  # "line", "area" (stacked), "bar"
     summary: str = ""
-    marks: tuple[tuple[int, str], ...] = ()  # time_us, text: what happened then
+    marks: tuple[tuple[int, str], ...] = ()  # time_us, text of an event
 
     def wire(self) -> dict[str, Any]:
         return {
@@ -130,7 +130,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    time_us: int  # that its facts are of
+    time_us: int  # of its facts
     title: str
     fields: Mapping[str, Cell] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What is known of a cluster at one moment: what views are made from. Immutable.
+"""Facts about a cluster at one moment, the input of views. Immutable.
 
 Unknown is None, never 0: a broker that does not answer has no rate. Rates are per second over the last WINDOW_S.
 """
@@ -11,13 +11,12 @@ from typing import Final
 
 from comet_web.facts_analytics import NO_ANALYTICS, Analytics
 
-WINDOW_S: Final = 10  # that rates are taken over
+WINDOW_S: Final = 10  # of rates
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A figure over time, oldest first, one value every `step_s`; None where it is not known. The last value is of the
-    step that ends at `end_us`."""
+    """A figure over time, oldest first, one value every `step_s`; None: unknown. The last step ends at `end_us`."""
 
     step_s: int
     end_us: int
@@ -26,7 +25,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An entity of which a broker has met with an unexpected error."""
+    """An entity of a broker that failed of an unexpected error."""
 
     kind: str  # "partition", "slot", "group", "transaction", "share", "topic", "task"
     name: str
@@ -34,7 +33,7 @@ class Failed:
     reason: str
     since_us: int
     count: int
-    standing: bool  # it stands still until it is resumed; else it goes on
+    stopped: bool  # until it is resumed; else it runs on
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,8 @@ class Broker:
     disk_free: int | None = None
     cpu: float | None = None  # of one core
     memory_bytes: int | None = None
-    problems: tuple[str, ...] = ()  # what it says is wrong with it
-    failed: tuple[Failed, ...] = ()  # those that stand still first
+    problems: tuple[str, ...] = ()  # as it reports them
+    failed: tuple[Failed, ...] = ()  # stopped ones first
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +81,10 @@ class Topic:
     out_rate: float | None = None
     last_us: int | None = None  # when the last record was written
     groups: tuple[str, ...] = ()
-    lag_max: int | None = None  # of the groups that read it; None: nobody does, or it is not known
+    lag_max: int | None = None  # of the groups that read it; None: no group, or unknown
     trend: Track | None = None  # records in per second, 15 minutes
     retention_records: int = -1
-    conflicts: int = 0  # partitions with a replica that does not follow, as it would lose committed records
+    conflicts: int = 0  # partitions with a replica in conflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +95,10 @@ class Group:
     members: int
     topics: tuple[str, ...]
     coordinator: int
-    lag: int | None = None  # events, all topics
+    lag: int | None = None  # records, all topics
     lags: Mapping[str, int] = field(default_factory=dict)  # by topic
-    age_s: float | None = None  # of the oldest event that is not committed
-    drain_s: float | None = None  # at the pace of late; None while `growing` says which it is
+    age_s: float | None = None  # of the oldest uncommitted record
+    drain_s: float | None = None  # catch-up time at the current rate; None: see `growing`
     growing: bool | None = None
     last_commit_us: int | None = None
     trend: Track | None = None  # lag, 15 minutes
@@ -107,7 +106,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to the cluster: an election, a restart, a topic made, changed or deleted."""
+    """A cluster event: an election, a restart, a topic created, changed or deleted."""
 
     time_us: int
     kind: str
@@ -119,18 +118,18 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """All of it, as it was at `time_us`."""
+    """The whole cluster, as of `time_us`."""
 
     time_us: int
     cluster_id: str = ""
-    reachable: bool = True  # some broker answered; else everything here is what was known before
-    reason: str = ""  # why none did
+    reachable: bool = True  # a broker answered; else the last known state
+    reason: str = ""  # why no broker answered
     controller: int | None = None
-    brokers: tuple[Broker, ...] = ()  # by id; those that are known but gone, too
+    brokers: tuple[Broker, ...] = ()  # by id; with those that are known but gone
     topics: Mapping[str, Topic] = field(default_factory=dict)  # by name
     groups: Mapping[str, Group] = field(default_factory=dict)
     events: tuple[Event, ...] = ()  # newest first
-    # Of all brokers together, of the range asked for; by figure, as `comet.HistoryTrack` names those of a broker.
+    # Sums of all brokers over the requested range, by the figure names of `comet.HistoryTrack`.
     tracks: Mapping[str, Track] = field(default_factory=dict)
 
 
@@ -151,7 +150,7 @@ class Partition:
     in_rate: float | None = None
     last_us: int | None = None
     failed: str = ""
-    conflicts: tuple[str, ...] = ()  # replicas that do not follow the leader, and why
+    conflicts: tuple[str, ...] = ()  # replicas that do not follow the leader, with the reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,7 @@ class Setting:
     default: str
     source: str  # "default", "topic", "file", …
     about: str
-    unit: str = ""  # "ms", "bytes", …: how a page may say it in words
+    unit: str = ""  # "ms", "bytes", …
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +184,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Of a group in one partition."""
+    """The lag of a group in one partition."""
 
     topic: str
     partition: int
@@ -205,10 +204,10 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class TopicConsumers:
-    """A topic, and how far one of its groups is in each of its partitions."""
+    """A topic, with the lag of one of its groups by partition."""
 
     detail: TopicDetail
-    group: str = ""  # whose lags they are; empty: nobody was chosen
+    group: str = ""  # of `lags`; empty: none selected
     lags: tuple[Lag, ...] = ()
 
 
@@ -220,7 +219,7 @@ class GroupDetail:
     lags: tuple[Lag, ...]
     tracks: Mapping[str, Track] = field(default_factory=dict)  # lag by topic
     rebalances_us: tuple[int, ...] = ()
-    reset_allowed: bool = False  # nobody is a member
+    reset_allowed: bool = False  # no active members
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,24 +239,24 @@ STEPS_S: Final[Mapping[str, int]] = {"1s": 1, "1m": 60, "5m": 300, "15m": 900}  
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """The latest of one symbol. Prices as they were written; no price is None."""
+    """The latest quote of one symbol. Prices as they were written; None: no price."""
 
     symbol: str
     last: float | None
     bid: float | None
     ask: float | None
     volume: float | None  # traded since `Quotes.since_us`
-    first: float | None  # the price that changes are counted from, the first since then
-    time_us: int  # of its event
-    heard_us: int  # when it came
+    first: float | None  # the first price since then, the base of changes
+    time_us: int  # of the quote
+    heard_us: int  # when it arrived
     records: int
     trend: Sequence[float | None] = ()  # of the price, 15 minutes
 
 
 @dataclass(frozen=True, slots=True)
 class Candles:
-    """Of one symbol, oldest first; each list has one value for every step, None where nothing was quoted. `forming` is
-    the one that the clock is in: open, high, low, close, volume, spread."""
+    """Candles of one symbol, oldest first; each list has one value per step, None without quotes. `forming` is the
+    current step: open, high, low, close, volume, spread."""
 
     step_s: int
     end_us: int  # of the last whole step
@@ -272,30 +271,30 @@ class Candles:
 
 @dataclass(frozen=True, slots=True)
 class Quotes:
-    """A topic of quotes, as the gateway follows it."""
+    """A topic of quotes and its state at the gateway."""
 
     time_us: int
     topic: str
-    state: str  # "absent": there is no such topic; "filling", "live"; "failed": it cannot be followed
+    state: str  # "absent": no such topic; "filling", "live"; "failed": cannot be read
     reason: str = ""
     quotes: Mapping[str, Quote] = field(default_factory=dict)  # by symbol
-    symbol: str = ""  # whose candles these are
+    symbol: str = ""  # of the candles
     candles: Candles | None = None
-    partition: int | None = None  # where the latest of that symbol is, and at which offset
+    partition: int | None = None  # of the latest quote of that symbol
     offset: int | None = None
-    since_us: int | None = None  # how far back what is known reaches
-    bounded: str = ""  # why not further
+    since_us: int | None = None  # start of the known history
+    bounded: str = ""  # why it reaches no further back
     records: int = 0
     rate: float | None = None  # records a second
-    unread: int = 0  # records that are no quotes, as far as is understood
+    unread: int = 0  # records that are not quotes
     unread_reason: str = ""
-    symbols_left_out: int = 0  # beyond the bound
-    lost: int = 0  # records that came faster than they could be read
-    bytes: int = 0  # of memory, that all this takes
-    delay_ms: float | None = None  # from the time in the quote to when it came, of the latest
-    last_us: int | None = None  # when the latest came
-    topics: tuple[str, ...] = ()  # those whose names begin with this one's and a dot: what is made of it
-    analytics: Analytics = NO_ANALYTICS  # what is in those
+    symbols_left_out: int = 0  # beyond the limit
+    lost: int = 0  # records skipped because the gateway was too slow
+    bytes: int = 0  # of memory
+    delay_ms: float | None = None  # of the latest quote, from its own time to its arrival
+    last_us: int | None = None  # arrival of the latest quote
+    topics: tuple[str, ...] = ()  # whose names start with this topic's name and a dot: results of jobs
+    analytics: Analytics = NO_ANALYTICS  # content of those topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,12 +302,12 @@ class Package:
     name: str
     version: str
     licence: str
-    about: str  # what it is here for
+    about: str  # its use
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Somebody who has a token."""
+    """The holder of a token."""
 
     name: str
     role: int
@@ -316,7 +315,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """This gateway."""
+    """Facts about this gateway."""
 
     time_us: int
     version: str
@@ -330,78 +329,78 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterCause:
-    """Dead letters of one topic and group that died of the same: the reason, without its numbers."""
+class DeadLetterCause:
+    """Dead letters of one topic and group with the same reason, numbers left out."""
 
-    topic: str  # that they are in
+    topic: str  # the dead-letter topic
     group: str
     cause: str
     pending: int
     redriven: int
     discarded: int
     newest_us: int
-    sources: tuple[str, ...]  # topics that the pending ones come from
+    sources: tuple[str, ...]  # source topics of the pending ones
 
 
 @dataclass(frozen=True, slots=True)
-class LetterTopic:
-    """A topic that holds dead letters, and how much of it was looked at."""
+class DeadLetterTopic:
+    """A dead-letter topic, and how much of it was scanned."""
 
     name: str
     pending: int
     redriven: int
     discarded: int
-    records: int = 0  # that are to be looked at
+    records: int = 0  # to scan
     looked: int = 0
-    older: int = 0  # records before those, that are not looked at
+    older: int = 0  # older records, not scanned
     complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
     time_us: int
-    topics: tuple[LetterTopic, ...]
-    causes: tuple[LetterCause, ...]
+    topics: tuple[DeadLetterTopic, ...]
+    causes: tuple[DeadLetterCause, ...]
     causes_total: int
-    looked: int  # topics that were looked at so far, to find those
+    looked: int  # topics scanned so far
     of: int
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     partition: int
     offset: int
-    time_us: int  # of the event
+    time_us: int  # of the record
     state: str  # "pending", "redriven", "discarded"
-    topic: str  # where it was read
+    topic: str  # source topic
     source_partition: int
     source_offset: int
     group: str
     attempts: int
     reason: str
     cause: str
-    times: int  # that it was redriven before
+    times: int  # redriven before
     key: str | None
     size: int  # bytes of the value
-    to: str = ""  # TOPIC/PARTITION/OFFSET of the record that it became
+    to: str = ""  # TOPIC/PARTITION/OFFSET of the redriven record
     by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class LetterTopicDetail:
-    """`letters` are the newest of `matched` that fit what was asked for."""
+class DeadLetterTopicDetail:
+    """A dead-letter topic; `letters` are the newest of the `matched` ones."""
 
     time_us: int
-    topic: LetterTopic
-    causes: tuple[LetterCause, ...]
+    topic: DeadLetterTopic
+    causes: tuple[DeadLetterCause, ...]
     causes_total: int
-    letters: tuple[Letter, ...]
+    letters: tuple[DeadLetter, ...]
     matched: int
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """A record as a list shows it: of a long key or value only the beginning is here."""
+class RecordPreview:
+    """A record as a list shows it: long keys and values are cut."""
 
     partition: int
     offset: int
@@ -414,7 +413,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a search is. Records but for `of` and `left`, which are offsets, about as many."""
+    """Progress of a search, in records; `of` and `left` are offsets, about as many."""
 
     scanned: int = 0
     bytes: int = 0
@@ -423,16 +422,16 @@ class Progress:
     left: int = 0
     through_us: int | None = None
     seconds: float = 0.0
-    unreadable: int = 0  # offsets in batches that cannot be read
+    unreadable: int = 0  # offsets in corrupt batches
 
 
 @dataclass(frozen=True, slots=True)
-class TopicMessages:
-    """`reason`: why it ends there: "limit", "end", "budget"; empty: nothing was looked for. `problem` says why not, and
-    `faulty` which parameter of the page is wrong with it."""
+class TopicRecords:
+    """The first content of the page of records. `reason` of its end: "limit", "end", "budget"; empty: no search. Then
+    `problem` says why, and `faulty` names the wrong parameter."""
 
     detail: TopicDetail
-    messages: tuple[Message, ...] = ()
+    records: tuple[RecordPreview, ...] = ()
     progress: Progress = Progress()
     reason: str = ""
     cursor: str = ""

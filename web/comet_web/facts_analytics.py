@@ -1,6 +1,6 @@
-"""What a job computes on a topic of quotes, and says in topics of its own: bars, moving figures, alerts, how it is.
+"""Results of a job on a topic of quotes: bars, moving figures, alerts, and the state of its queries.
 
-Times are microseconds. A number that the job does not know, or that is none, is None. Immutable.
+Times are microseconds. Unknown or invalid numbers are None. Immutable.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One symbol in one stretch of time. Open to trades are of trades, the rest of quotes."""
+    """One symbol in one step. `open` to `trades` come from trades, the rest from quotes."""
 
     symbol: str
     start_us: int
@@ -31,7 +31,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """One symbol in a window that slides."""
+    """One symbol in a sliding window."""
 
     symbol: str
     start_us: int
@@ -48,7 +48,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    number: int  # in the order in which they came
+    number: int  # in order of arrival
     kind: str  # "crossed", "locked", "stale", "gap", "outlier"
     symbol: str
     time_us: int
@@ -59,27 +59,27 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One query of the job, as it said last."""
+    """The last report of one query of the job."""
 
     query: str
     state: str  # "starting", "running", "stopped", "failed"
-    heard_us: int  # when it said so
-    at_us: int | None = None  # as its own clock had it
+    heard_us: int  # when the report arrived
+    at_us: int | None = None  # by the job's clock
     batch: float | None = None
     rows: float | None = None
     rows_per_s: float | None = None
     batch_ms: float | None = None
-    event_us: int | None = None  # the newest event that it has processed
+    event_us: int | None = None  # timestamp of the newest processed record
     watermark_us: int | None = None
     window_s: float | None = None
     mode: str = ""
     error: str = ""
-    doing: str = ""  # of what takes long while it starts
+    doing: str = ""  # the slow step of its start
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Over the candles of a symbol, one value for each step of them; `forming` are those of the step after the last."""
+    """Lines over the candles of a symbol, one value for each step; `forming` belongs to the step after the last."""
 
     vwap: Sequence[float | None] = ()
     mean: Sequence[float | None] = ()
@@ -89,23 +89,23 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Analytics:
-    """All of it that is kept for one topic of quotes. `followed` are the topics that are read, `failed` those that
-    cannot be, and why."""
+    """The results kept for one topic of quotes. `followed` are the topics that are read, `failed` those that cannot be,
+    with the reason."""
 
     followed: tuple[str, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     jobs: Mapping[str, Job] = field(default_factory=dict)  # by query
-    heard_us: int | None = None  # when any query said something
+    heard_us: int | None = None  # last report of any query
     quoted_us: int | None = None  # the time of the newest quote known
-    stats: Mapping[str, Stat] = field(default_factory=dict)  # by symbol: newest windows that are over
+    stats: Mapping[str, Stat] = field(default_factory=dict)  # by symbol: newest completed windows
     bars: Sequence[Bar] = ()  # of the symbol that is shown, newest first
     bars_step_s: int = 1
     alerts: Sequence[Alert] = ()  # newest first
     lines: Lines | None = None  # of the symbol that is shown
-    bar_delay_ms: float | None = None  # from the end of a second to when its bar came, the middle one of the last
-    unread: int = 0  # records that are nothing of the kind, as far as is understood
+    bar_delay_ms: float | None = None  # from the end of a second to the arrival of its bar, median of the last ones
+    unread: int = 0  # records that are not results
     unread_reason: str = ""
-    symbols_left_out: int = 0  # beyond the bound
+    symbols_left_out: int = 0  # beyond the limit
     lost: int = 0  # records that were deleted before they were read
 
 

@@ -1,4 +1,4 @@
-"""Whether a cluster is well, and every reason why not. Pure; told on the overview, in the order of how bad it is."""
+"""The health of a cluster, with reasons ordered by severity. Pure; shown on the overview."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from comet_web.facts import Cluster, Group
 from comet_web.page_request import path
 
 FALLING_BEHIND_MAX: Final = 3  # groups that are named; more are counted
-FAILED_MAX: Final = 5  # of what has failed on a broker, so many are named
-FRESH_S: Final = 5.0  # a group whose oldest event is younger keeps up, however its lag moves
-LAG_NOTED: Final = 1_000  # events: a group that is less far behind is no reason, even where that grows
+FAILED_MAX: Final = 5  # failed entities of a broker that are named
+FRESH_S: Final = 5.0  # a group whose oldest unprocessed record is younger keeps up, even if its lag grows
+LAG_NOTED: Final = 1_000  # records: a smaller lag is no reason, even if it grows
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    key: str  # what it is known by while its numbers change
-    tone: str  # "bad": something does not work; "warn": it works, with less to spare
+    key: str  # stays while the numbers in the text change
+    tone: str  # "bad": something does not work; "warn": it works with less redundancy
     text: str
     href: str = ""
 
@@ -44,8 +44,8 @@ def judged(cluster: Cluster) -> Health:
 
 def _reasons(cluster: Cluster) -> Iterator[Reason]:
     if not cluster.reachable:
-        known = f"; what is shown is of {numbers.moment_text(cluster.time_us)}" if cluster.time_us else ""
-        yield Reason("unreachable", "bad", f"No broker answers: {cluster.reason or 'no reason is known'}{known}")
+        known = f"; showing data as of {numbers.moment_text(cluster.time_us)}" if cluster.time_us else ""
+        yield Reason("unreachable", "bad", f"No broker answers: {cluster.reason or 'unknown reason'}{known}")
     yield from _brokers(cluster)
     yield from _partitions(cluster)
     yield from _groups(cluster)
@@ -58,18 +58,18 @@ def _brokers(cluster: Cluster) -> Iterator[Reason]:
             yield Reason(f"broker {broker.id} down", "warn", f"Broker {broker.id} does not answer", href)
         for problem in broker.problems:
             yield Reason(f"broker {broker.id} {problem}", "bad", f"Broker {broker.id}: {problem}", href)
-        standing = [one for one in broker.failed if one.standing]
-        for one in standing[:FAILED_MAX]:
-            text = f"Broker {broker.id}: {one.kind} {one.name} has failed and stands still: {one.reason}"
+        stopped = [one for one in broker.failed if one.stopped]
+        for one in stopped[:FAILED_MAX]:
+            text = f"Broker {broker.id}: {one.kind} {one.name} has failed and stopped: {one.reason}"
             yield Reason(f"broker {broker.id} {one.kind} {one.name}", "bad", text, href)
-        if len(standing) > FAILED_MAX:
-            more = f"Broker {broker.id}: {len(standing) - FAILED_MAX} more have failed and stand still"
+        if len(stopped) > FAILED_MAX:
+            more = f"Broker {broker.id}: {len(stopped) - FAILED_MAX} more have failed and stopped"
             yield Reason(f"broker {broker.id} failed", "bad", more, href)
         if broker.draining:
-            left = f": it still leads {numbers.counted(broker.leading, 'partition')}" if broker.leading else ""
-            yield Reason(f"broker {broker.id} drained", "warn", f"Broker {broker.id} is drained{left}", href)
+            left = f"draining: {numbers.counted(broker.leading, 'partition')} left" if broker.leading else "drained"
+            yield Reason(f"broker {broker.id} drained", "warn", f"Broker {broker.id} is {left}", href)
     if cluster.reachable and cluster.brokers and cluster.controller is None:
-        yield Reason("controller", "bad", "No broker is the controller: nobody elects leaders", "/brokers")
+        yield Reason("controller", "bad", "No controller: leaders cannot be elected", "/brokers")
 
 
 def _partitions(cluster: Cluster) -> Iterator[Reason]:
@@ -88,7 +88,7 @@ def _partitions(cluster: Cluster) -> Iterator[Reason]:
 
 
 def keeps_up(group: Group) -> bool:
-    """Whether all that waits has only just come: a lag that small goes up and down with every batch."""
+    """Whether all unprocessed records are new: such a lag goes up and down with every batch."""
     return group.age_s is not None and group.age_s < FRESH_S
 
 
@@ -100,7 +100,7 @@ def _groups(cluster: Cluster) -> Iterator[Reason]:
     behind = [group for group in cluster.groups.values() if falls_behind(group) and (group.lag or 0) >= LAG_NOTED]
     behind.sort(key=lambda group: -(group.lag or 0))
     for group in behind[:FALLING_BEHIND_MAX]:
-        text = f"Group {group.name} falls behind: {group.lag or 0:,} events, and more come than are handled"
+        text = f"Group {group.name} is falling behind: lag is {group.lag or 0:,} records and growing"
         yield Reason(f"group {group.name}", "warn", text, path("groups", group.name))
     if len(behind) > FALLING_BEHIND_MAX:
         more = numbers.counted(len(behind) - FALLING_BEHIND_MAX, "more group")

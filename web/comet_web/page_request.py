@@ -1,4 +1,4 @@
-"""Who looks at which page, and how: all that an address says. Immutable; the gateway makes it."""
+"""The request for a page: its address and the user. Immutable; built by the gateway."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ ROLE_NAMES: Final = {VIEWER: "viewer", OPERATOR: "operator", ADMIN: "admin"}
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """`matches` is the filter of the page's main table, ready to be asked, and `filter_problem` why there is none."""
+    """One request. `matches` is the compiled filter of the page's main table, `filter_problem` why there is none."""
 
-    path: str = "/"  # without what the gateway is mounted under
-    params: Mapping[str, str] = field(default_factory=dict)  # the parts of the path that vary
+    path: str = "/"  # without the gateway's root path
+    params: Mapping[str, str] = field(default_factory=dict)  # path parameters
     query: Mapping[str, str] = field(default_factory=dict)
     now_us: int = 0
     who: str = "anyone"
     role: int = ADMIN
-    open: bool = True  # nobody needs to log in
+    open: bool = True  # no login required
     matches: Callable[[str], bool] | None = None
     filter_problem: str = ""
-    whole: bool = False  # the main table in one piece, for CSV
-    first: bool = False  # what a page begins with, and no look that follows
+    whole: bool = False  # the main table without paging, for CSV
+    first: bool = False  # the first HTML of a page, not an update
 
     def may(self, role: int) -> bool:
         return self.role >= role
 
     def refusal(self, role: int) -> str:
-        """Why somebody may not do something; empty: they may."""
+        """Why the user's role does not suffice; empty: it does."""
         return (
             ""
             if self.may(role)
-            else f"needs the role {ROLE_NAMES[role]}; you are {ROLE_NAMES.get(self.role, 'nobody')}"
+            else f"needs the role {ROLE_NAMES[role]}; you are {ROLE_NAMES.get(self.role, 'not logged in')}"
         )
 
     def link(self, **changed: str | int | None) -> str:
-        """This page, with another query: None takes a parameter away."""
+        """The address of this page with a changed query; None removes a parameter."""
         query = {**self.query, **{name: None if value is None else str(value) for name, value in changed.items()}}
-        kept = {name: value for name, value in query.items() if value not in (None, "")}
-        return f"{self.path}?{urlencode(kept)}" if kept else self.path
+        text = urlencode({name: value for name, value in query.items() if value not in (None, "")})
+        return f"{self.path}?{text}" if text else self.path
 
 
 def path(*parts: str | int) -> str:
-    """An address of ours, made of its parts; whatever a part holds, it stays one part."""
+    """An address of the dashboard from its parts, each quoted as one path segment."""
     return "/" + "/".join(quote(str(part), safe="") for part in parts)

@@ -1,7 +1,7 @@
-"""The table of all pages: where each is, what it is made of. The gateway serves each as HTML, and keeps it up to date.
+"""The table of all pages: path, template, facts and view. The gateway serves each as HTML and updates it.
 
-A page's `view` is pure; `facts` names what the gateway has to fetch for it (`dashboard.facts.LOADERS`). The same view
-gives the first content, everything that follows over the live channel, and the CSV of the page's main table.
+A page's `view` is pure; `facts` names its loader (`dashboard.facts.LOADERS`). The same view gives the first content,
+the updates over the live channel, and the CSV of the page's main table.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from comet_web.views import (
     about,
     broker,
     brokers,
+    dead_letter_topic,
     dead_letters,
     group,
     groups,
-    letters,
-    messages,
     overview,
     quotes,
+    records,
     topic,
     topic_config,
     topic_consumers,
@@ -34,23 +34,23 @@ View = Callable[[Any, PageRequest], Document]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`path` with {names} of what varies, {name:path} where that may hold slashes; `interval_s` between two looks while
-    somebody watches, 0: never again."""
+    """One page. `path` has {name} for a parameter, {name:path} if it may hold slashes; `interval_s` is the time between
+    two updates, 0: no updates."""
 
     name: str
     path: str
     template: str
     facts: str
     view: View
-    nav: str = ""  # the entry of the navigation that it belongs to
+    nav: str = ""  # its entry of the navigation
     interval_s: float = 1.0
-    main: str = ""  # id of its main table, that is filtered, cut in pages and given as CSV
-    role: int = VIEWER  # that it takes to see it
-    personal: bool = False  # it shows who looks at it, so that no two people can be sent the same
+    main: str = ""  # id of its main table, with filter, paging and CSV
+    role: int = VIEWER  # required to view it
+    personal: bool = False  # it shows the user, so it is not shared between users
 
     @property
     def csv(self) -> str:
-        """Where its main table is as CSV; empty: it has none. Never within what varies: a topic may be called a.csv."""
+        """The path of its main table as CSV; empty: no table. Not inside a parameter: a topic may be called a.csv."""
         if not self.main:
             return ""
         return f"{self.path}/{self.main}.csv" if self.path.endswith("}") else f"{self.path}.csv"
@@ -61,11 +61,11 @@ PAGES: Final[tuple[Page, ...]] = (
     Page("topics", "/topics", "topics.html", "cluster", topics.view, nav="topics", main="topics"),
     Page("topic", "/topics/{topic}", "topic_partitions.html", "topic", topic.view, nav="topics", main="partitions"),
     Page(
-        "topic_messages",
-        "/topics/{topic}/messages",
-        "topic_messages.html",
-        "topic_messages",
-        messages.view,
+        "topic_records",
+        "/topics/{topic}/records",
+        "topic_records.html",
+        "topic_records",
+        records.view,
         nav="topics",
     ),
     Page(
@@ -106,9 +106,9 @@ PAGES: Final[tuple[Page, ...]] = (
     Page(
         "letters",
         "/dead-letters/{topic}",
-        "letters.html",
+        "dead_letter_topic.html",
         "dead_letter_topic",
-        letters.view,
+        dead_letter_topic.view,
         nav="dead-letters",
         interval_s=2,
         main="letters",

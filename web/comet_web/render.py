@@ -1,6 +1,6 @@
-"""Templates to HTML, and the files that pages load. One environment for a process.
+"""Templates rendered to HTML, and the static files of pages. One environment per process.
 
-Autoescape is always on, and nothing is ever marked safe: keys, values, headers and names of topics are a stranger's.
+Autoescape is always on and nothing is marked safe: keys, values, headers and topic names are untrusted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONTENT_TYPES: Final = {
 
 @cache
 def environment() -> jinja2.Environment:
-    """With every template compiled, which takes a while: done before the first page is asked for."""
+    """The environment with every template compiled. That takes a while, so it runs before the first request."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("comet_web"),
         autoescape=True,
@@ -51,13 +51,13 @@ def page(template: str, **context: Any) -> str:
 
 @cache
 def static() -> dict[str, bytes]:
-    """Every file that pages load, by its path."""
+    """All static files, by path."""
     return dict(_files(files("comet_web") / "static", ""))
 
 
 @cache
 def version() -> str:
-    """Of all these files together: a part of their addresses, so that browsers may keep them for ever."""
+    """Hash of all static files. It is part of their addresses, so browsers may cache them for ever."""
     digest = hashlib.sha256()
     for path, body in sorted(static().items()):
         digest.update(f"{path}\0{len(body)}\0".encode() + body)

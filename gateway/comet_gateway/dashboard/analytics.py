@@ -1,10 +1,10 @@
-"""What a job makes of a topic of quotes, followed where it writes it: the companion of a board, which owns it.
+"""The results of jobs on a topic of quotes, followed in their output topics. Owned by a `QuoteFeed`.
 
-    topics  NAME.bars.1s, …, NAME.job     looked for every few seconds: a job may start after the page was opened
-      ├─ the past, read up to its end once, bounded in time and records
-      └─ hub ──► what comes ──► Kept
+    topics  NAME.bars.1s, …, NAME.job     listed every few seconds: a job may start after the page was opened
+      ├─ history, read once up to its end, bounded in time and records
+      └─ hub ──► new records ──► AnalyticsCache
 
-Both read what is committed: a job writes in transactions, and what it takes back was never shown.
+Both read committed records: a job writes in transactions, and aborted results are never shown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from comet.errors import CometError, OffsetOutOfRange, PartitionNotFound
 from comet.types import AtTime
 from comet_gateway.dashboard.analytics_cache import AnalyticsCache
-from comet_gateway.dashboard.analytics_records import ALERTS, BARS_S, KINDS, Came
+from comet_gateway.dashboard.analytics_records import ALERTS, BARS_S, KINDS, ResultRecord
 from comet_gateway.dashboard.backfill import FILL_BYTES, FILL_RECORDS
 from comet_gateway.http.problems import Problem
 from comet_gateway.push import subscribe_request as push
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("comet.gateway")
 
-LIST_S: Final = 3.0  # between two looks for topics that are made of it
-AGAIN_S: Final = 10.0  # until one that could not be followed is tried again
-PAST_S: Final[Mapping[str, int]] = {"bars.1s": 900}  # that is read of the past of a topic; of the others a day
+LIST_S: Final = 3.0  # between two listings of output topics
+AGAIN_S: Final = 10.0  # until a topic that could not be followed is retried
+PAST_S: Final[Mapping[str, int]] = {"bars.1s": 900}  # of history of a topic; of the others a day
 DAY_S: Final = 86_400
-PAST_RECORDS: Final = 50_000  # of one topic, the newest: as many as a job of a few dozen symbols writes in half an hour
+PAST_RECORDS: Final = 50_000  # of history of one topic: half an hour of a job with a few dozen symbols
 
 
 class Result:
-    """One topic of results, from the past into what comes. Lives until it cannot be followed any more."""
+    """One output topic, from its history into new records. Lives until it cannot be followed any more."""
 
     def __init__(
         self, name: str, take: Callable[[bytes | None, int], None], span_s: int, hub: Hub, backend: Backend,
@@ -52,7 +52,7 @@ class Result:
         self.lost = 0
         self.live = False
         self.ended_s = 0.0
-        self.caught_up = asyncio.Event()  # or it never will
+        self.caught_up = asyncio.Event()  # or it failed
         self._take = take
         self._span_s = span_s
         self._hub = hub
@@ -73,13 +73,13 @@ class Result:
             self.failed = problem.detail
         except Exception:
             log.exception("gateway: the results in %s cannot be followed", self.name)
-            self.failed = "the gateway met with an error that is in its log"
+            self.failed = "unexpected error; see the gateway's log"
         finally:
             self.ended_s = asyncio.get_running_loop().time()
             self.caught_up.set()
 
     async def _past(self) -> Cursor:
-        """Reads what was, and says where to go on."""
+        """Reads the history. Returns the position to follow from."""
         admin = self._backend.admin
         info, _ = await admin.describe_topic(self.name)
         ends = await admin.offsets(self.name, "latest")
@@ -93,7 +93,7 @@ class Result:
         return Cursor(info.id, places)
 
     async def _read(self, partition: int, offset: int, end: int, deadline_s: float) -> CursorPlace:
-        """What is there before `end`; when the time is over, no more of it: the rest comes with what is new."""
+        """Reads the records before `end`, until the deadline. The rest comes with the new records."""
         epoch: int | None = None
         while offset < end and asyncio.get_running_loop().time() < deadline_s:
             try:
@@ -111,7 +111,7 @@ class Result:
                 for value, timestamp_us in zip(batch.values, batch.timestamps, strict=True):
                     self._take(value, timestamp_us)
             offset, epoch = found.next_offset, found.epoch
-            await asyncio.sleep(0)  # others want the loop, too
+            await asyncio.sleep(0)  # lets other tasks run
         return CursorPlace(offset, epoch)
 
     async def _follow(self, cursor: Cursor) -> None:
@@ -136,19 +136,19 @@ class Result:
 
 
 class Analytics:
-    """Of one topic of quotes. Belongs to its board's event loop, and ends with it."""
+    """The results on one topic of quotes. Lives on its feed's event loop, and ends with it."""
 
     def __init__(self, topic: str, hub: Hub, backend: Backend, limits: Limits, clock_us: Callable[[], int]) -> None:
-        self.topics: tuple[str, ...] = ()  # those whose names begin with this one's and a dot
-        self.begun = asyncio.Event()  # what there is was read, if there is anything
+        self.topics: tuple[str, ...] = ()  # whose names start with this topic's name and a dot
+        self.begun = asyncio.Event()  # the existing results were read
         self._topic = topic
         self._hub = hub
         self._backend = backend
         self._limits = limits
         self._clock_us = clock_us
-        self._kept = AnalyticsCache(limits.quote_symbols_max)
+        self._cache = AnalyticsCache(limits.quote_symbols_max)
         self._results: dict[str, Result] = {}  # by kind
-        self._lost = 0  # of those that are over
+        self._lost = 0  # of ended results
         self._task = asyncio.create_task(self._run(), name=f"gateway: analytics of {topic}")
 
     async def close(self) -> None:
@@ -162,9 +162,9 @@ class Analytics:
             try:
                 found = await self._backend.admin.find_topics(f"{self._topic}.")
             except CometError:
-                pass  # what was known still is
+                pass  # the known topics stay
             except Exception:
-                log.exception("gateway: topics made of %s cannot be looked for", self._topic)
+                log.exception("gateway: output topics of %s cannot be listed", self._topic)
             else:
                 self.topics = tuple(one.name for one in found.topics if one.name.startswith(f"{self._topic}."))
                 self._begin()
@@ -174,7 +174,7 @@ class Analytics:
             await asyncio.sleep(LIST_S)
 
     def _begin(self) -> None:
-        """With all that are there and not followed: they came, or they could not be followed any more."""
+        """Starts to follow new topics, and those that failed."""
         now_s = asyncio.get_running_loop().time()
         for kind in KINDS:
             name = f"{self._topic}.{kind}"
@@ -186,48 +186,50 @@ class Analytics:
             if known is not None:
                 self._lost += known.lost
             if kind == ALERTS:
-                self._kept.forget_alerts()
+                self._cache.forget_alerts()
             self._results[kind] = self._follow(kind, name)
 
     def _follow(self, kind: str, name: str) -> Result:
         def take(value: bytes | None, timestamp_us: int) -> None:
             now_us = self._clock_us()
             live = result.live
-            self._kept.take(kind, Came(value, now_us if live else min(now_us, timestamp_us)), live=live)
+            self._cache.take(kind, ResultRecord(value, now_us if live else min(now_us, timestamp_us)), live=live)
 
         span_s = PAST_S.get(kind, DAY_S)
         result = Result(name, take, span_s, self._hub, self._backend, self._limits, self._clock_us)
-        return result  # which takes nothing before its task runs
+        return result  # takes nothing before its task runs
 
-    # ---- looking
+    # ---- facts
 
     @property
     def bytes(self) -> int:
-        """Of memory, that all this may take."""
-        return self._kept.bytes
+        """The memory in use, at most."""
+        return self._cache.bytes
 
-    def look(self, symbol: str, candles: tuple[int, int, int], now_us: int, quoted_us: int | None) -> facts.Analytics:
-        """`candles` are the step of those that are shown, how many they are, and the second that they end before."""
+    def snapshot(
+        self, symbol: str, candles: tuple[int, int, int], now_us: int, quoted_us: int | None
+    ) -> facts.Analytics:
+        """Facts for a page. `candles` are the step, the number and the end second of the candles shown."""
         step_s, count, end_s = candles
-        shown = self._kept.symbols.get(symbol)
+        shown = self._cache.symbols.get(symbol)
         bars_s = step_s if step_s in BARS_S.values() else max(BARS_S.values())
         bars = {} if shown is None else shown.bars.get(bars_s, {})
-        kept = self._kept
+        cache = self._cache
         followed = {kind: one for kind, one in self._results.items() if one.name in self.topics}
         return facts.Analytics(
             followed=tuple(one.name for one in followed.values() if not one.failed),
             failed={one.name: one.failed for one in followed.values() if one.failed},
-            jobs=dict(kept.jobs),
-            heard_us=kept.heard_us,
+            jobs=dict(cache.jobs),
+            heard_us=cache.heard_us,
             quoted_us=quoted_us,
-            stats=kept.stats(now_us),
+            stats=cache.stats(now_us),
             bars=tuple(bars[start] for start in sorted(bars, reverse=True)),
             bars_step_s=bars_s,
-            alerts=tuple(kept.alerts),
+            alerts=tuple(cache.alerts),
             lines=None if shown is None else shown.lines(step_s, end_s, count),
-            bar_delay_ms=kept.bar_delay_ms,
-            unread=kept.unread,
-            unread_reason=kept.unread_reason,
-            symbols_left_out=kept.symbols_left_out,
+            bar_delay_ms=cache.bar_delay_ms,
+            unread=cache.unread,
+            unread_reason=cache.unread_reason,
+            symbols_left_out=cache.symbols_left_out,
             lost=self._lost + sum(one.lost for one in self._results.values()),
         )

@@ -1,7 +1,6 @@
-"""What is kept of a job's results: rings of lines for each symbol, its latest bars and windows, alerts, queries. Pure.
+"""A cache of a job's results: lines, bars and windows by symbol, alerts, queries. Pure.
 
-A line is a ring of steps as those of candles are (see `candles`): what is old is written over, and what comes again for
-a step takes its place.
+A line is a ring of steps like those of `candles`: old steps are overwritten, and a later value of a step replaces it.
 """
 
 from __future__ import annotations
@@ -14,29 +13,29 @@ from collections.abc import Callable
 from statistics import median
 from typing import Final, TypeVar
 
-from comet_gateway.dashboard.analytics_records import BARS_S, Came, read
+from comet_gateway.dashboard.analytics_records import BARS_S, ResultRecord, read
 from comet_gateway.dashboard.candles import MINUTES, NEVER, SECONDS
 from comet_web.facts_analytics import Alert, Bar, Job, Lines, Stat
 
-MORE: Final = 90  # steps than are shown: see `candles`; and windows are told of a minute before they are over
-# Of rings of bars, by their seconds: a day, but for seconds.
+MORE: Final = 90  # steps beyond those shown: see `candles`; and windows are reported a minute before they end
+# Of rings of bars, by step in seconds: a day, for 1 s less.
 LENGTHS: Final = {1: SECONDS + MORE, 60: MINUTES + MORE, 300: 288 + MORE}
-BARS_KEPT: Final = 20  # of each step, whole
-STATS_KEPT: Final = 32  # windows: a minute of those that are told of before they are over, and more
-ALERTS_KEPT: Final = 200
+BARS_MAX: Final = 20  # of each step
+STATS_MAX: Final = 32  # windows: a minute of those reported before they end, and more
+ALERTS_MAX: Final = 200
 QUERIES_MAX: Final = 20
-LEFT_OUT_MAX: Final = 10_000  # names of symbols that are counted
-HOLD_S: Final = 10  # that a line of seconds goes on without a new value: no longer, or it would look alive
-DELAYS_KEPT: Final = 200
-DELAY_US_MAX: Final = 60_000_000  # a bar that comes later than that after its end corrects an old one
-SYMBOL_BYTES: Final = 200_000  # what one takes at most, measured
+LEFT_OUT_MAX: Final = 10_000  # symbols
+HOLD_S: Final = 10  # that a line of seconds continues without a new value
+DELAYS_MAX: Final = 200
+DELAY_US_MAX: Final = 60_000_000  # a later bar corrects an old one
+SYMBOL_BYTES: Final = 200_000  # at most, measured
 
 Value = tuple[float, ...]
 T = TypeVar("T")
 
 
 class StepRing:
-    """Values of steps, `width` for each."""
+    """A ring of steps with `width` values each."""
 
     def __init__(self, length: int, width: int) -> None:
         self._length = length
@@ -46,7 +45,7 @@ class StepRing:
     def put(self, step: int, values: Value) -> None:
         at = step % self._length
         if step < self._steps[at]:
-            return  # older than all that is kept
+            return  # older than the ring
         self._steps[at] = step
         for column, value in zip(self._values, values, strict=True):
             column[at] = value
@@ -57,7 +56,7 @@ class StepRing:
 
 
 class AnalyticsSymbol:
-    """All that is kept of one."""
+    """The results of one symbol."""
 
     def __init__(self) -> None:
         self.bars: dict[int, dict[int, Bar]] = {}  # by step in seconds, then by start
@@ -71,11 +70,11 @@ class AnalyticsSymbol:
         if ring is None:
             ring = self._prices[step_s] = StepRing(LENGTHS[step_s], 2)
         ring.put(bar.start_us // (step_s * 1_000_000), (_or_none(bar.vwap), _or_none(bar.volume)))
-        _newest(self.bars.setdefault(step_s, {}), bar.start_us, bar, BARS_KEPT)
+        _newest(self.bars.setdefault(step_s, {}), bar.start_us, bar, BARS_MAX)
 
     def stat(self, stat: Stat) -> None:
-        """A window speaks for the second in which it ends, and the last one of a minute for that minute."""
-        _newest(self.stats, stat.end_us, stat, STATS_KEPT)
+        """Adds a window: it counts for the second in which it ends, the last one of a minute for that minute."""
+        _newest(self.stats, stat.end_us, stat, STATS_MAX)
         second = (stat.end_us - 1) // 1_000_000
         values = (_or_none(stat.mean), _or_none(stat.ema), float(second))
         seconds, minutes = self._averages
@@ -85,11 +84,11 @@ class AnalyticsSymbol:
             minutes.put(second // 60, values)
 
     def over(self, now_us: int) -> Stat | None:
-        """The newest window that is over."""
+        """The newest completed window."""
         return max((one for one in self.stats.values() if one.end_us <= now_us), key=_end, default=None)
 
     def lines(self, step_s: int, end_s: int, count: int) -> Lines:
-        """For the `count` steps before the one that `end_s` is in, and for that."""
+        """Lines for the `count` steps before the step of `end_s`, and for that step."""
         end = end_s // step_s
         steps = range(end - count, end + 1)
         vwap = _drawn(lambda step: self._vwap(step, step_s), steps, step_s)
@@ -121,7 +120,7 @@ class AnalyticsSymbol:
 
 
 def _drawn(value: Callable[[int], float | None], steps: range, step_s: int) -> list[float | None]:
-    """One for each step. Windows end every few seconds: between two of them the one before holds."""
+    """One value for each step. Windows end every few seconds: in between, the last one counts."""
     hold = HOLD_S // step_s
     found: list[float | None] = []
     last, known_at = None, NEVER
@@ -139,17 +138,17 @@ def _drawn(value: Callable[[int], float | None], steps: range, step_s: int) -> l
 
 
 class AnalyticsCache:
-    """Of one topic of quotes. Owned by `Analytics`."""
+    """The cache of one topic of quotes. Owned by `Analytics`."""
 
     def __init__(self, symbols_max: int) -> None:
         self.symbols: dict[str, AnalyticsSymbol] = {}
-        self.alerts: list[Alert] = []  # newest first, by when it was: outliers are found later than the others
+        self.alerts: list[Alert] = []  # newest first, by their own time: outliers are found later than others
         self.jobs: dict[str, Job] = {}
         self.unread = 0
         self.unread_reason = ""
         self._symbols_max = symbols_max
         self._left_out: set[int] = set()
-        self._delays: deque[float] = deque(maxlen=DELAYS_KEPT)
+        self._delays: deque[float] = deque(maxlen=DELAYS_MAX)
         self._numbers = 0
 
     @property
@@ -168,9 +167,9 @@ class AnalyticsCache:
     def bytes(self) -> int:
         return len(self.symbols) * SYMBOL_BYTES
 
-    def take(self, kind: str, came: Came, *, live: bool) -> None:
-        """A record of the topic of that kind; `live`: it was written a moment ago, and is not of the past."""
-        found = read(kind, came, self._numbers)
+    def take(self, kind: str, record: ResultRecord, *, live: bool) -> None:
+        """Adds a record of the topic of that kind; `live`: it is new, not from the history."""
+        found = read(kind, record, self._numbers)
         match found:
             case str():
                 self.unread += 1
@@ -178,21 +177,21 @@ class AnalyticsCache:
             case Alert():
                 self._numbers += 1
                 insort(self.alerts, found, key=_newest_first)
-                del self.alerts[ALERTS_KEPT:]
+                del self.alerts[ALERTS_MAX:]
             case Job():
                 if found.query in self.jobs or len(self.jobs) < QUERIES_MAX:
                     self.jobs[found.query] = found
             case Bar():
                 if (symbol := self._symbol(found.symbol)) is not None:
                     symbol.bar(found, BARS_S[kind])
-                if live and kind == "bars.1s" and 0 <= came.heard_us - found.end_us <= DELAY_US_MAX:
-                    self._delays.append((came.heard_us - found.end_us) / 1000)
+                if live and kind == "bars.1s" and 0 <= record.heard_us - found.end_us <= DELAY_US_MAX:
+                    self._delays.append((record.heard_us - found.end_us) / 1000)
             case Stat():
                 if (symbol := self._symbol(found.symbol)) is not None:
                     symbol.stat(found)
 
     def forget_alerts(self) -> None:
-        """They are read again from where they begin."""
+        """Drops the alerts, before they are read again from the start."""
         self.alerts.clear()
 
     def _symbol(self, name: str) -> AnalyticsSymbol | None:
@@ -206,21 +205,22 @@ class AnalyticsCache:
         return found
 
     def stats(self, now_us: int) -> dict[str, Stat]:
-        """The newest window of each that is over. Older ones than overlap the newest of all are of symbols that are
-        not traded any more: they would have a rank, and a share in what the others trade now.
+        """The newest completed window of each symbol. Windows that do not overlap the newest of all are left out: their
+        symbols are not traded any more, and would distort ranks and shares.
         """
         found = {name: stat for name, symbol in self.symbols.items() if (stat := symbol.over(now_us)) is not None}
         newest = max(found.values(), key=_end, default=None)
         return {name: stat for name, stat in found.items() if newest is not None and stat.end_us > newest.start_us}
 
 
-def _newest(kept: dict[int, T], at_us: int, one: T, most: int) -> None:
-    if at_us not in kept and len(kept) >= most:
-        oldest = min(kept)
+def _newest(values: dict[int, T], at_us: int, one: T, most: int) -> None:
+    """Adds a value, and keeps the `most` newest."""
+    if at_us not in values and len(values) >= most:
+        oldest = min(values)
         if at_us < oldest:
             return
-        del kept[oldest]
-    kept[at_us] = one
+        del values[oldest]
+    values[at_us] = one
 
 
 def _or_none(value: float | None) -> float:

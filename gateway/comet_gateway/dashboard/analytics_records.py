@@ -1,12 +1,12 @@
-"""What a job writes about quotes, read: one record as a bar, a stat, an alert or the state of a query. Pure.
+"""Parsing of a job's results: a record as a bar, a stat, an alert or the state of a query. Pure.
 
-    NAME.bars.1s, .1m, .5m    bars; a later one of the same symbol and start takes the place of the one before
-    NAME.stats                moving figures of a window that slides
-    NAME.alerts               what is out of the ordinary
-    NAME.job                  how each query of the job is, keyed by its name
+    NAME.bars.1s, .1m, .5m    bars; a later one of the same symbol and start replaces the one before
+    NAME.stats                moving figures of a sliding window
+    NAME.alerts               unusual quotes and prices
+    NAME.job                  the state of each query, keyed by its name
 
-Whoever may write to the topics may write anything. What is no such record is told by why it is none; fields that are
-not known are passed over, and a number that is none is not known.
+Any producer may write to these topics, so records are untrusted. An invalid record gives the reason; unknown fields are
+skipped, and invalid numbers are unknown.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from comet_web.facts_analytics import Alert, Bar, Job, Stat
 WORD_CHARACTERS_MAX: Final = 40  # a kind of alert, the name of a query, a mode
 TEXT_CHARACTERS_MAX: Final = 300
 ERROR_CHARACTERS_MAX: Final = 1_000
-AHEAD_US: Final = 600_000_000  # but for windows, which are told of before they are over
+AHEAD_US: Final = 600_000_000  # of windows, which are reported before they end
 WINDOW_US_MAX: Final = 86_400_000_000
 COUNT_MAX: Final = 2**53
-NUMBER_MAX: Final = 1e15  # a price or a volume beyond that is none
+NUMBER_MAX: Final = 1e15  # larger prices and volumes are invalid
 
-BARS_S: Final[Mapping[str, int]] = {"bars.1s": 1, "bars.1m": 60, "bars.5m": 300}  # the rest of the name: its step
+BARS_S: Final[Mapping[str, int]] = {"bars.1s": 1, "bars.1m": 60, "bars.5m": 300}  # rest of the name: step in seconds
 STATS: Final = "stats"
 ALERTS: Final = "alerts"
 JOB: Final = "job"
@@ -37,8 +37,8 @@ STATES: Final = frozenset({"starting", "running", "stopped", "failed"})
 Found = Bar | Stat | Alert | Job
 
 
-class Came(NamedTuple):
-    """One record: what it says, and when it was heard of."""
+class ResultRecord(NamedTuple):
+    """One record: its value, and when it arrived."""
 
     value: bytes | None
     heard_us: int
@@ -95,8 +95,8 @@ class _Job(msgspec.Struct, gc=False):
     doing: str | None = None
 
 
-class _Odd(ValueError):
-    """Why a record is none."""
+class _Invalid(ValueError):
+    """The reason why a record is invalid."""
 
 
 _bar = msgspec.json.Decoder(_Bar, strict=False).decode
@@ -105,20 +105,20 @@ _alert = msgspec.json.Decoder(_Alert, strict=False).decode
 _job = msgspec.json.Decoder(_Job, strict=False).decode
 
 
-def read(kind: str, came: Came, number: int = 0) -> Found | str:
-    """A record of the topic of that kind, or why it is none. `number` is what an alert is known by."""
-    if came.value is None:
+def read(kind: str, record: ResultRecord, number: int = 0) -> Found | str:
+    """A record of the topic of that kind, or why it is invalid. `number` identifies an alert."""
+    if record.value is None:
         return "no value"
     try:
         if kind in BARS_S:
-            return _as_bar(_bar(came.value), BARS_S[kind], came.heard_us)
+            return _as_bar(_bar(record.value), BARS_S[kind], record.heard_us)
         if kind == STATS:
-            return _as_stat(_stat(came.value), came.heard_us)
+            return _as_stat(_stat(record.value), record.heard_us)
         if kind == ALERTS:
-            return _as_alert(_alert(came.value), came.heard_us, number)
-        return _as_job(_job(came.value), came.heard_us)
-    except _Odd as odd:
-        return str(odd)
+            return _as_alert(_alert(record.value), record.heard_us, number)
+        return _as_job(_job(record.value), record.heard_us)
+    except _Invalid as error:
+        return str(error)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return f"not JSON with the fields of {kind}"
 
@@ -126,7 +126,7 @@ def read(kind: str, came: Came, number: int = 0) -> Found | str:
 def _as_bar(wire: _Bar, step_s: int, heard_us: int) -> Bar:
     symbol = _of_window(wire, heard_us)
     if wire.end_us - wire.start_us != step_s * 1_000_000 or wire.start_us % (step_s * 1_000_000):
-        raise _Odd(f"a bar that is not of one step of {step_s} s")
+        raise _Invalid(f"a bar that is not one step of {step_s} s")
     return Bar(
         symbol, wire.start_us, wire.end_us, _number(wire.open), _number(wire.high), _number(wire.low),
         _number(wire.close), _number(wire.volume), _number(wire.vwap), _count(wire.trades), _count(wire.quotes),
@@ -152,9 +152,9 @@ def _as_alert(wire: _Alert, heard_us: int, number: int) -> Alert:
 
 def _as_job(wire: _Job, heard_us: int) -> Job:
     if wire.state not in STATES:
-        raise _Odd("a state of a query that is none")
+        raise _Invalid("an unknown state of a query")
     if not wire.query:
-        raise _Odd("a query without a name")
+        raise _Invalid("a query without a name")
     return Job(
         _word(wire.query), wire.state, heard_us, _time(wire.at_us, heard_us), _count(wire.batch), _count(wire.rows),
         _number(wire.rows_per_s), _number(wire.batch_ms), _time(wire.event_us, heard_us),
@@ -165,7 +165,7 @@ def _as_job(wire: _Job, heard_us: int) -> Job:
 
 def _of_window(wire: _Window, heard_us: int) -> str:
     if not 0 < wire.end_us - wire.start_us <= WINDOW_US_MAX:
-        raise _Odd("a window that ends before it begins, or takes more than a day")
+        raise _Invalid("a window that ends before it begins or is longer than a day")
     _in_time(wire.start_us, heard_us + EARLY_US)
     _in_time(wire.end_us, heard_us + AHEAD_US + EARLY_US)
     return _symbol(wire.symbol)
@@ -173,12 +173,12 @@ def _of_window(wire: _Window, heard_us: int) -> str:
 
 def _in_time(time_us: int, until_us: int) -> None:
     if not 0 <= time_us <= until_us:
-        raise _Odd("a time that is yet to come, or before 1970")
+        raise _Invalid("a time in the future or before 1970")
 
 
 def _symbol(text: str) -> str:
     if not text:
-        raise _Odd("no symbol")
+        raise _Invalid("no symbol")
     return text[:SYMBOL_CHARACTERS_MAX]
 
 
@@ -187,7 +187,7 @@ def _word(text: str) -> str:
 
 
 def _number(value: float | None) -> float | None:
-    return value if value is not None and abs(value) <= NUMBER_MAX else None  # nor is NaN
+    return value if value is not None and abs(value) <= NUMBER_MAX else None  # NaN compares false
 
 
 def _count(value: float | None) -> float | None:
@@ -195,5 +195,5 @@ def _count(value: float | None) -> float | None:
 
 
 def _time(time_us: int | None, heard_us: int) -> int | None:
-    """A watermark is 0 until there is one."""
+    """A time, or None. A watermark is 0 until there is one."""
     return time_us if time_us is not None and 0 < time_us <= heard_us + EARLY_US else None

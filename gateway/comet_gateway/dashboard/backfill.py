@@ -1,7 +1,7 @@
-"""The past of a topic of quotes: read backwards from where the new records begin, a stretch of time after the other.
+"""The history of a topic of quotes: read backwards from the first new record, one stretch of time at a time.
 
-Bounded in records and in time; how far it reaches is said, and why not further. A stretch counts once it was read
-whole, so that no number is of half of what there was.
+Bounded in records and in time; `Reach` tells how far it goes, and why not further. A stretch counts only when it was
+read completely, so that no figure is based on half of it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from comet_gateway.config import Limits
 
 FILL_RECORDS: Final = 4_000
-FILL_BYTES: Final = 256 * 1024  # read at once: what holds up the loop for a few milliseconds
+FILL_BYTES: Final = 256 * 1024  # per read: blocks the loop for a few milliseconds
 FILL_SHARE: Final = 0.5  # of the loop's time
-# Back from the start. Short ones at first: what a stretch has read when the time is over is lost.
+# Before the start. Short ones first: a stretch that runs out of time is lost.
 STRETCHES_S: Final = (
     15, 30, 60, 120, 180, 240, 300, 420, 540, 720, 900, 1_200, 1_800, 2_700, 3_600, 7_200,
     14_400, 28_800, 57_600, 86_400,
@@ -39,15 +39,15 @@ class BackfillRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far back everything is known."""
+    """The start of the complete history."""
 
     since_us: int
     bounded: str = ""
-    whole: bool = False  # nothing was before that
+    whole: bool = False  # the log starts there
 
 
 class Stretch:
-    """What one stretch of the past adds to each symbol, once it was read whole."""
+    """The sums of one stretch by symbol, added once it was read completely."""
 
     def __init__(self) -> None:
         self.first_us: int | None = None
@@ -74,11 +74,11 @@ class Stretch:
                 symbol.first, symbol.first_us = price, time_us
 
 
-Add = Callable[[int, int, BackfillRecord, Stretch], None]  # partition, offset, the record, where it counts
+Add = Callable[[int, int, BackfillRecord, Stretch], None]  # partition, offset, record, its stretch
 
 
 class Past:
-    """Of one topic, before the offsets at which somebody follows it. Used once."""
+    """The history of one topic, before the offsets from which it is followed. Used once."""
 
     def __init__(self, topic: str, backend: Backend, limits: Limits, ends: Mapping[int, int], start_us: int) -> None:
         self.reach = Reach(start_us)
@@ -92,7 +92,7 @@ class Past:
         self.reach = Reach(self.reach.since_us, why)
 
     async def stretches(self, add: Add) -> AsyncIterator[Stretch]:
-        """Each is given once all of it was added; `reach` then says so. Raises CometError."""
+        """Yields each stretch once it was read; `reach` then includes it. Raises CometError."""
         until_s = asyncio.get_running_loop().time() + self._limits.quote_scan_s
         most = self._limits.quote_scan_records_max
         admin, back_s, left = self._backend.admin, 0, most
@@ -106,7 +106,7 @@ class Past:
             records = sum(end - begins[index] for index, end in self._ends.items())
             if records > left:
                 if next_s - back_s < 2 * STRETCH_S_MIN:
-                    self.bound(f"no more than {most:,} records are read")
+                    self.bound(f"the limit of {most:,} records is reached")
                     return
                 wanted.insert(0, back_s + (next_s - back_s) // 2)
                 continue
@@ -115,7 +115,7 @@ class Past:
                 async with asyncio.timeout_at(until_s):
                     await self._read(begins, stretch, add)
             except TimeoutError:
-                self.bound(f"reading it was given {self._limits.quote_scan_s:.0f} s")
+                self.bound(f"the time limit of {self._limits.quote_scan_s:.0f} s")
                 return
             left, self._ends, back_s = left - records, begins, next_s
             wanted.pop(0)

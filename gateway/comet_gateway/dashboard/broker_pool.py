@@ -1,6 +1,7 @@
-"""The brokers of a cluster, each asked by a client of its own.
+"""The brokers of a cluster, each queried by a client of its own.
 
-A silent one holds up nobody, and no other answers in its place. Who has not answered for a while has no numbers.
+A silent broker does not block the others, and none answers in its place. Without an answer for a while it has no
+numbers.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from comet_web import facts
 
 log = logging.getLogger(__name__)
 
-ANSWER_S: Final = 3.0  # that one may take to answer; who has not for as long has no numbers
-TAKEN_OVER_S: Final = 30.0  # after a broker was lost, others have its groups
-GONE_S: Final = 3_600.0  # that a broker which is no more is still shown
+ANSWER_S: Final = 3.0  # for an answer; after that a broker has no numbers
+TAKEN_OVER_S: Final = 30.0  # after which others coordinate the groups of a lost broker
+GONE_S: Final = 3_600.0  # that a removed broker is still shown
 BROKERS_MAX: Final = 100
 Connect = Callable[[str], comet.Admin]
 
 
 @dataclass(slots=True)
 class PooledBroker:
-    """One of them. Lives as long as it is known."""
+    """One broker. Lives as long as it is known."""
 
     info: comet.BrokerInfo
     admin: comet.Admin
-    alive: bool = True  # as the cluster has it
+    alive: bool = True  # registered in the cluster
     lost_at: float = 0.0
     numbers: Numbers | None = None
     groups: Mapping[str, facts.Group] = field(default_factory=dict)  # that it coordinates
@@ -41,11 +42,11 @@ class PooledBroker:
     answered_at: float = -1e9
     answered_us: int = 0
     failure: str = ""
-    asking: asyncio.Task[None] | None = None
+    querying: asyncio.Task[None] | None = None
 
     @property
     def revision(self) -> int:
-        """Of the metadata, as far as it knows them."""
+        """The metadata revision that the broker knows."""
         return 0 if self.numbers is None else int(self.numbers.get("metadata_revision", 0))
 
     def known(self, numbers: Numbers | None) -> Known:
@@ -54,7 +55,7 @@ class PooledBroker:
 
 
 class BrokerPool:
-    """All that are known. Owned by the sampler; used on its loop."""
+    """All known brokers. Owned by the sampler; used on its loop."""
 
     def __init__(self, connect: Connect, histories: Histories, clock_us: Callable[[], int]) -> None:
         self._connect = connect
@@ -73,16 +74,16 @@ class BrokerPool:
         return {id_: one for id_, one in self._all.items() if now - one.answered_at < ANSWER_S}
 
     def admins(self) -> dict[int, comet.Admin]:
-        """Of those who answer."""
+        """Clients of the brokers that answer."""
         return {id_: one.admin for id_, one in self.answering().items()}
 
     def coordinating(self) -> set[int]:
-        """Those who may coordinate groups: the cluster has them, or lost them so lately that nobody took over yet."""
+        """Brokers that may coordinate groups: registered, or lost so recently that no other took over."""
         now = asyncio.get_running_loop().time()
         return {id_ for id_, one in self._all.items() if one.alive or now - one.lost_at < TAKEN_OVER_S}
 
     def newest(self) -> PooledBroker | None:
-        """Who knows most of those who answer."""
+        """The answering broker with the newest metadata."""
         return max(self.answering().values(), key=lambda one: (one.revision, one.answered_at), default=None)
 
     def admin_of(self, broker: int) -> comet.Admin:
@@ -93,16 +94,18 @@ class BrokerPool:
             raise BrokerNotFound(f"there is no broker {broker}; known are {known}")
         return found.admin
 
-    # ---- asking
+    # ---- queries
 
-    def ask(self, *, new: bool = False) -> list[asyncio.Task[None]]:
-        """Questions to all, or only to those who were never asked; who still thinks about the last one is not asked."""
+    def query(self, *, new: bool = False) -> list[asyncio.Task[None]]:
+        """Queries all brokers, or only `new` ones; not those that still process the last query."""
         for one in list(self._all.values()):
-            if one.asking is None and not (new and (one.answered_us or one.failure)):
-                one.asking = asyncio.create_task(self._question(one), name=f"dashboard: ask broker {one.info.id}")
-        return [one.asking for one in self._all.values() if one.asking is not None and not (new and one.answered_us)]
+            if one.querying is None and not (new and (one.answered_us or one.failure)):
+                one.querying = asyncio.create_task(self._query(one), name=f"dashboard: query broker {one.info.id}")
+        return [
+            one.querying for one in self._all.values() if one.querying is not None and not (new and one.answered_us)
+        ]
 
-    async def _question(self, one: PooledBroker) -> None:
+    async def _query(self, one: PooledBroker) -> None:
         me = one.info.id
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -117,18 +120,18 @@ class BrokerPool:
         except CometError as error:
             one.failure = error.message
         except Exception:
-            log.exception("asking broker %d failed", me)
-            one.failure = f"what broker {me} says makes no sense"
+            log.exception("querying broker %d failed", me)
+            one.failure = f"the answer of broker {me} cannot be read"
         else:
             one.numbers, one.groups, one.cluster, one.failure = numbers, groups, cluster, ""
             one.answered_at, one.answered_us = asyncio.get_running_loop().time(), self._clock_us()
         finally:
-            one.asking = None
+            one.querying = None
 
-    # ---- who there is
+    # ---- membership
 
     def learn(self, needed: Container[int]) -> None:
-        """As those who answer have it. Who is gone stays known for a while, or as long as it is needed."""
+        """Updates the brokers from the newest answer. Removed ones stay for GONE_S, or while `needed`."""
         newest = self.newest()
         if newest is not None and newest.cluster is not None:
             self.take(newest.cluster, needed)
@@ -142,7 +145,7 @@ class BrokerPool:
                 one.info, one.alive = info, True
                 continue
             if one is not None:
-                self._drop(id_)  # it has another address: what it remembers is still its own
+                self._drop(id_)  # a new address; its history stays
             if len(self._all) < BROKERS_MAX:
                 self._all[id_] = PooledBroker(info, self._connect(f"{info.host}:{info.port}"))
         for id_, one in list(self._all.items()):
@@ -156,15 +159,15 @@ class BrokerPool:
 
     def _drop(self, broker: int) -> None:
         one = self._all.pop(broker)
-        if one.asking is not None:
-            one.asking.cancel()
+        if one.querying is not None:
+            one.querying.cancel()
         closing = asyncio.create_task(one.admin.close(), name="dashboard: forget a broker")
         closing.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def close(self) -> None:
-        asking = [one.asking for one in self._all.values() if one.asking is not None]
-        for task in asking:
+        querying = [one.querying for one in self._all.values() if one.querying is not None]
+        for task in querying:
             task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
+        await asyncio.gather(*querying, return_exceptions=True)
         for one in self._all.values():
             await one.admin.close()

@@ -1,7 +1,7 @@
-"""From what brokers say to facts. Pure.
+"""Builds facts from the answers of brokers. Pure.
 
-What a broker does not say is unknown, and so is a sum that misses a part of it: the records of a topic one of whose
-leaders is silent are not those of the others.
+A figure without an answer is unknown, and so is a sum with an unknown part: if one leader of a topic is silent, its
+number of records is unknown.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import comet
 from comet_web import facts
 
 INTERNAL: Final = "__"
-TREND_STEP_S: Final = 30  # of the lags that brokers tell with their groups
+TREND_STEP_S: Final = 30  # of the lags in the answers of brokers
 EVENTS_MAX: Final = 500
-Numbers = Mapping[str, Any]  # what a broker says of itself
+Numbers = Mapping[str, Any]  # the statistics of a broker
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """One broker, as far as it is known. `numbers` None: it does not answer."""
+    """One known broker. `numbers` None: it does not answer."""
 
     id: int
     address: str
     rack: str
     version: str
     draining: bool
-    alive: bool  # the cluster counts it among its brokers
+    alive: bool  # registered in the cluster
     numbers: Numbers | None
 
 
 def broker(known: Known, controller: int | None, replicas: Mapping[int, int]) -> facts.Broker:
-    """`replicas` are the partitions that each broker has one of."""
+    """Facts of a broker. `replicas` counts replicas by broker."""
     base = facts.Broker(
         id=known.id,
         address=known.address,
@@ -46,43 +46,43 @@ def broker(known: Known, controller: int | None, replicas: Mapping[int, int]) ->
     )
     if known.numbers is None:
         return base
-    said = known.numbers
-    rates, totals = said.get("rates") or {}, said.get("totals") or {}
-    problems = [f"{name}: {text}" for name, text in (said.get("problems") or {}).items()]
+    numbers = known.numbers
+    rates, totals = numbers.get("rates") or {}, numbers.get("totals") or {}
+    problems = [f"{name}: {text}" for name, text in (numbers.get("problems") or {}).items()]
     if not known.alive:
-        problems.append("it answers, but the cluster has lost it")
+        problems.append("it answers, but its registration has expired")
     return replace(
         base,
         up=True,
-        version=said.get("version", known.version),
-        started_us=said.get("started_us"),
+        version=numbers.get("version", known.version),
+        started_us=numbers.get("started_us"),
         leading=totals.get("leading"),
         replicas=totals.get("partitions", base.replicas),
-        sessions=said.get("session_count"),
+        sessions=numbers.get("session_count"),
         in_rate=rates.get("records_in"),
         in_bytes_rate=rates.get("bytes_in"),
         out_rate=rates.get("records_out"),
         out_bytes_rate=rates.get("bytes_out"),
         errors_rate=rates.get("errors"),
-        ack_p99_ms=(said.get("latency") or {}).get("ack_p99_ms"),
-        disk_used=said.get("disk_used", totals.get("bytes")),
-        disk_free=said.get("free_bytes"),
-        cpu=said.get("cpu"),
-        memory_bytes=said.get("memory_bytes"),
+        ack_p99_ms=(numbers.get("latency") or {}).get("ack_p99_ms"),
+        disk_used=numbers.get("disk_used", totals.get("bytes")),
+        disk_free=numbers.get("free_bytes"),
+        cpu=numbers.get("cpu"),
+        memory_bytes=numbers.get("memory_bytes"),
         problems=tuple(problems),
-        failed=tuple(map(_failed, said.get("failed") or ())),
+        failed=tuple(map(_failed, numbers.get("failed") or ())),
     )
 
 
-def _failed(said: Mapping[str, Any]) -> facts.Failed:
+def _failed(numbers: Mapping[str, Any]) -> facts.Failed:
     return facts.Failed(
-        kind=str(said.get("kind", "")),
-        name=str(said.get("name", "")),
-        step=str(said.get("step", "")),
-        reason=str(said.get("reason", "")),
-        since_us=int(said.get("since_us", 0)),
-        count=int(said.get("count", 1)),
-        standing=bool(said.get("standing")),
+        kind=str(numbers.get("kind", "")),
+        name=str(numbers.get("name", "")),
+        step=str(numbers.get("step", "")),
+        reason=str(numbers.get("reason", "")),
+        since_us=int(numbers.get("since_us", 0)),
+        count=int(numbers.get("count", 1)),
+        stopped=bool(numbers.get("standing")),
     )
 
 
@@ -91,7 +91,7 @@ def _failed(said: Mapping[str, Any]) -> facts.Failed:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What metadata say of a topic; it stays the same until they change."""
+    """A topic by its metadata; constant until they change."""
 
     topic: facts.Topic
     leaders: frozenset[int]
@@ -116,7 +116,7 @@ def placed(info: comet.TopicInfo) -> Placed:
 
 
 def replicas(topics: Iterable[comet.TopicInfo]) -> dict[int, int]:
-    """Of each broker, the partitions that it has a replica of."""
+    """The number of replicas of each broker."""
     found: defaultdict[int, int] = defaultdict(int)
     for topic in topics:
         for one in topic.partitions:
@@ -127,23 +127,23 @@ def replicas(topics: Iterable[comet.TopicInfo]) -> dict[int, int]:
 
 def topics(
     places: Mapping[str, Placed],
-    said: Mapping[int, Numbers],
+    led: Mapping[int, Numbers],
     groups: Mapping[str, facts.Group],
     trends: Mapping[str, facts.Track],
 ) -> dict[str, facts.Topic]:
-    """`said` is what each broker that answers says of the topics that it leads, by name."""
+    """Facts of all topics. `led` has the numbers of each answering broker for topics that it leads, by name."""
     readers: defaultdict[str, list[facts.Group]] = defaultdict(list)
     for group in groups.values():
         for name in group.topics:
             readers[name].append(group)
-    return {name: _topic(place, said, readers.get(name, ()), trends.get(name)) for name, place in places.items()}
+    return {name: _topic(place, led, readers.get(name, ()), trends.get(name)) for name, place in places.items()}
 
 
 def _topic(
-    place: Placed, said: Mapping[int, Numbers], readers: Sequence[facts.Group], trend: facts.Track | None
+    place: Placed, led: Mapping[int, Numbers], readers: Sequence[facts.Group], trend: facts.Track | None
 ) -> facts.Topic:
     base = place.topic
-    parts = [said.get(leader, {}).get(base.name) for leader in place.leaders]
+    parts = [led.get(leader, {}).get(base.name) for leader in place.leaders]
     known = [part for part in parts if part is not None]
     whole = bool(known) and len(known) == len(parts)
     lags = [lag for group in readers if (lag := group.lags.get(base.name)) is not None]
@@ -176,22 +176,24 @@ def _sum(parts: Sequence[Numbers], name: str) -> Any:
 
 
 def groups(
-    said: Mapping[int, Mapping[str, facts.Group]], before: Mapping[str, facts.Group], coordinating: Container[int]
+    coordinated: Mapping[int, Mapping[str, facts.Group]],
+    before: Mapping[str, facts.Group],
+    coordinating: Container[int],
 ) -> dict[str, facts.Group]:
-    """Those that each broker which answers coordinates. Those of a silent one are still there, as long as it may
-    coordinate; of how far they are behind nothing is known until another one does."""
+    """The groups by answering coordinator. Groups of a silent broker stay while it may coordinate them, with unknown
+    lag."""
     found = {
         name: replace(group, lag=None, lags={}, age_s=None, drain_s=None, growing=None, trend=None)
         for name, group in before.items()
-        if group.coordinator not in said and group.coordinator in coordinating
+        if group.coordinator not in coordinated and group.coordinator in coordinating
     }
-    for coordinated in said.values():
-        found |= coordinated
+    for each in coordinated.values():
+        found |= each
     return dict(sorted(found.items()))
 
 
 def groups_of(coordinator: int, numbers: Numbers) -> dict[str, facts.Group]:
-    """What a broker says of the groups that it coordinates."""
+    """The groups in the answer of their coordinator."""
     now_us = numbers.get("now_us") or 0
     return {one["group"]: _group(one, coordinator, now_us) for one in numbers.get("groups") or ()}
 
@@ -219,40 +221,40 @@ def _group(one: Numbers, coordinator: int, now_us: int) -> facts.Group:
 
 
 class Events:
-    """What happened, newest first. Every broker remembers it by itself, and puts together what came at once in its own
-    way; so one tells what happened since it was started, the next one what was before that, and so on."""
+    """Events of the cluster, newest first. Every broker records and merges them in its own way; so one broker gives the
+    events since its start, the next one those before, and so on."""
 
     def __init__(self) -> None:
-        self._told: dict[int, dict[tuple[object, ...], facts.Event]] = {}
+        self._by_broker: dict[int, dict[tuple[object, ...], facts.Event]] = {}
         self._started_us: dict[int, int] = {}
         self._all: tuple[facts.Event, ...] = ()
-        self._of: tuple[int, ...] | None = None  # brokers, in the order in which `_all` was made of them
+        self._of: tuple[int, ...] | None = None  # brokers in the order used for `_all`
 
-    def take(self, broker: int, told: Iterable[comet.ClusterEvent], started_us: int) -> None:
-        known = self._told.setdefault(broker, {})
+    def take(self, broker: int, events: Iterable[comet.ClusterEvent], started_us: int) -> None:
+        known = self._by_broker.setdefault(broker, {})
         self._started_us[broker] = started_us
-        for one in told:
-            # The text of one that counts changes, and nothing else does.
+        for one in events:
+            # Only the text of a counting event changes.
             key = (one.time_us, one.revision, one.kind, one.topic, one.partition, one.broker)
             event = facts.Event(one.time_us, one.kind, one.text, one.topic, one.partition, one.broker)
             if known.get(key) != event:
                 known[key] = event
                 self._of = None
         if len(known) > EVENTS_MAX:
-            self._told[broker] = dict(sorted(known.items(), key=_when)[-EVENTS_MAX:])
+            self._by_broker[broker] = dict(sorted(known.items(), key=_when)[-EVENTS_MAX:])
 
     def forget(self, broker: int) -> None:
-        self._told.pop(broker, None)
+        self._by_broker.pop(broker, None)
         self._started_us.pop(broker, None)
 
     def all(self, answering: Container[int]) -> tuple[facts.Event, ...]:
-        order = tuple(sorted(self._told, key=lambda one: (one not in answering, self._started_us[one])))
+        order = tuple(sorted(self._by_broker, key=lambda one: (one not in answering, self._started_us[one])))
         if order != self._of:
             self._of = order
             found: list[facts.Event] = []
             before_us = float("inf")
             for broker in order:
-                found += [event for event in self._told[broker].values() if event.time_us < before_us]
+                found += [event for event in self._by_broker[broker].values() if event.time_us < before_us]
                 before_us = min(before_us, self._started_us[broker])
             found.sort(key=lambda event: -event.time_us)
             self._all = tuple(found[:EVENTS_MAX])

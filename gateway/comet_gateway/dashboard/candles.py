@@ -1,8 +1,7 @@
-"""Prices of one symbol over time, and what records say of it. Pure: no I/O, no clock.
+"""Prices of one symbol over time, and parsing of quotes. Pure: no I/O, no clock.
 
-A series is a ring of steps in arrays: the slot of a step is its number modulo the length, so that what is old is
-written over, and records may come in any order. Records of one second are gathered first; only their sum is put into
-the rings.
+A series is a ring of steps in arrays: the slot of a step is its number modulo the length, so old steps are overwritten
+and records may come in any order. Records of one second are summed first; only the sum goes into the rings.
 """
 
 from __future__ import annotations
@@ -14,26 +13,26 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-SECONDS: Final = 900  # 15 minutes of candles of a second
-MINUTES: Final = 1_440  # a day of those of a minute
-# Steps that are kept beyond those. What is newer than the whole candles that are shown, in the one that forms (of up to
-# 15 minutes) or a few seconds ahead of our clock, would else be written over the beginning of the oldest of them.
+SECONDS: Final = 900  # 15 minutes of 1 s candles
+MINUTES: Final = 1_440  # a day of 1 min candles
+# Additional steps. Records of the forming candle (up to 15 minutes) or a few seconds ahead of our clock would otherwise
+# overwrite the oldest candles shown.
 MORE: Final = 30
-COLUMNS: Final = 10  # of eight bytes, that a step takes
-SERIES_BYTES: Final = (SECONDS + MINUTES + 2 * MORE) * COLUMNS * 8  # what a symbol takes
+COLUMNS: Final = 10  # of eight bytes per step
+SERIES_BYTES: Final = (SECONDS + MINUTES + 2 * MORE) * COLUMNS * 8  # of a symbol
 SYMBOL_CHARACTERS_MAX: Final = 64
-EARLY_US: Final = 5_000_000  # what is from further in the future is nothing
+EARLY_US: Final = 5_000_000  # records further in the future are invalid
 NEVER: Final = -1
 
 
 class Tick(NamedTuple):
-    """What one record says. Times in microseconds."""
+    """One quote or trade. Times in microseconds."""
 
     symbol: str
     price: float
     bid: float | None
     ask: float | None
-    size: float  # that was traded
+    size: float  # traded
     time_us: int
 
 
@@ -49,11 +48,11 @@ class _Wire(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Wire, strict=False).decode
-_TIME_OFF_US: Final = 86_400_000_000  # a quote's own time that is further from its record's is none
+_TIME_OFF_US: Final = 86_400_000_000  # a time in the value further from the record's is ignored
 
 
 def tick_of(key: bytes | None, value: bytes | None, timestamp_us: int) -> Tick | str:
-    """A record as a quote, or why it is none."""
+    """A record as a quote, or why it is invalid."""
     if value is None:
         return "no value"
     try:
@@ -73,8 +72,8 @@ def tick_of(key: bytes | None, value: bytes | None, timestamp_us: int) -> Tick |
     if time_us is None or abs(time_us - timestamp_us) > _TIME_OFF_US:
         time_us = timestamp_us
     size = (wire.last_size if wire.last_size is not None else wire.size) or 0.0
-    if not math.isfinite(price + abs(bid or 0.0) + abs(ask or 0.0) + size):  # nor is what lies between them
-        return "a price that is no number"
+    if not math.isfinite(price + abs(bid or 0.0) + abs(ask or 0.0) + size):  # covers the mean of bid and ask
+        return "a price that is not a number"
     return Tick(symbol[:SYMBOL_CHARACTERS_MAX], price, bid, ask, size, time_us)
 
 
@@ -84,11 +83,11 @@ class Candle(NamedTuple):
     low: float
     close: float
     volume: float
-    spread: float | None  # on average
+    spread: float | None  # average
 
 
 class Sum:
-    """The records of one symbol within one second, gathered."""
+    """The sum of the records of one symbol within one second."""
 
     __slots__ = ("close", "first_us", "high", "last_us", "low", "open", "second", "spread", "spreads", "volume")
 
@@ -132,7 +131,7 @@ class CandleSeries:
         at = step % self.length
         known = self._step[at]
         if known > step:
-            return  # older than all that is kept
+            return  # older than the ring
         if known < step:
             self._step[at] = step
             self._open[at], self._high[at], self._low[at], self._close[at] = one.open, one.high, one.low, one.close
@@ -158,13 +157,13 @@ class CandleSeries:
         return Candle(self._open[at], self._high[at], self._low[at], self._close[at], self._volume[at], spread)
 
     def candles(self, end: int, count: int, since_s: int) -> Iterator[Candle | None]:
-        """Of the `count` steps before step `end`, oldest first; none that began before `since_s`."""
+        """The candles of the `count` steps before step `end`, oldest first; None before `since_s`."""
         for step in range(end - count, end):
             yield self.candle(step) if step * self.step_s >= since_s else None
 
 
 def joined(candles: Sequence[Candle | None]) -> Candle | None:
-    """Several as one."""
+    """Several candles as one."""
     known = [one for one in candles if one is not None]
     if not known:
         return None
@@ -180,7 +179,7 @@ def joined(candles: Sequence[Candle | None]) -> Candle | None:
 
 
 class CandleSymbol:
-    """All that is kept of one. Owned by a board."""
+    """The prices of one symbol. Owned by a `QuoteFeed`."""
 
     def __init__(self, tick: Tick, heard_us: int) -> None:
         self.latest = tick
@@ -197,7 +196,7 @@ class CandleSymbol:
         self._sum: Sum | None = None
 
     def show(self, tick: Tick, heard_us: int, partition: int, offset: int) -> None:
-        """It is the latest."""
+        """Sets the latest quote."""
         self.latest, self.heard_us = tick, heard_us
         self.partition, self.offset = partition, offset
         if tick.bid is not None:
@@ -206,7 +205,7 @@ class CandleSymbol:
             self.ask = tick.ask
 
     def add(self, tick: Tick) -> None:
-        """A price, in its place in time."""
+        """Adds a price at its time."""
         second = tick.time_us // 1_000_000
         found = self._sum
         if found is None or found.second != second:
@@ -216,7 +215,7 @@ class CandleSymbol:
         found.add(tick)
 
     def flush(self) -> None:
-        """So that the rings have all."""
+        """Puts the pending sum into the rings."""
         if self._sum is not None:
             self._put(self._sum)
             self._sum = None
@@ -226,7 +225,7 @@ class CandleSymbol:
         self.minutes.put(one)
 
     def candles(self, step_s: int, end_s: int, count: int, since_s: int) -> tuple[list[Candle | None], Candle | None]:
-        """Of the `count` whole steps before `end_s`, and the one that is forming."""
+        """The candles of the `count` whole steps before `end_s`, and the forming one."""
         self.flush()
         end = end_s // step_s
         if step_s == 1:
@@ -239,7 +238,7 @@ class CandleSymbol:
         return found, joined(forming)
 
     def trended(self, end_s: int, since_s: int, *, step_s: int = 15, points: int = 60) -> tuple[float | None, ...]:
-        """The price every 15 seconds of 15 minutes, made anew when another of them is over."""
+        """The price every 15 s over 15 min, recomputed once per step."""
         end = end_s // step_s
         if self._trend_of != (end, since_s):
             self.flush()

@@ -1,4 +1,4 @@
-"""What a channel of the live socket has to do with the one who opened it."""
+"""The link between a channel of the live socket and its client."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http.auth import Who
 from comet_gateway.http.problems import Problem
 
-SAID_MAX: Final = 32  # that a channel has not listened to
+UNREAD_MAX: Final = 32  # messages of the client
 
 
 class ChannelSession:
-    """Lives as long as its channel. `said` and `hear` are for the channel, `tell` for the connection."""
+    """Lives as long as its channel. `received` and `receive` are for the channel, `deliver` for the connection."""
 
     def __init__(self, sources: Sources, who: Who) -> None:
         self.sources = sources
         self.who = who
-        self._said: deque[Mapping[str, Any]] = deque()
-        self._told = asyncio.Event()
+        self._unread: deque[Mapping[str, Any]] = deque()
+        self._arrived = asyncio.Event()
 
-    def said(self) -> list[Mapping[str, Any]]:
-        """What the client has said since the last time, oldest first."""
-        found = list(self._said)
-        self._said.clear()
-        self._told.clear()
+    def received(self) -> list[Mapping[str, Any]]:
+        """The unread messages of the client, oldest first."""
+        found = list(self._unread)
+        self._unread.clear()
+        self._arrived.clear()
         return found
 
-    async def hear(self) -> Mapping[str, Any]:
-        """What the client says next."""
-        while not self._said:
-            self._told.clear()
-            await self._told.wait()
-        return self._said.popleft()
+    async def receive(self) -> Mapping[str, Any]:
+        """The next message of the client."""
+        while not self._unread:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._unread.popleft()
 
-    def tell(self, said: Mapping[str, Any]) -> None:
+    def deliver(self, message: Mapping[str, Any]) -> None:
         """Raises TOO_MANY_REQUESTS."""
-        if len(self._said) >= SAID_MAX:
-            raise Problem("TOO_MANY_REQUESTS", f"this channel has not yet looked at {SAID_MAX} things that were said")
-        self._said.append(said)
-        self._told.set()
+        if len(self._unread) >= UNREAD_MAX:
+            raise Problem("TOO_MANY_REQUESTS", f"this channel has {UNREAD_MAX} unread messages, the limit; retry")
+        self._unread.append(message)
+        self._arrived.set()

@@ -1,9 +1,8 @@
-"""What the live socket carries beside pages: `{"id": 7, "open": "tail", "params": {…}}`.
+"""Channels of the live socket, beside pages: `{"id": 7, "open": "tail", "params": {…}}`.
 
-A channel is an asynchronous generator of events, which are asked for one by one as the client reads them: while it does
-not, the generator waits at its `yield`, and it is up to the channel what becomes of what happens meanwhile. An event is
-a mapping that becomes JSON; parts of it that are JSON already are `msgspec.Raw`. What it raises, a Problem or an SDK's
-error, is told to the client; either way the channel is over, and closed.
+A channel is an asynchronous generator of events. It advances as the client reads: while the client does not, the
+generator waits at its `yield`, and the channel decides what to skip. An event is a mapping that becomes JSON; parts
+that are JSON already are `msgspec.Raw`. A Problem or an error of the SDK is sent to the client and closes the channel.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from comet_gateway.dashboard import messages, tail
+from comet_gateway.dashboard import tail, topic_records
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.http.auth import Role
 
@@ -21,13 +20,13 @@ Open = Callable[[ChannelSession, Mapping[str, Any]], AsyncIterator[Mapping[str, 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """`role`: who may open it."""
+    """A kind of channel; `role` is required to open it."""
 
     role: Role
     open: Open
 
 
 CHANNELS: Final[dict[str, Channel]] = {
-    "search": Channel(Role.VIEWER, messages.search),
+    "search": Channel(Role.VIEWER, topic_records.search),
     "tail": Channel(Role.VIEWER, tail.tail),
 }

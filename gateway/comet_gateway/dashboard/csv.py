@@ -1,6 +1,6 @@
-"""A table as CSV (RFC 4180): values as they are, not as they are written for people.
+"""Tables as CSV (RFC 4180): raw values, not the formatted texts.
 
-Spreadsheets take a text that begins like a formula for one, whoever wrote it; such a text gets an apostrophe before it.
+Spreadsheets execute a text that starts like a formula; such a text gets a leading apostrophe.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "�
 
 
 def encoded(table: Table) -> bytes:
-    """The table with the names and units of its columns."""
+    """The table as CSV, with a header of column names and units."""
     out = StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow([f"{column.label} ({column.unit})" if column.unit else column.label for column in table.columns])
@@ -32,5 +32,5 @@ def _value(cell: Cell) -> Value:
 
 
 def safe(text: str) -> str:
-    """No formula, whatever it looked like."""
+    """The text, with an apostrophe if it looks like a formula."""
     return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text

@@ -1,4 +1,4 @@
-"""Facts about dead letters: what the indexes know, read on a little at each look."""
+"""Facts about dead letters from their indexes, which read on a little at each call."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from comet_gateway.dead_letters.index import Counts, DeadLetterIndex
 from comet_gateway.dead_letters.registry import DeadLetterIndexes
 from comet_web import facts
 from comet_web.page_request import PageRequest
-from comet_web.views.letters import state_asked
+from comet_web.views.dead_letter_topic import state_of
 
-LOOK_S: Final = 0.25  # of one look; the next one goes on
+LOOK_S: Final = 0.25  # of one call; the next one continues
 CAUSES_MAX: Final = 500
-LETTERS_MAX: Final = 1_000  # that a page is made of; the API gives all
-ASKED_MAX: Final = 16  # answers that are kept
+LETTERS_MAX: Final = 1_000  # of a page; the API gives all
+CACHED_MAX: Final = 16  # filters
 
 
 class Newest:
-    """The letters that pages show, which are the same from look to look where nothing happens. Kept by the sources."""
+    """A cache of the newest dead letters by filter. Kept by the sources."""
 
     def __init__(self, _: Sources) -> None:
         self._found: OrderedDict[tuple[bytes, selection.Filter], tuple[int, list[DeadLetter], int]] = OrderedDict()
 
     async def of(self, topic_index: DeadLetterIndex, wanted: selection.Filter) -> tuple[list[DeadLetter], int]:
-        asked, version = (topic_index.topic_id, wanted), topic_index.version
-        known = self._found.get(asked)
+        key, version = (topic_index.topic_id, wanted), topic_index.version
+        known = self._found.get(key)
         if known is None or known[0] != version:
-            known = self._found[asked] = (version, *await selection.newest(topic_index, wanted, LETTERS_MAX))
-        self._found.move_to_end(asked)
-        while len(self._found) > ASKED_MAX:
+            known = self._found[key] = (version, *await selection.newest(topic_index, wanted, LETTERS_MAX))
+        self._found.move_to_end(key)
+        while len(self._found) > CACHED_MAX:
             self._found.popitem(last=False)
         return known[1], known[2]
 
@@ -63,18 +63,18 @@ async def dead_letters(sources: Sources, _: PageRequest) -> facts.DeadLetters:
     )
 
 
-async def dead_letter_topic(sources: Sources, asked: PageRequest) -> facts.LetterTopicDetail:
-    topic_index = await _indexes(sources).topic_index(asked.params["topic"], _until())
-    state = state_asked(asked)
+async def dead_letter_topic(sources: Sources, request: PageRequest) -> facts.DeadLetterTopicDetail:
+    topic_index = await _indexes(sources).topic_index(request.params["topic"], _until())
+    state = state_of(request)
     wanted = selection.Filter(
         None if state == "all" else DeadLetterState(state),
-        asked.query.get("group") or None,
-        asked.query.get("cause") or None,
-        topic=asked.query.get("from") or None,
+        request.query.get("group") or None,
+        request.query.get("cause") or None,
+        topic=request.query.get("from") or None,
     )
-    found, matched = await sources.kept(Newest).of(topic_index, wanted)
+    found, matched = await sources.part(Newest).of(topic_index, wanted)
     causes = sorted(_causes(topic_index), key=lambda cause: -cause.pending)
-    return facts.LetterTopicDetail(
+    return facts.DeadLetterTopicDetail(
         time.time_ns() // 1_000,
         _topic(topic_index),
         tuple(causes[:CAUSES_MAX]),
@@ -84,9 +84,9 @@ async def dead_letter_topic(sources: Sources, asked: PageRequest) -> facts.Lette
     )
 
 
-def _topic(topic_index: DeadLetterIndex) -> facts.LetterTopic:
+def _topic(topic_index: DeadLetterIndex) -> facts.DeadLetterTopic:
     states = topic_index.states()
-    return facts.LetterTopic(
+    return facts.DeadLetterTopic(
         topic_index.topic,
         states[DeadLetterState.PENDING],
         states[DeadLetterState.REDRIVEN],
@@ -98,13 +98,13 @@ def _topic(topic_index: DeadLetterIndex) -> facts.LetterTopic:
     )
 
 
-def _causes(topic_index: DeadLetterIndex) -> list[facts.LetterCause]:
+def _causes(topic_index: DeadLetterIndex) -> list[facts.DeadLetterCause]:
     return [_cause(topic_index.topic, group, cause, counts) for (group, cause), counts in topic_index.counts.items()]
 
 
-def _cause(topic: str, group: str, cause: str, counts: Counts) -> facts.LetterCause:
+def _cause(topic: str, group: str, cause: str, counts: Counts) -> facts.DeadLetterCause:
     states = counts.states
-    return facts.LetterCause(
+    return facts.DeadLetterCause(
         topic,
         group,
         cause,
@@ -116,5 +116,5 @@ def _cause(topic: str, group: str, cause: str, counts: Counts) -> facts.LetterCa
     )
 
 
-def _letter(letter: DeadLetter) -> facts.Letter:
-    return facts.Letter(**letter.fields(), time_us=letter.time_us, size=letter.size, to=letter.to, by=letter.by)
+def _letter(letter: DeadLetter) -> facts.DeadLetter:
+    return facts.DeadLetter(**letter.fields(), time_us=letter.time_us, size=letter.size, to=letter.to, by=letter.by)

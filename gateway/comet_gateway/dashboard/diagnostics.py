@@ -1,7 +1,7 @@
-"""What this gateway is and how it does: for the page About, and as one file for whoever is asked for help.
+"""Facts about this gateway: for the page About, and as a diagnostics file for support.
 
-The file is to be passed on, so it holds no secret, and no text from unknown places: of settings only those that are
-listed in SHOWN are told, of statistics only numbers, and the texts under the names in TEXTS.
+The file is meant to be shared, so it holds no secrets and no untrusted text: of settings only those in SHOWN, of
+statistics only numbers, and texts under the names in TEXTS.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from comet_web.page_request import PageRequest
 
 router = APIRouter()
 
-BROKER_S: Final = 3.0  # that one broker may take to answer
+BROKER_S: Final = 3.0  # for the answer of one broker
 EVENTS_MAX: Final = 200
 ENTRIES_MAX: Final = 1_000  # of one list or table in the file
 LEFT_OUT: Final = "[left out]"
 STARTED_US: Final = time.time_ns() // 1_000
 _LIMITS: Final = frozenset(field.name for field in fields(Limits))
-# Settings whose value is told to everybody who may look, beside the limits. Of others only whether they are set.
+# Settings whose value is shown, beside the limits. Of others only whether they are set.
 SHOWN: Final = _LIMITS | {
     "bootstrap", "host", "port", "origins", "hosts", "proxies", "drain_s", "drain_notice_s", "docs", "dashboard",
     "quotes_topic", "log_level",
 }  # fmt: skip
-# Under which a text is told in the file: names that the platform gives, or that stand on every page anyway.
+# Names whose texts are in the file: given by the platform, or shown on every page anyway.
 TEXTS: Final = frozenset({
     "address", "code", "cluster_id", "group", "groups", "host", "id", "kind", "name", "python", "machine", "platform",
     "rack", "reason", "role", "source", "state", "status", "text", "topic", "topics", "version", "versions",
@@ -76,9 +76,9 @@ _PACKAGES: Final = (
 # ---- the page
 
 
-async def about(sources: Sources, asked: PageRequest) -> facts.About:
-    """What the page About shows."""
-    return _about(sources.config, sources.gatekeeper, asked.now_us)
+async def about(sources: Sources, request: PageRequest) -> facts.About:
+    """The facts of the page About."""
+    return _about(sources.config, sources.gatekeeper, request.now_us)
 
 
 def _about(config: GatewayConfig, keeper: Gatekeeper, now_us: int) -> facts.About:
@@ -97,7 +97,7 @@ def _about(config: GatewayConfig, keeper: Gatekeeper, now_us: int) -> facts.Abou
 
 @cache
 def packages() -> tuple[facts.Package, ...]:
-    """Those that are installed, of those that matter."""
+    """The relevant packages that are installed."""
     found = [facts.Package("comet-stream", comet.__version__, _licence("comet-stream"), "Comet itself")]
     for name, about in _PACKAGES:
         try:
@@ -109,21 +109,21 @@ def packages() -> tuple[facts.Package, ...]:
 
 
 def _licence(name: str) -> str:
-    """As the package says, which each does in another way."""
+    """The licence of a package; packages declare it in different fields."""
     try:
-        said = metadata(name)
+        declared = metadata(name)
     except PackageNotFoundError:
         return ""
     for field in ("License-Expression", "License"):
-        text = said[field] if field in said else ""  # noqa: SIM401 - its type has no `get`
+        text = declared[field] if field in declared else ""  # noqa: SIM401 - its type has no `get`
         if text and "\n" not in text and len(text) <= 60 and text != "UNKNOWN":
             return text
-    classified = [one.rpartition(" :: ")[2] for one in said.get_all("Classifier", []) if one.startswith("License")]
+    classified = [one.rpartition(" :: ")[2] for one in declared.get_all("Classifier", []) if one.startswith("License")]
     return ", ".join(classified)
 
 
 def settings(config: GatewayConfig) -> tuple[facts.Setting, ...]:
-    """How this gateway is set, without what nobody needs to know."""
+    """The settings of this gateway, without secrets."""
     found = []
     for row in SETTINGS:
         value = getattr(config.limits if row.name in _LIMITS else config, row.name)
@@ -148,11 +148,11 @@ def settings(config: GatewayConfig) -> tuple[facts.Setting, ...]:
 
 
 async def collected(sources: Sources, now_us: int) -> dict[str, Any]:
-    """All of it, without secrets."""
+    """The content of the file, without secrets."""
     gateway = _about(sources.config, sources.gatekeeper, now_us)
     cluster = await sources.sampler.cluster()
     brokers = await asyncio.gather(*(_broker(sources, broker.id) for broker in cluster.brokers))
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_us / 1e6)),
         "time_us": now_us,
         "version": gateway.version,
@@ -170,9 +170,9 @@ async def collected(sources: Sources, now_us: int) -> dict[str, Any]:
             "tasks": len(asyncio.all_tasks()),
         },
         "cluster": _cluster(cluster),
-        "brokers": {str(broker.id): said for broker, said in zip(cluster.brokers, brokers, strict=True)},
+        "brokers": {str(broker.id): answer for broker, answer in zip(cluster.brokers, brokers, strict=True)},
     }
-    safe: dict[str, Any] = redacted(told)
+    safe: dict[str, Any] = redacted(content)
     return safe
 
 
@@ -187,7 +187,7 @@ async def _broker(sources: Sources, broker: int) -> Mapping[str, Any]:
 
 
 def _cluster(cluster: facts.Cluster) -> dict[str, Any]:
-    """Without what is for charts."""
+    """The cluster without data of charts."""
     return {
         "time_us": cluster.time_us,
         "cluster_id": cluster.cluster_id,
@@ -201,7 +201,7 @@ def _cluster(cluster: facts.Cluster) -> dict[str, Any]:
 
 
 def redacted(value: Any, name: str = "") -> Any:
-    """The same, with every text taken out that does not stand under a name which is known to hold no secret."""
+    """The value without texts, except under names that hold no secrets."""
     match value:
         case float():
             return value if math.isfinite(value) else None
@@ -225,9 +225,9 @@ def _first(values: Any) -> list[Any]:
 async def diagnostics(request: Request) -> Answer:
     """The file."""
     now_us = time.time_ns() // 1_000
-    told = await collected(request.app.state.sources, now_us)
+    content = await collected(request.app.state.sources, now_us)
     name = time.strftime("comet-diagnostics-%Y%m%dT%H%M%SZ.json", time.gmtime(now_us / 1e6))
-    body = json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False, default=str).encode()
+    body = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str).encode()
     return Reply(body, headers={"content-disposition": f'attachment; filename="{name}"'})
 
 

@@ -1,6 +1,6 @@
-"""What pages are made from, by the name that a page asks for it with: each loader fetches it, or raises what is wrong.
+"""Loaders of the facts of pages, by name.
 
-A topic, group or broker that is not there is the SDK's error, which becomes the page's.
+A missing topic, group or broker raises the SDK's error, which becomes the page's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import comet
 from comet.errors import BrokerNotFound, CometError
-from comet_gateway.dashboard import build_facts, dead_letters, diagnostics, messages, quotes
+from comet_gateway.dashboard import build_facts, dead_letters, diagnostics, quotes, topic_records
 from comet_gateway.dashboard.broker_pool import ANSWER_S
 from comet_gateway.dashboard.sources import Sources
 from comet_web import facts
@@ -22,46 +22,49 @@ from comet_web.page_request import PageRequest
 
 Loader = Callable[[Sources, PageRequest], Awaitable[Any]]
 
-RECENT_S: Final = 0.5  # that an answer does for several who look at the same
-CLOSELY_S: Final = 5.0  # what a broker says of every partition and client is much
+RECENT_S: Final = 0.5  # that an answer is reused for several users
+CLOSELY_S: Final = 5.0  # for the full statistics of a broker, which are large
 
 
-def range_of(asked: PageRequest) -> str:
-    """The range that an address asks for; 15 minutes where it asks for none of ours."""
-    found = asked.query.get("range", "")
+def range_of(request: PageRequest) -> str:
+    """The range in the address; 15 minutes if missing or unknown."""
+    found = request.query.get("range", "")
     return found if found in facts.RANGES_S else "15m"
 
 
-async def nothing(sources: Sources, asked: PageRequest) -> None:
-    """For pages that say the same whatever the cluster does."""
+async def nothing(sources: Sources, request: PageRequest) -> None:
+    """For pages without facts of the cluster."""
 
 
-async def cluster(sources: Sources, asked: PageRequest) -> facts.Cluster:
-    return await sources.sampler.cluster(range_of(asked))
+async def cluster(sources: Sources, request: PageRequest) -> facts.Cluster:
+    return await sources.sampler.cluster(range_of(request))
 
 
 # ---- a topic
 
-# What the settings of a topic are, in the order in which a page lists them, with the units of their values.
+# Settings of a topic in the order of the page: unit and description.
 SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
     "retention_ms": ("ms", "How long records are kept; none: no limit."),
     "retention_bytes": ("bytes", "How much of each partition is kept; none: no limit."),
     "retention_records": ("records", "How many records of each partition are kept; none: no limit."),
     "min_insync": ("replicas", "How many replicas must be in sync for acks=all to be acknowledged."),
-    "consistency": ("", "consistent: who leads has everything; available: if nobody has, records may be lost."),
+    "consistency": (
+        "",
+        "consistent: only a replica with all committed records leads; available: any may, records may be lost.",
+    ),
     "flush": (
         "",
-        "When the log is forced to disk: always (before each acknowledgement), at an interval, or by the os.",
+        "When the log is synced to disk: always (before each acknowledgement), at an interval, or by the os.",
     ),
-    "flush_interval_ms": ("ms", "How often the log is forced to disk, with flush=interval."),
-    "record_bytes_max": ("bytes", "The largest record that is taken."),
-    "segment_bytes": ("bytes", "How large a file of the log gets; records are deleted file by file."),
-    "segment_ms": ("ms", "How old a file of the log gets before the next one is begun."),
+    "flush_interval_ms": ("ms", "How often the log is synced to disk, with flush=interval."),
+    "record_bytes_max": ("bytes", "The largest record that is accepted."),
+    "segment_bytes": ("bytes", "Size of a segment; retention deletes whole segments."),
+    "segment_ms": ("ms", "Age at which a new segment is started."),
 }
 
 
-async def topic(sources: Sources, asked: PageRequest) -> facts.TopicDetail:
-    name, range_ = asked.params["topic"], range_of(asked)
+async def topic(sources: Sources, request: PageRequest) -> facts.TopicDetail:
+    name, range_ = request.params["topic"], range_of(request)
     known = await sources.sampler.cluster(range_)
     (info, statuses), tracks = await asyncio.gather(
         _topic(sources, name),
@@ -77,15 +80,15 @@ async def topic(sources: Sources, asked: PageRequest) -> facts.TopicDetail:
     )
 
 
-async def topic_messages(sources: Sources, asked: PageRequest) -> facts.TopicMessages:
-    return await messages.load(sources, asked, await topic(sources, asked))
+async def records_of_topic(sources: Sources, request: PageRequest) -> facts.TopicRecords:
+    return await topic_records.load(sources, request, await topic(sources, request))
 
 
-async def topic_consumers(sources: Sources, asked: PageRequest) -> facts.TopicConsumers:
-    """How far the group is that is asked for; where a single one reads the topic, nobody needs to ask for it."""
-    detail = await topic(sources, asked)
+async def topic_consumers(sources: Sources, request: PageRequest) -> facts.TopicConsumers:
+    """The lags of the selected group; the default is the only group of the topic."""
+    detail = await topic(sources, request)
     reading = detail.topic.groups
-    name = asked.query.get("group", reading[0] if len(reading) == 1 else "")
+    name = request.query.get("group", reading[0] if len(reading) == 1 else "")
     if name not in reading:
         return facts.TopicConsumers(detail)
     info = await _described(sources, name)
@@ -94,13 +97,13 @@ async def topic_consumers(sources: Sources, asked: PageRequest) -> facts.TopicCo
 
 
 async def _topic(sources: Sources, name: str) -> tuple[comet.TopicInfo, list[comet.PartitionStatus]]:
-    ask = sources.sampler.ask
-    return await sources.recently(("topic", name), RECENT_S, lambda: ask(lambda admin: admin.describe_topic(name)))
+    query = sources.sampler.query
+    return await sources.recently(("topic", name), RECENT_S, lambda: query(lambda admin: admin.describe_topic(name)))
 
 
 async def _described(sources: Sources, group: str) -> comet.GroupInfo:
-    ask = sources.sampler.ask
-    return await sources.recently(("group", group), RECENT_S, lambda: ask(lambda admin: admin.describe_group(group)))
+    query = sources.sampler.query
+    return await sources.recently(("group", group), RECENT_S, lambda: query(lambda admin: admin.describe_group(group)))
 
 
 def _partition(info: comet.PartitionInfo, status: comet.PartitionStatus | None) -> facts.Partition:
@@ -126,13 +129,13 @@ def _partition(info: comet.PartitionInfo, status: comet.PartitionStatus | None) 
         bytes=status.bytes,
         in_rate=status.in_rate,
         last_us=status.last_us,
-        failed="its leader's disk has failed it: it takes no more records" if status.failed else "",
+        failed="the leader's disk has failed: no more writes" if status.failed else "",
     )
 
 
 def topic_settings(info: comet.TopicInfo) -> tuple[facts.Setting, ...]:
-    """All of them, with what they are where nobody chose. A cluster may start topics with other defaults, and has more
-    replicas agree where there are more."""
+    """All settings of a topic with their defaults. A cluster may create topics with other values; the default of
+    `min_insync` depends on the number of replicas."""
     defaults = asdict(comet.TopicConfig())
     replicas = max((len(one.replicas) for one in info.partitions), default=1)
     defaults["min_insync"] = 2 if replicas >= 3 else 1
@@ -156,8 +159,8 @@ def _text(value: object) -> str:
 # ---- a group
 
 
-async def group(sources: Sources, asked: PageRequest) -> facts.GroupDetail:
-    name, range_ = asked.params["group"], range_of(asked)
+async def group(sources: Sources, request: PageRequest) -> facts.GroupDetail:
+    name, range_ = request.params["group"], range_of(request)
     known = await sources.sampler.cluster(range_)
     info, tracks = await asyncio.gather(
         _described(sources, name),
@@ -175,7 +178,7 @@ async def group(sources: Sources, asked: PageRequest) -> facts.GroupDetail:
 
 
 def _group(info: comet.GroupInfo) -> facts.Group:
-    """Of one that is so new that the sampler does not know it."""
+    """A group that the sampler does not know yet."""
     summary = info.summary
     lags: dict[str, int] = {}
     for lag in info.lags:
@@ -204,10 +207,10 @@ def _member(member: comet.GroupMember) -> facts.Member:
     )
 
 
-def _owned(places: Iterable[comet.TopicPartition]) -> dict[str, tuple[int, ...]]:
+def _owned(partitions: Iterable[comet.TopicPartition]) -> dict[str, tuple[int, ...]]:
     found: dict[str, list[int]] = {}
-    for place in places:
-        found.setdefault(place.topic, []).append(place.partition)
+    for one in partitions:
+        found.setdefault(one.topic, []).append(one.partition)
     return {topic: tuple(sorted(indexes)) for topic, indexes in sorted(found.items())}
 
 
@@ -218,33 +221,33 @@ def _lag(lag: comet.PartitionLag) -> facts.Lag:
 # ---- a broker
 
 
-async def broker(sources: Sources, asked: PageRequest) -> facts.BrokerDetail:
-    text, range_ = asked.params["broker"], range_of(asked)
+async def broker(sources: Sources, request: PageRequest) -> facts.BrokerDetail:
+    text, range_ = request.params["broker"], range_of(request)
     known = await sources.sampler.cluster(range_)
     id_ = int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else 0
     found = next((one for one in known.brokers if one.id == id_), None)
     if found is None:
         there = ", ".join(str(one.id) for one in known.brokers) or "none"
         raise BrokerNotFound(f"there is no broker {text[:20]!r}; known are {there}")
-    said: Mapping[str, Any] = {}
+    statistics: Mapping[str, Any] = {}
     if found.up:
         admin = sources.sampler.admin_of(id_)
-        with suppress(CometError, TimeoutError):  # it may be gone just now: then that much is not known
+        with suppress(CometError, TimeoutError):  # it may have just stopped: then they are unknown
             async with asyncio.timeout(ANSWER_S):
-                said = await sources.recently(("broker", id_), CLOSELY_S, admin.statistics)
+                statistics = await sources.recently(("broker", id_), CLOSELY_S, admin.statistics)
     return facts.BrokerDetail(
         cluster=known,
         broker=found,
         tracks=sources.sampler.broker_tracks(id_, range_),
-        sessions=tuple(said.get("sessions") or ()),
-        logs=tuple(said.get("partitions") or ()),
-        settings=_broker_settings(said),
+        sessions=tuple(statistics.get("sessions") or ()),
+        logs=tuple(statistics.get("partitions") or ()),
+        settings=_broker_settings(statistics),
     )
 
 
-def _broker_settings(said: Mapping[str, Any]) -> tuple[facts.Setting, ...]:
-    """What a broker was told when it was started, as far as it says."""
-    rows = said.get("settings") or ()
+def _broker_settings(statistics: Mapping[str, Any]) -> tuple[facts.Setting, ...]:
+    """The settings in a broker's statistics."""
+    rows = statistics.get("settings") or ()
     return tuple(
         facts.Setting(
             name=row["name"],
@@ -264,7 +267,7 @@ LOADERS: Final[Mapping[str, Loader]] = {
     "cluster": cluster,
     "topic": topic,
     "topic_consumers": topic_consumers,
-    "topic_messages": topic_messages,
+    "topic_records": records_of_topic,
     "group": group,
     "broker": broker,
     "quotes": quotes.quotes,

@@ -4,8 +4,8 @@
                                         ├► channel            ├─► wire ─► tab
                                         └► problems ──────────┘
 
-Each page and each channel has a task of its own, which writes when there is room. A tab that does not read makes all of
-them wait, and what they would have said is not kept: pages tell what changed since, channels as they see fit.
+Each page and each channel has a task of its own, which writes when there is room. While a tab does not read, they all
+wait and nothing is queued: a page then sends one delta, a channel decides for itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from comet.errors import CometError
 from comet_gateway.dashboard import live_session, serving
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.channels import CHANNELS
-from comet_gateway.dashboard.live_pages import Looks, Watcher, encode
+from comet_gateway.dashboard.live_pages import LivePages, Watcher, encode
 from comet_gateway.dashboard.page_request import Addresses
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http.auth import Who
@@ -36,24 +36,24 @@ from comet_web.pages import Page
 
 log = logging.getLogger(__name__)
 
-FAREWELL_S: Final = 1.0  # that a tab has to read what is said last
+FAREWELL_S: Final = 1.0  # for a tab to read the last frame
 _ADDRESSES: Final = Addresses()
 
 
 class Watching:
-    """All looks of an application; kept by its sources."""
+    """The live pages of an application; kept by its sources."""
 
     def __init__(self, sources: Sources) -> None:
-        async def load(page: Page, asked: PageRequest) -> Document:
-            return await serving.document(sources, page, asked)
+        async def load(page: Page, request: PageRequest) -> Document:
+            return await serving.document(sources, page, request)
 
-        self.looks = Looks(load, sources.sampler, sources.config.limits.live_pages_max)
+        self.pages = LivePages(load, sources.sampler, sources.config.limits.live_pages_max)
 
     def statistics(self) -> dict[str, Any]:
-        return {"pages": self.looks.pages}
+        return {"pages": self.pages.count}
 
     def close(self) -> None:
-        self.looks.close()
+        self.pages.close()
 
 
 class LiveConnection:
@@ -66,7 +66,7 @@ class LiveConnection:
         self._request_id: str = scope["comet.request_id"]
         self._who: Who = scope["comet.who"]
         self._sources: Sources = state.sources
-        self._looks = self._sources.kept(Watching).looks
+        self._pages = self._sources.part(Watching).pages
         self._limits = state.config.limits
         self._connections: Connections = state.connections
         self._session = live_session.LiveSession(
@@ -101,7 +101,7 @@ class LiveConnection:
             await self._close(close)
 
     async def _serve(self) -> Close | None:
-        """Reads to the end; why we end it, None where the tab did."""
+        """Reads frames until the end. Returns the close code to send; None if the tab closed."""
         message = await self._receive()
         while message["type"] == "websocket.receive":
             text = message.get("text")
@@ -116,13 +116,13 @@ class LiveConnection:
         try:
             match action:
                 case live_session.WatchPage():
-                    self._look(action)
+                    self._watch_page(action)
                 case live_session.Begin():
                     session = self._sessions[action.id] = ChannelSession(self._sources, self._who)
                     self._begin(action.id, self._carry(action.id, action.channel.open(session, action.params)))
                 case live_session.Pass():
                     if (listener := self._sessions.get(action.id)) is not None:
-                        listener.tell(action.said)
+                        listener.deliver(action.message)
                 case live_session.Leave():
                     self._sessions.pop(action.id, None)
                     if (task := self._held.pop(action.id, None)) is not None:
@@ -134,15 +134,15 @@ class LiveConnection:
         except Problem as problem:
             await self._refuse(getattr(action, "id", None), problem)
 
-    def _look(self, action: live_session.WatchPage) -> None:
+    def _watch_page(self, action: live_session.WatchPage) -> None:
         try:
-            watcher, leave = self._looks.watch(action.id, action.page, action.asked)
+            watcher, leave = self._pages.watch(action.id, action.page, action.request)
         except Problem:
             self._session.ended(action.id)
             raise
         self._begin(action.id, self._watch(watcher), leave)
 
-    # ---- what has an id
+    # ---- pages and channels
 
     def _begin(self, id_: int, work: Coroutine[Any, Any, None], leave: Callable[[], None] | None = None) -> None:
         task = asyncio.create_task(work, name=f"dashboard: {id_} of a tab")
@@ -158,7 +158,7 @@ class LiveConnection:
                 self._sessions.pop(id_, None)
                 self._session.ended(id_)
             if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, Gone):
-                log.error("a part of a live connection failed", exc_info=error)
+                log.error("a page or channel of a live connection failed", exc_info=error)
 
         task.add_done_callback(over)
 
@@ -185,16 +185,16 @@ class LiveConnection:
             await self._refuse(id_, Problem.of(error))
         except Exception:
             log.exception("a channel failed")
-            await self._refuse(id_, Problem("INTERNAL", "the gateway failed; its log says more"))
+            await self._refuse(id_, Problem("INTERNAL", "the gateway failed; see its log"))
         finally:
             if (close := getattr(events, "aclose", None)) is not None:
                 await close()
 
     async def _refuse(self, id_: int | None, problem: Problem) -> None:
         about = {} if id_ is None else {"id": id_}
-        await self._tell(about | {"problem": problem.document(self._request_id)})
+        await self._write(about | {"problem": problem.document(self._request_id)})
 
-    async def _tell(self, frame: Mapping[str, Any]) -> None:
+    async def _write(self, frame: Mapping[str, Any]) -> None:
         await self._wire.room()
         await self._wire.write([[encode(frame)]])
 
@@ -203,17 +203,17 @@ class LiveConnection:
     def move(self, reconnect_ms: int) -> None:
         if not self._moving and self._serving is not None:
             self._moving = True
-            task = asyncio.create_task(self._move(reconnect_ms), name="dashboard: a tab is told to move")
+            task = asyncio.create_task(self._move(reconnect_ms), name="dashboard: move a tab")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def beat(self, now: float) -> None:
-        """Nothing to do: the server sends pings."""
+        """Does nothing: the server sends pings."""
 
     async def _move(self, reconnect_ms: int) -> None:
         with suppress(TimeoutError, Gone):
             async with asyncio.timeout(FAREWELL_S):
-                await self._tell({"goaway": reconnect_ms})
+                await self._write({"goaway": reconnect_ms})
         if self._serving is not None:
             self._serving.cancel()
 
@@ -230,9 +230,9 @@ class LiveConnection:
                 ending = close.value
                 await self._send({"type": "websocket.close", "code": ending.code, "reason": ending.reason})
         except TimeoutError:
-            self._wire.abort()  # it does not even read that
+            self._wire.abort()  # the tab does not read
         except (OSError, RuntimeError):
-            pass  # it went first
+            pass  # the tab closed first
 
 
 class LiveEndpoint:

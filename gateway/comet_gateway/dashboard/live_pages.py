@@ -1,10 +1,10 @@
-"""Pages that somebody looks at, each made once a tick for all tabs that show it.
+"""Live pages: each is built once a tick for all tabs that show it.
 
-    Look      one page, as one address and role ask for it: facts ─► view ─► document, version after version
-    Watcher   one tab's part in it: the version that it has, and so what to tell it next
+    LivePage  one address for one role: facts ─► view ─► document, version after version
+    Watcher   one tab's state: the version that it has, and so the next frame
 
-What changed from one version to the next is encoded once, for all who have the one before. Who does not read skips
-versions, and is then told what changed since the one that it has, and how many it skipped.
+The delta between two versions is encoded once for all tabs. A tab that does not read skips versions; it then gets one
+delta from its own version, with the number of skipped ones.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from comet_web.pages import Page
 
 log = logging.getLogger(__name__)
 
-RETRY_S: Final = 5.0  # that a page which is made only once waits before it is tried again
-FRESH_S: Final = 0.25  # that a version may be old for somebody who comes
+RETRY_S: Final = 5.0  # until a page without updates is tried again after a problem
+FRESH_S: Final = 0.25  # maximum age of a version for a new watcher
 Load = Callable[[Page, PageRequest], Awaitable[Document]]
 encode: Final = msgspec.json.Encoder().encode
 
@@ -37,26 +37,26 @@ encode: Final = msgspec.json.Encoder().encode
 class Key(NamedTuple):
     url: str
     role: int
-    who: str  # of pages that show who looks; else empty
+    who: str  # of personal pages; else empty
 
 
 class Pulse(Protocol):
-    """Of those who know what pages show: the sampler."""
+    """The clock of new facts: the sampler."""
 
     @property
     def outdated_at(self) -> float:
-        """What was made of facts before then is known to be outdated."""
+        """Versions made before then are outdated."""
 
     def next(self, when: float) -> float:
-        """About then, a moment after there are new facts."""
+        """The time near `when` that follows new facts."""
 
 
-class Look:
-    """Lives while it has watchers; its task is its own."""
+class LivePage:
+    """One page and its task. Lives while it has watchers."""
 
-    def __init__(self, page: Page, asked: PageRequest, load: Load, pulse: Pulse, filtering: FilterTime) -> None:
+    def __init__(self, page: Page, request: PageRequest, load: Load, pulse: Pulse, filtering: FilterTime) -> None:
         self.page = page
-        self._asked = asked
+        self._request = request
         self._load = load
         self._pulse = pulse
         self._filtering = filtering
@@ -73,18 +73,18 @@ class Look:
         self._task: asyncio.Task[None] | None = None
 
     def join(self, watcher: Watcher) -> None:
-        """Who comes is shown a version that is new; the others are not waited for."""
+        """Adds a watcher. It gets a fresh version, without waiting for the next tick."""
         self._watchers.add(watcher)
         now = asyncio.get_running_loop().time()
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name=f"dashboard: look at {self._asked.path}")
+            self._task = asyncio.create_task(self._run(), name=f"dashboard: live page {self._request.path}")
         elif self.version and self._begun_at >= max(self._pulse.outdated_at, now - FRESH_S):
             watcher.wake()
         else:
             self._wanted.set()
 
     def leave(self, watcher: Watcher) -> bool:
-        """Whether nobody is left."""
+        """Removes a watcher. Returns whether none is left."""
         self._watchers.discard(watcher)
         if self._watchers:
             return False
@@ -97,14 +97,14 @@ class Look:
 
     @property
     def document(self) -> bytes:
-        """This version as a whole."""
+        """The whole document of this version."""
         if not self._document:
             self._document = encode(self.wire)
         return self._document
 
     @property
     def step(self) -> bytes:
-        """What changed with this version."""
+        """The delta from the version before."""
         if not self._step:
             self._step = encode(delta(self._before, self.wire))
         return self._step
@@ -123,25 +123,25 @@ class Look:
                     await self._wanted.wait()
 
     def _due(self, began: float) -> float | None:
-        """When it is made the next time, if it is."""
+        """The time of the next version, if any."""
         pause = self.page.interval_s
         if not pause:
             return began + RETRY_S if self.problem is not None else None
-        # Facts are new once a second: who looks more often looks at something else.
+        # Facts are new once a second; pages with a shorter interval use other facts.
         return began + pause if pause < 1 else self._pulse.next(began + pause)
 
     async def _make(self) -> None:
         self.attempts += 1
         self._filtering.fill(asyncio.get_running_loop().time())
         try:
-            made = (await self._load(self.page, again(self._asked, self._filtering))).wire()
+            made = (await self._load(self.page, again(self._request, self._filtering))).wire()
         except Problem as problem:
             self.problem = problem
         except CometError as error:
             self.problem = Problem.of(error)
         except Exception:
-            log.exception("the page %s cannot be made", self._asked.path)
-            self.problem = Problem("INTERNAL", "the gateway failed to make this page; its log says more")
+            log.exception("page %s cannot be built", self._request.path)
+            self.problem = Problem("INTERNAL", "the gateway failed to build this page; see its log")
         else:
             self.problem = None
             self._before, self.wire = self.wire, made
@@ -150,15 +150,15 @@ class Look:
 
 
 class Watcher:
-    """What one tab has of a look. Driven by its connection: `changed`, then `next` when there is room for it."""
+    """One tab's state of a live page. Its connection awaits `changed`, then calls `next` when there is room."""
 
-    def __init__(self, id_: int, look: Look) -> None:
+    def __init__(self, id_: int, live: LivePage) -> None:
         self._id = id_
-        self._look = look
+        self._live = live
         self._had: dict[str, Any] = {}
         self._version = 0
         self._seq = 0
-        self._attempts = 0  # after which a problem was told
+        self._attempts = 0  # at the last problem sent
         self._event = asyncio.Event()
 
     def wake(self) -> None:
@@ -168,65 +168,65 @@ class Watcher:
         await self._event.wait()
 
     def next(self) -> list[bytes]:
-        """A frame, in parts; empty: there is nothing to tell."""
+        """A frame in parts; empty: nothing to send."""
         self._event.clear()
-        look = self._look
-        if look.problem is not None:
-            if self._attempts == look.attempts:
+        live = self._live
+        if live.problem is not None:
+            if self._attempts == live.attempts:
                 return []
-            self._attempts = look.attempts
-            return [b'{"id":%d,"problem":%b}' % (self._id, encode(look.problem.document()))]
-        skipped = look.version - self._version - 1
+            self._attempts = live.attempts
+            return [b'{"id":%d,"problem":%b}' % (self._id, encode(live.problem.document()))]
+        skipped = live.version - self._version - 1
         if skipped < 0:
             return []
         if not self._version:
-            return self._told(look, b'"interval_s":%b,"document":' % encode(look.page.interval_s), look.document)
+            return self._frame(live, b'"interval_s":%b,"document":' % encode(live.page.interval_s), live.document)
         if not skipped:
-            return self._told(look, b'"delta":', look.step)
-        return self._told(look, b'"skipped":%d,"delta":' % skipped, encode(delta(self._had, look.wire)))
+            return self._frame(live, b'"delta":', live.step)
+        return self._frame(live, b'"skipped":%d,"delta":' % skipped, encode(delta(self._had, live.wire)))
 
-    def _told(self, look: Look, name: bytes, body: bytes) -> list[bytes]:
+    def _frame(self, live: LivePage, name: bytes, body: bytes) -> list[bytes]:
         head = b'{"id":%d,"seq":%d,%b' % (self._id, self._seq, name)
         self._seq += 1
-        self._version, self._had = look.version, look.wire
+        self._version, self._had = live.version, live.wire
         return [head, body, b"}"]
 
 
-class Looks:
-    """All of an application."""
+class LivePages:
+    """The live pages of an application."""
 
     def __init__(self, load: Load, pulse: Pulse, pages_max: int) -> None:
         self._load = load
         self._pulse = pulse
         self._pages_max = pages_max
         self._filtering = FilterTime()
-        self._all: dict[Key, Look] = {}
+        self._all: dict[Key, LivePage] = {}
 
     @property
-    def pages(self) -> int:
+    def count(self) -> int:
         return len(self._all)
 
-    def watch(self, id_: int, page: Page, asked: PageRequest) -> tuple[Watcher, Callable[[], None]]:
-        """A tab's part, and what ends it. Raises OVERLOADED."""
-        who = asked.who if page.personal else ""
-        key = Key(asked.link(), asked.role, who)
-        look = self._all.get(key) if page.interval_s else None
-        if look is None:
+    def watch(self, id_: int, page: Page, request: PageRequest) -> tuple[Watcher, Callable[[], None]]:
+        """A watcher, and the function that ends it. Raises OVERLOADED."""
+        who = request.who if page.personal else ""
+        key = Key(request.link(), request.role, who)
+        live = self._all.get(key) if page.interval_s else None
+        if live is None:
             if len(self._all) >= self._pages_max:
-                raise Problem("OVERLOADED", f"{self._pages_max} pages are kept up to date for others, the limit")
-            look = Look(page, replace(asked, who=who), self._load, self._pulse, self._filtering)
+                raise Problem("OVERLOADED", f"{self._pages_max} live pages are open, the limit")
+            live = LivePage(page, replace(request, who=who), self._load, self._pulse, self._filtering)
             if page.interval_s:
-                self._all[key] = look
-        watcher = Watcher(id_, look)
-        look.join(watcher)
+                self._all[key] = live
+        watcher = Watcher(id_, live)
+        live.join(watcher)
 
         def leave() -> None:
-            if look.leave(watcher) and self._all.get(key) is look:
+            if live.leave(watcher) and self._all.get(key) is live:
                 del self._all[key]
 
         return watcher, leave
 
     def close(self) -> None:
-        for look in self._all.values():
-            look.close()
+        for live in self._all.values():
+            live.close()
         self._all.clear()

@@ -1,13 +1,13 @@
-"""What one tab has asked for on its live socket: a state machine without I/O.
+"""The pages and channels of one tab's live socket: a state machine without I/O.
 
-    {"id": 1, "watch": "/topics?sort=-in"}     a page; another one under the same id takes its place
+    {"id": 1, "watch": "/topics?sort=-in"}     a page; replaces the page or channel of that id
     {"id": 1, "unwatch": true}
     {"id": 7, "open": "tail", "params": {…}}   a channel
     {"id": 7, "say": {…}}
     {"id": 7, "close": true}
 
-What is wrong with a frame is answered with a problem. Binary frames, frames that are too large and too many that make
-no sense end the connection. To end what is not known is no mistake: it may have ended a moment ago by itself.
+A bad frame is answered with a problem. Binary frames, too large frames and too many malformed ones close the
+connection. Closing an unknown id is no error: it may have just ended by itself.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from comet_web.page_request import PageRequest
 from comet_web.pages import Page
 
 ID_MAX: Final = 2**31 - 1
-GARBAGE_MAX: Final = 50  # frames of one connection that make no sense
+GARBAGE_MAX: Final = 50  # malformed frames of one connection
 
 
 @dataclass(frozen=True, slots=True)
 class WatchPage:
-    """Show this page, and keep it up to date."""
+    """Watch this page."""
 
     id: int
     page: Page
-    asked: PageRequest
+    request: PageRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +51,22 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Give this to a channel."""
+    """Pass this message to a channel."""
 
     id: int
-    said: Mapping[str, Any]
+    message: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """End what has this id."""
+    """End the page or channel of this id."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Say what is wrong; the id is that of the frame, where it has one."""
+    """Send a problem; `id` is the frame's, if it has one."""
 
     id: int | None
     problem: Problem
@@ -84,18 +84,18 @@ Action = WatchPage | Begin | Pass | Leave | Refuse | CloseLive
 
 @dataclass(slots=True)
 class LiveSession:
-    """One connection's. Lives as long as it; called by its reader only, but for `ended`."""
+    """The state of one connection. Lives as long as it; only its reader calls it, except `ended`."""
 
     limits: Limits
     addresses: Addresses
     channels: Mapping[str, Channel]
     who: Who
-    is_open: bool  # nobody has to log in
+    is_open: bool  # no login required
     _held: dict[int, str] = field(default_factory=dict)  # id -> page, channel
     _garbage: int = 0
 
     def take(self, text: str) -> list[Action]:
-        """A text frame."""
+        """The actions for a text frame."""
         if len(text) > self.limits.frame_bytes_max:
             return [CloseLive(Close.TOO_LARGE)]
         id_: int | None = None
@@ -103,7 +103,7 @@ class LiveSession:
             frame = _read(text)
             found = frame.get("id")
             if isinstance(found, bool) or not isinstance(found, int) or not 0 < found <= ID_MAX:
-                raise Problem("MALFORMED_FRAME", f"`id` is a whole number from 1 to {ID_MAX}")
+                raise Problem("MALFORMED_FRAME", f"`id` must be a whole number from 1 to {ID_MAX}")
             id_ = found
             return self._act(id_, frame)
         except Problem as problem:
@@ -117,49 +117,49 @@ class LiveSession:
         return [CloseLive(Close.BINARY)]
 
     def ended(self, id_: int) -> None:
-        """What had this id is over."""
+        """The page or channel of this id has ended."""
         self._held.pop(id_, None)
 
     def _act(self, id_: int, frame: Mapping[str, Any]) -> list[Action]:
         match frame:
             case {"watch": str(url)}:
-                page, asked = self.addresses.find(url, self.who, is_open=self.is_open)
+                page, request = self.addresses.find(url, self.who, is_open=self.is_open)
                 _require(page.role, self.who, "this page")
-                return [*self._take(id_, "page"), WatchPage(id_, page, asked)]
+                return [*self._take(id_, "page"), WatchPage(id_, page, request)]
             case {"open": str(kind)}:
                 channel = self.channels.get(kind)
                 params = frame.get("params", {})
                 if channel is None or not isinstance(params, dict):
-                    raise Problem("NOT_FOUND", f"there is no channel {kind[:40]!r} with such params")
+                    raise Problem("NOT_FOUND", f"there is no channel {kind[:40]!r} with these params")
                 self.who.require(channel.role)
                 return [*self._take(id_, "channel"), Begin(id_, channel, params)]
-            case {"say": dict(said)}:
+            case {"say": dict(message)}:
                 if self._held.get(id_) != "channel":
                     raise Problem("SUBSCRIPTION_NOT_FOUND", f"there is no channel {id_} on this connection")
-                return [Pass(id_, said)]
+                return [Pass(id_, message)]
             case {"unwatch": True} | {"close": True}:
                 return [Leave(id_)] if self._held.pop(id_, None) is not None else []
-        raise Problem("MALFORMED_FRAME", "a frame has `watch`, `unwatch`, `open`, `say` or `close`")
+        raise Problem("MALFORMED_FRAME", "a frame needs `watch`, `unwatch`, `open`, `say` or `close`")
 
     def _take(self, id_: int, what: str) -> list[Action]:
         taken: list[Action] = [Leave(id_)] if id_ in self._held else []
         if not taken and len(self._held) >= self.limits.watches_max:
             most = self.limits.watches_max
-            raise Problem("TOO_MANY_SUBSCRIPTIONS", f"{most} pages and channels on one connection, the limit")
+            raise Problem("TOO_MANY_SUBSCRIPTIONS", f"{most} pages and channels are open on this connection, the limit")
         self._held[id_] = what
         return taken
 
 
 def _require(role: int, who: Who, what: str) -> None:
     if who.role < role:
-        raise Problem("FORBIDDEN", f"{what} needs another role, and {who.name} is {who.role.name.lower()}")
+        raise Problem("FORBIDDEN", f"{what} needs a higher role; {who.name} is {who.role.name.lower()}")
 
 
 def _read(text: str) -> Mapping[str, Any]:
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        raise Problem("MALFORMED_FRAME", "a frame is JSON") from None
+        raise Problem("MALFORMED_FRAME", "a frame must be JSON") from None
     if not isinstance(found, dict):
-        raise Problem("MALFORMED_FRAME", "a frame is an object")
+        raise Problem("MALFORMED_FRAME", "a frame must be an object")
     return found

@@ -1,8 +1,7 @@
-"""`/login` and `/logout`: a token becomes a session, and the session ends.
+"""`/login` and `/logout`: exchange a token for a session, and end the session.
 
-Both are forms, so that they work before any script. A form is taken from a page of ours only: the browser says where it
-comes from, and it carries what that page was given: the login a random text that is in a cookie, too; the logout the
-csrf of its session.
+Both are forms, so they work without scripts. Forms are accepted from pages of this gateway only: checked by the origin
+headers and a token, for the login a random text that is also in a cookie, for the logout the session's CSRF token.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from comet_web import render
 router = APIRouter()
 
 FORM_COOKIE: Final = "comet_login"
-FORM_S: Final = 3_600  # that a login page may stand before it is sent
+FORM_S: Final = 3_600  # lifetime of a login form
 FORM_BYTES_MAX: Final = 8 * 1024
 FORM: Final = b"application/x-www-form-urlencoded"
 _SANE_FORM: Final = re.compile(r"[A-Za-z0-9_-]{32}")
 
 
 async def page(request: Request) -> Answer:
-    """Asks for a token, of whoever is not logged in."""
+    """The login page; redirects if no login is needed."""
     scope, wanted = request.scope, back_to(request.query_params.get("next", ""))
     if _keeper(scope).open or _visit(scope, "GET") is not None:
         return _to(scope, wanted)
@@ -43,7 +42,7 @@ async def page(request: Request) -> Answer:
 
 
 async def log_in(request: Request) -> Answer:
-    """Takes the token, and gives a session for it: always a new one, so that nobody can have chosen it before."""
+    """Exchanges the token for a session: always a new one, against session fixation."""
     scope, keeper = request.scope, _keeper(request.scope)
     form = await _form(request)
     wanted = back_to(form.get("next", ""))
@@ -52,28 +51,28 @@ async def log_in(request: Request) -> Answer:
     tls = _tls(scope)
     given = sessions.one_cookie(scope["comet.headers"], _form_cookie(tls=tls)) or ""
     if not given or not hmac.compare_digest(given.encode(), form.get("form", "").encode()):
-        return _shown(scope, wanted, status=403, problem="This page was too old, or cookies are off. Try once more.")
+        return _shown(scope, wanted, status=403, problem="The form has expired or cookies are off. Try again.")
     try:
         visit, who = keeper.log_in(_client(scope), form.get("token", "").strip())
     except Problem as problem:
-        return _shown(scope, wanted, status=problem.kind.status, problem=_said(problem), wait_s=problem.retry_after_s)
+        return _shown(scope, wanted, status=problem.kind.status, problem=_reason(problem), wait_s=problem.retry_after_s)
     scope["comet.who"], scope["comet.session"] = who, visit  # for the audit log
-    cookies = sessions.kept(visit, keeper.wall(), tls=tls), _form_text("", tls=tls, max_age_s=0)
+    cookies = sessions.session_cookie(visit, keeper.wall(), tls=tls), _form_text("", tls=tls, max_age_s=0)
     return _to(scope, wanted, *cookies)
 
 
 async def log_out(request: Request) -> Answer:
-    """Ends the session: on this gateway at once, with its connections, and in this browser."""
+    """Ends the session: its connections at this gateway, and its cookie."""
     scope = request.scope
     form = await _form(request)
     found = _visit(scope, "POST")
     if found is not None:
         visit, who = found
         if not visit.shows(form.get("csrf", "")):
-            raise Problem("STALE_PAGE", "this page is of another session than the one that it would end")
+            raise Problem("STALE_PAGE", "this page belongs to another session; reload it")
         scope["comet.who"], scope["comet.session"] = who, visit
         _keeper(scope).log_out(visit)
-    return _to(scope, "/login", sessions.forgotten(tls=_tls(scope)))
+    return _to(scope, "/login", sessions.expired_cookie(tls=_tls(scope)))
 
 
 router.routes += [
@@ -86,7 +85,7 @@ router.routes += [
 def _shown(scope: Scope, wanted: str, *, status: int = 200, problem: str = "", wait_s: float = 0) -> Answer:
     root, tls = scope.get("root_path", ""), _tls(scope)
     form = sessions.one_cookie(scope["comet.headers"], _form_cookie(tls=tls)) or ""
-    if not _SANE_FORM.fullmatch(form):  # else the one of another tab, which waits for its login, too
+    if not _SANE_FORM.fullmatch(form):  # else keep that of another open login tab
         form = secrets.token_urlsafe(24)
     body = render.page(
         "login.html", root=root, static=f"{root}/static/{render.version()}", wanted=wanted, form=form, problem=problem
@@ -115,14 +114,14 @@ def _to(scope: Scope, path: str, *cookies: bytes) -> Answer:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form that a page of ours sent. Raises Problem."""
+    """The fields of a form from a page of this gateway. Raises Problem."""
     scope = request.scope
     headers, security = scope["comet.headers"], request.app.state.security
     assert isinstance(security, Security)
     if not security.own("POST", headers, scope["scheme"]):
-        raise Problem("FOREIGN_ORIGIN", "this form is taken from a page of this gateway only")
+        raise Problem("FOREIGN_ORIGIN", "this form is accepted from pages of this gateway only")
     if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != FORM:
-        raise Problem("UNSUPPORTED_MEDIA_TYPE", f"this takes {FORM.decode()}")
+        raise Problem("UNSUPPORTED_MEDIA_TYPE", f"this path accepts {FORM.decode()}")
     parts: list[bytes] = []
     async for part in request.stream():
         parts.append(part)
@@ -131,12 +130,12 @@ async def _form(request: Request) -> dict[str, str]:
     try:
         fields = parse_qs(b"".join(parts).decode(), keep_blank_values=True, strict_parsing=False, max_num_fields=8)
     except (UnicodeDecodeError, ValueError):
-        raise Problem("MALFORMED_BODY", "this is no form of ours") from None
+        raise Problem("MALFORMED_BODY", "this is not a valid form") from None
     return {name: values[0] for name, values in fields.items()}
 
 
 def _visit(scope: Scope, method: str) -> tuple[Visit, Who] | None:
-    """The session that a page of ours came with."""
+    """The session of a request from a page of this gateway."""
     headers, state = scope["comet.headers"], scope["app"].state
     cookie = sessions.cookie(headers, tls=_tls(scope))
     if cookie is None or not state.security.own(method, headers, scope["scheme"]):
@@ -144,10 +143,10 @@ def _visit(scope: Scope, method: str) -> tuple[Visit, Who] | None:
     return _keeper(scope).visit(cookie)
 
 
-def _said(problem: Problem) -> str:
+def _reason(problem: Problem) -> str:
     if problem.code == "TOO_MANY_REQUESTS":
-        return f"Too many wrong tokens came from your address. Wait {max(1, round(problem.retry_after_s))} s."
-    return "This token is not known here."
+        return f"Too many unknown tokens from your address. Try again in {max(1, round(problem.retry_after_s))} s."
+    return "Unknown token."
 
 
 def _form_cookie(*, tls: bool) -> str:

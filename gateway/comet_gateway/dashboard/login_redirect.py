@@ -1,4 +1,4 @@
-"""The way to the login and back: addresses of ours, whatever a stranger puts in a link."""
+"""Redirects to the login and back, to addresses of this gateway only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from starlette.types import Scope, Send
 
 NEXT_CHARS_MAX: Final = 2_000
 HOME: Final = "/"
-_KEPT: Final = "/:@!$&'()*+,;=~-._%"  # in a path and a query that are written as addresses already
-# A page of another site that links here is not sent the session's cookie (SameSite=Strict); this page of ours is.
+_UNQUOTED: Final = "/:@!$&'()*+,;=~-._%"  # characters of already quoted paths and queries
+# A link from another site comes without the session's cookie (SameSite=Strict); a refresh by this page brings it.
 _AGAIN: Final = (
     b'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Comet</title>'
     b'<meta http-equiv="refresh" content="0"></head><body><p>One moment.</p></body></html>'
@@ -18,7 +18,7 @@ _AGAIN: Final = (
 
 
 def back_to(text: str) -> str:
-    r"""Where to go after the login: a path of ours, without what we are mounted under; home for anything else.
+    r"""The path to go to after the login, without the root path; home for anything else.
 
     >>> [back_to(one) for one in ("/topics?sort=-in", "//evil.example", "/\\evil.example", "https://evil.example")]
     ['/topics?sort=-in', '/', '/', '/']
@@ -26,27 +26,27 @@ def back_to(text: str) -> str:
     if not text.startswith("/") or text.startswith("//") or len(text) > NEXT_CHARS_MAX or "\\" in text:
         return HOME
     if any(ord(letter) < 0x21 or ord(letter) == 0x7F for letter in text):
-        return HOME  # browsers drop some of these, and read what is left as another address
+        return HOME  # browsers drop some of these, which changes the address
     parts = urlsplit(text)
     if parts.scheme or parts.netloc or not parts.path.startswith("/") or parts.path.startswith("//"):
         return HOME
     if parts.path in ("/login", "/logout"):
         return HOME
-    path, query = quote(parts.path, safe=_KEPT), quote(parts.query, safe=_KEPT + "?")
+    path, query = quote(parts.path, safe=_UNQUOTED), quote(parts.query, safe=_UNQUOTED + "?")
     return f"{path}?{query}" if query else path
 
 
 def login_address(scope: Scope) -> str:
-    """The login, from which one comes back to the page that was asked for."""
+    """The address of the login with the requested page as its return path."""
     root = scope.get("root_path", "")
-    path = quote(scope["path"].removeprefix(root), safe=_KEPT.replace("%", ""))
+    path = quote(scope["path"].removeprefix(root), safe=_UNQUOTED.replace("%", ""))
     query = scope["query_string"].decode("latin-1")
     wanted = back_to(f"{path}?{query}" if query else path)
     return f"{root}/login" if wanted == HOME else f"{root}/login?{urlencode({'next': wanted})}"
 
 
 async def lead_to_login(scope: Scope, send: Send) -> None:
-    """Answers a page that somebody asked for of whom nothing is known."""
+    """Answers an unauthenticated request for a page."""
     if _comes_from_elsewhere(scope):
         head = [(b"content-type", b"text/html; charset=utf-8"), (b"content-length", b"%d" % len(_AGAIN))]
         await send({"type": "http.response.start", "status": 200, "headers": head})
@@ -63,7 +63,7 @@ async def see_other(address: str, send: Send, *cookies: bytes) -> None:
 
 
 def _comes_from_elsewhere(scope: Scope) -> bool:
-    """A link on somebody else's page was followed."""
+    """Whether the request follows a link of another site."""
     headers = scope["comet.headers"]
     return headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-site") in (
         b"cross-site", b"same-site"

@@ -1,9 +1,9 @@
-"""Figures over time, and what happened, as brokers remember it: asked for as a whole at first, then what is new.
+"""Figures over time and events, from the history of brokers: fetched as a whole first, then incrementally.
 
-1 s     15 minutes of every broker, with each round of questions
-60 s    a day of every broker, while somebody looks at more than 15 minutes
-15 s    15 minutes of every topic, for sparklines, now and then
-own     of single topics and groups, while somebody looks at them
+1 s     15 minutes of every broker, with each tick of the sampler
+60 s    a day of every broker, while a page shows more than 15 minutes
+15 s    15 minutes of every topic, for sparklines, every SLOW_S
+own     of single topics and groups, while a page shows them
 """
 
 from __future__ import annotations
@@ -23,86 +23,86 @@ from comet_web import facts
 STEPS: Final[Mapping[str, tuple[int, int]]] = {
     "15m": (1, 900), "1h": (60, 60), "6h": (60, 360), "24h": (60, 1_440),
 }  # fmt: skip
-KEPT: Final[Mapping[int, int]] = {1: 900, 60: 1_440}  # points, by the length of a step
+POINTS: Final[Mapping[int, int]] = {1: 900, 60: 1_440}  # by the length of a step
 TREND_S: Final = 15  # steps of sparklines
 TREND_POINTS: Final = 60
-SLOW_S: Final = 15.0  # between two looks at what changes slowly
-OWN_S: Final = 0.9  # and at what one looks at closely
-LOOKED_S: Final = 30.0  # that something is asked for after the last look
-WAIT_S: Final = 0.4  # that a look waits for what is asked for at that moment
-LONG_WAIT_S: Final = 0.8  # and the first one for a day of every broker
+SLOW_S: Final = 15.0  # between two requests of slow figures
+OWN_S: Final = 0.9  # between two requests of a single topic or group
+WATCHED_S: Final = 30.0  # that figures are still fetched after the last view
+WAIT_S: Final = 0.4  # that a view waits for running requests
+LONG_WAIT_S: Final = 0.8  # that the first view waits for a day of every broker
 ANSWER_S: Final = 3.0
-FOLLOWED_MAX: Final = 200  # topics and groups of which there is a history of their own
+FOLLOWED_MAX: Final = 200  # topics and groups with a history of their own
 ADDED: Final = frozenset({
     "records_in", "records_out", "bytes_in", "bytes_out", "errors", "cpu", "memory", "disk_used", "lag",
 })  # fmt: skip
 Tracks = dict[str, facts.Track]
-Admins = Mapping[int, comet.Admin]  # of brokers that answer, each asking that one alone
+Admins = Mapping[int, comet.Admin]  # of brokers that answer, one client each
 
 
 def rule(figure: str) -> Rule:
-    """How a figure of many brokers becomes one: what does not add up is that of the worst."""
+    """How a figure of many brokers becomes one: the sum, or the maximum for figures that do not add up."""
     return sum if figure in ADDED else max
 
 
 @dataclass(slots=True)
 class _Followed:
-    """A topic or group whose history somebody looks at."""
+    """A topic or group whose history a page shows."""
 
     book: Book
-    looked_at: float
+    viewed_at: float
     updated_at: float = -1e9
     updating: asyncio.Task[None] | None = None
 
 
 class Histories:
-    """All of a cluster. Owned by the sampler; used on its loop."""
+    """The histories of a cluster. Owned by the sampler; used on its loop."""
 
     def __init__(self) -> None:
         self.events = Events()
-        self._books = {step: Book(step, count) for step, count in KEPT.items()}
+        self._books = {step: Book(step, count) for step, count in POINTS.items()}
         self._trends = Book(TREND_S, TREND_POINTS)
-        self._slow_at: dict[int, float] = {}  # when a broker was asked last for what changes slowly
-        self._long_until = -1e9  # somebody looks at more than 15 minutes
+        self._slow_at: dict[int, float] = {}  # last request of slow figures, by broker
+        self._long_until = -1e9  # while a page shows more than 15 minutes
         self._followed: dict[tuple[str, str, int], _Followed] = {}
 
     @property
     def followed(self) -> int:
         return len(self._followed)
 
-    # ---- asking
+    # ---- requests
 
     async def update(self, broker: int, admin: comet.Admin, started_us: int) -> None:
-        """What is new at one broker. Raises CometError."""
+        """Fetches the news of one broker. Raises CometError."""
         now = asyncio.get_running_loop().time()
         book = self._books[1]
-        told = await admin.history(step_s=1, since_us=book.since_us(broker))
-        book.take(broker, told.tracks, _of_brokers)
-        self.events.take(broker, told.events, started_us)
+        answer = await admin.history(step_s=1, since_us=book.since_us(broker))
+        book.take(broker, answer.tracks, _of_brokers)
+        self.events.take(broker, answer.events, started_us)
         if now - self._slow_at.get(broker, -1e9) < SLOW_S:
             return
         self._slow_at[broker] = now
-        with suppress(LimitExceeded):  # so many topics have no sparklines
-            told = await admin.history(every_topic=True, step_s=TREND_S, since_us=self._trends.since_us(broker))
-            self._trends.take(broker, told.tracks, _of_topics)
+        with suppress(LimitExceeded):  # too many topics: no sparklines
+            answer = await admin.history(every_topic=True, step_s=TREND_S, since_us=self._trends.since_us(broker))
+            self._trends.take(broker, answer.tracks, _of_topics)
         if now < self._long_until:
             await self._long(broker, admin)
 
     async def _long(self, broker: int, admin: comet.Admin) -> None:
         book = self._books[60]
-        told = await admin.history(step_s=60, since_us=book.since_us(broker))
-        book.take(broker, told.tracks, _of_brokers)
+        answer = await admin.history(step_s=60, since_us=book.since_us(broker))
+        book.take(broker, answer.tracks, _of_brokers)
 
     async def lengthen(self, admins: Admins) -> bool:
-        """Somebody looks at a longer range. Whether that is new: then this waits for it."""
+        """A page shows a longer range. Returns whether that is new, after waiting for the data."""
         now = asyncio.get_running_loop().time()
         begun = now > self._long_until
-        self._long_until = now + LOOKED_S
+        self._long_until = now + WATCHED_S
         if begun:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LONG_WAIT_S):
-                    asked = [self._long(broker, admin) for broker, admin in admins.items()]
-                    await asyncio.gather(*asked, return_exceptions=True)
+                    requests = [self._long(broker, admin) for broker, admin in admins.items()]
+                    await asyncio.gather(*requests, return_exceptions=True)
         return begun
 
     def forget(self, broker: int) -> None:
@@ -112,7 +112,7 @@ class Histories:
         self._slow_at.pop(broker, None)
 
     def keep(self, topics: Iterable[str]) -> None:
-        """There are these topics and no others."""
+        """Drops the histories of all other topics."""
         there = frozenset(topics)
         self._trends.keep(lambda series: series.topic in there)
 
@@ -122,10 +122,10 @@ class Histories:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    # ---- what they were
+    # ---- queries
 
     def sums(self, range_: str, alive: Iterable[int]) -> Tracks:
-        """Of all brokers together."""
+        """Tracks of all brokers together."""
         step, count = STEPS[range_]
         book = self._books[step]
         end = book.end(alive)
@@ -140,7 +140,7 @@ class Histories:
         }
 
     def trends(self, alive: Iterable[int]) -> Tracks:
-        """Records a second that came in, by topic."""
+        """Incoming records per second, by topic."""
         end = self._trends.end(alive)
         return {
             name: self._trends.track(FigureSeries(name, "", "records_in"), end, TREND_POINTS)
@@ -157,7 +157,7 @@ class Histories:
         }
 
     async def of_group(self, group: str, range_: str, admins: Admins) -> Tracks:
-        """Lag by topic. `admins` are those to ask; the coordinator is enough."""
+        """Lag by topic. `admins` are the brokers to query; the coordinator is enough."""
         step, count = STEPS[range_]
         book = await self._follow("", group, step, admins)
         end = book.end(admins)
@@ -168,15 +168,15 @@ class Histories:
 
     async def _follow(self, topic: str, group: str, step: int, admins: Admins) -> Book:
         now = asyncio.get_running_loop().time()
-        for key in [key for key, one in self._followed.items() if now - one.looked_at > LOOKED_S]:
+        for key in [key for key, one in self._followed.items() if now - one.viewed_at > WATCHED_S]:
             del self._followed[key]
         key = (topic, group, step)
         one = self._followed.get(key)
         if one is None:
             if len(self._followed) >= FOLLOWED_MAX:
-                del self._followed[min(self._followed, key=lambda key: self._followed[key].looked_at)]
-            one = self._followed[key] = _Followed(Book(step, KEPT[step]), now)
-        one.looked_at = now
+                del self._followed[min(self._followed, key=lambda key: self._followed[key].viewed_at)]
+            one = self._followed[key] = _Followed(Book(step, POINTS[step]), now)
+        one.viewed_at = now
         if one.updating is None and now - one.updated_at >= (OWN_S if step == 1 else SLOW_S):
             one.updated_at = now
             one.updating = asyncio.create_task(_update(one, topic, group, dict(admins)), name="dashboard: history")
@@ -189,20 +189,20 @@ async def _update(one: _Followed, topic: str, group: str, admins: Admins) -> Non
     def wanted(series: FigureSeries) -> bool:
         return series.topic == topic if topic else series.group == group
 
-    async def ask(broker: int, admin: comet.Admin) -> None:
-        told = await admin.history(
+    async def fetch(broker: int, admin: comet.Admin) -> None:
+        answer = await admin.history(
             topics=(topic,) if topic else (),
             groups=(group,) if group else (),
             step_s=one.book.step_s,
             since_us=one.book.since_us(broker),
         )
-        one.book.take(broker, told.tracks, wanted)
+        one.book.take(broker, answer.tracks, wanted)
 
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_S):
-                asked = [ask(broker, admin) for broker, admin in admins.items()]
-                await asyncio.gather(*asked, return_exceptions=True)
+                requests = [fetch(broker, admin) for broker, admin in admins.items()]
+                await asyncio.gather(*requests, return_exceptions=True)
     finally:
         one.updating = None
 

@@ -1,6 +1,6 @@
-"""From an address to what is asked: which page, with which parts of its path, and with a filter that is ready.
+"""Parsing of addresses: the page, its path parameters, and its compiled filter.
 
-One address means the same however it comes, as a request or over the live channel.
+The same for HTTP requests and the live channel.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from comet_web.pages import PAGES, Page
 
 QUERY_CHARACTERS_MAX: Final = 4_096
 PARAMETERS_MAX: Final = 32
-FILTERED_CHARACTERS_MAX: Final = 256  # of one text that a filter looks at: what bounds its steps
-FILTER_S: Final = 0.25  # that filters may take: of one request, and of a second of all pages that are kept up to date
+FILTERED_CHARACTERS_MAX: Final = 256  # of one filtered text: bounds the time of a match
+FILTER_S: Final = 0.25  # for filters: of one request, and per second of all live pages
 _PLAIN: Final = re.compile(r"[\w\s.:/@-]*")
 _PARAMETER: Final = re.compile(r"{([a-z_]+)(?::[a-z]+)?}")
 
 
 class FilterTime:
-    """What is left of it. Of one request, or shared by all looks, whose owner fills it up as time goes by."""
+    """The time budget of filters: of one request, or shared by all live pages and refilled over time."""
 
     def __init__(self) -> None:
         self.left_s = FILTER_S
@@ -44,25 +44,25 @@ class FilterTime:
 
 
 class Addresses:
-    """Which page an address is of."""
+    """Finds the page of an address."""
 
     def __init__(self, pages: Iterable[Page] = PAGES) -> None:
         self._known = [(compile_path(page.path)[0], page) for page in pages]
 
     def find(self, url: str, who: Who, *, is_open: bool) -> tuple[Page, PageRequest]:
-        """The path and query of a page, as the live channel is told it. Raises Problem."""
+        """The page and request for a path and query. Raises Problem."""
         path, _, query = url.partition("?")
         plain = unquote(path)
         for pattern, page in self._known:
             if found := pattern.fullmatch(plain):
-                return page, asked(page, found.groupdict(), query, who, is_open=is_open)
+                return page, page_request_of(page, found.groupdict(), query, who, is_open=is_open)
         raise Problem("NOT_FOUND", f"there is no page {path[:200]!r}")
 
 
-def asked(
+def page_request_of(
     page: Page, params: Mapping[str, str], query_string: str, who: Who, *, is_open: bool, whole: bool = False
 ) -> PageRequest:
-    """Raises Problem for what is no query. A filter that is none does not: the page says so beside it."""
+    """The request for a page. Raises Problem for an invalid query; an invalid filter is shown on the page instead."""
     query = _query(query_string)
     matches, problem = filter_of(query.get("filter", ""), FilterTime()) if page.main else (None, "")
     return PageRequest(
@@ -80,14 +80,14 @@ def asked(
 
 
 def again(before: PageRequest, time_left: FilterTime) -> PageRequest:
-    """The same, a while later."""
+    """The same request with the current time and filter budget."""
     text = before.query.get("filter", "")
     matches, problem = filter_of(text, time_left) if before.matches else (None, before.filter_problem)
     return replace(before, now_us=time.time_ns() // 1_000, matches=matches, filter_problem=problem)
 
 
 def address(template: str, params: Mapping[str, str]) -> str:
-    """The path of a page, with what varies in its places.
+    """The path of a page with its parameters filled in.
 
     >>> address("/groups/{group:path}/x", {"group": "a/b"})
     '/groups/a%2Fb/x'
@@ -102,18 +102,18 @@ def _query(query_string: str) -> dict[str, str]:
         pairs = parse_qsl(query_string, keep_blank_values=True, max_num_fields=PARAMETERS_MAX)
     except ValueError:
         raise Problem("VALIDATION", f"the query has more than {PARAMETERS_MAX} parameters") from None
-    return dict(reversed(pairs))  # the first of two of a name
+    return dict(reversed(pairs))  # the first of a duplicated name wins
 
 
 def filter_of(text: str, time_left: FilterTime) -> tuple[Callable[[str], bool] | None, str]:
-    """What a filter lets through, and why it is none: a text that is looked for, or a regular expression, in capitals
-    or not. An expression takes of the time that is left, and fails when that is over."""
+    """The predicate of a filter, or why it is invalid: a text or a regular expression, case-insensitive. An expression
+    uses up `time_left`, and fails when none is left."""
     if not text:
         return None, ""
     if _PLAIN.fullmatch(text):
         part = text.casefold()
         return (lambda value: part in value.casefold()), ""
-    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of what may mean more some day
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of syntax that may change
         core, problem = _core(text), _problem(text)
         if problem:
             return None, problem
@@ -121,7 +121,7 @@ def filter_of(text: str, time_left: FilterTime) -> tuple[Callable[[str], bool] |
 
     def matches(value: str) -> bool:
         if time_left.left_s < 0:
-            raise Problem("VALIDATION", "filters take too long; a plain text does not")
+            raise Problem("VALIDATION", "the filter takes too long; use plain text")
         began = perf_counter()
         found = search(value[:FILTERED_CHARACTERS_MAX]) is not None
         time_left.left_s -= perf_counter() - began

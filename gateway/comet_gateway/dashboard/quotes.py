@@ -1,10 +1,10 @@
-"""QuoteBoards of quotes: one for each topic that somebody looks at, shared by all who do, gone a while after the last.
+"""Feeds of quotes: one for each topic that pages show, shared by all, closed a while after the last.
 
     hub ──► new records ──┐
-                          ├─► symbols: the latest, candles of a second and of a minute
-    log ──► the past  ────┘
+                          ├─► symbols: the latest quote, candles of 1 s and 1 min
+    log ──► history  ─────┘
 
-How far the past reaches, and why not further, is said: see `past`.
+How far the history reaches, and why not further: see `backfill`.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("comet.gateway")
 
-LEFT_OUT_MAX: Final = 10_000  # names beyond that which are counted
-IDLE_S: Final = 60.0  # that a board lives on after the last look at it
+LEFT_OUT_MAX: Final = 10_000  # symbols beyond the limit that are counted
+IDLE_S: Final = 60.0  # until an unused feed closes
 AGAIN_S: Final = 2.0  # between two attempts to follow a topic
-BUFFER: Final = 100_000  # records that a board may be behind the feed, before it leaves some out
-SETTLED_US: Final = 400_000  # after its end, when a candle is as good as never changed by what comes late
+BUFFER: Final = 100_000  # records that a feed may lag before it skips some
+SETTLED_US: Final = 400_000  # after its end, until a candle counts as final
 RATE_S: Final = 10
-COUNTS: Final = {"1s": 240, "1m": 240, "5m": 288, "15m": 96}  # of candles that a page has room for
+COUNTS: Final = {"1s": 240, "1m": 240, "5m": 288, "15m": 96}  # of candles on a page
 
 
-class QuoteBoard:
-    """One topic. Belongs to one event loop; owned by `QuoteBoards`."""
+class QuoteFeed:
+    """The quotes of one topic. Lives on one event loop; owned by `QuoteFeeds`."""
 
     def __init__(self, topic: str, hub: Hub, backend: Backend, limits: Limits, clock_us: Callable[[], int]) -> None:
         self.topic = topic
@@ -58,20 +58,20 @@ class QuoteBoard:
         self.reach: Reach | None = None
         self.delay_ms: float | None = None
         self.last_us: int | None = None
-        self.looked_s = asyncio.get_running_loop().time()
+        self.viewed_s = asyncio.get_running_loop().time()
         self._hub = hub
         self._backend = backend
         self._limits = limits
         self._clock_us = clock_us
         self._left_out: set[int] = set()
-        self._seconds: deque[tuple[int, int]] = deque(maxlen=RATE_S + 1)  # records that came in each
+        self._seconds: deque[tuple[int, int]] = deque(maxlen=RATE_S + 1)  # records received in each
         self._began_us = 0
-        self._cursor = ""  # where it was followed from
-        self._latest: Slice | None = None  # and how far it has come since
+        self._cursor = ""  # start of the subscription
+        self._latest: Slice | None = None  # the last slice since
         self.analytics = Analytics(topic, hub, backend, limits, clock_us)
         self._task = asyncio.create_task(self._run(), name=f"gateway: quotes of {topic}")
-        self._filling: asyncio.Task[None] | None = None  # once: what was read of the past stays, whoever follows on
-        self.begun = asyncio.Event()  # something is known, if only that there is nothing
+        self._filling: asyncio.Task[None] | None = None  # once: the history stays after a resubscription
+        self.begun = asyncio.Event()  # a first state is known
 
     async def close(self) -> None:
         self._task.cancel()
@@ -94,8 +94,8 @@ class QuoteBoard:
             except Problem as problem:
                 self._fail("failed", problem.detail)
             except Exception:
-                log.exception("gateway: the board of %s broke", self.topic)
-                self._fail("failed", "the gateway met with an error that is in its log")
+                log.exception("gateway: the quote feed of %s failed", self.topic)
+                self._fail("failed", "unexpected error; see the gateway's log")
             await asyncio.sleep(AGAIN_S)
 
     def _fail(self, state: str, reason: str) -> None:
@@ -116,7 +116,7 @@ class QuoteBoard:
                 event = await subscription.next()
                 if isinstance(event, Slice):
                     self._take(event)
-                    await asyncio.sleep(0)  # others want the loop, too
+                    await asyncio.sleep(0)  # lets other tasks run
                 elif isinstance(event, Begun):
                     self._cursor = event.cursor
                     if self._filling is None:
@@ -163,7 +163,7 @@ class QuoteBoard:
         if isinstance(found, Tick):
             if found.time_us <= now_us + EARLY_US:
                 return found
-            found = "a time that is yet to come"
+            found = "a time in the future"
         self.unread += 1
         self.unread_reason = found
         return None
@@ -178,12 +178,12 @@ class QuoteBoard:
             found = self.symbols[tick.symbol] = CandleSymbol(tick, heard_us)
         return found
 
-    # ---- the past
+    # ---- history
 
     def _fill_before(self, cursor: str) -> asyncio.Task[None]:
         self._began_us = self._clock_us()
         ends = {index: place.offset for index, place in Cursor.parse(cursor).places.items()}
-        return asyncio.create_task(self._fill(ends), name=f"gateway: past quotes of {self.topic}")
+        return asyncio.create_task(self._fill(ends), name=f"gateway: history of quotes of {self.topic}")
 
     async def _fill(self, ends: dict[int, int]) -> None:
         past = Past(self.topic, self._backend, self._limits, ends, self._began_us)
@@ -195,8 +195,8 @@ class QuoteBoard:
         except CometError as error:
             past.bound(error.message)
         except Exception:
-            log.exception("gateway: the past of %s cannot be read", self.topic)
-            past.bound("it cannot be read; the gateway's log says why")
+            log.exception("gateway: the history of %s cannot be read", self.topic)
+            past.bound("history cannot be read; see the gateway's log")
         self.reach = past.reach
         if self.state == "filling":
             self.state = "live"
@@ -212,16 +212,16 @@ class QuoteBoard:
         if symbol.partition == NEVER or tick.time_us > symbol.latest.time_us:
             symbol.show(tick, tick.time_us, partition, offset)
 
-    # ---- looking
+    # ---- facts
 
-    def look(self, asked: PageRequest, now_us: int) -> facts.Quotes:
+    def snapshot(self, request: PageRequest, now_us: int) -> facts.Quotes:
         reach = self.reach
         since_us = None if reach is None else reach.since_us
-        # A step that was not read whole would be half a candle.
+        # A partly read step would give half a candle.
         since_s = 0 if reach is None or reach.whole else -(-reach.since_us // 1_000_000)
         end_s = (now_us - SETTLED_US) // 1_000_000
         quotes = {name: self._quote(symbol, end_s, since_s) for name, symbol in self.symbols.items()}
-        chosen = asked.query.get("symbol", "")
+        chosen = request.query.get("symbol", "")
         if chosen not in quotes:
             chosen = min(quotes, default="")
         shown = self.symbols.get(chosen)
@@ -233,7 +233,7 @@ class QuoteBoard:
             self.reason,
             quotes,
             symbol=chosen,
-            candles=None if shown is None else _candles(shown, asked, end_s, since_s),
+            candles=None if shown is None else _candles(shown, request, end_s, since_s),
             partition=None if shown is None or shown.partition == NEVER else shown.partition,
             offset=None if shown is None or shown.offset == NEVER else shown.offset,
             since_us=since_us,
@@ -248,7 +248,7 @@ class QuoteBoard:
             delay_ms=self.delay_ms,
             last_us=max((symbol.heard_us for symbol in self.symbols.values()), default=self.last_us),
             topics=self.analytics.topics,
-            analytics=self.analytics.look(chosen, (*_extent(asked), end_s), now_us, quoted_us),
+            analytics=self.analytics.snapshot(chosen, (*_extent(request), end_s), now_us, quoted_us),
         )
 
     def _quote(self, symbol: CandleSymbol, end_s: int, since_s: int) -> facts.Quote:
@@ -259,7 +259,7 @@ class QuoteBoard:
         )  # fmt: skip
 
     def _rate(self, now_us: int) -> float | None:
-        """Records a second, of the last whole seconds that it has followed for."""
+        """Records per second, over the last whole seconds."""
         second = now_us // 1_000_000
         known = min(RATE_S, second - self._began_us // 1_000_000 - 1)
         if not self._began_us or known < 1:
@@ -267,17 +267,17 @@ class QuoteBoard:
         return sum(count for at, count in self._seconds if second - known <= at < second) / known
 
 
-def _extent(asked: PageRequest) -> tuple[int, int]:
-    """The step of candles, and how many: as many as there is room for; of a line, as many as there are."""
-    step = asked.query.get("step", "")
+def _extent(request: PageRequest) -> tuple[int, int]:
+    """The step and number of candles: as many as fit, for a line as many as exist."""
+    step = request.query.get("step", "")
     step = step if step in COUNTS else "1s"
     step_s = facts.STEPS_S[step]
-    as_line = asked.query.get("draw") == "line"
+    as_line = request.query.get("draw") == "line"
     return step_s, (SECONDS if step_s == 1 else MINUTES * 60 // step_s) if as_line else COUNTS[step]
 
 
-def _candles(symbol: CandleSymbol, asked: PageRequest, end_s: int, since_s: int) -> facts.Candles:
-    step_s, count = _extent(asked)
+def _candles(symbol: CandleSymbol, request: PageRequest, end_s: int, since_s: int) -> facts.Candles:
+    step_s, count = _extent(request)
     whole, forming = symbol.candles(step_s, end_s, count, since_s)
     return facts.Candles(
         step_s,
@@ -292,31 +292,33 @@ def _candles(symbol: CandleSymbol, asked: PageRequest, end_s: int, since_s: int)
     )
 
 
-class QuoteBoards:
-    """All of them. Made by `Sources.kept`, closed with them."""
+class QuoteFeeds:
+    """All quote feeds. Created by `Sources.part`, closed with them."""
 
     def __init__(self, sources: Sources, clock_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
         self._hub = sources.hub
         self._backend = sources.backend
         self._limits = sources.config.limits
         self._clock_us = clock_us
-        self._boards: dict[str, QuoteBoard] = {}
+        self._feeds: dict[str, QuoteFeed] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    def board(self, topic: str) -> QuoteBoard:
-        """Raises Problem where there are as many as may be, and somebody looks at each."""
+    def feed(self, topic: str) -> QuoteFeed:
+        """The feed of a topic. Raises Problem if all allowed feeds are in use."""
         loop = asyncio.get_running_loop()
-        found = self._boards.get(topic)
+        found = self._feeds.get(topic)
         if found is None:
             most = self._limits.quote_boards_max
-            if len(self._boards) >= most:
-                oldest = min(self._boards.values(), key=lambda one: one.looked_s)
-                if loop.time() - oldest.looked_s < AGAIN_S:
-                    raise Problem("TOO_MANY_REQUESTS", f"quotes of {most} topics are being watched already")
+            if len(self._feeds) >= most:
+                oldest = min(self._feeds.values(), key=lambda one: one.viewed_s)
+                if loop.time() - oldest.viewed_s < AGAIN_S:
+                    raise Problem(
+                        "TOO_MANY_REQUESTS", f"the gateway follows quotes of {most} topics, the limit; retry later"
+                    )
                 self._end(oldest)
-            found = self._boards[topic] = QuoteBoard(topic, self._hub, self._backend, self._limits, self._clock_us)
-        found.looked_s = loop.time()
+            found = self._feeds[topic] = QuoteFeed(topic, self._hub, self._backend, self._limits, self._clock_us)
+        found.viewed_s = loop.time()
         if self._sweep is None:
             self._sweep = loop.call_later(IDLE_S, self._swept)
         return found
@@ -324,39 +326,39 @@ class QuoteBoards:
     def _swept(self) -> None:
         self._sweep = None
         loop = asyncio.get_running_loop()
-        for one in list(self._boards.values()):
-            if loop.time() - one.looked_s >= IDLE_S:
+        for one in list(self._feeds.values()):
+            if loop.time() - one.viewed_s >= IDLE_S:
                 self._end(one)
-        if self._boards:
-            oldest_s = min(one.looked_s for one in self._boards.values())
+        if self._feeds:
+            oldest_s = min(one.viewed_s for one in self._feeds.values())
             self._sweep = loop.call_at(oldest_s + IDLE_S, self._swept)
 
-    def _end(self, board: QuoteBoard) -> None:
-        del self._boards[board.topic]
-        task = asyncio.create_task(board.close(), name=f"gateway: end quotes of {board.topic}")
+    def _end(self, feed: QuoteFeed) -> None:
+        del self._feeds[feed.topic]
+        task = asyncio.create_task(feed.close(), name=f"gateway: end quotes of {feed.topic}")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         if self._sweep is not None:
             self._sweep.cancel()
-        for one in list(self._boards.values()):
+        for one in list(self._feeds.values()):
             self._end(one)
         await asyncio.gather(*self._closing)
 
 
-FIRST_LOOK_S: Final = 1.0  # that the first look waits for something to be there
+FIRST_WAIT_S: Final = 1.0  # of the first request for a first state
 
 
-async def quotes(sources: Sources, asked: PageRequest) -> facts.Quotes:
+async def quotes(sources: Sources, request: PageRequest) -> facts.Quotes:
     """The loader of the page."""
-    boards = sources.kept(QuoteBoards)
-    board = boards.board(asked.query.get("topic") or sources.config.quotes_topic)
+    feeds = sources.part(QuoteFeeds)
+    feed = feeds.feed(request.query.get("topic") or sources.config.quotes_topic)
     try:
-        async with asyncio.timeout(FIRST_LOOK_S):
-            await board.begun.wait()
-            if asked.first:  # without a script nothing else would come
-                await board.analytics.begun.wait()
+        async with asyncio.timeout(FIRST_WAIT_S):
+            await feed.begun.wait()
+            if request.first:  # without scripts no update would come
+                await feed.analytics.begun.wait()
     except TimeoutError:
-        pass  # the page says that it is being read
-    return board.look(asked, asked.now_us or time.time_ns() // 1000)
+        pass  # the page shows that history is loading
+    return feed.snapshot(request, request.now_us or time.time_ns() // 1000)

@@ -1,10 +1,10 @@
-"""What the cluster is like, second by second: asked of every broker while somebody looks, and of none when nobody does.
+"""Samples every broker once a second while a page of the dashboard is open.
 
-    tick ─► each broker by itself, with a limit: its numbers, its view of the cluster, its history since the last time
-         ─► topics, of the broker with the newest view, when that view has changed
-         ─► facts.Cluster, of all that is known by then
+    tick ─► each broker by itself, with a timeout: its numbers, its metadata, its history since the last tick
+         ─► topics, from the broker with the newest metadata, if they changed
+         ─► facts.Cluster, from all answers by then
 
-While nobody answers, what was known before stays, with its time.
+While no broker answers, the last known facts stay, with their time.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from comet.errors import CometError, Unavailable
 from comet_gateway.dashboard import build_facts
 from comet_gateway.dashboard.broker_pool import ANSWER_S, BrokerPool, Connect, PooledBroker
 from comet_gateway.dashboard.build_facts import Placed
-from comet_gateway.dashboard.metric_history import LOOKED_S, STEPS, Histories, Tracks
+from comet_gateway.dashboard.metric_history import STEPS, WATCHED_S, Histories, Tracks
 from comet_web import facts
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TICK_S: Final = 1.0
-HURRY_S: Final = 0.2  # between two ticks, however much is changed meanwhile
-GATHER_S: Final = 0.4  # that a tick waits for the brokers that take their time
-AFTER_S: Final = 0.1  # a tick, new facts are there, unless somebody is slow
-FRESH_S: Final = 2.0  # that what is known may be old for a look that does not wait,
-ASKED_MAX: Final = 2  # brokers, one after the other, before any is asked
-PATIENCE_S: Final = 0.8  # and that others wait for something newer
+HURRY_S: Final = 0.2  # between two ticks, at least
+GATHER_S: Final = 0.4  # that a tick waits for slow brokers
+AFTER_S: Final = 0.1  # a tick, new facts are there, unless a broker is slow
+FRESH_S: Final = 2.0  # maximum age of facts for a request that does not wait
+TRIED_MAX: Final = 2  # brokers, one after the other, before the bootstrap client
+PATIENCE_S: Final = 0.8  # that a request waits for newer facts
 
 
 @dataclass(slots=True)
 class _Topics:
-    """What metadata say, of one revision."""
+    """The topics of one metadata revision."""
 
     revision: int = -1
     infos: Sequence[comet.TopicInfo] = ()
@@ -48,8 +48,8 @@ class _Topics:
 
 
 class Sampler:
-    """One for an application, owned by its sources; used on its loop. `first` asks any broker, and is not ours to
-    close; `connect` makes a client of the one at an address."""
+    """One per application, owned by its sources; used on its loop. `first` queries any broker and is not closed here;
+    `connect` creates a client of the broker at an address."""
 
     def __init__(
         self,
@@ -69,22 +69,22 @@ class Sampler:
         self._known: facts.Cluster | None = None
         self._tracks: dict[str, Tracks] = {}  # by range, of this tick
         self._assembled_at = -1e9
-        self._begun_at = 0.0  # of the last tick that is over
-        self.outdated_at = -1e9  # who looks waits for a tick that begins later
-        self._reason = ""  # why nobody answers
-        self._looked_at = -1e9
+        self._begun_at = 0.0  # of the last completed tick
+        self.outdated_at = -1e9  # requests wait for a tick that starts later
+        self._reason = ""  # why no broker answers
+        self._viewed_at = -1e9
         self._ticking: asyncio.Task[None] | None = None
         self._ticked = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._due = 0.0  # the tick that is next
+        self._due = 0.0  # time of the next tick
         self._closed = False
         self.rounds = 0
 
-    # ---- what pages ask for
+    # ---- queries of pages
 
     @property
     def name(self) -> str:
-        """What the cluster is called: where it was found."""
+        """The name of the cluster: its first bootstrap address."""
         return self._bootstrap.partition(",")[0]
 
     @property
@@ -93,9 +93,9 @@ class Sampler:
         return self._topics.infos
 
     async def cluster(self, range_: str = "15m") -> facts.Cluster:
-        """All of it, as it was a moment ago; the first look waits for one round of questions. Raises Unavailable."""
+        """The facts of the last tick; the first request waits for one. Raises Unavailable."""
         now = asyncio.get_running_loop().time()
-        self._looked_at = now
+        self._viewed_at = now
         self._start()
         with suppress(TimeoutError):
             async with asyncio.timeout(None if self._known is None else PATIENCE_S):
@@ -103,7 +103,7 @@ class Sampler:
                     self._ticked.clear()
                     await self._ticked.wait()
         if self._known is None:
-            raise Unavailable("what the cluster is like cannot be found out")
+            raise Unavailable("the state of the cluster is unknown; retry")
         if STEPS[range_][0] > 1 and await self._histories.lengthen(self._members.admins()):
             self._tracks.clear()
         tracks = self._tracks.get(range_)
@@ -112,7 +112,7 @@ class Sampler:
         return replace(self._known, tracks=tracks)
 
     def broker_tracks(self, broker: int, range_: str) -> Tracks:
-        """Of one broker, after `cluster` of that range."""
+        """Tracks of one broker, after `cluster` of that range."""
         return self._histories.of_broker(broker, range_)
 
     async def topic_tracks(self, topic: str, range_: str) -> Tracks:
@@ -126,27 +126,27 @@ class Sampler:
             admins = {known.coordinator: admins[known.coordinator]}
         return await self._histories.of_group(group, range_, admins)
 
-    async def ask(self, question: Callable[[comet.Admin], Awaitable[T]]) -> T:
-        """Asks who has answered last, and another one where that one is silent by now. Raises CometError."""
+    async def query(self, question: Callable[[comet.Admin], Awaitable[T]]) -> T:
+        """Queries the broker that answered last, then the next one if it is silent. Raises CometError."""
         latest = sorted(self._members.answering().values(), key=lambda one: -one.answered_at)
-        for one in latest[:ASKED_MAX]:
+        for one in latest[:TRIED_MAX]:
             with suppress(TimeoutError, Unavailable):
                 async with asyncio.timeout(ANSWER_S):
                     return await question(one.admin)
         return await question(self._first)
 
     def admin_of(self, broker: int) -> comet.Admin:
-        """A client that asks that broker and no other. Raises BrokerNotFound."""
+        """A client of that broker only. Raises BrokerNotFound."""
         return self._members.admin_of(broker)
 
     def renew(self) -> None:
-        """Something was changed a moment ago: who looks now is to see it."""
+        """Marks the facts as outdated after a change, and hurries the next tick."""
         if self._ticking is not None:
             self.outdated_at = asyncio.get_running_loop().time()
             self._hurry.set()
 
     def next(self, when: float) -> float:
-        """About then, a moment after a tick."""
+        """The time near `when` that follows a tick."""
         if self._ticking is None:
             return when
         off = (when - self._due - AFTER_S) % TICK_S
@@ -173,7 +173,7 @@ class Sampler:
     # ---- ticking
 
     def _good_at(self, now: float) -> bool:
-        """Whether what is known will do for a look at that time."""
+        """Whether the facts are fresh enough for a request at that time."""
         fresh = now - self._assembled_at <= FRESH_S and self._begun_at >= self.outdated_at
         return self._known is not None and fresh
 
@@ -185,7 +185,7 @@ class Sampler:
         loop = asyncio.get_running_loop()
         try:
             self._due = loop.time()
-            while loop.time() - self._looked_at < LOOKED_S:
+            while loop.time() - self._viewed_at < WATCHED_S:
                 self._hurry.clear()
                 began = loop.time()
                 await self._tick()
@@ -206,10 +206,10 @@ class Sampler:
         if not self._members.answering():
             await self._begin()
         patience = ANSWER_S if self._known is None else GATHER_S
-        if asked := self._members.ask():
-            await asyncio.wait(asked, timeout=patience)
+        if queries := self._members.query():
+            await asyncio.wait(queries, timeout=patience)
         self._members.learn(self._topics.replicas)
-        more = self._members.ask(new=True)
+        more = self._members.query(new=True)
         if (listing := self._list()) is not None:
             more.append(listing)
         if more:
@@ -218,15 +218,15 @@ class Sampler:
         try:
             self._assemble()
         except Exception:
-            log.exception("what brokers say cannot be put together")
-            self._reason = "what they say makes no sense to this gateway, whose log says more"
+            log.exception("combining the answers of brokers failed")
+            self._reason = "their answers cannot be read; see the gateway's log"
             self._known = self._unreachable()
         self.rounds += 1
         self._begun_at = began
         self._ticked.set()
 
     async def _begin(self) -> None:
-        """Nobody is known who answers: whoever is at the addresses that were given may know more."""
+        """No known broker answers: fetches the brokers from the bootstrap addresses."""
         try:
             async with asyncio.timeout(ANSWER_S):
                 self._members.take(await self._first.describe_cluster(), self._topics.replicas)
@@ -236,7 +236,7 @@ class Sampler:
             self._reason = error.message
 
     def _list(self) -> asyncio.Task[None] | None:
-        """Topics are listed anew when they may be others."""
+        """Lists topics again if the metadata changed."""
         newest = self._members.newest()
         if newest is not None and self._listing is None and newest.revision != self._topics.revision:
             self._listing = asyncio.create_task(self._listed(newest), name="dashboard: list topics")
@@ -248,14 +248,14 @@ class Sampler:
             async with asyncio.timeout(ANSWER_S):
                 infos = await newest.admin.list_topics()
         except (TimeoutError, CometError):
-            return  # at the next tick again
+            return  # retried at the next tick
         finally:
             self._listing = None
         places = {info.name: build_facts.placed(info) for info in infos}
         self._topics = _Topics(revision, infos, places, build_facts.replicas(infos))
         self._histories.keep(places)
 
-    # ---- putting together
+    # ---- assembly
 
     def _assemble(self) -> None:
         self._assembled_at = asyncio.get_running_loop().time()
@@ -270,7 +270,7 @@ class Sampler:
         coordinated = {id_: one.groups for id_, one in answering.items()}
         before = {} if self._known is None else self._known.groups
         groups = build_facts.groups(coordinated, before, self._members.coordinating())
-        led = {id_: said.get("topics") or {} for id_, said in numbers.items()}
+        led = {id_: each.get("topics") or {} for id_, each in numbers.items()}
         self._known = facts.Cluster(
             time_us=max(one.answered_us for one in answering.values()),
             cluster_id=newest.cluster.cluster_id,
@@ -285,7 +285,7 @@ class Sampler:
         )
 
     def _unreachable(self) -> facts.Cluster:
-        """As it was before, but that nobody answers."""
+        """The last known facts, marked as unreachable."""
         before = self._known or facts.Cluster(time_us=self._clock_us())
         members = self._members.by_id()
         return replace(

@@ -1,4 +1,4 @@
-"""Pages as answers: HTML, CSV, the files that they load, and what a person is shown when a page cannot be."""
+"""Responses of the dashboard: HTML, CSV, static files, error pages."""
 
 from __future__ import annotations
 
@@ -30,42 +30,42 @@ from comet_web.pages import Page
 
 log = logging.getLogger(__name__)
 
-LOAD_S: Final = 10.0  # that the facts of a page may take
+LOAD_S: Final = 10.0  # for the facts of a page
 HTML: Final = b"text/html; charset=utf-8"
 _FOR_EVER: Final = b"public, max-age=31536000, immutable"
-_ERROR: Final = Page("error", "/", "error.html", "nothing", lambda _, asked: Document(asked.now_us, ""), interval_s=0)
+_ERROR: Final = Page("error", "/", "error.html", "nothing", lambda _, page: Document(page.now_us, ""), interval_s=0)
 
 
-async def document(sources: Sources, page: Page, asked: PageRequest) -> Document:
-    """What a page shows now. Raises Problem, CometError."""
+async def document(sources: Sources, page: Page, request: PageRequest) -> Document:
+    """The current document of a page. Raises Problem, CometError."""
     try:
         async with asyncio.timeout(LOAD_S):
-            facts = await LOADERS[page.facts](sources, asked)
+            facts = await LOADERS[page.facts](sources, request)
     except TimeoutError:
-        raise Problem("TIMEOUT", f"what this page shows did not come within {LOAD_S:.0f} s") from None
-    return page.view(facts, asked)
+        raise Problem("TIMEOUT", f"the data of this page did not arrive within {LOAD_S:.0f} s") from None
+    return page.view(facts, request)
 
 
-async def html(scope: Scope, sources: Sources, page: Page, asked: PageRequest) -> Reply:
-    shown = await document(sources, page, replace(asked, first=True))
-    text = render.page(page.template, doc=shown, page=page, asked=asked, **_around(scope, sources, page, asked))
+async def html(scope: Scope, sources: Sources, page: Page, request: PageRequest) -> Reply:
+    shown = await document(sources, page, replace(request, first=True))
+    text = render.page(page.template, doc=shown, page=page, request=request, **_around(scope, sources, page, request))
     return Reply(text.encode(), kind=HTML)
 
 
-async def as_csv(sources: Sources, page: Page, asked: PageRequest) -> Reply:
-    """The main table, all of it, as it is filtered and sorted."""
-    shown = await document(sources, page, asked)
+async def as_csv(sources: Sources, page: Page, request: PageRequest) -> Reply:
+    """The whole main table as CSV, filtered and sorted."""
+    shown = await document(sources, page, request)
     table = shown.tables[page.main]
     if table.problem:
         raise Problem("VALIDATION", f"filter: {table.problem}")
-    name = "-".join([page.name, *asked.params.values()])
+    name = "-".join([page.name, *request.params.values()])
     plain = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in name)
     headers = {"content-disposition": f'attachment; filename="{plain}.csv"'}
     return Reply(csv.encoded(table), kind=csv.CONTENT_TYPE, headers=headers)
 
 
-def _around(scope: Scope, sources: Sources | None, page: Page, asked: PageRequest) -> dict[str, Any]:
-    """What templates know beside the document."""
+def _around(scope: Scope, sources: Sources | None, page: Page, request: PageRequest) -> dict[str, Any]:
+    """The context of templates, beside the document."""
     root = scope.get("root_path", "")
     return {
         "root": root,
@@ -73,21 +73,21 @@ def _around(scope: Scope, sources: Sources | None, page: Page, asked: PageReques
         "cluster_name": sources.sampler.name if sources is not None else "",
         "nav": NAV,
         "csrf": sessions.csrf(scope),
-        "csv": f"{root}{address(page.csv, asked.params)}" if page.csv else "",  # without the query
+        "csv": f"{root}{address(page.csv, request.params)}" if page.csv else "",  # without the query
     }
 
 
-# ---- what goes wrong
+# ---- errors
 
 
 def wants_html(scope: Scope) -> bool:
-    """A person looks at this, in a browser, and not at a part of the API."""
+    """Whether a browser requests a page, not the API."""
     accept: bytes = scope["comet.headers"].get(b"accept", b"")
     return b"text/html" in accept and not scope["path"].removeprefix(scope.get("root_path", "")).startswith("/v1/")
 
 
-def told(scope: Scope, problem: Problem) -> tuple[bytes, dict[str, str]]:
-    """Body and headers of the answer that says what went wrong: a page for a person, a document for a program."""
+def error_response(scope: Scope, problem: Problem) -> tuple[bytes, dict[str, str]]:
+    """Body and headers for a problem: a page for a browser, else a problem document."""
     headers = problem.headers()
     page = _error_page(scope, problem)
     if page is None:
@@ -96,26 +96,26 @@ def told(scope: Scope, problem: Problem) -> tuple[bytes, dict[str, str]]:
 
 
 def _error_page(scope: Scope, problem: Problem) -> bytes | None:
-    """Its cause, the id of the request, a way on. None: a document says as much."""
+    """The error page; None: a problem document is used."""
     state = scope["app"].state if "app" in scope else None
     if state is None or not state.config.dashboard or not wants_html(scope):
         return None
     who: Who = scope.get("comet.who", ANONYMOUS)
     path = scope["path"].removeprefix(scope.get("root_path", ""))
-    asked = PageRequest(
+    request = PageRequest(
         path=path, now_us=time.time_ns() // 1_000, who=who.name, role=int(who.role), open=state.gatekeeper.open
     )
     try:
         text = render.page(
             _ERROR.template,
-            doc=Document(asked.now_us, problem.kind.title),
+            doc=Document(request.now_us, problem.kind.title),
             page=_ERROR,
-            asked=asked,
+            request=request,
             problem={"hint": "", "retry_after_ms": 0, **problem.document(scope["comet.request_id"])},
-            **_around(scope, getattr(state, "sources", None), _ERROR, asked),
+            **_around(scope, getattr(state, "sources", None), _ERROR, request),
         )
     except jinja2.TemplateError:
-        log.exception("the page of an error cannot be made")
+        log.exception("the error page cannot be built")
         return None
     return text.encode()
 
@@ -124,7 +124,7 @@ def _error_page(scope: Scope, problem: Problem) -> bytes | None:
 
 
 class Files:
-    """What pages load, compressed once and kept: there are few of them, and they are small."""
+    """Static files, compressed once and cached: they are few and small."""
 
     def __init__(self) -> None:
         self._packed: dict[tuple[str, bytes], bytes] = {}
@@ -133,10 +133,10 @@ class Files:
         """Raises NOT_FOUND."""
         body = render.static().get(path)
         if body is None:
-            raise Problem("NOT_FOUND", f"the pages have no file {path[:200]!r}")
+            raise Problem("NOT_FOUND", f"there is no file {path[:200]!r}")
         kind = render.CONTENT_TYPES[PurePosixPath(path).suffix].encode()
         headers = {"vary": "accept-encoding"}
-        # A page that was loaded from another version still works with ours; it must not be kept under that address.
+        # A page of another version works with these files; they must not be cached under that address.
         cache = _FOR_EVER if version == render.version() else b"no-cache"
         encoding = None if accepts is None else compression.chosen(accepts)
         if encoding is not None and compression.worthwhile(kind, len(body)):

@@ -1,13 +1,13 @@
-"""Sessions of browsers: a cookie that says who logged in, with a proof of it. Pure; no gateway keeps any of it.
+"""Sessions of browsers: a signed cookie with the name of a token. Pure and stateless.
 
     cookie = v1.<body>.<proof>              the parts in base64url, without padding
     body   = began u64 s | seen u64 s | id, 16 bytes | name of the token
     proof  = HMAC-SHA256(key, "session" body)
     key    = HMAC-SHA256(digest of the token, "comet dashboard session" name role)
 
-The key is of the token's row in the tokens file: every gateway that has the file takes the cookie, and a row that goes,
-or gets another token or role, takes its sessions with it. A session is over after LIFE_S, and IDLE_S after it was last
-seen; `seen` is written anew at most every RENEW_S. See docs/adr/0023-sessions-without-a-store.md.
+The key depends on the token's row in the tokens file: every gateway with the file accepts the cookie, and a removed
+row, or one with a new token or role, ends its sessions. A session ends after LIFE_S, or IDLE_S after it was last seen;
+`seen` is renewed at most every RENEW_S. See docs/adr/0023-sessions-without-a-store.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COOKIE: Final = "comet_session"
 LIFE_S: Final = 7 * 86_400
 IDLE_S: Final = 12 * 3_600
 RENEW_S: Final = 10 * 60
-SKEW_S: Final = 60  # that the clocks of two gateways may differ
+SKEW_S: Final = 60  # between the clocks of two gateways
 COOKIE_CHARS_MAX: Final = 512
 CSRF_HEADER: Final = b"x-comet-csrf"
 
@@ -37,7 +37,7 @@ assert RENEW_S < IDLE_S < LIFE_S
 
 @dataclass(frozen=True, slots=True)
 class BrowserSession:
-    """Of the token called `name`; what it may do stands in the tokens file, not here."""
+    """The session of the token `name`; its role is in the tokens file, not here."""
 
     name: str
     began_s: int
@@ -49,7 +49,7 @@ class BrowserSession:
         return self.began_s + LIFE_S
 
     def over(self, now_s: float) -> bool:
-        """Also of one that is from a time to come: who wrote it has another clock than all of us."""
+        """Whether the session has ended. One from the future also counts: its clock was wrong."""
         return not (
             self.began_s - SKEW_S <= now_s < self.ends_s and self.seen_s - SKEW_S <= now_s < self.seen_s + IDLE_S
         )
@@ -57,14 +57,14 @@ class BrowserSession:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A session that was proved, with the key that did. At `scope["comet.session"]`."""
+    """A verified session with its key. At `scope["comet.session"]`."""
 
     session: BrowserSession
     key: bytes
 
     @property
     def csrf(self) -> str:
-        """What a page shows to act in the session's name; stays the same while the session lasts."""
+        """The CSRF token of pages; it stays the same for the whole session."""
         return _text(hmac.digest(self.key, b"csrf" + self.session.id, "sha256"))
 
     def shows(self, csrf: str) -> bool:
@@ -72,13 +72,13 @@ class Visit:
 
 
 def csrf(scope: Mapping[str, Any]) -> str:
-    """For the page that answers this request; empty where nobody is logged in."""
+    """The CSRF token for a page; empty without a login."""
     visit: Visit | None = scope.get("comet.session")
     return "" if visit is None else visit.csrf
 
 
 def key_of(digest: bytes, name: str, role: str) -> bytes:
-    """Of one row of the tokens file."""
+    """The key of one row of the tokens file."""
     return hmac.digest(digest, b"comet dashboard session\0" + name.encode() + b"\0" + role.encode(), "sha256")
 
 
@@ -87,18 +87,18 @@ def begun(name: str, now_s: float) -> BrowserSession:
 
 
 def renewed(session: BrowserSession, now_s: float) -> BrowserSession | None:
-    """The session as seen now; None where that was written down a short while ago."""
+    """The session with a new `seen`; None if it was renewed recently."""
     return replace(session, seen_s=int(now_s)) if now_s - session.seen_s >= RENEW_S else None
 
 
 def written(session: BrowserSession, key: bytes) -> str:
-    """As the cookie holds it."""
+    """The text of the cookie."""
     body = _HEAD.pack(session.began_s, session.seen_s, session.id) + session.name.encode()
     return ".".join((_VERSION, _text(body), _text(_proof(key, body))))
 
 
 def read(text: str, key_of_name: Callable[[str], bytes | None], now_s: float) -> Visit | None:
-    """The session of a cookie; None where it is none of ours, or over. `key_of_name` knows the tokens file."""
+    """The session of a cookie; None if it is invalid or ended. `key_of_name` looks up the tokens file."""
     parts = text.split(".") if len(text) <= COOKIE_CHARS_MAX else []
     if len(parts) != 3 or parts[0] != _VERSION:
         return None
@@ -121,12 +121,12 @@ def read(text: str, key_of_name: Callable[[str], bytes | None], now_s: float) ->
 
 
 def cookie_name(*, tls: bool) -> str:
-    """On TLS with the prefix that has browsers take it from this host alone, and never from a page without TLS."""
+    """With TLS, its prefix makes browsers accept it from this host only, and only over TLS."""
     return f"__Host-{COOKIE}" if tls else COOKIE
 
 
 def cookie(headers: Mapping[bytes, bytes], *, tls: bool) -> str | None:
-    """The cookie of a request; None without. Two of them are none: another port of this host may have set one."""
+    """The cookie of a request. Two of them count as none: another port of this host may have set one."""
     return one_cookie(headers, cookie_name(tls=tls))
 
 
@@ -143,18 +143,18 @@ def one_cookie(headers: Mapping[bytes, bytes], name: str) -> str | None:
 
 
 def set_cookie(name: str, value: str, *, tls: bool, max_age_s: int, path: str = "/") -> bytes:
-    """A Set-Cookie header that no script reads and no other site sends."""
+    """A Set-Cookie header, hidden from scripts and not sent by other sites."""
     attributes = f"; Path={path}; Max-Age={max_age_s}; HttpOnly; SameSite=Strict" + ("; Secure" if tls else "")
     return f"{name}={value}{attributes}".encode("ascii")
 
 
-def kept(visit: Visit, now_s: float, *, tls: bool) -> bytes:
+def session_cookie(visit: Visit, now_s: float, *, tls: bool) -> bytes:
     """The Set-Cookie header of a session."""
     left = max(0, visit.session.ends_s - int(now_s))
     return set_cookie(cookie_name(tls=tls), written(visit.session, visit.key), tls=tls, max_age_s=min(left, IDLE_S))
 
 
-def forgotten(*, tls: bool) -> bytes:
+def expired_cookie(*, tls: bool) -> bytes:
     """The Set-Cookie header that ends it in the browser."""
     return set_cookie(cookie_name(tls=tls), "", tls=tls, max_age_s=0)
 
@@ -168,7 +168,7 @@ def _text(raw: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes | None:
-    """Only what `_text` writes, so that a session has one cookie and no other."""
+    """Decodes only the exact form of `_text`, so that a session has one cookie."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

@@ -1,7 +1,7 @@
-"""What facts are fetched from, and what is kept between two looks at a page. One for an application.
+"""The sources of facts, and the state kept between two requests. One per application.
 
-Each part of the dashboard that has something to keep has a class of its own for it, made here when it is first asked
-for and closed with the gateway: `sources.kept(Quotes)`.
+Each part of the dashboard with state has a class for it, created on first use and closed with the gateway:
+`sources.part(QuoteFeeds)`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from comet_gateway.push.hub import Hub
 
 T = TypeVar("T")
 
-RECENT_MAX: Final = 500  # answers that are kept for a moment
+RECENT_MAX: Final = 500  # cached answers
 
 
 class Sources:
-    """Made and closed by the application's lifespan."""
+    """Created and closed by the application's lifespan."""
 
     def __init__(
         self,
@@ -45,36 +45,36 @@ class Sources:
         self.traffic = traffic
         self.metrics = metrics
         self.sampler = Sampler(backend.bootstrap, backend.admin, lambda address: comet.Admin(address, name="dashboard"))
-        self._kept: dict[Callable[[Sources], Any], Any] = {}
+        self._parts: dict[Callable[[Sources], Any], Any] = {}
         self._recent: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
     @property
     def admin(self) -> comet.Admin:
         return self.backend.admin
 
-    def kept(self, kind: Callable[[Sources], T]) -> T:
-        """The one of that kind, made of these sources when there is none yet."""
-        found = self._kept.get(kind)
+    def part(self, kind: Callable[[Sources], T]) -> T:
+        """The instance of that kind, created on first use."""
+        found = self._parts.get(kind)
         if found is None:
-            found = self._kept[kind] = kind(self)
+            found = self._parts[kind] = kind(self)
         made: T = found
         return made
 
     def renew(self) -> None:
-        """Something was changed a moment ago: who looks now is to see it."""
+        """Drops cached answers after a change, so that pages show it."""
         self._recent.clear()
         self.sampler.renew()
 
     def statistics(self) -> dict[str, Any]:
-        """Of the sampler, and of what is kept, as far as that tells."""
+        """Statistics of the sampler and of the parts that have any."""
         found = {"pages": 0, **self.sampler.statistics()}
-        for one in self._kept.values():
-            if (tell := getattr(one, "statistics", None)) is not None:
-                found |= tell()
+        for one in self._parts.values():
+            if (statistics := getattr(one, "statistics", None)) is not None:
+                found |= statistics()
         return found
 
-    async def recently(self, key: Hashable, seconds: float, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """An answer that is so old at most, asked for once for all who want it. What goes wrong is not kept."""
+    async def recently(self, key: Hashable, seconds: float, fetch: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """An answer of at most that age, fetched once for all callers. Errors are not cached."""
         now = asyncio.get_running_loop().time()
         for old in [one for one, (until, _) in self._recent.items() if until < now]:
             del self._recent[old]
@@ -82,26 +82,26 @@ class Sources:
         if known is None:
             if len(self._recent) >= RECENT_MAX:
                 del self._recent[next(iter(self._recent))]
-            task: asyncio.Task[T] = asyncio.create_task(ask(), name=f"dashboard: {key}")
-            task.add_done_callback(lambda _: self._look_at(key, task))
+            task: asyncio.Task[T] = asyncio.create_task(fetch(), name=f"dashboard: {key}")
+            task.add_done_callback(lambda _: self._drop_failed(key, task))
             known = self._recent[key] = (now + seconds, task)
         found: T = await asyncio.shield(known[1])
         return found
 
-    def _look_at(self, key: Hashable, task: asyncio.Task[Any]) -> None:
-        """Whoever waited may be gone: an error that nobody took is nobody's loss."""
+    def _drop_failed(self, key: Hashable, task: asyncio.Task[Any]) -> None:
+        """Drops a failed answer. Reading its error keeps asyncio quiet if no caller waits any more."""
         if task.cancelled() or task.exception() is not None:
             known = self._recent.get(key)
             if known is not None and known[1] is task:
                 del self._recent[key]
 
     async def close(self) -> None:
-        asking = [task for _, task in self._recent.values() if not task.done()]
-        for task in asking:
+        running = [task for _, task in self._recent.values() if not task.done()]
+        for task in running:
             task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
-        while self._kept:
-            _, one = self._kept.popitem()
+        await asyncio.gather(*running, return_exceptions=True)
+        while self._parts:
+            _, one = self._parts.popitem()
             close = getattr(one, "close", None)
             if close is not None and isawaitable(closing := close()):
                 await closing

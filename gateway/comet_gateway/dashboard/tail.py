@@ -1,20 +1,19 @@
-"""The channel `tail`: a topic while it is written, for somebody who looks at it. It samples, and says so.
+"""The channel `tail`: the new records of a topic, for a page. It samples if there are too many, and reports that.
 
     {"rows": [row, …], "seen": 120394, "matched": 120394, "shown": 2100, "lost": 0, "unread": 0, "one_in": 1,
      "shown_in": 57.3, "rate": 50012.0, "matching": 50012.0, "text": "50.0 k records/s · …"}
 
 `rows` are the newest since the last event, newest first; all numbers but rates are counts since the channel was opened.
 
-    seen       came while it was open
-    lost       of those, never looked at, because this subscriber was too slow for them, or they were gone from the log
-    unread     of those, not asked whether they match: looking at each would have taken too long
-    matched    answered to the filters, of those that were asked
-    shown      were given as rows; the others of the matching were left out
-    one_in     of so many records one is asked, over the last WINDOW_S; `shown_in`: of so many that match one is shown
-    rate       records per second that came, over the last WINDOW_S; `matching`: of those that match, about
+    seen       received while it was open
+    lost       of those, never read: this subscriber was too slow, or they were deleted from the log
+    unread     of those, not checked against the filters, for lack of time
+    matched    of the checked ones, those that match the filters
+    shown      sent as rows; the other matching ones were left out
+    one_in     one record of `one_in` was checked, over the last WINDOW_S; one matching record of `shown_in` was sent
+    rate       records per second, over the last WINDOW_S; `matching`: of those that match, estimated
 
-Without filters nothing is decoded but what is shown. A client says {"rows": false} while it shows none: it is told the
-numbers alone.
+Without filters only the records shown are decoded. After {"rows": false} a client gets counts only.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from time import perf_counter
 from typing import Any, Final
 
-from comet_gateway.dashboard import messages
+from comet_gateway.dashboard import topic_records
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.chunk import Slice
@@ -34,19 +33,21 @@ from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.push.subscription import Subscription
 from comet_gateway.search.filters import Batch, Filters
 from comet_web.facts import WINDOW_S
-from comet_web.views import messages as view
+from comet_web.views import records as view
 
 TICK_S: Final = 0.1  # between two events
-FULL_TICK_S: Final = 0.15  # after one that could not show all: nobody reads faster, and each costs the page a drawing
-QUIET_S: Final = 1.0  # after which an event comes though nothing did: rates fall
+FULL_TICK_S: Final = (
+    0.15  # after an event that left records out: faster updates are unreadable, and each costs the page a redraw
+)
+QUIET_S: Final = 1.0  # until an event without new records: rates fall
 ROWS: Final = 30  # of one event
-LOOK_S: Final = 0.006  # of one tick, to ask records whether they match
-BUFFER: Final = 100_000  # records that it may be behind
-DRAIN_EVENTS: Final = 64  # that are taken before others have the loop
+FILTER_S: Final = 0.006  # of one tick, to check records against the filters
+BUFFER: Final = 100_000  # records
+DRAIN_EVENTS: Final = 64  # handled before other tasks run
 
 
 class Tail:
-    """Counts and chooses; knows neither the hub nor the socket. Pure, but for the clock it is given."""
+    """Counts and samples records, without hub and socket. Pure, except for the given clock."""
 
     def __init__(self, filters: Filters, clock: Callable[[], float] = perf_counter) -> None:
         self.seen = self.lost = self.unread = self.matched = self.shown = 0
@@ -58,7 +59,7 @@ class Tail:
         self._new_records = 0
         began = clock()
         self._forgotten = 0  # matched since the last event, too old to be shown
-        # When, and how many had come, been asked, matched, been offered and shown by then.
+        # Time, and the counts seen, checked, matched, offered and shown by then.
         self._past: deque[tuple[float, int, int, int, int, int]] = deque([(began, 0, 0, 0, 0, 0)])
 
     def add(self, event: Event) -> None:
@@ -73,17 +74,17 @@ class Tail:
                 self._forget()
 
     def _forget(self) -> None:
-        """What cannot be shown any more: there are enough that are newer."""
+        """Drops records that will not be shown, as enough newer ones exist."""
         while self._new_records - (first := self._new[0][2] - self._new[0][1]) >= ROWS:
             self._new.popleft()
             self._new_records -= first
             self.matched += first
             self._forgotten += first
 
-    def told(self) -> tuple[list[tuple[Batch, int]], dict[str, Any]]:
-        """The rows to show, newest first, and what is said with them."""
+    def sample(self) -> tuple[list[tuple[Batch, int]], dict[str, Any]]:
+        """The rows to show, newest first, and the counts."""
         before = self.matched
-        found = self._asked() if self._filters else self._newest()
+        found = self._matching() if self._filters else self._newest()
         before -= self._forgotten
         self._offered += self.matched - before if self.rows_wanted else 0
         self._forgotten = 0
@@ -100,10 +101,10 @@ class Tail:
         )
         return [one for one, _ in zip(found, range(ROWS), strict=False)]
 
-    def _asked(self) -> list[tuple[Batch, int]]:
-        """The newest that match; the older of what came are not asked when there is no time for all."""
+    def _matching(self) -> list[tuple[Batch, int]]:
+        """The newest records that match; older ones are not checked if time runs out."""
         found: list[tuple[Batch, int]] = []
-        until = self._clock() + LOOK_S
+        until = self._clock() + FILTER_S
         for batch, begin, end in reversed(self._new):
             if self._clock() > until:
                 self.unread += end - begin
@@ -115,14 +116,14 @@ class Tail:
 
     def _numbers(self) -> dict[str, Any]:
         now = self._clock()
-        asked = self.seen - self.lost - self.unread
+        checked = self.seen - self.lost - self.unread
         past = self._past
         while len(past) > 1 and past[1][0] <= now - WINDOW_S:
             past.popleft()
-        began, seen, asked_then, matched_then, offered_then, shown_then = past[0]
-        past.append((now, self.seen, asked, self.matched, self._offered, self.shown))
-        seconds, came, looked_at = max(now - began, TICK_S), self.seen - seen, asked - asked_then
-        one_in = 1.0 if came <= looked_at else came / max(looked_at, 1)
+        began, seen, checked_then, matched_then, offered_then, shown_then = past[0]
+        past.append((now, self.seen, checked, self.matched, self._offered, self.shown))
+        seconds, received, newly_checked = max(now - began, TICK_S), self.seen - seen, checked - checked_then
+        one_in = 1.0 if received <= newly_checked else received / max(newly_checked, 1)
         matched, offered, shown = self.matched - matched_then, self._offered - offered_then, self.shown - shown_then
         return {
             "seen": self.seen,
@@ -132,36 +133,36 @@ class Tail:
             "shown": self.shown,
             "one_in": round(one_in, 1),
             "shown_in": round(offered / max(shown, 1), 1) if offered > shown else 1.0,
-            "rate": round(came / seconds, 1),
+            "rate": round(received / seconds, 1),
             "matching": round(matched * one_in / seconds, 1),
         }
 
 
 async def tail(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-    """Events for as long as somebody reads them. Raises Problem, CometError."""
-    query = messages.texts(params)
+    """Events of the tail, as the client reads them. Raises Problem, CometError."""
+    query = topic_records.texts(params)
     topic = query.get("topic", "")
-    selection = messages.selected({**query, "start": "live"})
-    asked = SubscribeRequest(
+    selection = topic_records.selected({**query, "start": "live"})
+    request = SubscribeRequest(
         topics=(topic,),
         partitions=frozenset(selection.partitions) or None,
         policy=Policy.DROP_OLDEST,
         buffer=min(BUFFER, session.sources.config.limits.buffer_max),
     )
     await session.sources.backend.catalog.topic(topic)
-    subscription = await session.sources.hub.subscribe(asked)
+    subscription = await session.sources.hub.subscribe(request)
     try:
         chosen = Tail(selection.filters)
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
             await _gather(subscription, chosen)
-            for said in session.said():
-                chosen.rows_wanted = said.get("rows") is not False
-            rows, told = chosen.told()
-            shown = [view.wire(view.row(topic, messages.message(batch, number))) for batch, number in rows]
-            text = view.following(told, filtered=bool(selection.filters))
-            yield {"rows": shown, "text": text, **told}
+            for message in session.received():
+                chosen.rows_wanted = message.get("rows") is not False
+            rows, counts = chosen.sample()
+            shown = [view.wire(view.row(topic, topic_records.preview(batch, number))) for batch, number in rows]
+            text = view.tail_summary(counts, filtered=bool(selection.filters))
+            yield {"rows": shown, "text": text, **counts}
             tick = FULL_TICK_S if len(rows) == ROWS else TICK_S
             await asyncio.sleep(max(began + tick - loop.time(), TICK_S / 2))
     finally:
@@ -169,7 +170,7 @@ async def tail(session: ChannelSession, params: Mapping[str, Any]) -> AsyncItera
 
 
 async def _gather(subscription: Subscription, chosen: Tail) -> None:
-    """What has come; waits for it, but not for long."""
+    """Takes all waiting records; waits up to QUIET_S for the first."""
     try:
         async with asyncio.timeout(QUIET_S):
             _take(await subscription.next(), chosen)

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
 
 from comet.errors import CometError
-from comet_gateway.dashboard.serving import told
+from comet_gateway.dashboard.serving import error_response
 from comet_gateway.http.problems import Problem
 from comet_gateway.metrics import ENDLESS
 
@@ -57,7 +57,7 @@ def install(app: FastAPI) -> None:
 def _answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
     if request.scope["type"] == "websocket":
         raise problem  # `Front` denies the handshake, with the headers of all answers
-    body, own = told(request.scope, problem)
+    body, own = error_response(request.scope, problem)
     return Response(body, problem.kind.status, own | (headers or {}))
 
 

@@ -180,7 +180,7 @@ class Admission:
         session = sessions.renewed(visit.session, now_s)
         if session is None:
             return []
-        return [(b"set-cookie", sessions.kept(Visit(session, visit.key), now_s, tls=_is_tls(scope)))]
+        return [(b"set-cookie", sessions.session_cookie(Visit(session, visit.key), now_s, tls=_is_tls(scope)))]
 
 
 def _connection(scope: Scope) -> AuthenticatedConnection:

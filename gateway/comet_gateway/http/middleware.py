@@ -27,7 +27,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from comet.errors import CometError
-from comet_gateway.dashboard.serving import told
+from comet_gateway.dashboard.serving import error_response
 from comet_gateway.http import compression
 from comet_gateway.http.origins import HeaderPairs, Security
 from comet_gateway.http.problems import Problem
@@ -199,7 +199,7 @@ class _Answer:
         """Answers with the problem; an answer that has begun stays unfinished, which the client notices."""
         if self.status:
             return
-        body, headers = told(self._scope, problem)
+        body, headers = error_response(self._scope, problem)
         head = _head(headers, body)
         await self.send({"type": "http.response.start", "status": problem.kind.status, "headers": head})
         await self.send({"type": "http.response.body", "body": body})

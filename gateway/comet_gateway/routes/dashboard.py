@@ -7,7 +7,7 @@ from starlette.routing import WebSocketRoute
 
 from comet_gateway.dashboard import serving
 from comet_gateway.dashboard.live import LiveEndpoint
-from comet_gateway.dashboard.page_request import asked
+from comet_gateway.dashboard.page_request import page_request_of
 from comet_gateway.routes.raw import Answer, Endpoint, RawRoute
 from comet_web.pages import PAGES, Page
 
@@ -18,7 +18,7 @@ def _page(page: Page) -> Endpoint:
     async def endpoint(request: Request) -> Answer:
         state, who = request.app.state, request.scope["comet.who"]
         query = request.scope["query_string"].decode("latin-1")
-        found = asked(page, request.path_params, query, who, is_open=state.gatekeeper.open)
+        found = page_request_of(page, request.path_params, query, who, is_open=state.gatekeeper.open)
         return await serving.html(request.scope, state.sources, page, found)
 
     return endpoint
@@ -28,7 +28,7 @@ def _csv(page: Page) -> Endpoint:
     async def endpoint(request: Request) -> Answer:
         state, who = request.app.state, request.scope["comet.who"]
         query = request.scope["query_string"].decode("latin-1")
-        found = asked(page, request.path_params, query, who, is_open=state.gatekeeper.open, whole=True)
+        found = page_request_of(page, request.path_params, query, who, is_open=state.gatekeeper.open, whole=True)
         return await serving.as_csv(state.sources, page, found)
 
     return endpoint

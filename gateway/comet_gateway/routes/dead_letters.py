@@ -270,7 +270,7 @@ async def _settle(
     settling = Settling(topic_index, indexes.reader, app.backend.producers[comet.Acks.ALL], task)
     lines = AnswerLines(settling, plan, app.draining, request.scope["comet.request_id"])
     headers = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
-    return Streamed(WalkAnswer(request, app.sources.kept(SettlingSlots), lines, headers, limits.idle_s))
+    return Streamed(WalkAnswer(request, app.sources.part(SettlingSlots), lines, headers, limits.idle_s))
 
 
 async def _chosen(topic_index: DeadLetterIndex, body: Chosen) -> selection.DeadLetterSelection:

@@ -90,7 +90,7 @@ async def search(request: Request) -> Answer:
         yield _line("end", {"reason": scan.reason, "cursor": cursor, **progress(scan)})
 
     headers = [(b"content-type", b"application/x-ndjson"), *_HEADERS]
-    return WalkAnswer(request, state.sources.kept(Slots), lines, headers, limits.idle_s)
+    return WalkAnswer(request, state.sources.part(Slots), lines, headers, limits.idle_s)
 
 
 @router.get(
@@ -123,7 +123,7 @@ async def export(request: Request) -> Answer:
         (b"content-disposition", f'attachment; filename="{topic}.{form.value}"'.encode()),
         *_HEADERS,
     ]
-    return WalkAnswer(request, state.sources.kept(Slots), lambda: exported(scan, into), headers, limits.idle_s)
+    return WalkAnswer(request, state.sources.part(Slots), lambda: exported(scan, into), headers, limits.idle_s)
 
 
 @router.get(
@@ -158,7 +158,7 @@ async def _scan(
     request: Request, selection: Selection, budget: Budget, *, skip_corrupt: bool = True
 ) -> tuple[Scan, bytes]:
     state = request.scope["app"].state
-    state.sources.kept(Slots).check(whose(request.scope["comet.who"]))  # before requests to brokers
+    state.sources.part(Slots).check(whose(request.scope["comet.who"]))  # before requests to brokers
     backend: Backend = state.backend
     info = await backend.catalog.topic(request.scope["path_params"]["topic"])
     wanted = await located(selection, info, backend, state.config.limits.merged_partitions_max)

@@ -1,4 +1,4 @@
-"""Charts of figures over time, made of tracks, and what they say in one line. Pure."""
+"""Charts of figures over time, built from tracks, with a one-line summary. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from comet_web.components import numbers
 from comet_web.document import Chart
 from comet_web.facts import Track
 
-NOTHING: Final = "nothing is known yet"
+NOTHING: Final = "no data yet"
 Values = Sequence[float | None]
 Marks = tuple[tuple[int, str], ...]
 
@@ -25,8 +25,7 @@ def chart(
     scale: float = 1,
     marks: Marks = (),
 ) -> Chart:
-    """`lines` are (name, figure) pairs. A figure without a track is a line without a value, so that a chart has its
-    lines whatever is known."""
+    """A chart of `lines`, pairs of name and figure. A figure without a track is a line without values."""
     found = [tracks[figure] for _, figure in lines if figure in tracks]
     count = max((len(track.values) for track in found), default=0)
     step_s = found[0].step_s if found else 1
@@ -42,13 +41,13 @@ def chart(
         values=values,
         unit=unit,
         kind=kind,
-        summary=said(names, values, unit),
+        summary=summary_of(names, values, unit),
         marks=tuple(mark for mark in marks if mark[0] >= begin_us),
     )
 
 
 def _line(track: Track | None, count: int, end_us: int, scale: float) -> Values:
-    """As long as the others, and ending when they end."""
+    """The track's values, padded to the length and end of the other lines."""
     if track is None:
         return [None] * count
     late = max(0, min(count, (end_us - track.end_us) // (track.step_s * 1_000_000)))
@@ -58,12 +57,12 @@ def _line(track: Track | None, count: int, end_us: int, scale: float) -> Values:
     return [None] * (count - len(values)) + values
 
 
-def said(names: Sequence[str], values: Sequence[Values], unit: str) -> str:
-    """What there is to see: the last value and the greatest of each line. The unit stands in the title."""
+def summary_of(names: Sequence[str], values: Sequence[Values], unit: str) -> str:
+    """The last and the greatest value of each line. The unit stands in the title."""
     write = numbers.size_text if unit.startswith("B") else numbers.short
     parts = []
     for name, line in zip(names, values, strict=True):
         known = [value for value in line if value is not None]
         if known:
-            parts.append(f"{name} {write(known[-1])}, at most {write(max(known))}")
+            parts.append(f"{name} {write(known[-1])}, max {write(max(known))}")
     return "; ".join(parts) or NOTHING

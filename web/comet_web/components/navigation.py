@@ -1,4 +1,4 @@
-"""What the navigation lists. A page says by `nav` which entry it belongs to."""
+"""The entries of the navigation. A page names its entry by `nav`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`letter` after g goes there from the keyboard."""
+    """One entry. Its keyboard shortcut is g, then `letter`."""
 
     name: str
     label: str

@@ -1,4 +1,4 @@
-"""How numbers, sizes and times are written, everywhere the same. Pure. None is a dash, never 0."""
+"""Numbers, sizes and times as pages write them. Pure. None is a dash, never 0."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def short(value: float) -> str:
-    """Three digits that count: 0, 0.25, 12.3, 1.23 k, 45 M."""
+    """Three significant digits: 0, 0.25, 12.3, 1.23 k, 45 M."""
     sign, size = ("-", -value) if value < 0 else ("", float(value))
     step = 0
     while size >= 999.5 and step < len(_STEPS) - 1:
@@ -76,7 +76,7 @@ def milliseconds(value: float | None) -> Cell:
 
 
 def moment_text(time_us: int) -> str:
-    """2026-11-21 14:03:22.125 UTC. Records may bring times that no calendar has: those stay the number they are."""
+    """2026-11-21 14:03:22.125 UTC. Timestamps of records that no calendar has stay numbers."""
     try:
         time = datetime.fromtimestamp(time_us / 1_000_000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -89,7 +89,7 @@ def moment(time_us: int | None) -> Cell:
 
 
 def ago(time_us: int | None, now_us: int) -> Cell:
-    """How long since, in whole seconds, and when on hover."""
+    """Time since then in whole seconds; the moment on hover."""
     if not time_us:
         return UNKNOWN
     seconds = max(0, now_us - time_us) // 1_000_000

@@ -1,4 +1,4 @@
-"""Sparklines as SVG paths, so that they are there before any script. `static/js/spark.js` draws the same."""
+"""Sparklines as SVG paths, for the first HTML of a page. `static/js/spark.js` draws the same."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ HEIGHT: Final = 24
 
 
 def path(values: Sequence[float | None]) -> str:
-    """From the left to the right edge, 0 or the least at the bottom; a gap where nothing is known, but before
-    all that is known: what is young is shown as wide as what is old."""
+    """A path from the left to the right edge, with 0 or the minimum at the bottom. Unknown values are gaps; those
+    before the first known one are left out, so a young series fills the width."""
     known = [value for value in values if value is not None]
     values = begun(values)
     if not known or len(values) < 2:
@@ -33,13 +33,13 @@ def path(values: Sequence[float | None]) -> str:
 
 
 def begun(values: Sequence[float | None]) -> Sequence[float | None]:
-    """Without what is before all that is known."""
+    """The values from the first known one on."""
     first = next((number for number, value in enumerate(values) if value is not None), len(values))
     return values[first:]
 
 
 def thinned(values: Sequence[float | None], points: int = 60) -> list[float | None]:
-    """Fewer, each the mean of what is known of its stretch."""
+    """At most `points` values, each the mean of the known values of its stretch."""
     if len(values) <= points:
         return list(values)
     found: list[float | None] = []

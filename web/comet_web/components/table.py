@@ -1,7 +1,7 @@
-"""From all rows to the page of them that was asked for: filter, sort, cut. Pure.
+"""One page of a table's rows: filtered, sorted, cut to a page. Pure.
 
-A page's main table is asked for by `filter`, `sort` (a column's key; with - before it: the largest first) and `page`,
-every other table by `ID.sort` and `ID.page`. What is not known sorts last in both directions.
+The query parameters of a page's main table are `filter`, `sort` (a column's key; with a leading -: descending) and
+`page`, of other tables `ID.sort` and `ID.page`. Unknown values sort last in both directions.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ def shaped(
     id_: str,
     columns: Sequence[Column],
     rows: Iterable[Row],
-    asked: PageRequest,
+    request: PageRequest,
     *,
     main: bool = True,
     sort: str = "",
     text: Callable[[Row], str] | None = None,
 ) -> Table:
-    """The table as asked for. `sort` is how it is sorted unless asked otherwise, `text` what the filter looks at (else
-    the first cell)."""
+    """The table that the request names. `sort` is the default order; `text` gives the text that the filter matches
+    (default: the first cell)."""
     everything = list(rows)
-    chosen = asked.query.get("sort" if main else f"{id_}.sort", "") or sort
+    chosen = request.query.get("sort" if main else f"{id_}.sort", "") or sort
     key, descending = chosen.removeprefix("-"), chosen.startswith("-")
     index = next((number for number, column in enumerate(columns) if column.key == key and column.sortable), None)
     found = everything
-    if main and asked.matches is not None:
-        matches, of = asked.matches, text or _first
+    if main and request.matches is not None:
+        matches, of = request.matches, text or _first
         found = [row for row in everything if matches(of(row))]
     if index is None:
         key, descending = "", False
@@ -44,9 +44,9 @@ def shaped(
         found = sorted(known, key=lambda row: _order(row.cells[at]), reverse=descending) + unknown
     matched, pages = len(found), 1
     page = 1
-    if not (main and asked.whole):
+    if not (main and request.whole):
         pages = max(1, -(-matched // PAGE_ROWS))
-        page = min(_number(asked.query.get("page" if main else f"{id_}.page", "")), pages)
+        page = min(_number(request.query.get("page" if main else f"{id_}.page", "")), pages)
         found = found[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
     return Table(
         id=id_,
@@ -58,8 +58,8 @@ def shaped(
         pages=pages,
         sort=key,
         descending=descending,
-        filter=asked.query.get("filter", "") if main else None,
-        problem=asked.filter_problem if main else "",
+        filter=request.query.get("filter", "") if main else None,
+        problem=request.filter_problem if main else "",
     )
 
 
@@ -72,7 +72,7 @@ def _unknown(cell: Cell) -> bool:
 
 
 def _order(cell: Cell) -> tuple[int, float, str]:
-    """Numbers before texts, as a column may hold both."""
+    """Sort key of a cell: numbers before texts, as a column may hold both."""
     value = cell.text if cell.value is None else cell.value
     return (1, 0.0, value.casefold()) if isinstance(value, str) else (0, float(value), "")
 

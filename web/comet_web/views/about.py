@@ -1,4 +1,4 @@
-"""This gateway: its versions and limits, who is looking, and who else may. Pure."""
+"""The page About: versions, settings, the user, and the holders of tokens. Pure."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ SETTINGS = (
     Column("value", "Value"),
     Column("default", "Default"),
     Column("source", "Source"),
-    Column("about", "What it is"),
+    Column("about", "Description"),
 )
 PACKAGES = (
     Column("package", "Package"),
     Column("version", "Version", wide=False),
     Column("licence", "Licence"),
-    Column("about", "What it is for"),
+    Column("about", "Used for"),
 )
-LOGINS = (Column("name", "Name"), Column("role", "Role", wide=False), Column("may", "May"))
+LOGINS = (Column("name", "Name"), Column("role", "Role", wide=False), Column("may", "Permissions"))
 MAY = {
-    1: "look at everything",
-    2: "look at everything, write records, create topics, work in groups",
+    1: "view everything",
+    2: "view everything, write records, create topics, manage groups",
     3: "everything",
 }
 
 
-def view(about: About, asked: PageRequest) -> Document:
+def view(about: About, request: PageRequest) -> Document:
     fields = {
         "version": Cell(about.version),
         "python": Cell(about.python),
         "machine": Cell(about.machine),
         "started": numbers.ago(about.started_us, about.time_us),
         "bootstrap": Cell(about.bootstrap),
-        "who": Cell("everybody" if asked.open else asked.who),
-        "role": Cell(ROLE_NAMES.get(asked.role, "nobody")),
-        "may": Cell(MAY.get(asked.role, "nothing")),
+        "who": Cell("anonymous" if request.open else request.who),
+        "role": Cell(ROLE_NAMES.get(request.role, "none")),
+        "may": Cell(MAY.get(request.role, "nothing")),
     }
     tables = {
-        "settings": _settings(about.settings, asked),
-        "packages": shaped("packages", PACKAGES, map(_package, about.packages), asked, main=False),
+        "settings": _settings(about.settings, request),
+        "packages": shaped("packages", PACKAGES, map(_package, about.packages), request, main=False),
     }
-    if asked.may(ADMIN) and not asked.open:  # whom to ask for a token is no secret; whom to trick into giving one is
-        tables["logins"] = shaped("logins", LOGINS, map(_login, about.logins), asked, main=False, sort="name")
+    if request.may(ADMIN) and not request.open:  # names of token holders invite phishing
+        tables["logins"] = shaped("logins", LOGINS, map(_login, about.logins), request, main=False, sort="name")
     return Document(about.time_us, "About", fields, tables)
 
 
-def _settings(settings: tuple[Setting, ...], asked: PageRequest) -> Table:
-    """What was changed stands first, unless they are sorted otherwise."""
+def _settings(settings: tuple[Setting, ...], request: PageRequest) -> Table:
+    """The settings; changed ones first by default."""
     rows = [_setting(one) for one in sorted(settings, key=lambda one: one.source == "default")]
-    return shaped("settings", SETTINGS, rows, asked, text=lambda row: " ".join(cell.text for cell in row.cells))
+    return shaped("settings", SETTINGS, rows, request, text=lambda row: " ".join(cell.text for cell in row.cells))
 
 
 def _setting(one: Setting) -> Row:

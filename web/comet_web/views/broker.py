@@ -1,4 +1,4 @@
-"""One broker: its figures over time, the logs it keeps, who is connected, how it is set. Pure."""
+"""The page of one broker: figures over time, logs, connections, settings. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from comet_web.facts import BrokerDetail, Failed, Setting, Track
 from comet_web.page_request import PageRequest, path
 from comet_web.views.brokers import down_since, even_share, share, skew_cell, status
 
-# Chart, its unit, and the lines of it: what each is called, and its track.
+# Chart, unit, and lines as pairs of name and track.
 CHARTS: Final = (
     ("records", "records/s", (("in", "records_in"), ("out", "records_out"))),
     ("bytes", "B/s", (("in", "bytes_in"), ("out", "bytes_out"))),
@@ -30,31 +30,31 @@ LOGS: Final = (
     Column("partition", "Partition"),
     Column("role", "Role"),
     Column("leader_epoch", "Epoch", numeric=True, hidden=True),
-    Column("log_start", "First offset", numeric=True),
-    Column("log_end", "Next offset", numeric=True),
+    Column("log_start", "Start offset", numeric=True, title="log start offset"),
+    Column("log_end", "End offset", numeric=True, title="log end offset"),
     Column("records", "Records", numeric=True),
     Column("bytes", "Size", numeric=True),
-    Column("segments", "Files", numeric=True, title="segments of the log"),
-    Column("behind", "Followers behind", "records", numeric=True, title="the furthest of its followers; of leaders"),
-    Column("unflushed", "Not flushed", "records", numeric=True, hidden=True),
-    Column("readers", "Readers", numeric=True),
+    Column("segments", "Segments", numeric=True),
+    Column("behind", "Follower lag", "records", numeric=True, title="of the slowest follower; leaders only"),
+    Column("unflushed", "Unflushed", "records", numeric=True, hidden=True),
+    Column("readers", "Subscriptions", numeric=True),
     Column("state", "State"),
 )
 SESSIONS: Final = (
     Column("client", "Client"),
-    Column("peer", "From"),
+    Column("peer", "Address"),
     Column("subscriptions", "Subscriptions", numeric=True),
     Column("partitions", "Partitions", numeric=True),
     Column("received", "Received", numeric=True),
     Column("sent", "Sent", numeric=True),
-    Column("owed", "Answers owed", numeric=True, hidden=True),
+    Column("owed", "Pending responses", numeric=True, hidden=True),
 )
 FAILED: Final = (
-    Column("kind", "What"),
+    Column("kind", "Kind"),
     Column("name", "Name"),
     Column("state", "State"),
     Column("reason", "Reason", sortable=False),
-    Column("step", "While", hidden=True),
+    Column("step", "Step", hidden=True),
     Column("count", "Errors", numeric=True),
     Column("since", "Since", numeric=True),
 )
@@ -63,13 +63,13 @@ SETTINGS: Final = (
     Column("value", "Value"),
     Column("default", "Default"),
     Column("source", "Source"),
-    Column("about", "What it is", sortable=False),
+    Column("about", "Description", sortable=False),
 )
 
 
-def view(detail: BrokerDetail, asked: PageRequest) -> Document:
+def view(detail: BrokerDetail, request: PageRequest) -> Document:
     broker, cluster = detail.broker, detail.cluster
-    now_us = cluster.time_us or asked.now_us
+    now_us = cluster.time_us or request.now_us
     since = None if broker.up else down_since(cluster, broker)
     fields = {
         "id": Cell(str(broker.id), broker.id),
@@ -100,17 +100,17 @@ def view(detail: BrokerDetail, asked: PageRequest) -> Document:
         "failed": Cell("yes" if broker.failed else "no"),
     }
     tables = {
-        "failed": shaped("failed", FAILED, map(_failed, broker.failed), asked, main=False, sort="state"),
-        "logs": _logs(detail, asked),
-        "sessions": shaped("sessions", SESSIONS, map(_session, detail.sessions), asked, main=False, sort="client"),
-        "settings": shaped("settings", SETTINGS, map(_setting, detail.settings), asked, main=False, sort="name"),
+        "failed": shaped("failed", FAILED, map(_failed, broker.failed), request, main=False, sort="state"),
+        "logs": _logs(detail, request),
+        "sessions": shaped("sessions", SESSIONS, map(_session, detail.sessions), request, main=False, sort="client"),
+        "settings": shaped("settings", SETTINGS, map(_setting, detail.settings), request, main=False, sort="name"),
     }
     charts = {name: _chart(name, unit, of, detail.tracks, now_us) for name, unit, of in CHARTS}
     return Document(cluster.time_us, f"Broker {broker.id}", fields, tables, charts)
 
 
 def _down(since: int | None) -> str:
-    return "It does not answer." if since is None else f"It does not answer, since {numbers.moment_text(since)}."
+    return "Broker does not answer." if since is None else f"Broker does not answer since {numbers.moment_text(since)}."
 
 
 def _chart(name: str, unit: str, of: Sequence[tuple[str, str]], tracks: Mapping[str, Track], now_us: int) -> Chart:
@@ -142,13 +142,13 @@ def _role(log: Log) -> Cell:
 
 
 def _between(log: Log, first: str, end: str) -> Cell:
-    """Records from one offset to another."""
+    """The number of records between two offsets."""
     begin, until = _number(log, first), _number(log, end)
     return numbers.count(None if begin is None or until is None else max(0, until - begin))
 
 
 def _behind(log: Log) -> Cell:
-    """The furthest of those that follow this leader."""
+    """The lag of the slowest follower of this leader."""
     followers = log.get("followers")
     if not log.get("leader") or not isinstance(followers, Mapping) or not followers:
         return UNKNOWN
@@ -157,7 +157,7 @@ def _behind(log: Log) -> Cell:
 
 def _state(log: Log) -> Cell:
     failed = str(log.get("failed") or "")
-    return Cell(f"failed: {failed}", tone="bad") if failed else Cell("good", tone="good")
+    return Cell(f"failed: {failed}", tone="bad") if failed else Cell("ok", tone="good")
 
 
 _CELLS: Final[Mapping[str, Callable[[Log], Cell]]] = {
@@ -186,14 +186,14 @@ def _log(log: Log) -> Row:
     return Row(_key(log), tuple(make(log) for make in _CELLS.values()), path("topics", _place(log)[0]))
 
 
-def _logs(detail: BrokerDetail, asked: PageRequest) -> Table:
-    """Of thousands of logs a page shows a hundred; of the others only the cell is made that they are sorted by."""
-    sort = asked.query.get("sort", "").removeprefix("-")
+def _logs(detail: BrokerDetail, request: PageRequest) -> Table:
+    """The table of logs. A page shows 100 of thousands; of the others only the sort cell is built."""
+    sort = request.query.get("sort", "").removeprefix("-")
     at = list(_CELLS).index(sort if sort in _CELLS else "partition")
     make, before, after = list(_CELLS.values())[at], (UNKNOWN,) * at, (UNKNOWN,) * (len(_CELLS) - at - 1)
     known = {_key(log): log for log in detail.logs}
     rows = (Row(key, (*before, make(log), *after)) for key, log in known.items())
-    table = shaped("logs", LOGS, rows, asked, sort="partition", text=lambda row: row.key)
+    table = shaped("logs", LOGS, rows, request, sort="partition", text=lambda row: row.key)
     return replace(table, rows=tuple(_log(known[row.key]) for row in table.rows))
 
 
@@ -201,7 +201,7 @@ def _failed(one: Failed) -> Row:
     cells = (
         Cell(one.kind),
         Cell(one.name),
-        Cell("stands still", "0", tone="bad") if one.standing else Cell("goes on", "1", tone="warn"),
+        Cell("stopped", "0", tone="bad") if one.stopped else Cell("running", "1", tone="warn"),
         Cell(one.reason, title=one.reason),
         Cell(one.step or DASH),
         numbers.count(one.count),
@@ -227,7 +227,7 @@ def _session(session: Mapping[str, object]) -> Row:
 def _setting(setting: Setting) -> Row:
     changed = setting.source != "default"
     cells = (
-        Cell(setting.name, ("0" if changed else "1") + setting.name),  # those that somebody chose come first
+        Cell(setting.name, ("0" if changed else "1") + setting.name),  # changed ones first
         Cell(setting.value, tone="info" if changed else ""),
         Cell(setting.default, tone="muted"),
         Cell(setting.source, tone="" if changed else "muted"),

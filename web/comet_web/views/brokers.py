@@ -1,4 +1,4 @@
-"""The brokers of a cluster: who is up, what each leads and carries, and whether that is even. Pure."""
+"""The page of all brokers: status, leaders and load of each. Pure."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ COLUMNS = (
     Column("broker", "Broker"),
     Column("status", "Status", wide=False),
     Column("address", "Address"),
-    Column("leading", "Leads", numeric=True, wide=False, title="partitions that it leads"),
-    Column("skew", "Share", title="of leaders, compared with an even share of all brokers that are up"),
+    Column("leading", "Leaders", numeric=True, wide=False, title="partitions that the broker leads"),
+    Column("skew", "Leader share", title="relative to an even share of all brokers that are up"),
     Column("replicas", "Replicas", numeric=True),
     Column("in", "In", "/s", numeric=True, title=f"records {_WINDOW}"),
     Column("out", "Out", "/s", numeric=True, title=f"records {_WINDOW}"),
     Column("in_bytes", "In", "B/s", numeric=True, title=_WINDOW, hidden=True),
     Column("out_bytes", "Out", "B/s", numeric=True, title=_WINDOW, hidden=True),
-    Column("disk", "Logs", numeric=True, title="disk that its logs take"),
-    Column("free", "Free", numeric=True, title="on its disk"),
+    Column("disk", "Logs", numeric=True, title="disk space used by logs"),
+    Column("free", "Free", numeric=True, title="free disk space"),
     Column("cpu", "CPU", numeric=True, title="of a core"),
     Column("memory", "Memory", numeric=True),
     Column("ack", "Ack p99", "ms", numeric=True, title=_WINDOW),
-    Column("sessions", "Clients", numeric=True, title="streams of clients", hidden=True),
+    Column("sessions", "Clients", numeric=True, title="client connections", hidden=True),
     Column("rack", "Rack", hidden=True),
-    Column("uptime", "Up for", numeric=True),
+    Column("uptime", "Uptime", numeric=True),
     Column("version", "Version", hidden=True),
 )
 
 
-def view(cluster: Cluster, asked: PageRequest) -> Document:
+def view(cluster: Cluster, request: PageRequest) -> Document:
     fair = even_share(cluster.brokers)
-    rows = [_row(broker, cluster, fair, asked) for broker in cluster.brokers]
-    table = shaped("brokers", COLUMNS, rows, asked, sort="broker", text=lambda row: f"{row.cells[0].text} {row.label}")
+    rows = [_row(broker, cluster, fair, request) for broker in cluster.brokers]
+    table = shaped(
+        "brokers", COLUMNS, rows, request, sort="broker", text=lambda row: f"{row.cells[0].text} {row.label}"
+    )
     fields = {
         "summary": _summary(cluster),
         "skew": _skew(cluster.brokers),
@@ -49,40 +51,40 @@ def view(cluster: Cluster, asked: PageRequest) -> Document:
 
 
 def even_share(brokers: Sequence[Broker]) -> float | None:
-    """How many partitions each would lead, were they spread evenly over those that may lead."""
+    """The number of partitions per broker if leaders were spread evenly over eligible brokers."""
     able = [one for one in brokers if one.up and not one.draining]
     known = [one.leading for one in brokers if one.leading is not None]
     return sum(known) / len(able) if able and known else None
 
 
 def status(broker: Broker, since: int | None = None) -> Cell:
-    """`since` is when one that is down was seen to go."""
+    """The status of a broker; `since` is the time at which it went down."""
     if not broker.up:
-        title = "it does not answer" + (f", since {numbers.moment_text(since)}" if since else "")
+        title = "does not answer" + (f" since {numbers.moment_text(since)}" if since else "")
         return Cell(f"down since {numbers.moment_text(since)[11:19]}" if since else "down", tone="bad", title=title)
-    standing = [f"{one.kind} {one.name}: {one.reason}" for one in broker.failed if one.standing]
-    if standing:
-        return Cell("failed", tone="bad", title="; ".join([*broker.problems, *standing]))
+    stopped = [f"{one.kind} {one.name}: {one.reason}" for one in broker.failed if one.stopped]
+    if stopped:
+        return Cell("failed", tone="bad", title="; ".join([*broker.problems, *stopped]))
     if broker.problems:
         return Cell("problem", tone="bad", title="; ".join(broker.problems))
     if broker.draining:
         left = f": {numbers.short(broker.leading)} left" if broker.leading else ""
-        return Cell(f"draining{left}" if left else "drained", tone="warn", title="it passes on what it leads")
+        return Cell(f"draining{left}" if left else "drained", tone="warn", title="leadership moves to other brokers")
     return Cell("controller" if broker.controller else "up", tone="good", title=_role(broker))
 
 
 def _role(broker: Broker) -> str:
-    return "it decides who leads what" if broker.controller else "it answers"
+    return "elects leaders and places partitions" if broker.controller else "answers"
 
 
 def down_since(cluster: Cluster, broker: Broker) -> int | None:
-    """When it was seen to go, where that is still known."""
+    """The time at which the broker went down, if known."""
     newest = next((event for event in cluster.events if event.kind == "broker" and event.broker == broker.id), None)
     return None if newest is None or broker.up else newest.time_us
 
 
-def _row(broker: Broker, cluster: Cluster, fair: float | None, asked: PageRequest) -> Row:
-    now_us = cluster.time_us or asked.now_us
+def _row(broker: Broker, cluster: Cluster, fair: float | None, request: PageRequest) -> Row:
+    now_us = cluster.time_us or request.now_us
     uptime = UNKNOWN
     if broker.up and broker.started_us is not None:
         seconds = max(0, now_us - broker.started_us) // 1_000_000
@@ -112,7 +114,7 @@ def _row(broker: Broker, cluster: Cluster, fair: float | None, asked: PageReques
 
 
 def skew_cell(broker: Broker, fair: float | None) -> Cell:
-    """A bar that is half full where the broker leads as many as all others do."""
+    """The leader share of a broker; its bar is half full at an even share."""
     if broker.leading is None or not fair:
         return UNKNOWN
     ratio = broker.leading / fair
@@ -144,7 +146,7 @@ def _draining(brokers: Sequence[Broker]) -> Cell:
 
 
 def _skew(brokers: Sequence[Broker]) -> Cell:
-    """In one line, whether leaders are spread evenly."""
+    """Whether leaders are spread evenly, in one line."""
     fair = even_share(brokers)
     counts = [one.leading or 0 for one in brokers if one.up and not one.draining]
     if fair is None or len(counts) < 2:
@@ -152,4 +154,4 @@ def _skew(brokers: Sequence[Broker]) -> Cell:
     spread = max(counts) - min(counts)
     if spread <= 1:
         return Cell("leaders are spread evenly", tone="good")
-    return Cell(f"leaders are spread unevenly: {min(counts)} to {max(counts)} a broker", tone="warn")
+    return Cell(f"leaders are spread unevenly: {min(counts)} to {max(counts)} per broker", tone="warn")

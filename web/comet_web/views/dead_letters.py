@@ -1,4 +1,4 @@
-"""Dead letters: which topics hold some, of which groups, and why they died."""
+"""The page of all dead letters: by topic, group and reason."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from urllib.parse import urlencode
 from comet_web.components import numbers
 from comet_web.components.table import shaped
 from comet_web.document import Cell, Column, Document, Row
-from comet_web.facts import DeadLetters, LetterCause, LetterTopic
+from comet_web.facts import DeadLetterCause, DeadLetters, DeadLetterTopic
 from comet_web.page_request import PageRequest, path
 
-SHOWN: Final = ("pending", "redriven", "discarded", "all")  # states that can be asked for; the first is the usual one
+SHOWN: Final = ("pending", "redriven", "discarded", "all")  # states to filter by; the first is the default
 COLUMNS: Final = (
-    Column("cause", "Reason", title="What the handler said, with # for numbers"),
+    Column("cause", "Reason", title="Error of the handler, with # for numbers"),
     Column("group", "Group", wide=False),
     Column("topic", "Dead-letter topic"),
-    Column("sources", "From"),
+    Column("sources", "Source"),
     Column("pending", "Pending", numeric=True, wide=False, title="Neither redriven nor discarded"),
     Column("redriven", "Redriven", numeric=True),
     Column("discarded", "Discarded", numeric=True),
-    Column("newest", "Newest event", numeric=True),
+    Column("newest", "Newest record", numeric=True),
 )
 
 
-def view(found: DeadLetters, asked: PageRequest) -> Document:
+def view(found: DeadLetters, request: PageRequest) -> Document:
     rows = [_row(cause, found.time_us) for cause in found.causes]
     pending = sum(topic.pending for topic in found.topics)
     return Document(
@@ -42,7 +42,7 @@ def view(found: DeadLetters, asked: PageRequest) -> Document:
                 "causes",
                 COLUMNS,
                 rows,
-                asked,
+                request,
                 sort="-pending",
                 text=lambda row: " ".join(row.cells[index].text for index in (0, 1, 2, 3)),
             )
@@ -50,7 +50,7 @@ def view(found: DeadLetters, asked: PageRequest) -> Document:
     )
 
 
-def _row(cause: LetterCause, now_us: int) -> Row:
+def _row(cause: DeadLetterCause, now_us: int) -> Row:
     here = f"{path('dead-letters', cause.topic)}?{urlencode({'group': cause.group, 'cause': cause.cause})}"
     cells = (
         reason(cause.cause, here if cause.pending else f"{here}&state=all"),
@@ -70,22 +70,22 @@ def reason(text: str, href: str = "") -> Cell:
 
 
 def group(name: str) -> Cell:
-    """An application may have died without one."""
+    """A link to the group; an application may have none."""
     return Cell(name, href=path("groups", name)) if name else Cell("none", "", tone="muted")
 
 
 def _progress(found: DeadLetters) -> str:
-    said = []
+    parts = []
     if found.looked < found.of:
-        said.append(f"{found.looked:,} of {found.of:,} topics looked at so far")
-    said += [f"{topic.name}: {told}" for topic in found.topics if (told := progress(topic))]
+        parts.append(f"{found.looked:,} of {found.of:,} topics scanned so far")
+    parts += [f"{topic.name}: {text}" for topic in found.topics if (text := progress(topic))]
     if found.causes_total > len(found.causes):
-        said.append(f"the {len(found.causes):,} most frequent of {found.causes_total:,} reasons")
-    return " · ".join(said)
+        parts.append(f"the {len(found.causes):,} most frequent of {found.causes_total:,} reasons")
+    return " · ".join(parts)
 
 
-def progress(topic: LetterTopic) -> str:
-    """What is not known of its letters; empty: all of them are."""
+def progress(topic: DeadLetterTopic) -> str:
+    """What was not scanned of the topic; empty: all was."""
     if not topic.complete:
-        return f"{topic.looked:,} of {topic.records:,} records looked at so far"
-    return f"{topic.older:,} older records are not looked at" if topic.older else ""
+        return f"{topic.looked:,} of {topic.records:,} records scanned so far"
+    return f"{topic.older:,} older records not scanned" if topic.older else ""

@@ -1,4 +1,4 @@
-"""One group: how far it is behind and was, partition by partition, and who works in it."""
+"""The page of one group: lag over time and by partition, and its members."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from comet_web.facts import GroupDetail, Lag, Member, Track
 from comet_web.page_request import OPERATOR, PageRequest, path
 from comet_web.views import groups
 
-LINES_MAX: Final = 8  # topics in the chart; what is behind least of the others is one line
+LINES_MAX: Final = 8  # topics in the chart; the others with less lag are one line
 MARKS_MAX: Final = 50
 PLACES_SHOWN: Final = 4
 
 _PLACE: Final = (
     Column("topic", "Topic"),
     Column("partition", "Partition", numeric=True, wide=False),
-    Column("committed", "Committed", numeric=True, title="The next record to handle"),
-    Column("end", "End", numeric=True, title="Where the next record is written"),
+    Column("committed", "Committed", numeric=True, title="Committed offset: the next record to process"),
+    Column("end", "End offset", numeric=True, title="Log end offset: the next record gets it"),
     Column("lag", "Lag", unit="records", numeric=True, wide=False),
-    Column("age", "Oldest", numeric=True, title="Age of the oldest record that is not handled"),
-    Column("drain", "Time to drain", numeric=True, title="At the pace of late"),
+    Column("age", "Oldest", numeric=True, title="Age of the oldest unprocessed record"),
+    Column("drain", "Catch-up time", numeric=True, title="At the current rate"),
 )
 _OWNED: Final = (
-    Column("member", "Member", title="Who has the partition"),
+    Column("member", "Member", title="Member that the partition is assigned to"),
     Column("id", "Member id", hidden=True),
 )
 _SHARED: Final = (
-    Column("in_flight", "In flight", numeric=True, title="Given to members and not acknowledged yet"),
+    Column("in_flight", "In flight", numeric=True, title="Acquired and not yet acknowledged"),
     Column("redelivered", "Redelivered", numeric=True),
-    Column("dead", "Dead letters", numeric=True, title="Given up after too many deliveries, or rejected"),
+    Column("dead", "Dead letters", numeric=True, title="Rejected, or out of deliveries"),
 )
 MEMBERS: Final = (
     Column("client", "Member"),
-    Column("instance", "Instance", title="Of a static member, that may be restarted within its session"),
+    Column("instance", "Instance", title="Of a static member, which may restart within its session timeout"),
     Column("partitions", "Partitions", numeric=True),
     Column("assignment", "Assignment", sortable=False, wide=False),
-    Column("silent", "Last heard", numeric=True),
+    Column("silent", "Last seen", numeric=True),
     Column("session", "Session timeout", numeric=True),
     Column("id", "Id", hidden=True),
 )
 
 
-def view(detail: GroupDetail, asked: PageRequest) -> Document:
+def view(detail: GroupDetail, request: PageRequest) -> Document:
     group, now_us = detail.group, detail.cluster.time_us
     shared = group.kind == "share"
     clients = {member.id: member.client for member in detail.members}
@@ -67,7 +67,7 @@ def view(detail: GroupDetail, asked: PageRequest) -> Document:
         if group.coordinator
         else UNKNOWN,
         "commit": numbers.ago(group.last_commit_us, now_us),
-        "held": Cell(held(detail, asked)),
+        "held": Cell(held(detail, request)),
         "join": Cell(f"comet consume {next(iter(group.topics), 'TOPIC')} --group {group.name}"),
     }
     if shared:
@@ -86,31 +86,31 @@ def view(detail: GroupDetail, asked: PageRequest) -> Document:
                 "partitions",
                 columns,
                 rows,
-                asked,
+                request,
                 sort="-lag",
                 text=lambda row: f"{row.key} {row.cells[7].text}",
             ),
-            "members": shaped("members", MEMBERS, map(_member, detail.members), asked, main=False, sort="client"),
+            "members": shaped("members", MEMBERS, map(_member, detail.members), request, main=False, sort="client"),
         },
         charts={"lag": _chart(detail)},
     )
 
 
-def held(detail: GroupDetail, asked: PageRequest) -> str:
-    """Why its committed offsets cannot be reset now; empty: they can."""
-    if refusal := asked.refusal(OPERATOR):
+def held(detail: GroupDetail, request: PageRequest) -> str:
+    """Why the committed offsets cannot be reset now; empty: they can."""
+    if refusal := request.refusal(OPERATOR):
         return refusal
     if detail.group.kind == "share":
-        return "a share group has no committed offsets: single records are given out"
+        return "share groups have no committed offsets"
     if detail.reset_allowed or not detail.members:
         return ""
     names = sorted({member.client or member.id for member in detail.members})
     shown, more = ", ".join(names[:3]), len(names) - 3
-    return f"held by {shown}{f' and {more} more' if more > 0 else ''}: stop them first"
+    return f"active members: {shown}{f' and {more} more' if more > 0 else ''}; stop them first"
 
 
 def waiting(lags: Iterable[Lag]) -> str:
-    """Why there are dead letters that are not written; empty: there are none."""
+    """Why dead letters wait to be written; empty: none do."""
     counts: dict[str, int] = {}
     for lag in lags:
         if lag.dead_problem:
@@ -127,21 +127,21 @@ def _dead(lag: Lag) -> Cell:
 
 def _partition(lag: Lag, shared: bool, clients: Mapping[str, str], most: int) -> Row:
     at = lag.log_start if lag.committed is None else max(lag.committed, lag.log_start)
-    messages = f"{path('topics', lag.topic, 'messages')}?{urlencode({'partition': lag.partition, 'offset': at})}"
+    href = f"{path('topics', lag.topic, 'records')}?{urlencode({'partition': lag.partition, 'offset': at})}"
     if lag.lag == 0:
         drain = Cell("caught up", 0, tone="good")
     elif lag.drain_s is None:
-        drain = Cell("not shrinking", tone="warn", title="at the pace of late it does not get less")
+        drain = Cell("not shrinking", tone="warn", title="lag does not shrink at the current rate")
     else:
         drain = numbers.duration(lag.drain_s)
-    committed = Cell("never", tone="muted") if lag.committed is None else numbers.count(lag.committed, href=messages)
+    committed = Cell("never", tone="muted") if lag.committed is None else numbers.count(lag.committed, href=href)
     cells: tuple[Cell, ...] = (
         Cell(lag.topic, href=path("topics", lag.topic)),
         Cell(str(lag.partition), lag.partition),
         committed,
         numbers.count(lag.end),
         Cell(f"{lag.lag:,}", lag.lag, tone="" if lag.lag else "muted", bar=lag.lag / most if most else 0.0),
-        numbers.duration(lag.age_s) if lag.lag else Cell(DASH, 0, tone="muted", title="there is none"),
+        numbers.duration(lag.age_s) if lag.lag else Cell(DASH, 0, tone="muted", title="no lag"),
         drain,
     )
     if shared:
@@ -151,9 +151,9 @@ def _partition(lag: Lag, shared: bool, clients: Mapping[str, str], most: int) ->
             _dead(lag),
         )
     else:
-        nobody = Cell("nobody", "", tone="muted")
+        unassigned = Cell("unassigned", "", tone="muted")
         name = clients.get(lag.member) or lag.member
-        cells += (Cell(name, title=lag.member) if name else nobody, Cell(lag.member) if lag.member else nobody)
+        cells += (Cell(name, title=lag.member) if name else unassigned, Cell(lag.member) if lag.member else unassigned)
     return Row(f"{lag.topic}/{lag.partition}", cells, label=f"{lag.topic} partition {lag.partition}")
 
 
@@ -161,19 +161,19 @@ def _member(member: Member) -> Row:
     count = sum(map(len, member.owned.values()))
     places = [f"{topic} {ranges(indexes)}" for topic, indexes in sorted(member.owned.items()) if indexes]
     text = ", ".join(places[:PLACES_SHOWN]) + (
-        f" and {len(places) - PLACES_SHOWN} topics more" if len(places) > PLACES_SHOWN else ""
+        f" and {len(places) - PLACES_SHOWN} more topics" if len(places) > PLACES_SHOWN else ""
     )
     late = member.silent_ms > member.session_timeout_ms / 2
     cells = (
         Cell(member.client or member.id),
-        Cell(member.instance) if member.instance else Cell(DASH, tone="muted", title="a dynamic member"),
+        Cell(member.instance) if member.instance else Cell(DASH, tone="muted", title="dynamic member"),
         numbers.count(count, tone="" if count else "muted"),
-        Cell(text, title=", ".join(places)) if text else Cell("nothing", tone="muted"),
+        Cell(text, title=", ".join(places)) if text else Cell("none", tone="muted"),
         Cell(
             f"{numbers.duration_text(member.silent_ms / 1000)} ago",
             member.silent_ms,
             tone="warn" if late else "",
-            title="near the end of its session" if late else "",
+            title="close to the session timeout" if late else "",
         ),
         Cell(numbers.duration_text(member.session_timeout_ms / 1000), member.session_timeout_ms),
         Cell(member.id),
@@ -202,7 +202,7 @@ def _now(detail: GroupDetail) -> int:
 def _chart(detail: GroupDetail) -> Chart:
     tracks = {topic: track for topic, track in detail.tracks.items() if track.values}
     if not tracks:
-        summary = f"{_now(detail):,} records behind, and nothing known yet of how it was"
+        summary = f"{_now(detail):,} records behind, no history yet"
         return Chart("lag", (), 1, detail.cluster.time_us, (), unit="records", kind="area", summary=summary)
     step_s = min(track.step_s for track in tracks.values())
     end_us = max(track.end_us for track in tracks.values() if track.step_s == step_s)
@@ -218,14 +218,14 @@ def _chart(detail: GroupDetail) -> Chart:
     total = _sum(list(lines.values()))
     known = [value for value in total if value is not None]
     summary = f"{_now(detail):,} records behind, "
-    summary += f"{max(known):,.0f} at most" if known else "and nothing known yet of how it was"
+    summary += f"max {max(known):,.0f}" if known else "no history yet"
     if marks:
         summary += f", {len(marks)} {'rebalance' if len(marks) == 1 else 'rebalances'}"
     return Chart("lag", tuple(names), step_s, end_us, tuple(values), "records", "area", summary, marks)
 
 
 def _aligned(track: Track, step_s: int, end_us: int, count: int) -> list[float | None]:
-    """Its values, so that the last is of the step that ends at `end_us`."""
+    """The values, padded so that the last step ends at `end_us`."""
     late = max(0, round((end_us - track.end_us) / (step_s * 1_000_000)))
     values = [*track.values, *[None] * late][-count:]
     return [None] * (count - len(values)) + values

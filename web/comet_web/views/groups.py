@@ -1,4 +1,4 @@
-"""Groups: who reads what, and who falls behind."""
+"""The page of all groups: their topics, members and lag."""
 
 from __future__ import annotations
 
@@ -16,21 +16,19 @@ COLUMNS: Final = (
     Column("state", "State"),
     Column("members", "Members", numeric=True),
     Column("topics", "Topics"),
-    Column(
-        "lag", "Lag", unit="records", numeric=True, wide=False, title="Records that are written and not yet handled"
-    ),
+    Column("lag", "Lag", unit="records", numeric=True, wide=False, title="Records written and not yet processed"),
     Column("trend", "Lag, 15 min", sortable=False),
-    Column("drain", "Time to drain", numeric=True, wide=False, title="At the pace of late"),
-    Column("age", "Oldest", numeric=True, title="Age of the oldest record that is not handled", hidden=True),
+    Column("drain", "Catch-up time", numeric=True, wide=False, title="At the current rate"),
+    Column("age", "Oldest", numeric=True, title="Age of the oldest unprocessed record", hidden=True),
     Column("coordinator", "Coordinator", numeric=True),
     Column("commit", "Last commit", numeric=True),
 )
 TOPICS_SHOWN: Final = 3
 _STATES: Final = {"stable": "good", "rebalancing": "warn", "empty": "muted"}
-_KINDS: Final = {"share": "shares single records", "consumer": "partitions to members"}
+_KINDS: Final = {"share": "share group", "consumer": "consumer group"}
 
 
-def view(cluster: Cluster, asked: PageRequest) -> Document:
+def view(cluster: Cluster, request: PageRequest) -> Document:
     groups = list(cluster.groups.values())
     lags = [group.lag for group in groups if group.lag is not None]
     stopped = sum(group.state == "empty" and bool(group.lag) for group in groups)
@@ -49,7 +47,7 @@ def view(cluster: Cluster, asked: PageRequest) -> Document:
                 "groups",
                 COLUMNS,
                 (_row(group, cluster.time_us) for group in groups),
-                asked,
+                request,
                 sort="-lag",
                 text=lambda row: f"{row.key} {row.cells[1].text} {row.cells[3].title or row.cells[3].text}",
             )
@@ -78,13 +76,17 @@ def _row(group: Group, now_us: int) -> Row:
 
 def state(group: Group) -> Cell:
     shared = ", shared" if group.kind == "share" else ""
-    about = {"stable": "all members know what is theirs", "empty": "nobody is in it", "rebalancing": "members change"}
+    about = {
+        "stable": "partitions are assigned",
+        "empty": "no active members",
+        "rebalancing": "partitions move between members",
+    }
     return Cell(group.state + shared, tone=_STATES.get(group.state, ""), title=about.get(group.state, ""))
 
 
 def topics(group: Group) -> Cell:
     if not group.topics:
-        return Cell("none", tone="muted", title="no committed offsets, and nobody subscribes")
+        return Cell("none", tone="muted", title="no committed offsets and no members")
     shown, more = group.topics[:TOPICS_SHOWN], len(group.topics) - TOPICS_SHOWN
     text = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
     return Cell(text, title=", ".join(group.topics) if more > 0 else "")
@@ -95,20 +97,20 @@ def lag(value: int | None) -> Cell:
 
 
 def drain(group: Group) -> Cell:
-    """How long until all is handled, or why it never will be."""
+    """The catch-up time of a group, or why there is none."""
     if group.lag is None:
         return UNKNOWN
     if group.lag == 0:
         return Cell("caught up", 0, tone="good")
     if keeps_up(group):
-        return Cell("keeping up", 0, tone="good", title=f"what waits has come within {FRESH_S:g} s")
+        return Cell("keeping up", 0, tone="good", title=f"the oldest unprocessed record is younger than {FRESH_S:g} s")
     if group.growing:
-        return Cell("growing", tone="bad", title="more is written than is handled")
+        return Cell("growing", tone="bad", title="records are written faster than processed")
     if group.drain_s is not None:
         return numbers.duration(group.drain_s)
     if group.members == 0:
-        return Cell("stopped", tone="warn", title="nobody is in it to handle what waits")
-    return Cell("not shrinking", tone="warn", title="as much is written as is handled, or nothing of either")
+        return Cell("stopped", tone="warn", title="no active members")
+    return Cell("not shrinking", tone="warn", title="records are written as fast as processed, or neither")
 
 
 def spark(track: Track | None) -> Cell:

@@ -1,4 +1,4 @@
-"""Overview: is it healthy, and is anything falling behind?"""
+"""The overview: health, traffic, the groups with the highest lag, events."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ MARKS_MAX: Final = 20
 
 # id, title, unit, lines
 CHARTS: Final = (
-    ("messages", "records/s", (("in", "records_in"), ("out", "records_out"))),
+    ("records", "records/s", (("in", "records_in"), ("out", "records_out"))),
     ("bytes", "B/s", (("in", "bytes_in"), ("out", "bytes_out"))),
     ("produce", "ms", (("p50", "ack_p50_ms"), ("p95", "ack_p95_ms"), ("p99", "ack_p99_ms"))),
     ("deliver", "ms", (("p50", "deliver_p50_ms"), ("p95", "deliver_p95_ms"), ("p99", "deliver_p99_ms"))),
     ("errors", "errors/s", (("errors", "errors"),)),
-    ("lag", "events", (("all groups", "lag"),)),
+    ("lag", "records", (("all groups", "lag"),)),
 )
 REASONS: Final = (Column("reason", "Reason", sortable=False),)
 LAGGING: Final = (
     Column("group", "Group", sortable=False),
     Column("topic", "Topic", sortable=False),
-    Column("lag", "Lag", numeric=True, sortable=False, wide=False, title="events that are not handled yet"),
+    Column("lag", "Lag", numeric=True, sortable=False, wide=False, title="records not yet processed"),
     Column("trend", "15 min", sortable=False),
-    Column("drain", "Drained in", numeric=True, sortable=False, wide=False, title="at the pace of the last seconds"),
+    Column("drain", "Catch-up time", numeric=True, sortable=False, wide=False, title="at the current rate"),
 )
 BUSIEST: Final = (
     Column("topic", "Topic", sortable=False),
@@ -47,18 +47,18 @@ BUSIEST: Final = (
 EVENT: Final = (
     Column("time", "When", sortable=False),
     Column("kind", "Kind", sortable=False),
-    Column("text", "What happened", sortable=False, wide=False),
+    Column("text", "Event", sortable=False, wide=False),
 )
 
 
-def view(cluster: Cluster, asked: PageRequest) -> Document:
+def view(cluster: Cluster, request: PageRequest) -> Document:
     health = judged(cluster)
     reasons = [Row(each.key, (Cell(each.text, tone=each.tone, href=each.href),)) for each in health.reasons]
     tables = (
-        _plain("reasons", REASONS, reasons, asked),
-        _plain("lagging", LAGGING, _lagging(cluster), asked),
-        _plain("busiest", BUSIEST, _busiest(cluster), asked),
-        _plain("events", EVENT, [_event(event, asked.now_us) for event in cluster.events[:EVENTS]], asked),
+        _plain("reasons", REASONS, reasons, request),
+        _plain("lagging", LAGGING, _lagging(cluster), request),
+        _plain("busiest", BUSIEST, _busiest(cluster), request),
+        _plain("events", EVENT, [_event(event, request.now_us) for event in cluster.events[:EVENTS]], request),
     )
     return Document(
         time_us=cluster.time_us,
@@ -69,8 +69,8 @@ def view(cluster: Cluster, asked: PageRequest) -> Document:
     )
 
 
-def _plain(id_: str, columns: tuple[Column, ...], rows: list[Row], asked: PageRequest) -> Table:
-    return shaped(id_, columns, rows, asked, main=False)
+def _plain(id_: str, columns: tuple[Column, ...], rows: list[Row], request: PageRequest) -> Table:
+    return shaped(id_, columns, rows, request, main=False)
 
 
 # ---- tiles
@@ -98,7 +98,7 @@ def _lag(lags: list[int | None]) -> Cell:
     found = total(lags)
     if lags and found is None:
         return UNKNOWN
-    return Cell(numbers.short(found or 0), found or 0, title=f"{found or 0:,.0f} events of {len(lags)} groups")
+    return Cell(numbers.short(found or 0), found or 0, title=f"{found or 0:,.0f} records of {len(lags)} groups")
 
 
 def _wrong(count: int, tone: str) -> Cell:
@@ -118,7 +118,7 @@ def _chart(name: str, unit: str, of: tuple[tuple[str, str], ...], cluster: Clust
 
 
 def _marks(cluster: Cluster) -> Iterator[tuple[int, str]]:
-    """What may explain a dent: brokers that came and went, and leaders that changed."""
+    """Events that may explain a dent in a chart: brokers that joined or left, elections."""
     marked = [event for event in cluster.events if event.kind in MARKED][:MARKS_MAX]
     yield from ((event.time_us, event.text) for event in reversed(marked))
 
@@ -153,7 +153,7 @@ def _group(group: Group) -> Row:
 
 
 def _busiest(cluster: Cluster) -> list[Row]:
-    """Those that get most; where nothing is written, those that hold most."""
+    """The topics with the highest rate; if nothing is written, the largest ones."""
     found = sorted(_shown(cluster), key=lambda each: (-(each.in_rate or 0), -(each.bytes or 0), each.name))
     return [_topic(topic) for topic in found[:TOP]]
 

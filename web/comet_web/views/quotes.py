@@ -1,4 +1,4 @@
-"""Quotes: the latest price of every symbol, and the candles of one. Pure."""
+"""The page of quotes: the latest price of every symbol and the candles of one. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from comet_web.page_request import PageRequest, path
 from comet_web.views import quotes_analytics as analytics
 from comet_web.views.quotes_cells import DIGITS_MAX, clock, digits_of, moment, price, seconds_text, volume
 
-STOPPED_US: Final = 5_000_000  # without a quote, and the feed is said to have stopped
-OLD_US: Final = 30_000_000  # a symbol's price that is older is greyed
+STOPPED_US: Final = 5_000_000  # without a quote until the feed counts as stopped
+OLD_US: Final = 30_000_000  # older prices are greyed
 
 COLUMNS: Final = (
     Column("symbol", "Symbol"),
@@ -26,20 +26,20 @@ COLUMNS: Final = (
     Column("spread", "Spread", numeric=True, hidden=True),
     Column("volume", "Volume", numeric=True),
     Column("trend", "15 min", sortable=False),
-    Column("age", "Age", numeric=True, title="since its last quote came"),
+    Column("age", "Age", numeric=True, title="since the last quote"),
     Column("records", "Quotes", numeric=True, hidden=True),
 )
 
 
-def view(facts: Quotes, asked: PageRequest) -> Document:
-    rows = [_row(quote, facts.time_us, asked) for quote in facts.quotes.values()]
-    watch = shaped("watchlist", COLUMNS, rows, asked, sort="symbol")
+def view(facts: Quotes, request: PageRequest) -> Document:
+    rows = [_row(quote, facts.time_us, request) for quote in facts.quotes.values()]
+    watch = shaped("watchlist", COLUMNS, rows, request, sort="symbol")
     return Document(
         facts.time_us,
         f"Quotes of {facts.symbol}" if facts.symbol else "Quotes",
-        {**_source(facts), **_chosen(facts, asked), **analytics.fields(facts, stopped=stopped(facts))},
-        {"watchlist": watch, **analytics.tables(facts, asked)},
-        _charts(facts, asked),
+        {**_source(facts), **_chosen(facts, request), **analytics.fields(facts, stopped=stopped(facts))},
+        {"watchlist": watch, **analytics.tables(facts, request)},
+        _charts(facts, request),
     )
 
 
@@ -47,7 +47,7 @@ def stopped(facts: Quotes) -> bool:
     return facts.state == "live" and facts.last_us is not None and facts.time_us - facts.last_us > STOPPED_US
 
 
-# ---- the source, and how far it can be relied on
+# ---- the source and its state
 
 
 def _source(facts: Quotes) -> dict[str, Cell]:
@@ -65,7 +65,7 @@ def _source(facts: Quotes) -> dict[str, Cell]:
 
 
 def _kind(facts: Quotes) -> str:
-    """What the page is to show: the quotes, or why there are none."""
+    """The part of the page to show: the quotes, or why there are none."""
     return "quotes" if facts.quotes else "none" if facts.state == "live" else facts.state
 
 
@@ -73,9 +73,9 @@ def _state(facts: Quotes) -> Cell:
     if facts.state == "absent":
         return Cell("no such topic", tone="warn")
     if facts.state == "failed":
-        return Cell("cannot be followed", tone="bad", title=facts.reason)
+        return Cell("cannot be read", tone="bad", title=facts.reason)
     if facts.state == "filling":
-        return Cell("reading the past", tone="info")
+        return Cell("loading history", tone="info")
     if not facts.quotes:
         return Cell("no quotes yet", tone="warn")
     if stopped(facts) and facts.last_us:
@@ -104,18 +104,18 @@ def _since(facts: Quotes) -> Cell:
 def _left_out(facts: Quotes) -> str:
     parts = []
     if facts.unread:
-        parts.append(f"{facts.unread:,} records are no quotes: {facts.unread_reason}")
+        parts.append(f"{facts.unread:,} records are not quotes: {facts.unread_reason}")
     if facts.symbols_left_out:
-        parts.append(f"{facts.symbols_left_out:,} more symbols than are kept")
+        parts.append(f"{facts.symbols_left_out:,} symbols beyond the limit are not shown")
     if facts.lost:
-        parts.append(f"{facts.lost:,} records came faster than they could be read")
+        parts.append(f"{facts.lost:,} records skipped: the gateway could not keep up")
     return "; ".join(parts)
 
 
 # ---- the symbol that was chosen
 
 
-def _chosen(facts: Quotes, asked: PageRequest) -> dict[str, Cell]:
+def _chosen(facts: Quotes, request: PageRequest) -> dict[str, Cell]:
     quote = facts.quotes.get(facts.symbol)
     if quote is None:
         return dict.fromkeys(("symbol", "last", "change", "bid", "ask", "spread", "volume", "at", "place"), UNKNOWN) | {
@@ -133,25 +133,25 @@ def _chosen(facts: Quotes, asked: PageRequest) -> dict[str, Cell]:
         "volume": volume(quote.volume),
         "at": moment(quote.time_us),
         "place": _place(facts),
-        "forming": Cell("" if old else _forming(facts, asked)),
+        "forming": Cell("" if old else _forming(facts, request)),
     }  # fmt: skip
 
 
 def _place(facts: Quotes) -> Cell:
-    """Where its latest quote is written, and the way there."""
+    """A link to the record of the latest quote."""
     if facts.partition is None or facts.offset is None:
         return UNKNOWN
-    messages = path("topics", facts.topic, "messages")
-    href = f"{messages}?start=offset&partition={facts.partition}&offset={facts.offset}"
+    records_href = path("topics", facts.topic, "records")
+    href = f"{records_href}?start=offset&partition={facts.partition}&offset={facts.offset}"
     return Cell(f"partition {facts.partition}, offset {facts.offset:,}", href=href)
 
 
-def _forming(facts: Quotes, asked: PageRequest) -> str:
-    """The candle that is not over, for the chart, and what the lines over it are there: numbers with commas between."""
+def _forming(facts: Quotes, request: PageRequest) -> str:
+    """The forming candle and the values of its lines, for the chart: numbers separated by commas."""
     candles = facts.candles
     if candles is None or candles.forming is None:
         return ""
-    figures = (*candles.forming[:5], *(line.forming for line in analytics.lines(facts, asked)))
+    figures = (*candles.forming[:5], *(line.forming for line in analytics.lines(facts, request)))
     return ",".join("" if value is None else f"{value:.10g}" for value in figures)
 
 
@@ -186,14 +186,14 @@ def _spread(quote: Quote, digits: int) -> Cell:
 
 
 def age(time_us: int, heard_us: int) -> Cell:
-    """In whole seconds, so that it changes no more often than it says something."""
+    """The age in whole seconds, to limit updates."""
     seconds = max(0, time_us - heard_us) // 1_000_000
     if seconds < 2:
         return Cell("now", 0, title=numbers.moment_text(heard_us // 1_000_000 * 1_000_000))
     return Cell(seconds_text(float(seconds)), seconds, title=numbers.moment_text(heard_us))
 
 
-def _row(quote: Quote, time_us: int, asked: PageRequest) -> Row:
+def _row(quote: Quote, time_us: int, request: PageRequest) -> Row:
     digits = digits_of(quote)
     old = "muted" if time_us - quote.heard_us > OLD_US else ""
     cells = (
@@ -209,11 +209,11 @@ def _row(quote: Quote, time_us: int, asked: PageRequest) -> Row:
         age(time_us, quote.heard_us),
         numbers.count(quote.records),
     )
-    return Row(quote.symbol, cells, asked.link(symbol=quote.symbol, page=None))
+    return Row(quote.symbol, cells, request.link(symbol=quote.symbol, page=None))
 
 
 def _above_least(prices: Sequence[float | None]) -> list[float | None]:
-    """A sparkline stands on zero, and prices are far from it."""
+    """Prices less the minimum: a sparkline starts at zero, and prices are far from it."""
     least = min((price for price in prices if price is not None), default=0.0)
     return [None if price is None else round(price - least, DIGITS_MAX) for price in prices]
 
@@ -221,12 +221,12 @@ def _above_least(prices: Sequence[float | None]) -> list[float | None]:
 # ---- charts
 
 
-def _charts(facts: Quotes, asked: PageRequest) -> dict[str, Chart]:
+def _charts(facts: Quotes, request: PageRequest) -> dict[str, Chart]:
     candles = facts.candles
     if candles is None:
         return {}
-    line = asked.query.get("draw") == "line"
-    over = analytics.lines(facts, asked)
+    line = request.query.get("draw") == "line"
+    over = analytics.lines(facts, request)
     values = (candles.open, candles.high, candles.low, candles.close, candles.volume, *(each.values for each in over))
     name = next((name for name, step_s in STEPS_S.items() if step_s == candles.step_s), "1s")
     known = [close for close in candles.close if close is not None]
@@ -236,7 +236,7 @@ def _charts(facts: Quotes, asked: PageRequest) -> dict[str, Chart]:
         f"{facts.symbol}, {len(known)} candles of {name}: from {known[0]:g} to {known[-1]:g}, "
         f"between {min(lows):g} and {max(highs):g}"
         if known
-        else f"{facts.symbol}: no candle of {name} is over yet"
+        else f"{facts.symbol}: no completed {name} candle yet"
     )
     return {
         "price": Chart(
@@ -246,16 +246,16 @@ def _charts(facts: Quotes, asked: PageRequest) -> dict[str, Chart]:
             candles.end_us,
             values,
             kind="candle-line" if line else "candle",
-            summary="; ".join([summary, *(said for each in over if (said := each.said))]),
+            summary="; ".join([summary, *(text for each in over if (text := each.summary))]),
         ),
         "spread": Chart(
-            "spread", ("spread",), candles.step_s, candles.end_us, (candles.spread,), summary=_spread_said(candles)
+            "spread", ("spread",), candles.step_s, candles.end_us, (candles.spread,), summary=_spread_summary(candles)
         ),
     }
 
 
-def _spread_said(candles: Candles) -> str:
+def _spread_summary(candles: Candles) -> str:
     known = [spread for spread in candles.spread if spread is not None]
     if not known:
         return DASH
-    return f"spread now {known[-1]:.4g}, on average {sum(known) / len(known):.4g}, at most {max(known):.4g}"
+    return f"spread {known[-1]:.4g}, average {sum(known) / len(known):.4g}, max {max(known):.4g}"

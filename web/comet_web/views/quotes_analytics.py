@@ -1,6 +1,6 @@
-"""Quotes: what a job computes on them, how it is, and how far it is behind. Pure.
+"""The analytics of the page of quotes: results, state and delay of a job. Pure.
 
-What is late is never shown as if it were live: the page greys all of it, and says why.
+Late results are greyed, with the reason.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from comet_web.facts_analytics import Alert, Bar, Job, Stat
 from comet_web.page_request import PageRequest, path
 from comet_web.views.quotes_cells import clock, count, digits_of, moment, price, seconds_text, volume
 
-LATE_US: Final = 5_000_000  # behind the feed, and the analytics are late
-OTHERS_LATE_US: Final = 15_000_000  # for queries that are not run as often as the leading one
-SILENT_US: Final = 10_000_000  # without a word of any query, too
+LATE_US: Final = 5_000_000  # behind the feed: the analytics are late
+OTHERS_LATE_US: Final = 15_000_000  # for queries that run less often than the leading one
+SILENT_US: Final = 10_000_000  # without a report of any query: the analytics are late
 LEADING: Final = "bars.1s"  # the query whose progress counts
 BARS_SHOWN: Final = 10
 
-# What a job makes of a topic of quotes: the rest of the topic's name, and what is in it.
+# Output topics of a job: the rest of the topic's name, and its content.
 OUTPUTS: Final = (
-    ("bars.1s", "Bars of a second: open, high, low, close, volume, VWAP, spreads"),
-    ("bars.1m", "Bars of a minute"),
-    ("bars.5m", "Bars of five minutes"),
-    ("stats", "Averages, returns, volatility and volume of a window that slides"),
-    ("alerts", "Quotes that cross, stand still or leave a gap, and prices out of the ordinary"),
-    ("job", "How each query of the job is"),
+    ("bars.1s", "1-second bars: open, high, low, close, volume, VWAP, spreads"),
+    ("bars.1m", "1-minute bars"),
+    ("bars.5m", "5-minute bars"),
+    ("stats", "Averages, returns, volatility and volume of a sliding window"),
+    ("alerts", "Crossed, locked and stale quotes, gaps, and price outliers"),
+    ("job", "State of each query of the job"),
 )
 OUTPUT_COLUMNS: Final = (
     Column("topic", "Topic", sortable=False),
-    Column("what", "What it holds", sortable=False),
+    Column("what", "Content", sortable=False),
     Column("state", "State", sortable=False, wide=False),
 )
 JOB_COLUMNS: Final = (
@@ -42,11 +42,11 @@ JOB_COLUMNS: Final = (
     Column("state", "State", wide=False),
     Column("window", "Window", numeric=True),
     Column("mode", "Mode"),
-    Column("watermark", "Watermark", title="Events older than this are not waited for any more"),
+    Column("watermark", "Watermark", title="Records older than this are no longer waited for"),
     Column(
-        "behind", "Behind", numeric=True, wide=False, title="the newest quote known, by the events it has processed"
+        "behind", "Behind", numeric=True, wide=False, title="newest processed record compared with the newest quote"
     ),
-    Column("took", "Batch", "ms", numeric=True, title="that the last batch took"),
+    Column("took", "Batch", "ms", numeric=True, title="duration of the last batch"),
     Column("rate", "Rows/s", numeric=True),
     Column("heard", "Last batch", numeric=True, wide=False),
     Column("error", "Error"),
@@ -59,7 +59,7 @@ STAT_COLUMNS: Final = (
     Column("ema", "EMA", numeric=True, title="exponential moving average"),
     Column("low", "Low", numeric=True),
     Column("high", "High", numeric=True),
-    Column("until", "Until", numeric=True, title="the window's end, UTC"),
+    Column("until", "Until", numeric=True, title="end of the window, UTC"),
 )
 VOLUME_COLUMNS: Final = (
     Column("symbol", "Symbol"),
@@ -73,17 +73,17 @@ BAR_COLUMNS: Final = (
     Column("high", "High", numeric=True),
     Column("low", "Low", numeric=True),
     Column("close", "Close", numeric=True, wide=False),
-    Column("vwap", "VWAP", numeric=True, wide=False, title="the mean price, by volume"),
+    Column("vwap", "VWAP", numeric=True, wide=False, title="volume-weighted average price"),
     Column("volume", "Volume", numeric=True, wide=False),
     Column("trades", "Trades", numeric=True),
     Column("quotes", "Quotes", numeric=True),
-    Column("spread", "Spread", numeric=True, title="on average"),
+    Column("spread", "Spread", numeric=True, title="average"),
 )
 ALERT_COLUMNS: Final = (
     Column("time", "Time", title="UTC"),
     Column("kind", "Kind", wide=False),
     Column("symbol", "Symbol", wide=False),
-    Column("text", "What", wide=False),
+    Column("text", "Text", wide=False),
     Column("value", "Value", numeric=True),
     Column("limit", "Limit", numeric=True),
 )
@@ -103,7 +103,7 @@ STATES: Final = {"running": "good", "starting": "info", "stopped": "warn", "fail
 class AnalyticsHealth:
     word: str
     tone: str
-    late: bool  # what the job says is no picture of now
+    late: bool  # the results are not current
     why: str = ""
 
 
@@ -124,23 +124,23 @@ def fields(facts: Quotes, *, stopped: bool) -> dict[str, Cell]:
     }
 
 
-def tables(facts: Quotes, asked: PageRequest) -> dict[str, Table]:
+def tables(facts: Quotes, request: PageRequest) -> dict[str, Table]:
     found = facts.analytics
     digits = digits_of(facts.quotes.get(facts.symbol))
     stats = found.stats.values()
     traded = sum(stat.volume or 0.0 for stat in stats)
-    alerts = [_alert_row(alert, facts, asked) for alert in found.alerts]
+    alerts = [_alert_row(alert, facts, request) for alert in found.alerts]
     jobs = [_job_row(job, facts) for job in found.jobs.values()]
     bars = [_bar_row(bar, digits) for bar in found.bars[:BARS_SHOWN]]
-    ranked = [_stat_row(stat, facts, asked) for stat in stats]
-    volumes = [_volume_row(stat, traded, facts, asked) for stat in stats]
+    ranked = [_stat_row(stat, facts, request) for stat in stats]
+    volumes = [_volume_row(stat, traded, facts, request) for stat in stats]
     return {
-        "job": shaped("job", JOB_COLUMNS, jobs, asked, main=False, sort="query"),
-        "bars": shaped("bars", BAR_COLUMNS, bars, asked, main=False, sort="-start"),
-        "alerts": shaped("alerts", ALERT_COLUMNS, alerts, asked, main=False),
-        "stats": shaped("stats", STAT_COLUMNS, ranked, asked, main=False, sort="-volatility"),
-        "volumes": shaped("volumes", VOLUME_COLUMNS, volumes, asked, main=False, sort="-volume"),
-        "outputs": shaped("outputs", OUTPUT_COLUMNS, _outputs(facts), asked, main=False),
+        "job": shaped("job", JOB_COLUMNS, jobs, request, main=False, sort="query"),
+        "bars": shaped("bars", BAR_COLUMNS, bars, request, main=False, sort="-start"),
+        "alerts": shaped("alerts", ALERT_COLUMNS, alerts, request, main=False),
+        "stats": shaped("stats", STAT_COLUMNS, ranked, request, main=False, sort="-volatility"),
+        "volumes": shaped("volumes", VOLUME_COLUMNS, volumes, request, main=False, sort="-volume"),
+        "outputs": shaped("outputs", OUTPUT_COLUMNS, _outputs(facts), request, main=False),
     }
 
 
@@ -154,18 +154,18 @@ class Line:
     forming: float | None  # of the step that is not over
 
     @property
-    def said(self) -> str:
-        """Its last value, in words."""
+    def summary(self) -> str:
+        """Its name and last value."""
         known = next((value for value in reversed([*self.values, self.forming]) if value is not None), None)
         return "" if known is None else f"{self.name} {known:g}"
 
 
-def lines(facts: Quotes, asked: PageRequest) -> list[Line]:
-    """Those that are asked for and known."""
+def lines(facts: Quotes, request: PageRequest) -> list[Line]:
+    """The requested lines that have values."""
     found = facts.analytics.lines
     if found is None:
         return []
-    chosen = LINES.get(asked.query.get("lines", ""), ALL_LINES)
+    chosen = LINES.get(request.query.get("lines", ""), ALL_LINES)
     window = _window_of(facts)
     names = {"vwap": "VWAP", "mean": f"mean {window}".rstrip(), "ema": f"EMA {window}".rstrip()}
     each = zip(ALL_LINES, (found.vwap, found.mean, found.ema), found.forming, strict=True)
@@ -180,12 +180,12 @@ def lines(facts: Quotes, asked: PageRequest) -> list[Line]:
 
 
 def there(facts: Quotes) -> bool:
-    """Whether anything computes on these quotes."""
+    """Whether any output topic of a job exists."""
     return any(f"{facts.topic}.{rest}" in facts.topics for rest, _ in OUTPUTS)
 
 
 def behind_us(facts: Quotes) -> int | None:
-    """From the newest event that was processed to the newest quote known."""
+    """Distance of the newest processed record from the newest quote."""
     leading = facts.analytics.jobs.get(LEADING)
     quoted_us = facts.analytics.quoted_us
     if leading is None or leading.event_us is None or quoted_us is None:
@@ -194,33 +194,31 @@ def behind_us(facts: Quotes) -> int | None:
 
 
 def health_of(facts: Quotes, *, stopped: bool) -> AnalyticsHealth:
-    """`stopped`: the feed has."""
+    """The health of the job; `stopped`: the feed has stopped."""
     found = facts.analytics
     if not there(facts):
         return AnalyticsHealth("not started", "muted", late=True)
     jobs = found.jobs
     failed = [job for _, job in sorted(jobs.items()) if job.state == "failed"]
-    failures = "; ".join(f"{job.query}: {job.error or 'it does not say why'}" for job in failed)
+    failures = "; ".join(f"{job.query}: {job.error or 'no reason given'}" for job in failed)
     if LEADING in (job.query for job in failed) or (failed and len(failed) == len(jobs)):
         return AnalyticsHealth("failed", "bad", late=True, why=failures)
     if found.heard_us is None:
-        return AnalyticsHealth("unknown", "warn", late=True, why="No query has said how it is.")
+        return AnalyticsHealth("unknown", "warn", late=True, why="No query has reported yet.")
     states = {job.state for job in jobs.values()}
     if states == {"stopped"}:
-        return AnalyticsHealth("stopped", "warn", late=True, why=f"Its last word came at {clock(found.heard_us)} UTC.")
+        return AnalyticsHealth("stopped", "warn", late=True, why=f"Last report at {clock(found.heard_us)} UTC.")
     silent_us = facts.time_us - found.heard_us
     if silent_us > SILENT_US:
-        since = f"Nothing was heard of the job since {clock(found.heard_us)} UTC"
+        since = f"No report from the job since {clock(found.heard_us)} UTC"
         return AnalyticsHealth(
-            "silent", "warn", late=True, why=f"{since}, and the feed has stopped." if stopped else f"{since}."
+            "silent", "warn", late=True, why=f"{since}; the feed has stopped too." if stopped else f"{since}."
         )
     behind = behind_us(facts)
     if behind is None:
         return _not_yet(jobs)
     if behind > LATE_US:
-        return AnalyticsHealth(
-            "late", "warn", late=True, why="It processes quotes more slowly than they come, or has just begun."
-        )
+        return AnalyticsHealth("late", "warn", late=True, why="The job is slower than the feed or has just started.")
     return (
         AnalyticsHealth("partly failed", "bad", late=False, why=failures)
         if failed
@@ -229,7 +227,7 @@ def health_of(facts: Quotes, *, stopped: bool) -> AnalyticsHealth:
 
 
 def late_results(facts: Quotes, health: AnalyticsHealth) -> list[str]:
-    """Tables that are no picture of now: all of them where the job is late, else those of queries that are."""
+    """Tables with late results: all if the job is late, else those of late queries."""
     bars = f"bars.{step_name(facts)}"
     of = {"bars": bars, "lines": bars, "alerts": "alerts", "stats": "stats", "volumes": "stats"}
     return [name for name, query in of.items() if health.late or _is_late(facts, query)]
@@ -257,23 +255,23 @@ def _delay(behind: int | None, *, late: bool) -> Cell:
 
 
 def _bar_delay(facts: Quotes, *, late: bool) -> Cell:
-    """Without the quarter of a second that the page itself may take."""
+    """The delay of bars, without the quarter of a second of the page itself."""
     delay_ms = facts.analytics.bar_delay_ms
     if delay_ms is None:
         return UNKNOWN
     return Cell(
         numbers.duration_text(delay_ms / 1000), round(delay_ms, 1), tone="muted" if late else "",
-        title="from the end of a second to when its bar was here: the middle one of the last 200",
+        title="from the end of a second to the arrival of its bar; median of the last 200",
     )  # fmt: skip
 
 
 def _left_out(facts: Quotes) -> str:
     found = facts.analytics
-    parts = [f"{name} cannot be followed: {why}" for name, why in sorted(found.failed.items())]
+    parts = [f"{name} cannot be read: {why}" for name, why in sorted(found.failed.items())]
     if found.unread:
-        parts.append(f"{found.unread:,} records are no results: {found.unread_reason}")
+        parts.append(f"{found.unread:,} records are not results: {found.unread_reason}")
     if found.symbols_left_out:
-        parts.append(f"results of {found.symbols_left_out:,} more symbols than are kept")
+        parts.append(f"results of {found.symbols_left_out:,} symbols beyond the limit are not shown")
     if found.lost:
         parts.append(f"{found.lost:,} results were deleted before they were read")
     return "; ".join(parts)
@@ -285,12 +283,12 @@ def _bars_of(facts: Quotes) -> str:
 
 
 def step_name(facts: Quotes) -> str:
-    """Of the bars that are shown."""
+    """The name of the step of the bars shown."""
     return next((name for name, of_s in STEPS_S.items() if of_s == facts.analytics.bars_step_s), "")
 
 
 def _window_of(facts: Quotes) -> str:
-    """Over how long averages are taken: all windows of a job are equally long."""
+    """The length of the windows, which is the same for all of a job."""
     found = facts.analytics.stats
     stat = found.get(facts.symbol) or next(iter(found.values()), None)
     return "" if stat is None else seconds_text((stat.end_us - stat.start_us) / 1e6)
@@ -304,9 +302,9 @@ def _outputs(facts: Quotes) -> list[Row]:
     for rest, what in OUTPUTS:
         name = f"{facts.topic}.{rest}"
         is_there = name in facts.topics
-        state = Cell("there", tone="good") if is_there else Cell("not yet", tone="muted")
+        state = Cell("exists", tone="good") if is_there else Cell("missing", tone="muted")
         if name in facts.analytics.failed:
-            state = Cell("cannot be followed", tone="bad", title=facts.analytics.failed[name])
+            state = Cell("cannot be read", tone="bad", title=facts.analytics.failed[name])
         rows.append(Row(name, (Cell(name), Cell(what), state), path("topics", name) if is_there else ""))
     return rows
 
@@ -330,7 +328,7 @@ def _job_row(job: Job, facts: Quotes) -> Row:
 
 
 def _behind(event_us: int | None, facts: Quotes) -> tuple[int, str] | None:
-    """The newest quote, in whole seconds: it is in every row, and is to change no more often than it says something."""
+    """Distance from the newest quote in whole seconds, to limit updates: it is in every row."""
     quoted_us = facts.analytics.quoted_us
     if event_us is None or quoted_us is None:
         return None
@@ -359,9 +357,9 @@ def _heard(job: Job, time_us: int, *, silent: bool) -> Cell:
     number = "" if job.batch is None else f"batch {job.batch:,.0f}"
     rows = "" if job.rows is None else f"{job.rows:,.0f} rows"
     seconds = max(0, time_us - job.heard_us) // 1_000_000
-    said = numbers.ago(job.heard_us, time_us).text if seconds >= 2 else "just now"
+    text = numbers.ago(job.heard_us, time_us).text if seconds >= 2 else "just now"
     title = ", ".join(filter(None, (number, rows, numbers.moment_text(job.heard_us))))
-    return Cell(said, -job.heard_us, tone="warn" if silent and job.state == "running" else "", title=title)
+    return Cell(text, -job.heard_us, tone="warn" if silent and job.state == "running" else "", title=title)
 
 
 def _bar_row(bar: Bar, digits: int) -> Row:
@@ -379,28 +377,28 @@ def _spread(bar: Bar, digits: int) -> Cell:
     return UNKNOWN if mean is None else Cell(f"{mean:,.{digits}f}", mean, title=title)
 
 
-def _stat_row(stat: Stat, facts: Quotes, asked: PageRequest) -> Row:
+def _stat_row(stat: Stat, facts: Quotes, request: PageRequest) -> Row:
     digits = digits_of(facts.quotes.get(stat.symbol))
     cells = (
         Cell(stat.symbol), _share(stat.volatility), _share(stat.change, signed=True), price(stat.mean, digits),
         price(stat.ema, digits), price(stat.low, digits), price(stat.high, digits), moment(stat.end_us),
     )  # fmt: skip
-    return Row(stat.symbol, cells, _link(stat.symbol, facts, asked))
+    return Row(stat.symbol, cells, _link(stat.symbol, facts, request))
 
 
-def _volume_row(stat: Stat, traded: float, facts: Quotes, asked: PageRequest) -> Row:
+def _volume_row(stat: Stat, traded: float, facts: Quotes, request: PageRequest) -> Row:
     share = stat.volume / traded if stat.volume is not None and traded > 0 else None
     part = UNKNOWN if share is None else Cell(f"{100 * share:.1f}", share, bar=min(1.0, max(0.0, share)))
     cells = (Cell(stat.symbol), volume(stat.volume), part, count(stat.trades))
-    return Row(stat.symbol, cells, _link(stat.symbol, facts, asked))
+    return Row(stat.symbol, cells, _link(stat.symbol, facts, request))
 
 
-def _alert_row(alert: Alert, facts: Quotes, asked: PageRequest) -> Row:
+def _alert_row(alert: Alert, facts: Quotes, request: PageRequest) -> Row:
     sign, tone = KINDS.get(alert.kind, ("•", "info"))
     cells = (
         moment(alert.time_us),
         Cell(f"{sign} {alert.kind}", alert.kind, tone=tone),
-        Cell(alert.symbol, href=_link(alert.symbol, facts, asked)),
+        Cell(alert.symbol, href=_link(alert.symbol, facts, request)),
         Cell(alert.text or DASH, title=alert.text),
         UNKNOWN if alert.value is None else Cell(f"{alert.value:,.6g}", alert.value),
         UNKNOWN if alert.limit is None else Cell(f"{alert.limit:,.6g}", alert.limit),
@@ -408,8 +406,8 @@ def _alert_row(alert: Alert, facts: Quotes, asked: PageRequest) -> Row:
     return Row(str(alert.number), cells)
 
 
-def _link(symbol: str, facts: Quotes, asked: PageRequest) -> str:
-    return asked.link(symbol=symbol, page=None) if symbol in facts.quotes else ""
+def _link(symbol: str, facts: Quotes, request: PageRequest) -> str:
+    return request.link(symbol=symbol, page=None) if symbol in facts.quotes else ""
 
 
 def _share(value: float | None, *, signed: bool = False) -> Cell:

@@ -1,4 +1,4 @@
-"""Prices, volumes and times as the page of quotes writes them. Pure."""
+"""Cells of the page of quotes: prices, volumes, times. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DIGITS_MAX: Final = 6
 
 
 def digits_of(quote: Quote | None) -> int:
-    """As many decimals as its prices were written with, two at least."""
+    """The number of decimals of its prices, at least two."""
     prices = [] if quote is None else [each for each in (quote.last, quote.bid, quote.ask) if each is not None]
     written = (f"{each:.{DIGITS_MAX}f}".rstrip("0").partition(".")[2] for each in prices)
     return max(2, *map(len, written)) if prices else 2
@@ -39,5 +39,5 @@ def moment(time_us: int) -> Cell:
 
 
 def seconds_text(seconds: float) -> str:
-    """Without a fraction where there is none: 5 s, 1 min."""
+    """A duration without a zero fraction: 5 s, 1 min."""
     return numbers.duration_text(seconds).replace(".0 s", " s")

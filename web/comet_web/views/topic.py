@@ -1,4 +1,4 @@
-"""A topic: the header that all of its pages share, and its partitions. Pure."""
+"""The page of a topic's partitions, and the header of all pages of a topic. Pure."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from comet_web.facts import WINDOW_S, Event, Partition, Topic, TopicDetail, Trac
 from comet_web.page_request import PageRequest, path
 from comet_web.views import topics
 
-_BARS_MAX: Final = 128  # that can be told from each other
+_BARS_MAX: Final = 128
 
 COLUMNS: Final = (
     Column("partition", "Partition", wide=False),
     Column("state", "State", wide=False),
-    Column("leader", "Leader", numeric=True, wide=False, title="broker that takes and gives its records"),
+    Column("leader", "Leader", numeric=True, wide=False, title="broker that serves writes and reads"),
     Column("replicas", "Replicas", title="brokers, the preferred leader first"),
-    Column("in_sync", "In sync", title="brokers that have everything"),
-    Column("first", "First offset", numeric=True),
-    Column("next", "Next offset", numeric=True, title="that the next record gets"),
-    Column("records", "Messages", numeric=True),
+    Column("in_sync", "In sync", title="in-sync replicas"),
+    Column("first", "Start offset", numeric=True, title="log start offset"),
+    Column("next", "End offset", numeric=True, title="log end offset: the next record gets it"),
+    Column("records", "Records", numeric=True),
     Column("bytes", "Size", numeric=True, title="on the leader's disk"),
     Column("in", "In", unit="records/s", numeric=True, wide=False, title=f"over the last {WINDOW_S} seconds"),
-    Column("skew", "Skew", numeric=True, title="how much of what comes in it gets, as times the average"),
+    Column("skew", "Skew", numeric=True, title="incoming records relative to the average"),
     Column("last", "Last record", numeric=True, hidden=True),
-    Column("epoch", "Epoch", numeric=True, hidden=True, title="how often leadership was decided"),
+    Column("epoch", "Epoch", numeric=True, hidden=True, title="leader epoch: counts the leaders"),
 )
 
 
 def header(detail: TopicDetail) -> dict[str, Cell]:
-    """Fields of the header, the same on every page of the topic."""
+    """Fields of the header of every page of the topic."""
     topic = detail.topic
     return {
         "topic": Cell(topic.name),
@@ -40,7 +40,7 @@ def header(detail: TopicDetail) -> dict[str, Cell]:
         "in": numbers.rate(topic.in_rate, what="records"),
         "out": numbers.rate(topic.out_rate, what="records"),
         "in_bytes": numbers.size(topic.in_bytes_rate),
-        "messages": numbers.count(topic.records),
+        "records": numbers.count(topic.records),
         "size": numbers.size(topic.bytes),
         "retention": _kept(topic),
         "partitions": numbers.count(topic.partitions),
@@ -51,13 +51,13 @@ def _kept(topic: Topic) -> Cell:
     return Cell(topics.retention(topic).text, title=topics.cleanup(topic).title)
 
 
-def view(detail: TopicDetail, asked: PageRequest) -> Document:
+def view(detail: TopicDetail, request: PageRequest) -> Document:
     topic = detail.topic
     measure, by = _measure(detail.partitions)
     average = sum(measure.values()) / len(measure) if measure else 0.0
     largest = max(measure.values(), default=0.0)
     rows = [
-        _row(topic.name, one, asked.now_us, _skew(measure.get(one.index), average, largest, by))
+        _row(topic.name, one, request.now_us, _skew(measure.get(one.index), average, largest, by))
         for one in sorted(detail.partitions, key=lambda one: (_state(one)[0], one.index))
     ]
     return Document(
@@ -68,7 +68,7 @@ def view(detail: TopicDetail, asked: PageRequest) -> Document:
             "skew": _evenness(measure, average, by),
             "last": Cell(str(len(detail.partitions) - 1)),  # of the bars
         },
-        tables={"partitions": shaped("partitions", COLUMNS, rows, asked, text=_searched)},
+        tables={"partitions": shaped("partitions", COLUMNS, rows, request, text=_searched)},
         charts={
             "records": _flow("records", "records/s", detail),
             "bytes": _flow("bytes", "B/s", detail),
@@ -78,9 +78,9 @@ def view(detail: TopicDetail, asked: PageRequest) -> Document:
 
 
 def _state(one: Partition) -> tuple[int, Cell]:
-    """How urgent it is, and what is said of it."""
+    """The urgency of a partition's state, and its cell."""
     if one.leader is None:
-        return 0, Cell("no leader", tone="bad", title="it can be neither written nor read")
+        return 0, Cell("no leader", tone="bad", title="cannot be written or read")
     if one.failed:
         return 1, Cell("failed", tone="bad", title=one.failed)
     if one.conflicts:
@@ -89,21 +89,21 @@ def _state(one: Partition) -> tuple[int, Cell]:
     if missing:
         return 2, Cell("under-replicated", tone="warn", title=f"not in sync: broker {', '.join(missing)}")
     if one.log_end is None:
-        return 3, Cell("silent", tone="warn", title="its leader does not answer now")
+        return 3, Cell("silent", tone="warn", title="the leader does not answer")
     return 4, Cell("in sync", tone="good")
 
 
 def _row(topic: str, one: Partition, now_us: int, skew: Cell) -> Row:
-    address = f"{path('topics', topic, 'messages')}?partition={one.index}"
+    address = f"{path('topics', topic, 'records')}?partition={one.index}"
     missing = len(set(one.replicas) - set(one.in_sync))
     return Row(
         key=str(one.index),
         href=address,
         label=f"partition {one.index}",
         cells=(
-            Cell(str(one.index), one.index, href=address, title="its messages"),
+            Cell(str(one.index), one.index, href=address, title="records of this partition"),
             _state(one)[1],
-            Cell(DASH, tone="bad", title="nobody leads it") if one.leader is None else _broker(one.leader),
+            Cell(DASH, tone="bad", title="no leader") if one.leader is None else _broker(one.leader),
             Cell(_list(one.replicas)),
             Cell(_list(one.in_sync) or DASH, tone="warn" if missing else ""),
             numbers.count(one.log_start),
@@ -127,7 +127,7 @@ def _list(brokers: Iterable[int]) -> str:
 
 
 def _searched(row: Row) -> str:
-    """`^3 ` finds a partition, `under` those that are, `leader 2` what a broker leads."""
+    """Text for the filter: `^3 ` finds a partition, `under` under-replicated ones, `leader 2` those of a leader."""
     index, state, leader, *_ = row.cells
     return f"{index.text} {state.text} leader {leader.text}"
 
@@ -136,11 +136,11 @@ def _searched(row: Row) -> str:
 
 
 def _measure(partitions: Iterable[Partition]) -> tuple[dict[int, float], str]:
-    """What is compared: what comes in now; where nothing does, what has come in."""
+    """The values to compare: incoming rates; without traffic, log end offsets."""
     rates = {one.index: one.in_rate for one in partitions if one.in_rate is not None}
     if any(rates.values()):
         return rates, "records/s in"
-    return {one.index: float(one.log_end) for one in partitions if one.log_end is not None}, "records ever"
+    return {one.index: float(one.log_end) for one in partitions if one.log_end is not None}, "records in total"
 
 
 def _skew(value: float | None, average: float, largest: float, by: str) -> Cell:
@@ -160,19 +160,19 @@ def _evenness(measure: Mapping[int, float], average: float, by: str) -> Cell:
 
 
 def _bars(measure: Mapping[int, float], by: str) -> Chart:
-    """One bar for each partition; where there are too many to tell apart, for each few of them."""
+    """One bar for each partition, or for several if there are more than _BARS_MAX."""
     ordered = [measure[index] for index in sorted(measure)]
     each = -(-len(ordered) // _BARS_MAX) or 1
     bars = [sum(ordered[start : start + each]) for start in range(0, len(ordered), each)]
     if not bars:
-        return Chart("by_partition", (), 1, 0, (), unit=by, kind="bar", summary="nothing is known yet")
+        return Chart("by_partition", (), 1, 0, (), unit=by, kind="bar", summary="no data yet")
     most, least = max(measure, key=lambda one: measure[one]), min(measure, key=lambda one: measure[one])
-    said = (
+    summary = (
         f"partition {most} gets most, {numbers.short(measure[most])}; {least} least, {numbers.short(measure[least])}"
         if measure[most] > measure[least]
         else f"all get the same, {numbers.short(measure[most])}"
     )
-    return Chart("by_partition", (by,), 1, 0, (bars,), unit=by, kind="bar", summary=said)
+    return Chart("by_partition", (by,), 1, 0, (bars,), unit=by, kind="bar", summary=summary)
 
 
 # ---- over time
@@ -185,7 +185,7 @@ def _flow(name: str, unit: str, detail: TopicDetail) -> Chart:
 
 
 def _marks(events: Iterable[Event], topic: str, track: Track | None) -> tuple[tuple[int, str], ...]:
-    """What happened to the topic in the time that is shown, oldest first."""
+    """Events of the topic in the time shown, oldest first."""
     if track is None:
         return ()
     since = track.end_us - len(track.values) * track.step_s * 1_000_000

@@ -1,6 +1,6 @@
-"""What a topic is set to: what was set for it first, then what it has by default. Pure.
+"""The page of a topic's settings, changed ones first. Pure.
 
-A setting is written so that it reads back as itself: 7 d, 128 MiB, none. `static/js/settings.js` reads it.
+Values are written exactly: 7 d, 128 MiB, none. `static/js/settings.js` parses them.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ COLUMNS: Final = (
     Column("value", "Value", wide=False, sortable=False),
     Column("default", "Default", sortable=False),
     Column("source", "Source"),
-    Column("about", "What it does", sortable=False),
+    Column("about", "Description", sortable=False),
 )
 
 
-def view(detail: TopicDetail, asked: PageRequest) -> Document:
+def view(detail: TopicDetail, request: PageRequest) -> Document:
     found = sorted(detail.settings, key=lambda one: not modified(one))  # else as they come
     changed = sum(map(modified, found))
-    said = f"{changed} of {len(found)} settings differ from the default" if changed else "everything is as by default"
+    text = (
+        f"{changed} of {len(found)} settings differ from the default" if changed else "all settings have their defaults"
+    )
     return Document(
         time_us=detail.cluster.time_us,
         title=detail.topic.name,
         fields={
             **topic.header(detail),
-            "changed": Cell(said),
+            "changed": Cell(text),
         },
-        tables={"settings": shaped("settings", COLUMNS, [_row(one) for one in found], asked, text=_searched)},
+        tables={"settings": shaped("settings", COLUMNS, [_row(one) for one in found], request, text=_searched)},
     )
 
 
@@ -60,7 +62,7 @@ def _row(one: Setting) -> Row:
 
 
 def exact(one: Setting, value: str | None = None) -> str:
-    """In the largest unit that says it without a fraction."""
+    """A value in the largest unit without a fraction."""
     text = one.value if value is None else value
     steps = _TIMES if one.name.endswith("_ms") else _SIZES if "bytes" in one.name else ()
     if text == NO_LIMIT:

@@ -1,6 +1,6 @@
-"""Who reads a topic, and how far behind; of the group that was chosen, partition by partition. Pure.
+"""The page of a topic's consumer groups, with the lag of one group by partition. Pure.
 
-`?group=NAME` chooses; where a single group reads the topic, nobody needs to.
+`?group=NAME` selects the group; the default is the only group of the topic.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ COLUMNS: Final = (
     Column("group", "Group", wide=False),
     Column("state", "State", wide=False),
     Column("members", "Members", numeric=True),
-    Column("lag", "Lag", unit="records", numeric=True, wide=False, title="of this topic: written and not yet handled"),
-    Column("trend", "Lag, 15 min", sortable=False, title="of all topics that the group reads"),
-    Column("drain", "Time to drain", numeric=True, title="of all topics that the group reads, at the pace of late"),
+    Column("lag", "Lag", unit="records", numeric=True, wide=False, title="records of this topic not yet processed"),
+    Column("trend", "Lag, 15 min", sortable=False, title="of all topics of the group"),
+    Column("drain", "Catch-up time", numeric=True, title="of all topics of the group, at the current rate"),
     Column("commit", "Last commit", numeric=True),
     Column("partitions", "By partition", sortable=False, wide=False),
 )
 LAGS: Final = (
     Column("partition", "Partition", wide=False),
-    Column("committed", "Committed", numeric=True, title="the next record to handle"),
-    Column("end", "End", numeric=True, title="where the next record is written"),
+    Column("committed", "Committed", numeric=True, title="committed offset: the next record to process"),
+    Column("end", "End offset", numeric=True, title="log end offset: the next record gets it"),
     Column("lag", "Lag", unit="records", numeric=True, wide=False),
-    Column("age", "Oldest", numeric=True, title="age of the oldest record that is not handled"),
-    Column("member", "Member", title="who has the partition"),
+    Column("age", "Oldest", numeric=True, title="age of the oldest unprocessed record"),
+    Column("member", "Member", title="member that the partition is assigned to"),
 )
 
 
-def view(found: TopicConsumers, asked: PageRequest) -> Document:
+def view(found: TopicConsumers, request: PageRequest) -> Document:
     detail, name = found.detail, found.detail.topic.name
     reading = readers(found)
-    rows = [_row(group, name, found.group, asked) for group in reading]
+    rows = [_row(group, name, found.group, request) for group in reading]
     lags = [_lag(one, max((other.lag for other in found.lags), default=0), name) for one in found.lags]
     behind = [group.lags[name] for group in reading if name in group.lags]
     return Document(
@@ -51,8 +51,8 @@ def view(found: TopicConsumers, asked: PageRequest) -> Document:
             "chosen": Cell(found.group, href=path("groups", found.group)) if found.group else Cell(""),
         },
         tables={
-            "consumers": shaped("consumers", COLUMNS, rows, asked, sort="-lag"),
-            "lags": shaped("lags", LAGS, lags, asked, main=False, sort="partition"),
+            "consumers": shaped("consumers", COLUMNS, rows, request, sort="-lag"),
+            "lags": shaped("lags", LAGS, lags, request, main=False, sort="partition"),
         },
     )
 
@@ -62,7 +62,7 @@ def readers(found: TopicConsumers) -> Sequence[Group]:
     return [group for _, group in sorted(found.detail.cluster.groups.items()) if name in group.topics]
 
 
-def _row(group: Group, name: str, chosen: str, asked: PageRequest) -> Row:
+def _row(group: Group, name: str, chosen: str, request: PageRequest) -> Row:
     address = path("groups", group.name)
     shown = group.name == chosen
     return Row(
@@ -75,26 +75,26 @@ def _row(group: Group, name: str, chosen: str, asked: PageRequest) -> Row:
             groups.lag(group.lags.get(name)),
             groups.spark(group.trend),
             groups.drain(group),
-            numbers.ago(group.last_commit_us, asked.now_us),
-            Cell("shown below", tone="muted") if shown else Cell("show", href=asked.link(group=group.name) + "#lags"),
+            numbers.ago(group.last_commit_us, request.now_us),
+            Cell("shown below", tone="muted") if shown else Cell("show", href=request.link(group=group.name) + "#lags"),
         ),
     )
 
 
 def _lag(one: Lag, most: int, topic_name: str) -> Row:
     at = one.log_start if one.committed is None else max(one.committed, one.log_start)
-    messages = f"{path('topics', topic_name, 'messages')}?start=offset&partition={one.partition}&offset={at}"
-    never = Cell("never", tone="muted", title="it has committed nothing there")
+    records_href = f"{path('topics', topic_name, 'records')}?start=offset&partition={one.partition}&offset={at}"
+    never = Cell("never", tone="muted", title="no committed offset")
     return Row(
         key=str(one.partition),
         label=f"partition {one.partition}",
-        href=messages,
+        href=records_href,
         cells=(
-            Cell(str(one.partition), one.partition, href=messages, title="what it has to read"),
+            Cell(str(one.partition), one.partition, href=records_href, title="records not yet processed"),
             never if one.committed is None else numbers.count(one.committed),
             numbers.count(one.end),
             Cell(f"{one.lag:,}", one.lag, tone="" if one.lag else "muted", bar=one.lag / most if most else 0.0),
-            numbers.duration(one.age_s) if one.lag else Cell(DASH, tone="muted", title="there is none"),
-            Cell(one.member) if one.member else Cell("nobody", tone="muted"),
+            numbers.duration(one.age_s) if one.lag else Cell(DASH, tone="muted", title="no lag"),
+            Cell(one.member) if one.member else Cell("unassigned", tone="muted"),
         ),
     )

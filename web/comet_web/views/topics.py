@@ -1,6 +1,6 @@
-"""The list of topics: what each holds, how fast it grows, who reads it, and whether all its replicas are well. Pure.
+"""The page of all topics: size, rates, groups and health of each. Pure.
 
-Topics that Comet made for itself are left out unless `?internal=1` asks for them.
+Internal topics are left out without `?internal=1`.
 """
 
 from __future__ import annotations
@@ -25,31 +25,36 @@ COLUMNS: Final = (
         "replication",
         "In sync",
         numeric=True,
-        title="replicas in sync of those there are to be, in the partition that has the fewest",
+        title="in-sync replicas of all replicas, in the partition with the fewest",
     ),
-    Column("records", "Messages", numeric=True),
+    Column("records", "Records", numeric=True),
     Column("in", "In", unit="records/s", numeric=True, wide=False, title=f"over the last {WINDOW_S} seconds"),
     Column(
-        "out", "Out", unit="records/s", numeric=True, hidden=True, title=f"to readers, over the last {WINDOW_S} seconds"
+        "out",
+        "Out",
+        unit="records/s",
+        numeric=True,
+        hidden=True,
+        title=f"to consumers, over the last {WINDOW_S} seconds",
     ),
-    Column("bytes", "Size", numeric=True, title="of one copy of each partition"),
+    Column("bytes", "Size", numeric=True, title="of one replica of each partition"),
     Column("retention", "Retention", numeric=True, title="how long records are kept"),
-    Column("cleanup", "Cleanup", hidden=True, title="what makes old records go"),
-    Column("groups", "Groups", numeric=True, title="that read it"),
-    Column("lag", "Max lag", numeric=True, wide=False, title="events that the group furthest behind has to read"),
+    Column("cleanup", "Cleanup", hidden=True, title="what deletes old records"),
+    Column("groups", "Groups", numeric=True, title="groups that read the topic"),
+    Column("lag", "Max lag", numeric=True, wide=False, title="records, of the group furthest behind"),
     Column("last", "Last record", numeric=True),
     Column("trend", "In, 15 min", sortable=False),
 )
 
 
-def view(cluster: Cluster, asked: PageRequest) -> Document:
-    internal = asked.query.get("internal") == "1"
+def view(cluster: Cluster, request: PageRequest) -> Document:
+    internal = request.query.get("internal") == "1"
     shown = [topic for _, topic in sorted(cluster.topics.items()) if internal or not topic.internal]
     hidden = sum(topic.internal for topic in cluster.topics.values())
-    sort = asked.query.get("sort", "name").removeprefix("-")
-    rows = [_row(topic, asked.now_us, only=sort) for topic in shown]
-    table = shaped("topics", COLUMNS, rows, asked, sort="name")
-    found = tuple(_row(cluster.topics[row.key], asked.now_us) for row in table.rows)
+    sort = request.query.get("sort", "name").removeprefix("-")
+    rows = [_row(topic, request.now_us, only=sort) for topic in shown]
+    table = shaped("topics", COLUMNS, rows, request, sort="name")
+    found = tuple(_row(cluster.topics[row.key], request.now_us) for row in table.rows)
     return Document(
         time_us=cluster.time_us,
         title="Topics",
@@ -59,14 +64,14 @@ def view(cluster: Cluster, asked: PageRequest) -> Document:
             "in": numbers.rate(total(topic.in_rate for topic in shown), what="records"),
             "size": numbers.size(total(topic.bytes for topic in shown)),
             "health": _all_well(shown),
-            "internal": _toggle(hidden, internal, asked),
+            "internal": _toggle(hidden, internal, request),
         },
         tables={"topics": replace(table, rows=found)},
     )
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """Of those that are known; None where none of them is."""
+    """The sum of the known values; None if all are unknown."""
     found = list(values)
     known = [value for value in found if value is not None]
     return sum(known) if known or not found else None
@@ -91,42 +96,40 @@ assert [column.key for column in COLUMNS] == list(_CELLS)
 
 
 def _row(topic: Topic, now_us: int, only: str = "") -> Row:
-    """`only` names the one column that is wanted, to sort by: of hundreds of topics a page shows a part."""
+    """A row. `only` names the one column to build, for sorting: a page shows a part of the topics."""
     make = {only: _CELLS[only], "name": _CELLS["name"]} if only in _CELLS else _CELLS
     cells = tuple(make[key](topic, now_us) if key in make else _LEFT_OUT for key in _CELLS)
     return Row(key=topic.name, cells=cells, href=path("topics", topic.name))
 
 
-# ---- what other pages say of topics in the same words
+# ---- cells that other pages share
 
 
 def health(topic: Topic) -> Cell:
     if topic.offline:
         text = f"{_of(topic.offline, topic.partitions)} without a leader"
-        return Cell(text, tone="bad", title="cannot be written or read until a replica that has everything is back")
+        return Cell(text, tone="bad", title="cannot be written or read until an in-sync or eligible replica is back")
     if topic.conflicts:
         text = f"{_of(topic.conflicts, topic.partitions)} with a replica in conflict"
-        title = (
-            "a replica does not follow its leader: it would lose committed records; choose one with comet topic elect"
-        )
+        title = "a replica would lose committed records if it followed; choose one with comet topic elect"
         return Cell(text, tone="bad", title=title)
     if topic.under_replicated:
         text = f"{_of(topic.under_replicated, topic.partitions)} under-replicated"
-        return Cell(text, tone="warn", title="some replicas are behind or gone")
+        return Cell(text, tone="warn", title="some replicas are behind or down")
     return Cell("healthy", tone="good", title="each partition has a leader and all its replicas in sync")
 
 
 def replication(topic: Topic) -> Cell:
-    """In sync of those there are to be, where they are fewest; sorted by the share."""
+    """In-sync replicas of all replicas in the worst partition; sorted by the share."""
     tone = "bad" if topic.offline else "warn" if topic.under_replicated else ""
     share = topic.in_sync / topic.replicas if topic.replicas else 0.0
     return Cell(f"{topic.in_sync}/{topic.replicas}", round(share, 4), tone=tone, title=health(topic).text)
 
 
 def retention(topic: Topic) -> Cell:
-    """How long; without a bound it sorts behind all that have one."""
+    """The retention time; unlimited sorts last."""
     if topic.retention_ms == NO_LIMIT:
-        return Cell("no end", float(2**53), title="records are not deleted for their age")
+        return Cell("unlimited", float(2**53), title="records are not deleted by age")
     return Cell(
         numbers.duration_text(topic.retention_ms / 1000),
         topic.retention_ms,
@@ -142,13 +145,15 @@ def cleanup(topic: Topic) -> Cell:
     )
     found = {name: text for name, value, text in bounds if value != NO_LIMIT}
     if not found:
-        return Cell("never", tone="muted", title="nothing is ever deleted")
-    kept = ", ".join(found.values())
-    return Cell("by " + ", ".join(found), title=f"deleted beyond {kept}" + (" a partition" if len(found) > 1 else ""))
+        return Cell("never", tone="muted", title="records are never deleted")
+    limits = ", ".join(found.values())
+    return Cell(
+        "by " + ", ".join(found), title=f"deleted beyond {limits}" + (" per partition" if len(found) > 1 else "")
+    )
 
 
 def sparkline(track: Track | None, unit: str) -> Cell:
-    """A small picture; what it shows is in its title, as a picture says nothing to everybody."""
+    """A sparkline, with its range in the title."""
     known = [] if track is None else [value for value in track.values if value is not None]
     if track is None or not known:
         return UNKNOWN
@@ -176,15 +181,15 @@ def _all_well(topics: Sequence[Topic]) -> Cell:
     offline = sum(topic.offline > 0 for topic in topics)
     behind = sum(topic.under_replicated > 0 for topic in topics)
     if offline:
-        return Cell(f"{offline} with partitions without a leader", tone="bad")
+        return Cell(f"{offline} with offline partitions", tone="bad")
     if behind:
         return Cell(f"{behind} under-replicated", tone="warn")
     return Cell("all healthy", tone="good") if topics else Cell("")
 
 
-def _toggle(hidden: int, shown: bool, asked: PageRequest) -> Cell:
+def _toggle(hidden: int, shown: bool, request: PageRequest) -> Cell:
     if not hidden:
         return Cell("")
     if shown:
-        return Cell("Hide internal", href=asked.link(internal=None, page=None))
-    return Cell(f"Show {hidden} internal", href=asked.link(internal=1, page=None))
+        return Cell("Hide internal", href=request.link(internal=None, page=None))
+    return Cell(f"Show {hidden} internal", href=request.link(internal=1, page=None))

@@ -1,31 +1,31 @@
-// Buttons that do something: `data-action` names it, whoever does it registers by `on`.
+// Buttons with actions: `data-action` names the action, and a module registers its handler by `on`.
 
 import { Problem } from "./api.js";
 import { toast } from "./toast.js";
 
-const doers = new Map();
+const handlers = new Map();
 
-// `doer(button, data)`; the button is busy until it is done, and what goes wrong is told.
-export function on(name, doer) {
-  doers.set(name, doer);
+// `handler(button, data)`; the button is busy until it resolves, and errors are shown.
+export function on(name, handler) {
+  handlers.set(name, handler);
 }
 
 export async function act(button) {
   if (button.dataset.refusal) return void toast(`${button.textContent.trim()} ${button.dataset.refusal}`, "warn");
   if (button.getAttribute("aria-busy") === "true") return;
-  const doer = doers.get(button.dataset.action);
-  if (!doer) return;
+  const handler = handlers.get(button.dataset.action);
+  if (!handler) return;
   button.setAttribute("aria-busy", "true");
   try {
-    await doer(button, button.dataset);
+    await handler(button, button.dataset);
   } catch (error) {
-    tell(error);
+    showError(error);
   } finally {
     button.removeAttribute("aria-busy");
   }
 }
 
-export function tell(error) {
+export function showError(error) {
   if (error instanceof Problem) {
     const parts = [error.title, error.detail, error.request_id && `request ${error.request_id}`];
     toast(parts.filter(Boolean).join(" · "), "bad");

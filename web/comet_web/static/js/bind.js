@@ -1,4 +1,4 @@
-// Puts a document in its place on the page: fields, tables, charts. Page scripts hear of it by "comet:document".
+// Shows a document on the page: fields, tables, charts. Page scripts get it by "comet:document".
 
 import { fill } from "./cell.js";
 import { Chart } from "./chart.js";
@@ -33,12 +33,12 @@ export function tableOf(id) {
   return tables.get(document.querySelector(`[data-table="${CSS.escape(id)}"]`));
 }
 
-// And a chart, for scripts that show more than its document says; undefined before it was shown.
+// A chart on the page, for scripts that add to its document; undefined before it is shown.
 export function chartAt(id) {
   return charts.get(document.querySelector(`[data-chart="${CSS.escape(id)}"]`));
 }
 
-// Why the page is not kept up to date, above what it last showed.
+// Shows why the page is not updated, above the last known content.
 export function putProblem(problem) {
   const main = document.getElementById("main");
   const shown = main.querySelector(":scope > [data-page-problem]");

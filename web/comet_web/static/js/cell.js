@@ -1,5 +1,5 @@
-// Puts a cell into whatever shows it: first its text or link, then its bar, then its sparkline, as `inside` in
-// templates/components.html does. Touches only what changes.
+// Shows a cell in a node: its text or link, then its bar, then its sparkline, as `inside` in templates/components.html
+// does. Changes only what differs.
 
 import { el, root, svg } from "./el.js";
 import { sparkPath } from "./spark.js";

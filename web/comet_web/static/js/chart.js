@@ -1,10 +1,10 @@
 // Charts over time on a canvas: lines, stacked areas, bars, candles with volume. All charts of a page share one cursor:
-// the pointer or the arrow keys move it. What a chart shows stands beside it as a table, too.
+// the pointer or the arrow keys move it. A chart is also available as a table.
 //
 //   new Chart(canvas, {kind, unit, names}).update({step_s, end_us, values, marks, summary})
 //
 // `kind`: line, area, bar, candle (values: open, high, low, close, volume, then lines over them), candle-line (the same,
-// with the closes as a line). Values are oldest first, null where nothing is known: a gap. The canvas is in a `.plot` of
+// with the closes as a line). Values are oldest first; null is a gap. The canvas is in a `.plot` of
 // a figure as ui.chart() makes it.
 
 import { area, bars, candles, ends, grid, line, mark, scales, stacked, times } from "./draw.js";
@@ -44,8 +44,8 @@ export class Chart {
     if (this.data.kind !== "candle") this.data.values = begun(this.data.values);
     if (String(before.names) !== String(this.data.names) || !this.keys) this.#legend();
     const { summary } = this.data;
-    const told = this.figure.querySelector("[data-summary]");
-    if (told && summary !== undefined && told.textContent !== summary) told.textContent = summary;
+    const text = this.figure.querySelector("[data-summary]");
+    if (text && summary !== undefined && text.textContent !== summary) text.textContent = summary;
     this.#later();
   }
 
@@ -87,7 +87,7 @@ export class Chart {
   }
 
   #fit() {
-    if (!this.room) this.room = [this.canvas.clientWidth, this.canvas.clientHeight]; // later told by the observer
+    if (!this.room) this.room = [this.canvas.clientWidth, this.canvas.clientHeight]; // later set by the observer
     const [width, height] = this.room;
     if (!width || !height) return null;
     const ratio = devicePixelRatio || 1;
@@ -101,7 +101,7 @@ export class Chart {
     return this.size;
   }
 
-  // Axes; leaves `box` for what goes between them.
+  // Draws the axes and sets `box`, the area between them.
   #frame(context, size) {
     const { kind, unit, values, names, end_us, step_s } = this.data;
     const shown = values.filter((_, index) => !this.hidden.has(index));
@@ -231,10 +231,10 @@ export class Chart {
       context.arc(x, this.scale.y(values[index]), 3, 0, 2 * Math.PI);
       context.fill();
     });
-    if (mine) this.#tell(index, x);
+    if (mine) this.#showReadout(index, x);
   }
 
-  #tell(index, x) {
+  #showReadout(index, x) {
     const { names, values, marks = [] } = this.data;
     const time = this.#time(index);
     const near = marks.filter(([at]) => Math.abs(this.scale.x(this.#at(at)) - x) < 5).map(([, text]) => el("span", {}, text));
@@ -250,7 +250,7 @@ export class Chart {
     return this.data.kind === "candle" && this.box ? price(value, this.box.high - this.box.low) : short(value, this.data.unit);
   }
 
-  // The figures beside the names: at the cursor, or the last ones.
+  // The values beside the names: at the cursor, else the last ones.
   #figures(index) {
     this.keys?.forEach((key, at) => {
       const values = this.data.values[at] ?? [];
@@ -282,22 +282,22 @@ export class Chart {
   }
 
   #slot(at) {
-    return (this.data.kind === "candle" ? Math.max(0, at - 4) : at) % COLORS.length; // the first is that of the closes
+    return (this.data.kind === "candle" ? Math.max(0, at - 4) : at) % COLORS.length; // the first colour is for closes
   }
 
   #color(at) {
     return this.colors.lines[at % COLORS.length];
   }
 
-  // Canvas takes no variables: an element is asked what they are now.
+  // A canvas takes no CSS variables: an element resolves them.
   #colors() {
     const style = getComputedStyle(this.over);
-    const asked = (name) => {
+    const resolved = (name) => {
       this.over.style.color = `var(${name})`;
       return style.color;
     };
-    this.colors = Object.fromEntries(Object.entries(NAMED).map(([name, variable]) => [name, asked(variable)]));
-    this.colors.lines = COLORS.map(asked);
+    this.colors = Object.fromEntries(Object.entries(NAMED).map(([name, variable]) => [name, resolved(variable)]));
+    this.colors.lines = COLORS.map(resolved);
     this.family = style.fontFamily;
     this.font = Math.round(0.6875 * parseFloat(getComputedStyle(document.documentElement).fontSize));
   }
@@ -374,7 +374,7 @@ function point(chart, time_us) {
   for (const each of all) each.showCursor();
 }
 
-// Without what is before all that is known, so that what is young is seen; never fewer than POINTS_MIN.
+// The values from the first known one on, at least POINTS_MIN, so that young series fill the width.
 function begun(lines) {
   const known = lines.map((values) => values.findIndex((value) => value !== null)).filter((at) => at >= 0);
   const first = Math.min(...known, (lines[0]?.length ?? 0) - POINTS_MIN);
@@ -387,7 +387,7 @@ function greatest(lines) {
   return found;
 }
 
-// What prices lie between, with some air.
+// The range of prices, with a margin.
 function span(lines, hidden) {
   let [low, high] = [Infinity, -Infinity];
   lines.forEach((values, index) => {

@@ -1,4 +1,4 @@
-// Copies a text, and says whether that went well.
+// Copies a text, and shows the result.
 
 import { toast } from "./toast.js";
 
@@ -7,6 +7,6 @@ export async function copy(text) {
     await navigator.clipboard.writeText(text);
     toast("Copied");
   } catch {
-    toast("This browser does not let pages copy; mark the text instead", "warn");
+    toast("The browser blocks copying; select the text instead", "warn");
   }
 }

@@ -1,14 +1,14 @@
-// Dialogs: a form to fill, and a destructive act to confirm. Both keep open what failed, with its cause, to try again.
+// Dialogs: forms, and confirmations of destructive actions. A dialog stays open after an error, to retry.
 
 import { Problem } from "./api.js";
 import { el } from "./el.js";
 
 let made = 0;
 
-// Resolves to {name: value} as `submit` took them, or to null when it was closed. A field:
+// Resolves to the result of `submit` for {name: value}, or to null if closed. A field:
 // {name, label, type: "text" | "number" | "textarea" | "select" | "checkbox" | …, value, help, options, required, pattern,
-// placeholder, min, max, rows, autocomplete, check}; options: [value, …] or [[value, label], …]; `check(value)` says at
-// once what is wrong with it, or "". `submit(values)` may raise.
+// placeholder, min, max, rows, autocomplete, check}; options: [value, …] or [[value, label], …]; `check(value)` returns
+// what is wrong, or "". `submit(values)` may throw.
 export function form({ title, fields, submit = async (values) => values, note = "", action = "Save", wide = false, columns = false, danger = false }) {
   const shown = fields.map(field);
   return open({
@@ -21,8 +21,8 @@ export function form({ title, fields, submit = async (values) => values, note = 
   });
 }
 
-// Resolves to what `submit` gave (true without one), or to null. `effect` is [[label, text], …]; `load` fetches it (a dry
-// run); `type` is what has to be typed before the act can be done.
+// Resolves to the result of `submit` (true without one), or to null. `effect` is [[label, text], …]; `load` fetches it (a
+// dry run); `type` is the text to type before the action is enabled.
 export function confirm({ title, effect = [], load = null, type = "", action = "Delete", danger = true, submit = async () => true, note = "" }) {
   const list = el("dl", { class: "facts effect", hidden: !effect.length && !load });
   show(list, effect);
@@ -42,10 +42,10 @@ function show(list, effect) {
   list.replaceChildren(...effect.flatMap(([label, text]) => [el("dt", {}, label), el("dd", {}, text)]));
 }
 
-// One field of a form, with how to read it, for dialogs that are more than a form.
-export function field(asked) {
+// One field of a form with its reader, for dialogs that are more than a form.
+export function field(spec) {
   const id = `field-${(made += 1)}`;
-  const { name, label, type = "text", value = "", help = "", options = null, rows = 6, required = false, check = null, ...rest } = asked;
+  const { name, label, type = "text", value = "", help = "", options = null, rows = 6, required = false, check = null, ...rest } = spec;
   const wrong = check && el("span", { class: "problem", id: `${id}-problem`, role: "status" });
   const about = [help && `${id}-help`, check && `${id}-problem`].filter(Boolean).join(" ");
   const shared = { id, name, required, "aria-describedby": about || null, ...rest };
@@ -65,16 +65,16 @@ export function field(asked) {
   return { name, node: el("div", { class: "field" }, named, input, wrong, helped), read: () => input.value };
 }
 
-// What is wrong stands below the field as soon as somebody typed in it; until it is right, nothing is submitted.
+// Shows what is wrong below the field after the first input; an invalid field blocks the submit.
 function checked(input, wrong, check) {
-  const look = () => {
+  const validate = () => {
     const problem = check(input.value) || "";
     input.setCustomValidity(problem);
     return problem;
   };
-  look();
+  validate();
   input.addEventListener("input", () => {
-    wrong.textContent = look();
+    wrong.textContent = validate();
     if (wrong.textContent) input.setAttribute("aria-invalid", "true");
     else input.removeAttribute("aria-invalid");
   });
@@ -85,7 +85,7 @@ function option(each, chosen) {
   return el("option", { value, selected: String(value) === String(chosen) }, label);
 }
 
-// The dialog itself. `load` runs at first and again on retry; the act waits for it.
+// The dialog itself. `load` runs first and on retry; the action waits for it.
 export function open({ title, content, action = "", danger = false, wide = false, ready = () => true, load = null, submit = null }) {
   const before = document.activeElement;
   const wrong = el("div", { class: "wrong", role: "alert", hidden: true });
@@ -129,9 +129,9 @@ export function open({ title, content, action = "", danger = false, wide = false
     cancel.addEventListener("click", () => leave(null));
     dialog.addEventListener("cancel", (event) => {
       event.preventDefault();
-      if (!busy || !loaded) leave(null); // what is only looked up may be left
+      if (!busy || !loaded) leave(null); // a read-only call may be left
     });
-    // Browsers close it after a second Esc whatever is said to "cancel"; what failed has still to be told.
+    // Browsers close it after a second Esc even if "cancel" is prevented; an error still has to be shown.
     dialog.addEventListener("close", () => {
       if (!dialog.isConnected) return; // by `leave`
       if (busy && loaded) dialog.showModal();
@@ -151,7 +151,7 @@ export function open({ title, content, action = "", danger = false, wide = false
 }
 
 function explain(wrong, error, retry) {
-  const parts = [el("b", {}, error.title ?? "It did not work"), el("span", {}, error.detail ?? error.message)];
+  const parts = [el("b", {}, error.title ?? "Request failed"), el("span", {}, error.detail ?? error.message)];
   if (error.hint) parts.push(el("span", {}, error.hint));
   if (error.request_id) parts.push(el("code", {}, `request ${error.request_id}`));
   if (retry) parts.push(el("button", { type: "button", class: "button small", onclick: retry }, "Try again"));

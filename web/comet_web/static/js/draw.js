@@ -1,6 +1,6 @@
-// How charts look: functions that draw onto a canvas's context. They are given all they need and keep nothing.
+// Drawing of charts: stateless functions on a canvas's context.
 //
-// `box` is where the data goes: {left, top, width, height, low, high}; `x(index)` and `y(value)` come from `scales`.
+// `box` is the area of the data: {left, top, width, height, low, high}; `x(index)` and `y(value)` come from `scales`.
 
 export function scales(box, count, slots) {
   const per = slots ? box.width / count : box.width / Math.max(1, count - 1);
@@ -10,7 +10,7 @@ export function scales(box, count, slots) {
   return { x: (index) => shift + index * per, y: (value) => bottom - (value - box.low) * factor, per };
 }
 
-// Where there are more values than pixels: the mean, within a band from the least to the greatest.
+// With more values than pixels: the mean, in a band from minimum to maximum.
 export function line(context, box, values, { color, width = 1.5, fill = false, step = 0 }) {
   const { x, y } = scales(box, values.length, false);
   const { runs, dense } = thinned(values, box.width, step);
@@ -66,7 +66,7 @@ export function thinned(values, pixels, step = 0) {
   return { runs, dense: stride > 1 };
 }
 
-// Each line on top of those before it. A value that is not known counts as nothing where another is known.
+// Each line on top of those before it. An unknown value counts as 0 where another is known.
 export function stacked(lines) {
   const below = new Array(lines[0]?.length ?? 0).fill(null);
   return lines.map((values) =>
@@ -109,7 +109,7 @@ export function bars(context, box, tops, bottoms, { color, alpha = 0.8 }) {
   context.globalAlpha = 1;
 }
 
-// Rising ones are hollow, falling ones are full.
+// Rising candles are hollow, falling ones filled.
 export function candles(context, box, [open, high, low, close], { up, down }) {
   const { x, y, per } = scales(box, open.length, true);
   const width = Math.max(1, Math.min(14, per * 0.64));
@@ -176,7 +176,7 @@ export function ends(context, box, found, { font }) {
   }
 }
 
-// Something happened then: a dashed line with a flag at its top.
+// An event: a dashed line with a flag on top.
 export function mark(context, box, x, { color }) {
   context.strokeStyle = context.fillStyle = color;
   context.lineWidth = 1;

@@ -1,4 +1,4 @@
-// Before the first paint: the chosen theme, and that scripts run. The one script that is no module, so that it is early.
+// Before the first paint: sets the theme and marks that scripts run. Not a module, so that it runs early.
 (() => {
   const root = document.documentElement;
   root.dataset.scripts = "";

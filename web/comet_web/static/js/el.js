@@ -1,4 +1,4 @@
-// Builds elements. Whatever is given as text becomes text: there is no way from a string to markup here.
+// Builds elements. A string always becomes text, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 

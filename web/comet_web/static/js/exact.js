@@ -1,13 +1,13 @@
-// JSON whose numbers keep every digit, where the browser tells what they were written as.
+// JSON whose numbers keep every digit, if the browser gives their source text.
 
-// A number that is not the same once it is read.
+// A number that loses digits as a double.
 export class Exact {
   constructor(source) {
     this.source = source;
   }
 }
 
-// The value; undefined where it is no JSON, or too deep for the browser.
+// The value; undefined if it is not JSON, or too deep for the browser.
 export function decode(text) {
   try {
     return JSON.parse(text, (key, value, context) => {

@@ -1,4 +1,4 @@
-// Whether a table has room for all its columns: then its head stays in sight while the page is scrolled.
+// Marks tables that fit their frame: their head stays in sight while the page is scrolled.
 
 export function fit(frame) {
   const table = frame.querySelector("table");

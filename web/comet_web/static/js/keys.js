@@ -1,4 +1,4 @@
-// The keyboard: single keys, off while somebody types, and off altogether for those who say so (About).
+// Keyboard shortcuts: single keys, inactive in text fields, and switched off on the page About.
 
 import { open } from "./dialog.js";
 import { el } from "./el.js";
@@ -7,8 +7,8 @@ import { store, stored } from "./stored.js";
 export const keysOn = () => stored("keys", true);
 export const setKeys = (on) => store("keys", on);
 
-const SAID = [
-  [["?"], "This list"],
+const SHORTCUTS = [
+  [["?"], "Show shortcuts"],
   [["/"], "Filter"],
   [["g", "o"], "Overview"],
   [["g", "t"], "Topics"],
@@ -21,10 +21,10 @@ const SAID = [
   [["j"], "Next row"],
   [["k"], "Previous row"],
   [["Enter"], "Open the row"],
-  [["["], "Previous part of the page"],
-  [["]"], "Next part of the page"],
+  [["["], "Previous tab"],
+  [["]"], "Next tab"],
   [["space"], "Pause and resume updates"],
-  [["t"], "Light or dark"],
+  [["t"], "Light or dark theme"],
   [["Esc"], "Close"],
 ];
 const SECOND_MS = 1_500; // for the letter after g
@@ -32,16 +32,16 @@ const SECOND_MS = 1_500; // for the letter after g
 let leading = 0; // until when a g counts
 
 export function showKeys() {
-  const shown = SAID.flatMap(([keys, text]) => [
+  const shown = SHORTCUTS.flatMap(([keys, text]) => [
     el("dt", {}, keys.map((key) => el("kbd", {}, key))),
     el("dd", {}, text),
   ]);
-  const off = keysOn() ? [] : [el("p", { class: "notice" }, "Keys are switched off; About switches them on.")];
-  return open({ title: "Keys", content: [...off, el("dl", { class: "keys" }, shown)] });
+  const off = keysOn() ? [] : [el("p", { class: "notice" }, "Shortcuts are off. Turn them on under About.")];
+  return open({ title: "Keyboard shortcuts", content: [...off, el("dl", { class: "keys" }, shown)] });
 }
 
-// `doers`: {pause, theme}, what this module cannot do itself.
-export function listen(doers) {
+// `handlers`: {pause, theme}.
+export function listen(handlers) {
   const single = {
     "?": showKeys,
     "/": () => focus("[data-filter] input"),
@@ -49,8 +49,8 @@ export function listen(doers) {
     k: () => step(-1),
     "[": () => part(-1),
     "]": () => part(1),
-    " ": doers.pause,
-    t: doers.theme,
+    " ": handlers.pause,
+    t: handlers.theme,
   };
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") return escape(event);
@@ -68,9 +68,9 @@ export function listen(doers) {
   });
 }
 
-function done(event, doer) {
+function done(event, handler) {
   event.preventDefault();
-  doer();
+  handler();
 }
 
 function types(target) {
@@ -107,7 +107,7 @@ function escape(event) {
     open.open = false;
     open.querySelector("summary").focus();
   } else if (types(event.target) && !event.target.closest("dialog")) {
-    event.preventDefault(); // else what is searched for would be gone from its field, and still be searched for
+    event.preventDefault(); // else the field would be emptied while its filter stays active
     event.target.blur();
   }
 }

@@ -1,4 +1,4 @@
-// Giving partitions other leaders: what it would do first, then the job, which is followed until it is over.
+// Moves leadership: a dry run first, then the job, followed until it ends.
 
 import { api } from "./api.js";
 import { confirm } from "./dialog.js";
@@ -8,7 +8,7 @@ const LISTED_MAX = 6;
 const POLL_MS = 500;
 const OVER = new Set(["done", "stopped", "failed", "idle"]);
 
-// `partitions` as POST /v1/leaders/move takes them; null: as many as it takes for all brokers to lead about as many.
+// `partitions` as POST /v1/leaders/move takes them; null: balances leaders over all brokers.
 export async function moveLeaders({ title, note, action, partitions }) {
   const body = { partitions };
   return confirm({
@@ -19,27 +19,27 @@ export async function moveLeaders({ title, note, action, partitions }) {
     load: async () => {
       const plan = await api("POST", "/v1/leaders/move?dry_run=true", body);
       return [
-        ["Partitions that change leader", plan.changes ? plan.changes.toLocaleString("en") : "none: there is nothing to do"],
-        ["Leaders of each broker", plan.brokers.map(({ broker, before, after }) => `${broker}: ${before} → ${after}`).join(", ")],
-        ...(plan.changes ? [["Which", listed(plan)]] : []),
+        ["Leader changes", plan.changes ? plan.changes.toLocaleString("en") : "none"],
+        ["Leaders per broker", plan.brokers.map(({ broker, before, after }) => `${broker}: ${before} → ${after}`).join(", ")],
+        ...(plan.changes ? [["Partitions", listed(plan)]] : []),
       ];
     },
     submit: async () => {
       const begun = await api("POST", "/v1/leaders/move", body);
-      if (!begun.changes) toast("Nothing had to be moved.");
+      if (!begun.changes) toast("Nothing to move.");
       return begun;
     },
   });
 }
 
 function listed({ changes, partitions }) {
-  const some = partitions.slice(0, LISTED_MAX).map(({ topic, partition, leader, to }) => `${topic}/${partition}: ${leader ?? "nobody"} → ${to}`);
+  const some = partitions.slice(0, LISTED_MAX).map(({ topic, partition, leader, to }) => `${topic}/${partition}: ${leader ?? "none"} → ${to}`);
   return some.join(", ") + (changes > some.length ? ` and ${(changes - some.length).toLocaleString("en")} more` : "");
 }
 
 export const stopLeaders = () => api("POST", "/v1/leaders/stop");
 
-// Shows how far the job is in `section`, until it is over; says how it ended, if it was begun here or seen to run.
+// Shows the progress of the job in `section` until it ends; shows the result if it was started here or seen running.
 export async function follow(section, begun = false) {
   let seen = begun;
   for (;;) {
@@ -52,7 +52,7 @@ export async function follow(section, begun = false) {
     }
     seen = true;
     section.querySelector("[data-job-title]").textContent = job.state === "stopping" ? "Stopping" : "Moving leaders";
-    section.querySelector("[data-job-text]").textContent = `${job.led} of ${job.changes} partitions have their new leader`;
+    section.querySelector("[data-job-text]").textContent = `${job.led} of ${job.changes} partitions moved`;
     const progress = section.querySelector("[data-job-progress]");
     progress.max = Math.max(1, job.changes);
     progress.value = job.led;
@@ -62,6 +62,6 @@ export async function follow(section, begun = false) {
 
 function ended({ state, led, changes, error }) {
   if (state === "failed") toast(`Moving leaders failed after ${led} of ${changes}: ${error}`, "bad");
-  else if (state === "stopped") toast(`Stopped: ${led} of ${changes} partitions have their new leader.`, "warn");
-  else toast(led === changes ? `All ${changes} partitions have their new leader.` : `${led} of ${changes} partitions have their new leader; the others follow once their replicas are in sync.`, led === changes ? "good" : "warn");
+  else if (state === "stopped") toast(`Stopped: ${led} of ${changes} partitions moved.`, "warn");
+  else toast(led === changes ? `All ${changes} partitions moved.` : `${led} of ${changes} partitions moved; the others follow once their replicas are in sync.`, led === changes ? "good" : "warn");
 }

@@ -1,9 +1,9 @@
-// The live channel: one WebSocket for a tab. Keeps the document of the page up to date, and carries other channels.
+// The live channel: one WebSocket for a tab. Updates the document of the page, and carries other channels.
 //
-//   document, "comet:document"  detail: the document, after every change; `fresh` on the event: it was asked for by
-//                               navigate() or refresh(), and is to be shown as it is
+//   document, "comet:document"  detail: the document, after every change; `fresh` on the event: requested by
+//                               navigate() or refresh(), and to be shown at once
 //   document, "comet:live"      detail: {state, seconds}; state: connecting, live, reconnecting, stale, paused
-//   document, "comet:problem"   detail: why the page cannot be kept up to date, or null: it is again
+//   document, "comet:problem"   detail: why the page cannot be updated, or null: it is updated again
 
 import { root } from "./el.js";
 import { apply } from "./wire.js";
@@ -12,10 +12,10 @@ const RETRY_MS = 300;
 const RETRY_GROWTH = 1.6;
 const RETRY_MAX_MS = 30_000;
 const MISSED_TICKS = 3;
-const LATE_S_MIN = 2; // however often there are ticks: one that is late is no news
-const LEAVING_MS = 10_000; // that the next page may take
-const HIDDEN_MS = 5_000; // that a tab may be hidden before it stops to listen
-const SILENT_MS = 20_000; // without a word on a page that has ticks: the connection leads nowhere, as after a sleep
+const LATE_S_MIN = 2; // a single late tick does not count
+const LEAVING_MS = 10_000; // to load the next page
+const HIDDEN_MS = 5_000; // until a hidden tab disconnects
+const SILENT_MS = 20_000; // without any frame on a page with ticks: the connection is dead, as after a sleep
 
 class Live {
   constructor() {
@@ -30,36 +30,36 @@ class Live {
     this.next_id = 1;
     this.failures = 0;
     this.timer = 0;
-    this.heard = performance.now(); // when the facts last moved on
-    this.spoken = this.heard; // when the gateway last said anything
+    this.heard = performance.now(); // when the facts last changed
+    this.spoken = this.heard; // when the gateway last sent a frame
   }
 
   // ---- for pages
 
-  // Shows the page at `url`, path and query without the root, from now on.
+  // Watches the page at `url`, path and query without the root.
   watch(url, { fresh = true } = {}) {
     this.url = url;
-    this.spoken = performance.now(); // there will be an answer
+    this.spoken = performance.now(); // an answer will come
     this.#unwatch();
     this.page = { id: this.next_id++, seq: -1, fresh };
     if (!this.paused) this.#send({ id: this.page.id, watch: url });
     else this.resume();
   }
 
-  // The page again, as it is now: after an act of one's own.
+  // Loads the page again, after the user's own change.
   refresh() {
     if (this.url !== null) this.watch(this.url);
   }
 
-  // Another channel. `handler(event, problem)`: one of them is null. It is opened again whenever the connection was lost;
-  // `params` may be a function that then says where to go on.
+  // Opens a channel. `handler(event, problem)`: one of them is null. It is reopened after a lost connection; `params` may
+  // be a function that gives the position to resume from.
   open(kind, params, handler) {
     const id = this.next_id++;
     const channel = { id, kind, params, handler };
     this.channels.set(id, channel);
     this.#open(channel);
     return {
-      send: (said) => this.#send({ id, say: said }),
+      send: (message) => this.#send({ id, say: message }),
       close: () => {
         if (this.channels.delete(id)) this.#send({ id, close: true });
       },
@@ -90,7 +90,7 @@ class Live {
     addEventListener("pagehide", () => this.#drop());
     addEventListener("pageshow", (event) => event.persisted && this.#connect());
     addEventListener("online", () => this.#connect());
-    setInterval(() => this.#look(), 500);
+    setInterval(() => this.#check(), 500);
     this.#connect();
   }
 
@@ -151,11 +151,11 @@ class Live {
   }
 
   #unwatch() {
-    if (this.page) this.#send({ id: this.page.id, unwatch: true }); // also of one that was not answered yet
+    if (this.page) this.#send({ id: this.page.id, unwatch: true }); // also before the first answer
     this.page = null;
   }
 
-  // ---- what comes
+  // ---- incoming frames
 
   #hear(message) {
     this.spoken = performance.now();
@@ -167,10 +167,10 @@ class Live {
     if (channel) return channel.handler(message.event ?? null, message.problem ?? null);
     if (message.id !== this.page?.id) return;
     this.failures = 0;
-    if (message.problem) return tell("comet:problem", message.problem);
+    if (message.problem) return dispatch("comet:problem", message.problem);
     if (message.document) this.#show(message.document, message);
     else if (message.seq === this.page.seq + 1) this.#show(apply(this.document, message.delta), message);
-    else this.watch(this.url, { fresh: false }); // something is missing
+    else this.watch(this.url, { fresh: false }); // a delta is missing
   }
 
   #show(shown, { seq, interval_s }) {
@@ -180,12 +180,12 @@ class Live {
     this.interval_s = interval_s ?? this.interval_s;
     if (shown.time_us !== this.document?.time_us) this.heard = performance.now();
     this.document = shown;
-    tell("comet:problem", null);
-    tell("comet:document", shown, fresh);
+    dispatch("comet:problem", null);
+    dispatch("comet:document", shown, fresh);
     this.#judge();
   }
 
-  #look() {
+  #check() {
     const silent = this.connected && this.interval_s > 0 && !this.paused && performance.now() - this.spoken > SILENT_MS;
     if (silent) {
       this.#drop();
@@ -194,7 +194,7 @@ class Live {
     this.#judge();
   }
 
-  // What may be said of the figures shown.
+  // Sets the state of the figures shown.
   #judge() {
     const seconds = (performance.now() - this.heard) / 1000;
     const late = this.interval_s > 0 && seconds > Math.max(LATE_S_MIN, MISSED_TICKS * this.interval_s + 0.25);
@@ -211,12 +211,12 @@ class Live {
             : "connecting";
     if (state === this.state && state !== "stale") return;
     this.state = state;
-    tell("comet:live", { state, seconds: Math.floor(seconds) });
+    dispatch("comet:live", { state, seconds: Math.floor(seconds) });
   }
 }
 
-// A session that is over leads to the login, and from there back to this page. While the gateway is away nothing is
-// known; and a page that is being left, as by logging out, goes where it was sent.
+// An expired session leads to the login, and from there back to this page. Does nothing while the gateway is down or the
+// page is being left, as by logging out.
 async function loginIfOver() {
   if (!document.querySelector('meta[name="csrf"]')?.content) return;
   const answer = await fetch(location.href, { method: "HEAD", redirect: "manual" }).catch(() => null);
@@ -228,7 +228,7 @@ addEventListener("beforeunload", () => {
   left = performance.now();
 });
 
-function tell(name, detail, fresh = false) {
+function dispatch(name, detail, fresh = false) {
   const event = new CustomEvent(name, { detail });
   event.fresh = fresh;
   document.dispatchEvent(event);

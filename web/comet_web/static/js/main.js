@@ -1,4 +1,4 @@
-// Starts every page: what is on it is readable already, this makes it live.
+// Starts every page: adds updates and actions to the HTML.
 
 import "./actions.js";
 import { put, putProblem } from "./bind.js";
@@ -14,20 +14,20 @@ import { say } from "./toast.js";
 const page = document.documentElement;
 const WORDS = { connecting: "Connecting", live: "Live", reconnecting: "Reconnecting", stale: "Stale", paused: "Paused" };
 const TITLES = {
-  live: "What is shown is up to date",
-  reconnecting: "The connection to the gateway was lost; it is tried again",
-  stale: "Nothing new was heard for as long as it says: what is shown may be outdated",
-  paused: "Nothing is updated until it is resumed",
+  live: "Data is up to date",
+  reconnecting: "Connection to the gateway lost; reconnecting",
+  stale: "No update for the time shown; data may be outdated",
+  paused: "Updates are paused",
 };
-const AGAIN_MS = 1_000; // between two looks for a gateway
-const STILL = new Set(["error", "login"]); // they show nothing that changes
+const AGAIN_MS = 1_000; // between two checks for the gateway
+const STILL = new Set(["error", "login"]); // without updates
 const ICONS = { stale: "warn", reconnecting: "refresh", paused: "pause" };
 
 document.addEventListener("comet:document", (event) => put(event.detail, event.fresh));
 document.addEventListener("comet:problem", (event) => putProblem(event.detail));
 document.addEventListener("comet:live", (event) => pill(event.detail));
 
-let said = "";
+let announced = "";
 
 function pill({ state, seconds }) {
   page.dataset.live = state;
@@ -40,8 +40,8 @@ function pill({ state, seconds }) {
   shown.title = TITLES[state] ?? "";
   shown.querySelector("svg").replaceWith(icon(ICONS[state] ?? "live"));
   document.dispatchEvent(new CustomEvent("comet:theme")); // charts are grey when they are stale
-  if (said && said !== state) say(`Updates: ${WORDS[state]}`);
-  said = state;
+  if (announced && announced !== state) say(`Updates: ${WORDS[state]}`);
+  announced = state;
 }
 
 function pause() {
@@ -70,8 +70,8 @@ document.addEventListener("click", async (event) => {
   }
 });
 
-// A gateway that goes away while a page is being loaded leaves half of it. The page is loaded again once there is a gateway;
-// not a second time, as what is half again may be so for ever.
+// A gateway that stops while a page loads leaves half of it. The page is reloaded once the gateway answers; only once, as
+// a second half page may mean another error.
 async function whole(load) {
   try {
     return await load();
@@ -79,7 +79,7 @@ async function whole(load) {
     if (performance.getEntriesByType("navigation")[0]?.type === "reload") throw error;
     while (!(await fetch(location.href, { method: "HEAD" }).catch(() => null))?.ok) await passed(AGAIN_MS);
     location.reload();
-    return new Promise(() => {}); // nothing more is done here
+    return new Promise(() => {}); // the page is being reloaded
   }
 }
 
@@ -93,4 +93,4 @@ if (!STILL.has(page.dataset.page)) {
 }
 const { script } = page.dataset;
 if (script) (await whole(() => import(`./pages/${script}.js`))).start({ live, root, page: page.dataset.page, navigate });
-page.dataset.ready = ""; // now buttons do what they say
+page.dataset.ready = ""; // buttons work now

@@ -1,6 +1,6 @@
-// The same page with another query, without loading it again: sort, filter, range, page of a table.
+// Changes the query of the page without loading it again: sort, filter, range, page of a table.
 //
-// Links with `data-soft` are followed this way. The address always says what is shown; going back goes back.
+// Links with `data-soft` are followed this way. The address always matches the content; Back works.
 
 import { root } from "./el.js";
 import { live } from "./live.js";
@@ -14,7 +14,7 @@ export function navigate(url, { replace = false } = {}) {
   show();
 }
 
-// This page, with some parameters changed; null or "" takes one away.
+// The address of this page with changed parameters; null or "" removes one.
 export function withQuery(changed) {
   const to = new URL(location.href);
   for (const [name, value] of Object.entries(changed)) {

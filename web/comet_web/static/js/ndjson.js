@@ -1,9 +1,9 @@
-// Calls that are answered line by line, while they are at work.
+// Calls with an NDJSON response, read line by line.
 
 import { root } from "./el.js";
 import { Problem } from "./api.js";
 
-// Gives each line of the answer, as it comes. Raises Problem; aborted by `signal` it raises what fetch raises.
+// Yields each line of the response as it arrives. Throws Problem; after `signal` the error of fetch.
 export async function* lines(method, path, body, signal) {
   const headers = { accept: "application/x-ndjson, application/json", "content-type": "application/json" };
   const csrf = document.querySelector('meta[name="csrf"]')?.content;
@@ -16,8 +16,8 @@ export async function* lines(method, path, body, signal) {
     throw new Problem({ title: "The gateway does not answer", code: "UNREACHABLE", hint: "Try again in a moment." });
   }
   if (!answer.ok) {
-    const told = await answer.json().catch(() => null);
-    throw new Problem({ title: answer.statusText, status: answer.status, request_id: answer.headers.get("x-request-id") ?? "", ...told });
+    const problem = await answer.json().catch(() => null);
+    throw new Problem({ title: answer.statusText, status: answer.status, request_id: answer.headers.get("x-request-id") ?? "", ...problem });
   }
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

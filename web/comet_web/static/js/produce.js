@@ -1,4 +1,4 @@
-// The dialog that writes one record. `from` is what it begins with: {partition, key, key_kind, kind, value, headers}.
+// The dialog that writes one record. `from` has its initial values: {partition, key, key_kind, kind, value, headers}.
 
 import { api, Problem } from "./api.js";
 import { form } from "./dialog.js";
@@ -7,25 +7,25 @@ import { toast } from "./toast.js";
 
 const KEYS = [["none", "no key"], ["text", "text"], ["base64", "base64"]];
 const KINDS = [["json", "JSON"], ["text", "text"], ["base64", "base64"], ["tombstone", "tombstone: delete the key"]];
-const ACKS = [["1", "its leader has it"], ["all", "all in-sync replicas have it"]];
+const ACKS = [["1", "the leader (acks=1)"], ["all", "all in-sync replicas (acks=all)"]];
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
-// Resolves to where it was written, or to null.
+// Resolves to the partition and offset of the record, or to null.
 export async function produce(topic, from = {}) {
   const { partition_count: partitions } = await api("GET", `/v1/topics/${encodeURIComponent(topic)}`);
   const chosen = (name) => document.querySelector(`dialog[open] [name="${name}"]`)?.value;
   const shown = form({
-    title: `Write to ${topic}`,
+    title: `Produce to ${topic}`,
     action: "Produce",
     wide: true,
     fields: [
       { name: "key_kind", label: "Key as", type: "select", options: KEYS, value: from.key_kind ?? "text" },
       { name: "key", label: "Key", value: from.key ?? "", autocomplete: "off", spellcheck: "false", check: (text) => (chosen("key_kind") === "base64" ? base64Problem(text) : "") },
       { name: "kind", label: "Value as", type: "select", options: KINDS, value: from.kind ?? "json" },
-      { name: "partition", label: "Partition", type: "select", options: [["", "by the key"], ...Array.from({ length: partitions }, (_, index) => [String(index), String(index)])], value: from.partition ?? "" },
+      { name: "partition", label: "Partition", type: "select", options: [["", "by key"], ...Array.from({ length: partitions }, (_, index) => [String(index), String(index)])], value: from.partition ?? "" },
       { name: "value", label: "Value", type: "textarea", rows: 8, value: from.value ?? "", check: (text) => valueProblem(chosen("kind") ?? from.kind ?? "json", text) },
-      { name: "headers", label: "Headers", type: "textarea", rows: 3, value: from.headers ?? "", help: "One a line: name: value", check: headersProblem },
-      { name: "acks", label: "Written once", type: "select", options: ACKS, value: "1" },
+      { name: "headers", label: "Headers", type: "textarea", rows: 3, value: from.headers ?? "", help: "One per line: name: value", check: headersProblem },
+      { name: "acks", label: "Acknowledged by", type: "select", options: ACKS, value: "1" },
     ],
     submit: (values) => write(topic, values),
   });
@@ -33,17 +33,17 @@ export async function produce(topic, from = {}) {
   return shown;
 }
 
-// What a kind makes of the text beside it is said as soon as the kind changes.
+// Checks a text again when its kind changes.
 function kinds() {
   const dialog = [...document.querySelectorAll("dialog[open]")].at(-1);
   const part = (name) => dialog.querySelector(`[name="${name}"]`);
-  const look = (name, gone) => {
-    part(name).disabled = gone;
+  const update = (name, disabled) => {
+    part(name).disabled = disabled;
     part(name).dispatchEvent(new Event("input", { bubbles: true }));
   };
   const follow = () => {
-    look("key", part("key_kind").value === "none");
-    look("value", part("kind").value === "tombstone");
+    update("key", part("key_kind").value === "none");
+    update("value", part("kind").value === "tombstone");
   };
   for (const name of ["key_kind", "kind"]) part(name).addEventListener("change", follow);
   part("key").disabled = part("key_kind").value === "none";
@@ -54,16 +54,16 @@ function kinds() {
 function valueProblem(kind, text) {
   if (kind === "base64") return base64Problem(text);
   if (kind !== "json") return "";
-  if (!text.trim()) return "a value in JSON is missing";
+  if (!text.trim()) return "enter a JSON value";
   try {
     JSON.parse(text);
     return "";
   } catch (error) {
-    return `no JSON: ${error.message}`;
+    return `invalid JSON: ${error.message}`;
   }
 }
 
-const base64Problem = (text) => (BASE64.test(text.replace(/\s/g, "")) ? "" : "no base64");
+const base64Problem = (text) => (BASE64.test(text.replace(/\s/g, "")) ? "" : "invalid base64");
 
 function headersProblem(text) {
   const wrong = text.split("\n").findIndex((line) => line.trim() && line.indexOf(":") < 1);
@@ -77,13 +77,13 @@ async function write(topic, values) {
   if (values.partition !== "") members.push(`"partition":${values.partition}`);
   const headers = values.headers.split("\n").filter((line) => line.trim()).map(header);
   if (headers.length) members.push(`"headers":${JSON.stringify(headers)}`);
-  // As text, so that the value is stored as it was typed, every digit of it.
+  // As text, so that the value keeps every digit that was typed.
   const answer = await api("POST", `/v1/topics/${encodeURIComponent(topic)}/records?acks=${values.acks}`, `{${members.join(",")}}`);
   const [result] = answer.results;
   if (result.problem) throw new Problem(result.problem);
-  const href = `${root}/topics/${encodeURIComponent(topic)}/messages?partition=${result.partition}&offset=${result.offset}`;
-  const told = toast(`Written to partition ${result.partition} at offset ${result.offset}. `);
-  told.querySelector("span").append(el("a", { href }, "Open it"));
+  const href = `${root}/topics/${encodeURIComponent(topic)}/records?partition=${result.partition}&offset=${result.offset}`;
+  const shown = toast(`Written to partition ${result.partition} at offset ${result.offset}. `);
+  shown.querySelector("span").append(el("a", { href }, "Open record"));
   return result;
 }
 

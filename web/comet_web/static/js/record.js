@@ -1,9 +1,9 @@
-// The panel of one record, beside whatever page it is opened from: decoded, raw, hex, headers. Also for dead letters.
+// The panel of one record, beside the page: decoded, raw, hex, headers. Also for dead letters.
 //
 //   show({topic, partition, offset}, {from, facts, actions})
 //
-// It reads the record itself. `from` gets the focus back; `facts` [[label, text], …] and `actions` [node, …] are put in
-// beside its own. Whatever a record holds is shown as text, and no more of it than a page can bear.
+// Fetches the record. `from` gets the focus back; `facts` [[label, text], …] and `actions` [node, …] are added to its
+// own. Content is shown as text only, up to a limit.
 
 import { api } from "./api.js";
 import { copy } from "./clipboard.js";
@@ -11,8 +11,8 @@ import { el, icon, root } from "./el.js";
 import { decode } from "./exact.js";
 import { tree } from "./tree.js";
 
-const FETCHED_MAX = 8 << 20; // bytes of a record that is read to be shown
-const SHOWN_MAX = 128 << 10; // bytes of it that are
+const FETCHED_MAX = 8 << 20; // bytes of a record that are fetched
+const SHOWN_MAX = 128 << 10; // bytes that are shown
 const HEX_MAX = 4 << 10;
 const HEADER_MAX = 2_000;
 
@@ -22,7 +22,7 @@ export async function show({ topic, partition, offset }, { from = null, facts = 
   hide(false);
   const title = el("h2", { id: "record-title", tabindex: "-1" }, topic, el("span", { class: "hint" }, `partition ${partition} · offset ${offset}`));
   const close = el("button", { type: "button", class: "plain", "aria-label": "Close the record", title: "Close (Esc)", onclick: () => hide() }, icon("close"));
-  const body = el("div", { class: "record-body", "aria-busy": "true" }, el("p", { class: "hint" }, "Reading …"));
+  const body = el("div", { class: "record-body", "aria-busy": "true" }, el("p", { class: "hint" }, "Loading …"));
   const panel = el("aside", { class: "record", role: "dialog", "aria-labelledby": "record-title" }, el("header", {}, title, el("span", { class: "grow" }), close), body);
   shown = { panel, from };
   document.body.append(panel);
@@ -62,12 +62,12 @@ async function read(topic, partition, offset) {
   const found = await api("GET", `${path}?offset=${offset}&limit=1&max_bytes=${FETCHED_MAX}&values=base64&isolation=uncommitted`);
   const record = found.records[0];
   if (record?.offset === String(offset)) return record;
-  throw { title: "No such record", detail: `offset ${offset} of partition ${partition} was deleted, or is a marker of a transaction` };
+  throw { title: "No such record", detail: `offset ${offset} of partition ${partition} was deleted or is a transaction marker` };
 }
 
 const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
-// Text, or null where it is none.
+// Text, or null if it is not UTF-8.
 function textOf(bytes) {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
@@ -80,7 +80,7 @@ function fill(body, place, record, facts, actions) {
   const value = record.tombstone ? null : bytesOf(record.base64 ?? "");
   const key = record.key_base64 === undefined ? null : bytesOf(record.key_base64);
   const size = (value?.length ?? 0) + (key?.length ?? new TextEncoder().encode(record.key ?? "").length);
-  const permalink = `${root}/topics/${encodeURIComponent(place.topic)}/messages?partition=${place.partition}&offset=${place.offset}`;
+  const permalink = `${root}/topics/${encodeURIComponent(place.topic)}/records?partition=${place.partition}&offset=${place.offset}`;
   const keyText = record.key ?? (key ? null : undefined);
   const parts = [
     el("div", { class: "record-acts" },
@@ -97,7 +97,7 @@ function fill(body, place, record, facts, actions) {
       ...facts,
     ])),
     headersOf(record.headers ?? []),
-    value === null ? el("p", { class: "notice" }, "A tombstone: there is no value; its key is deleted.") : valueOf(place, value),
+    value === null ? el("p", { class: "notice" }, "Tombstone: no value; deletes the key.") : valueOf(place, value),
   ];
   body.replaceChildren(...parts.filter(Boolean));
 }
@@ -112,7 +112,7 @@ function timeOf(text) {
   const time = new Date(Number(us / 1000n));
   if (Number.isNaN(time.getTime())) return `${text} µs`;
   const iso = time.toISOString().replace("T", " ").replace("Z", "");
-  return [`${iso}${String(us % 1000n).padStart(3, "0")} UTC`, el("span", { class: "hint" }, ` · here ${time.toLocaleTimeString()}`)];
+  return [`${iso}${String(us % 1000n).padStart(3, "0")} UTC`, el("span", { class: "hint" }, ` · local ${time.toLocaleTimeString()}`)];
 }
 
 function headersOf(headers) {
@@ -127,14 +127,14 @@ function copier(label, text) {
   return el("button", { type: "button", class: "button small", onclick: () => copy(text()) }, icon("copy"), label);
 }
 
-// What Produce begins with.
+// Initial values of the dialog Produce.
 function again({ partition }, record, value) {
   const text = value && textOf(value);
   return {
     partition,
     ...(record.key_base64 !== undefined ? { key: record.key_base64, key_kind: "base64" } : { key: record.key ?? "", key_kind: record.key === undefined ? "none" : "text" }),
     ...(value === null ? { kind: "tombstone", value: "" } : text === null ? { kind: "base64", value: record.base64 } : { kind: isJson(text) ? "json" : "text", value: text }),
-    headers: (record.headers ?? []).filter((each) => each.value !== undefined).map(({ name, value: said }) => `${name}: ${said}`).join("\n"),
+    headers: (record.headers ?? []).filter((each) => each.value !== undefined).map((each) => `${each.name}: ${each.value}`).join("\n"),
   };
 }
 
@@ -174,7 +174,7 @@ function valueOf(place, value) {
     note.hidden = value.length <= most;
     note.replaceChildren(
       `Only the first ${most.toLocaleString("en")} of ${value.length.toLocaleString("en")} bytes are shown. `,
-      el("a", { href: root + at(place) + "/value", download: "" }, "Download all of it"),
+      el("a", { href: root + at(place) + "/value", download: "" }, "Download all"),
     );
   };
   const move = (event, index) => {
@@ -185,7 +185,7 @@ function valueOf(place, value) {
     tabs[next].focus();
   };
   choose(0);
-  const list = el("div", { class: "segments", role: "tablist", "aria-label": "How the value is shown" }, tabs);
+  const list = el("div", { class: "segments", role: "tablist", "aria-label": "Value format" }, tabs);
   return el("section", {}, el("div", { class: "toolbar" }, el("h3", {}, "Value"), list), note, inside);
 }
 
@@ -200,5 +200,5 @@ function hex(bytes) {
     const right = part.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte) : "·")).join("");
     lines.push(`${line.toString(16).padStart(6, "0")}  ${left}  ${right}`);
   }
-  return lines.join("\n") || "no bytes";
+  return lines.join("\n") || "empty";
 }

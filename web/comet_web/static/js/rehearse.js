@@ -1,5 +1,5 @@
-// A dialog that shows what would happen before it does: a dry run of the very call, made again whenever a field changes.
-// The act can be done only while what is shown is of what the fields say.
+// A dialog with a dry run of its call, repeated when a field changes. The action is enabled only while the dry run
+// matches the fields.
 
 import { Problem } from "./api.js";
 import { open } from "./dialog.js";
@@ -7,36 +7,36 @@ import { el } from "./el.js";
 
 const TYPING_MS = 300;
 
-// Resolves to what `submit(values)` gave, or null. `fields`: of `dialog.field`; `arrange(values)` may hide some of them.
-// `plan(values)` fetches the dry run, and raises Problem, or returns null where there is nothing to ask yet; `show(plan)`
-// makes nodes of it; `does(plan)` says whether there is anything to do.
+// Resolves to the result of `submit(values)`, or null. `fields` are of `dialog.field`; `arrange(values)` may hide some.
+// `plan(values)` fetches the dry run, throws Problem, or returns null if a value is missing; `show(plan)` makes nodes of
+// it; `does(plan)` tells whether it changes anything.
 export function rehearse({ title, note = "", fields, arrange = () => {}, plan, show, does = () => true, submit, action, danger = false, wide = true }) {
   const effect = el("div", { class: "rehearsed", "aria-live": "polite" });
   const values = () => Object.fromEntries(fields.map((each) => [each.name, each.read()]));
-  let shown = null; // what the effect is of, as text; null: of nothing
+  let shown = null; // the values of the dry run shown, as text; null: none
   let ready = false;
-  let asked = 0;
+  let latest = 0;
   let timer = 0;
 
-  const settled = () => effect.dispatchEvent(new Event("input", { bubbles: true })); // has the dialog look whether it is ready
-  const look = async () => {
-    const mine = (asked += 1);
+  const settled = () => effect.dispatchEvent(new Event("input", { bubbles: true })); // the dialog checks whether it is ready
+  const refresh = async () => {
+    const mine = (latest += 1);
     const given = values();
     ready = false;
     effect.setAttribute("aria-busy", "true");
     try {
       const found = await plan(given);
-      if (mine !== asked) return;
+      if (mine !== latest) return;
       shown = found === null ? null : JSON.stringify(given);
       effect.replaceChildren(...(found === null ? [] : [show(found)].flat()));
       ready = found !== null && does(found);
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      if (mine !== asked) return; // nobody waits for it any more
+      if (mine !== latest) return; // a later dry run replaces it
       shown = null;
       effect.replaceChildren(problem(error));
     } finally {
-      if (mine === asked) effect.removeAttribute("aria-busy");
+      if (mine === latest) effect.removeAttribute("aria-busy");
     }
     settled();
   };
@@ -45,7 +45,7 @@ export function rehearse({ title, note = "", fields, arrange = () => {}, plan, s
     arrange(values());
     ready = false;
     clearTimeout(timer);
-    timer = setTimeout(look, TYPING_MS);
+    timer = setTimeout(refresh, TYPING_MS);
   };
   const content = el(
     "div",
@@ -65,10 +65,10 @@ export function rehearse({ title, note = "", fields, arrange = () => {}, plan, s
     ready: () => ready && shown === JSON.stringify(values()),
     submit: () => submit(values()),
   });
-  look();
+  refresh();
   return done.finally(() => {
     clearTimeout(timer);
-    asked += 1;
+    latest += 1;
   });
 }
 

@@ -1,13 +1,13 @@
-// The list of messages: rows as the gateway words them, [key, cells, label], put in at either end. Touches nothing that
-// stands there already.
+// The list of records: rows as the gateway sends them, [key, cells, label], added at either end. Rows that are there stay
+// unchanged.
 
 import { el, root } from "./el.js";
 import { store, stored } from "./stored.js";
 
-const MEMORY = "messages.hidden";
+const MEMORY = "records.hidden";
 
 export class Rows {
-  // `section` is [data-messages]; `most` rows are kept, the oldest of them go.
+  // `section` is [data-records]; `most` is the number of rows; the oldest are removed.
   constructor(section, most) {
     this.section = section;
     this.topic = section.dataset.topic;
@@ -24,7 +24,7 @@ export class Rows {
     return this.keys.size;
   }
 
-  // Newest first; those that are here already are left out.
+  // Newest first; known rows are skipped.
   prepend(rows) {
     const made = this.#made(rows);
     if (!made.length) return;
@@ -39,7 +39,7 @@ export class Rows {
 
   append(rows) {
     const made = this.#made(rows);
-    for (const row of made) row.className = "later"; // far down: it is laid out when it comes into sight
+    for (const row of made) row.className = "later"; // laid out when it comes into sight
     this.body.append(...made);
     if (made.length) this.#shown();
   }
@@ -65,7 +65,7 @@ export class Rows {
     this.section.querySelector("[data-none]").hidden = true;
   }
 
-  // Columns that somebody does not want: remembered by this browser, for all topics.
+  // Hidden columns: stored in this browser, for all topics.
   #columns() {
     const hidden = new Set(stored(MEMORY, []));
     for (const box of this.section.querySelectorAll("[data-shown]")) {

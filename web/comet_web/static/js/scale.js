@@ -1,4 +1,4 @@
-// Axes of charts: round steps, and how figures and times are written there, as comet_web/components/numbers.py writes them.
+// Axes of charts: round steps, figures and times, written as in comet_web/components/numbers.py.
 
 const STEPS = ["", "k", "M", "G", "T", "P"];
 const BYTES = ["B", "kB", "MB", "GB", "TB", "PB"];
@@ -6,7 +6,7 @@ const TIMES_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 
 
 export const DASH = "–";
 
-// Three digits that count: 0, 0.25, 12.3, 1.23 k.
+// Three significant digits: 0, 0.25, 12.3, 1.23 k.
 export function short(value, unit = "") {
   if (value === null || value === undefined) return DASH;
   const names = isBytes(unit) ? BYTES : STEPS;
@@ -20,7 +20,7 @@ export function short(value, unit = "") {
   return `${value < 0 ? "-" : ""}${size.toFixed(digits)}${names[step] ? " " : ""}${names[step]}`;
 }
 
-// Prices keep the digits that they differ in.
+// A price with the digits in which prices of that span differ.
 export function price(value, span) {
   if (value === null || value === undefined) return DASH;
   const digits = span > 0 ? Math.min(8, Math.max(2, 2 - Math.floor(Math.log10(span)))) : 2;
@@ -39,7 +39,7 @@ export function ticks(low, high, count) {
   return found;
 }
 
-// The top of an axis that begins at 0: where its last line is.
+// The top of an axis that begins at 0: its last grid line.
 export function ceiling(value, count) {
   if (!(value > 0)) return 1;
   const step = stepOf(value * 1.02, count);
@@ -52,12 +52,12 @@ function stepOf(span, count) {
   return [1, 2, 2.5, 5, 10].find((each) => each * power >= rough * 0.999) * power;
 }
 
-// As short() writes it, without digits that say nothing.
+// As short() writes it, without trailing zeros.
 export function tick(value, unit) {
   return short(value, unit).replace(/\.(\d*?)0+(?= |$)/, (_, digits) => (digits ? `.${digits}` : ""));
 }
 
-// Times to write below, in µs, `width` pixels for all.
+// Times of the axis, in µs, for `width` pixels.
 export function timeTicks(from_us, to_us, width) {
   const span_s = (to_us - from_us) / 1e6;
   const step = TIMES_S.find((each) => (each / span_s) * width >= 76) ?? 86400;

@@ -1,20 +1,20 @@
-// What a topic can be set to, as the broker takes it; how it is read from what people write, and written back.
-// The table is JSON: a test holds it against the rules of the SDK.
+// Settings of a topic: their rules, and parsing and writing of values. The table is JSON: a test compares it with the
+// rules of the SDK.
 
 export const SETTINGS = {
-  "retention_ms": { "default": 604800000, "unit": "ms", "low": -1, "high": 9007199254740992, "none": true, "label": "Keep records for" },
-  "retention_bytes": { "default": -1, "unit": "bytes", "low": -1, "high": 9007199254740992, "none": true, "label": "Keep at most, in each partition" },
-  "retention_records": { "default": -1, "unit": "", "low": -1, "high": 9007199254740992, "none": true, "label": "Keep at most so many records, in each partition" },
+  "retention_ms": { "default": 604800000, "unit": "ms", "low": -1, "high": 9007199254740992, "none": true, "label": "Retention time" },
+  "retention_bytes": { "default": -1, "unit": "bytes", "low": -1, "high": 9007199254740992, "none": true, "label": "Retention size per partition" },
+  "retention_records": { "default": -1, "unit": "", "low": -1, "high": 9007199254740992, "none": true, "label": "Retained records per partition" },
   "flush": { "default": "interval", "options": ["always", "interval", "os"], "label": "Flush to disk" },
   "flush_interval_ms": { "default": 50, "unit": "ms", "low": 1, "high": 60000, "label": "Flush interval", "number": true },
   "record_bytes_max": { "default": 1048576, "unit": "bytes", "low": 1, "high": 7340032, "label": "Largest record", "number": true },
   "segment_bytes": { "default": 134217728, "unit": "bytes", "low": 65536, "high": 1073741824, "label": "Segment size" },
   "segment_ms": { "default": 86400000, "unit": "ms", "low": 100, "high": 316224000000, "label": "Segment age" },
-  "min_insync": { "default": 1, "unit": "", "low": 1, "high": 15, "label": "Replicas in sync that a write needs", "number": true },
-  "consistency": { "default": "consistent", "options": ["consistent", "available"], "label": "When replicas are lost" }
+  "min_insync": { "default": 1, "unit": "", "low": 1, "high": 15, "label": "Minimum in-sync replicas", "number": true },
+  "consistency": { "default": "consistent", "options": ["consistent", "available"], "label": "Consistency" }
 };
 
-// A name as the broker takes it.
+// A valid topic name.
 export const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,248}$/;
 
 const STEPS = {
@@ -31,7 +31,7 @@ export function setting(name) {
   return SETTINGS[name] ?? { unit: "", low: 0, high: Number.MAX_SAFE_INTEGER, label: name };
 }
 
-// [value, ""] of what somebody wrote, or [null, what is wrong with it].
+// [value, ""] of a text, or [null, what is wrong with it].
 export function read(name, text) {
   const rule = setting(name);
   const written = text.trim();
@@ -47,7 +47,7 @@ export function read(name, text) {
   return [value, ""];
 }
 
-// As `read` takes it back: in the largest unit that says it without a fraction.
+// A value as `read` parses it: in the largest unit without a fraction.
 export function write(name, value) {
   const rule = setting(name);
   if (rule.options) return String(value);
@@ -59,17 +59,17 @@ export function write(name, value) {
   return `${number / STEPS[rule.unit][unit]} ${unit}`;
 }
 
-// As the API takes it: 64-bit numbers are texts there.
+// A value for the API: 64-bit numbers are strings there.
 export function sent(name, value) {
   const rule = setting(name);
   return rule.options || rule.number ? value : String(value);
 }
 
-// What is wrong with a name, or "".
+// What is wrong with a topic name, or "".
 export function nameProblem(name, taken = () => false) {
   if (!name) return "";
-  if (name.length > 249) return `${name.length} characters are too many: at most 249`;
-  if (/^[.-]/.test(name)) return "it begins with a letter, digit or _";
+  if (name.length > 249) return `at most 249 characters, not ${name.length}`;
+  if (/^[.-]/.test(name)) return "must begin with a letter, digit or _";
   if (!NAME.test(name)) return "letters, digits, '.', '_' and '-' only";
-  return taken(name) ? "there is a topic of this name" : "";
+  return taken(name) ? "a topic of this name exists" : "";
 }

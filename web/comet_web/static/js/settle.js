@@ -1,4 +1,4 @@
-// Dead letters back to work, or away: what it would do in numbers first, then at a rate, with its progress and a Stop.
+// Redrives or discards dead letters: a dry run first, then a run at a limited rate, with progress and Stop.
 
 import { api } from "./api.js";
 import { field } from "./dialog.js";
@@ -10,17 +10,17 @@ import { many, whole } from "./words.js";
 
 const FAILURES_MAX = 10;
 const RATE = 100;
-const ADDED = /^comet-(dead-letter|redriven)-/; // headers that are not the event's own
+const ADDED = /^comet-(dead-letter|redriven)-/; // headers that Comet added
 
 const at = (topic, act) => `/v1/dead-letters/${encodeURIComponent(topic)}/${act}`;
 
-let running = null; // the one that is at work; one page has one
+let running = null; // the current run; a page has at most one
 
-// Each resolves to whether it was begun; the page's strip of progress tells the rest, and "comet:settled" that it is over.
-// `chosen`: {letters: [{partition, offset}]} or {filter: {…}}; `about` says in words which.
+// Each resolves to whether it was started; the page shows its progress, and "comet:settled" marks its end.
+// `chosen`: {letters: [{partition, offset}]} or {filter: {…}}; `about` describes the selection.
 export function redrive(topic, chosen, about) {
   return settle(topic, "redrive", chosen, about, [
-    field({ name: "to", label: "To", placeholder: "the topic that each comes from", autocomplete: "off", spellcheck: "false", help: "Empty: each goes back to where it was read." }),
+    field({ name: "to", label: "To", placeholder: "source topic of each", autocomplete: "off", spellcheck: "false", help: "Empty: each goes back to its source topic." }),
   ]);
 }
 
@@ -29,19 +29,19 @@ export function discard(topic, chosen, about) {
 }
 
 async function settle(topic, act, chosen, about, more) {
-  if (running) return void toast("Something is at work here already: wait for it, or stop it.", "warn");
+  if (running) return void toast("Another run is in progress. Wait for it or stop it.", "warn");
   const redriving = act === "redrive";
   const one = chosen.letters?.length === 1;
   const body = ({ to = "", rate = RATE }) => ({ ...chosen, rate: Number(rate), ...(to.trim() ? { to: to.trim() } : {}) });
   const values = await rehearse({
     title: redriving ? "Redrive dead letters" : "Discard dead letters",
     note: redriving
-      ? `${about}. Each is written once, as a new record that says where it comes from.`
-      : `${about}. They are marked as discarded and stay in the log; no handler sees them again.`,
+      ? `${about}. Each is written once, as a new record with its origin in headers.`
+      : `${about}. They are marked as discarded and stay in the log; no handler gets them again.`,
     action: redriving ? "Redrive" : "Discard",
     danger: !redriving,
     wide: false,
-    fields: one ? more : [...more, field({ name: "rate", label: "Letters a second, at most", type: "number", min: 1, max: 10000, required: true, value: RATE })],
+    fields: one ? more : [...more, field({ name: "rate", label: "Dead letters per second, at most", type: "number", min: 1, max: 10000, required: true, value: RATE })],
     plan: (given) => (one || Number(given.rate) > 0 ? api("POST", at(topic, `${act}?dry_run=true`), body(given)) : null),
     show: effect,
     does: (plan) => plan.letters > 0 && plan.targets.every((target) => target.exists),
@@ -51,16 +51,16 @@ async function settle(topic, act, chosen, about, more) {
   return values !== null;
 }
 
-// What a dry run says.
+// The result of a dry run.
 function effect(plan) {
-  const rows = [["Letters", whole(plan.letters)]];
-  if (plan.settled) rows.push(["Settled already", `${whole(plan.settled)}, left alone`]);
-  if (plan.unknown.length) rows.push(["No letters any more", whole(plan.unknown.length)]);
+  const rows = [["Dead letters", whole(plan.letters)]];
+  if (plan.settled) rows.push(["Already redriven or discarded", `${whole(plan.settled)}, skipped`]);
+  if (plan.unknown.length) rows.push(["No longer in the log", whole(plan.unknown.length)]);
   for (const target of plan.targets) {
-    rows.push([`To ${target.topic}`, target.exists ? many(target.letters, "record") : "there is no such topic: choose another one"]);
-    if (target.exists) rows.push(["Read there by", target.groups.length ? target.groups.join(", ") : "no group"]);
+    rows.push([`To ${target.topic}`, target.exists ? many(target.letters, "record") : "topic does not exist; choose another one"]);
+    if (target.exists) rows.push(["Read by groups", target.groups.length ? target.groups.join(", ") : "none"]);
   }
-  if (plan.letters > 1) rows.push(["Takes", plan.seconds < 1 ? "less than a second" : `${seconds(plan.seconds)} at least`]);
+  if (plan.letters > 1) rows.push(["Duration", plan.seconds < 1 ? "less than a second" : `at least ${seconds(plan.seconds)}`]);
   return el("dl", { class: "facts effect" }, rows.map(([label, text]) => [el("dt", {}, label), el("dd", {}, text)]));
 }
 
@@ -73,7 +73,7 @@ function seconds(value) {
 export async function edit(topic, place) {
   const found = await api("GET", `/v1/topics/${encodeURIComponent(topic)}/partitions/${place.partition}/records?offset=${place.offset}&limit=1&values=text`);
   const record = found.records.find((one) => one.offset === place.offset);
-  if (!record) return void toast(`Letter ${place.partition} / ${place.offset} is not in the log any more.`, "warn");
+  if (!record) return void toast(`Dead letter ${place.partition} / ${place.offset} is no longer in the log.`, "warn");
   const before = { value: record.text ?? record.base64 ?? "", key: record.key ?? record.key_base64 ?? "", headers: written(record.headers ?? []) };
   const binary = { value: "base64" in record, key: "key_base64" in record };
   const changed = (given) => {
@@ -88,14 +88,14 @@ export async function edit(topic, place) {
     return { letters: [place], ...(Object.keys(made).length ? { record: made } : {}), ...(given.to.trim() ? { to: given.to.trim() } : {}) };
   };
   const values = await rehearse({
-    title: `Edit and redrive letter ${place.partition} / ${place.offset}`,
-    note: "What is changed here is written in place of what the letter has; the letter itself stays as it is.",
+    title: `Edit and redrive dead letter ${place.partition} / ${place.offset}`,
+    note: "Changes apply to the new record; the dead letter itself stays unchanged.",
     action: "Redrive",
     fields: [
-      field({ name: "value", label: binary.value ? "Value, as base64" : "Value", type: "textarea", rows: 5, value: before.value, help: record.tombstone ? "It has none: left empty, it stays a tombstone." : "" }),
-      field({ name: "key", label: binary.key ? "Key, as base64" : "Key", value: before.key, autocomplete: "off", spellcheck: "false", help: "Another key may go to another partition." }),
-      field({ name: "headers", label: "Headers", type: "textarea", rows: 3, value: before.headers, help: "name: value, one a line; bytes as name: base64:AA==" }),
-      field({ name: "to", label: "To", placeholder: "the topic that it comes from", autocomplete: "off", spellcheck: "false" }),
+      field({ name: "value", label: binary.value ? "Value, as base64" : "Value", type: "textarea", rows: 5, value: before.value, help: record.tombstone ? "No value: leave empty to write a tombstone." : "" }),
+      field({ name: "key", label: binary.key ? "Key, as base64" : "Key", value: before.key, autocomplete: "off", spellcheck: "false", help: "A different key may map to a different partition." }),
+      field({ name: "headers", label: "Headers", type: "textarea", rows: 3, value: before.headers, help: "name: value, one per line; bytes as name: base64:AA==" }),
+      field({ name: "to", label: "To", placeholder: "source topic", autocomplete: "off", spellcheck: "false" }),
     ],
     plan: (given) => api("POST", at(topic, "redrive?dry_run=true"), body(given)),
     show: effect,
@@ -122,7 +122,7 @@ function read(text) {
   });
 }
 
-// ---- at work
+// ---- the run
 
 async function run(topic, act, body) {
   const [done, verb] = act === "redrive" ? ["redriven", "Redriving"] : ["discarded", "Discarding"];
@@ -153,8 +153,8 @@ async function run(topic, act, body) {
     finish(text, end, last, done);
   } catch (error) {
     if (error.name === "AbortError") {
-      text.textContent = `Stopped: ${many(last.done, "letter")} ${done}${counts(last)}. The others stay pending.`;
-      toast(`Stopped. ${many(last.done, "letter")} ${done}, or a few more that were under way.`, "warn");
+      text.textContent = `Stopped: ${many(last.done, "dead letter")} ${done}${counts(last)}. The others stay pending.`;
+      toast(`Stopped. ${many(last.done, "dead letter")} ${done}; a few more may have been in progress.`, "warn");
     } else {
       text.textContent = [error.title, error.detail, error.request_id && `request ${error.request_id}`].filter(Boolean).join(" · ");
       toast(text.textContent, "bad");
@@ -169,18 +169,18 @@ async function run(topic, act, body) {
 }
 
 function finish(text, end, last, done) {
-  const told = `${many(last.done, "letter")} ${done}${counts(last)}`;
+  const summary = `${many(last.done, "dead letter")} ${done}${counts(last)}`;
   if (!end || end.problem || end.stopped) {
-    const why = end?.problem ? `${end.problem.title}: ${end.problem.detail}` : "the answer broke off";
-    text.textContent = `Ended early, ${why}. ${told}. The others stay pending.`;
+    const why = end?.problem ? `${end.problem.title}: ${end.problem.detail}` : "the response ended early";
+    text.textContent = `Ended early: ${why}. ${summary}. The others stay pending.`;
     return void toast(text.textContent, "bad");
   }
-  text.textContent = `Done: ${told}.`;
-  toast(`${told}.`, last.failed ? "warn" : "good");
+  text.textContent = `Done: ${summary}.`;
+  toast(`${summary}.`, last.failed ? "warn" : "good");
 }
 
 function counts({ already, failed }) {
-  return `${already ? `, ${whole(already)} were before` : ""}${failed ? `, ${whole(failed)} failed` : ""}`;
+  return `${already ? `, ${whole(already)} already done` : ""}${failed ? `, ${whole(failed)} failed` : ""}`;
 }
 
 function fail(list, { partition, offset, problem }) {
@@ -189,7 +189,7 @@ function fail(list, { partition, offset, problem }) {
   }
 }
 
-// Who leaves the page stops what it does.
+// Leaving the page stops the run.
 function stay(event) {
   event.preventDefault();
 }

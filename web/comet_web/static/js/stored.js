@@ -1,4 +1,4 @@
-// What this browser remembers: theme, keys, columns. Nothing secret, and nothing that a page cannot do without.
+// Preferences stored in this browser: theme, keys, columns. Nothing secret, and nothing that a page needs.
 
 const prefix = "comet.";
 
@@ -16,6 +16,6 @@ export function store(name, value) {
     if (value === null) localStorage.removeItem(prefix + name);
     else localStorage.setItem(prefix + name, JSON.stringify(value));
   } catch {
-    // Full or forbidden: it is forgotten with the page.
+    // Full or forbidden: it lasts as long as the page.
   }
 }

@@ -1,8 +1,8 @@
-// A table on the page, kept up to date. New figures are put in at once. The order, and which rows there are, wait while
-// the pointer or the focus is among the rows; and rows that came or went in a main table wait until they are asked for.
+// A live table. New figures are shown at once. Order and rows do not change while the pointer or the focus is among the
+// rows; added or removed rows of a main table wait for a click on "List changed".
 //
 //   document, "comet:selection"  detail: {table, keys}
-//   table,    "comet:row"        detail: {key}; a row was chosen. preventDefault(): its link is not followed
+//   table,    "comet:row"        detail: {key}; a row was clicked. preventDefault(): its link is not followed
 
 import { fill, textOf } from "./cell.js";
 import { el, root } from "./el.js";
@@ -16,7 +16,7 @@ export class Table {
     this.section = section;
     this.id = section.dataset.table;
     this.main = section.dataset.main === "true";
-    this.of = this.main ? "" : `${this.id}.`; // its parameters in the address begin with this
+    this.of = this.main ? "" : `${this.id}.`; // prefix of its query parameters
     this.frame = section.querySelector(".frame");
     this.body = section.querySelector("tbody");
     this.heads = [...section.querySelectorAll("th[data-column]")];
@@ -24,8 +24,8 @@ export class Table {
     this.button = section.querySelector("[data-changed]");
     this.rows = new Map(); // key to {node, cells}
     this.picked = new Set();
-    this.table = null; // as it came last
-    this.counted = null; // total and matched, as they are shown
+    this.table = null; // as last received
+    this.counted = null; // total and matched, as shown
     this.waiting = false;
     for (const node of this.body.rows) this.rows.set(node.dataset.key, { node, cells: [], link: "" });
     this.#columns();
@@ -46,14 +46,14 @@ export class Table {
     else this.#wait(true);
   }
 
-  // Whether rows came or went. On one of several pages rows also come and go by their order, which is no such news.
+  // Whether rows were added or removed. On one of several pages rows also change with the order, which does not count.
   #others() {
     const { total, matched, pages, order } = this.table;
     if (this.counted !== `${total} ${matched}`) return true;
     return pages < 2 && order.some((key) => !this.rows.has(key));
   }
 
-  // Every row where it belongs.
+  // Puts every row in its place.
   #arrange() {
     const { table } = this;
     if (!table) return;
@@ -63,9 +63,9 @@ export class Table {
       this.#fill(row, table.rows[key], table.links?.[key] ?? "");
       if (this.body.rows[at] !== row.node) this.body.insertBefore(row.node, this.body.rows[at] ?? null);
     }
-    const kept = new Set(table.order);
+    const present = new Set(table.order);
     for (const [key, { node }] of this.rows) {
-      if (kept.has(key)) continue;
+      if (present.has(key)) continue;
       node.remove();
       this.rows.delete(key);
       if (this.picked.delete(key)) this.#picked();
@@ -102,7 +102,7 @@ export class Table {
     row.link = link;
   }
 
-  // What stands around the rows: counts, pages, what is shown when there are none.
+  // Updates the surroundings of the rows: counts, pages, empty state.
   #around() {
     const { table, section } = this;
     const part = (name) => section.querySelector(`[data-${name}]`);
@@ -173,13 +173,13 @@ export class Table {
     if (url !== location.pathname + location.search) navigate(url, { replace: true });
   }
 
-  // A click anywhere in a row is one on its link, unless it is on something of its own or marks text.
+  // A click in a row follows its link, unless it hits a control or selects text.
   #choose(event) {
     const row = event.target.closest("tr");
     if (!row || event.target.closest("a, button, input, label, summary, .pick")) return;
     if (getSelection().type === "Range") return;
-    const told = new CustomEvent("comet:row", { detail: { key: row.dataset.key }, bubbles: true, cancelable: true });
-    if (!row.dispatchEvent(told)) return;
+    const chosen = new CustomEvent("comet:row", { detail: { key: row.dataset.key }, bubbles: true, cancelable: true });
+    if (!row.dispatchEvent(chosen)) return;
     const link = row.querySelector("a[href]");
     if (link && row.dataset.href) link.dispatchEvent(new MouseEvent("click", event));
   }

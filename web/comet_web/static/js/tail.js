@@ -1,11 +1,11 @@
-// A topic while it is written: newest on top, at most ROWS_MAX rows, as many updates a second as the gateway sends. Who
-// scrolls away or marks text pauses it; what comes meanwhile is counted.
+// The live tail of a topic: newest on top, at most ROWS_MAX rows, at the gateway's pace. Scrolling away or selecting text
+// pauses it; new records are counted meanwhile.
 
 import { icon } from "./el.js";
 import { say } from "./toast.js";
 
 export const ROWS_MAX = 1_000;
-const SAID_MS = 5_000; // between two summaries for those who listen
+const SUMMARY_MS = 5_000; // between two summaries for screen readers
 const WORDS = { connecting: "Connecting", live: "Live", paused: "Paused", lost: "Reconnecting" };
 
 export class Tail {
@@ -15,8 +15,8 @@ export class Tail {
     this.paused = false;
     this.withPage = false; // paused because the page is
     this.matched = 0; // of this channel
-    this.before = 0; // matched when it was paused
-    this.unsaid = 0;
+    this.before = 0; // matched at the pause
+    this.unannounced = 0;
     this.part = (name) => section.querySelector(`[data-tail${name}]`);
     this.channel = live.open("tail", () => this.#begin(params), (event, problem) => this.#hear(event, problem));
     this.part("-pause").addEventListener("click", () => this.pause(!this.paused));
@@ -24,7 +24,7 @@ export class Tail {
     document.addEventListener("selectionchange", () => this.#marked());
     addEventListener("scroll", () => this.#scrolled(), { passive: true });
     document.addEventListener("comet:live", ({ detail }) => this.#connection(detail.state));
-    setInterval(() => this.#summary(), SAID_MS);
+    setInterval(() => this.#summary(), SUMMARY_MS);
   }
 
   pause(yes) {
@@ -41,7 +41,7 @@ export class Tail {
   }
 
   #begin(params) {
-    this.matched = this.before = 0; // the gateway counts anew
+    this.matched = this.before = 0; // the gateway restarts its counts
     return params;
   }
 
@@ -49,8 +49,8 @@ export class Tail {
     if (problem) return this.#failed(problem);
     const fresh = event.matched - this.matched;
     this.matched = event.matched;
-    this.unsaid += fresh;
-    this.part("-told").textContent = event.text;
+    this.unannounced += fresh;
+    this.part("-summary").textContent = event.text;
     if (this.paused) return this.#count();
     this.#state("live");
     if (event.rows.length) this.rows.prepend(event.rows);
@@ -78,7 +78,7 @@ export class Tail {
     this.part("-text").textContent = WORDS[name];
   }
 
-  // What is paused with the page goes on with it.
+  // A pause by the page ends with the page's.
   #connection(state) {
     if (state === "paused") {
       this.withPage = !this.paused;
@@ -94,7 +94,7 @@ export class Tail {
     if (!marked.isCollapsed && this.rows.body.contains(marked.anchorNode)) this.pause(true);
   }
 
-  // The newest row is out of sight: what is looked at now should stay where it is.
+  // The newest row is out of sight: the visible rows should not move.
   #scrolled() {
     if (!this.paused && this.rows.count && this.rows.body.getBoundingClientRect().top < 0) this.pause(true);
   }
@@ -105,9 +105,9 @@ export class Tail {
   }
 
   #summary() {
-    if (this.unsaid > 0 && !document.hidden) {
-      say(`${this.unsaid.toLocaleString("en")} new ${this.unsaid === 1 ? "message" : "messages"}${this.paused ? ", paused" : ""}`);
+    if (this.unannounced > 0 && !document.hidden) {
+      say(`${this.unannounced.toLocaleString("en")} new ${this.unannounced === 1 ? "record" : "records"}${this.paused ? ", paused" : ""}`);
     }
-    this.unsaid = 0;
+    this.unannounced = 0;
   }
 }

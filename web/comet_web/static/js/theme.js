@@ -1,4 +1,4 @@
-// Light or dark: the system's, unless somebody chose. "comet:theme" on document: colours are others now.
+// Light or dark: the system's by default. "comet:theme" on document: colours have changed.
 
 import { store, stored } from "./stored.js";
 
@@ -17,7 +17,7 @@ export function setTheme(chosen) {
   changed();
 }
 
-// The other one than what is seen, and back to the system's where that is the same.
+// Switches to the other theme; to the system's if that is the same.
 export function nextTheme() {
   const seen = theme() === "system" ? (dark.matches ? "dark" : "light") : theme();
   const wanted = seen === "dark" ? "light" : "dark";

@@ -1,9 +1,9 @@
-// Short messages in a status region: what was done, and what was not.
+// Short messages in a status region: results and errors.
 
 import { el, icon } from "./el.js";
 
 const SHOWN_MAX = 4;
-const SHOWN_MS = 6_000; // what went wrong stays until it is closed
+const SHOWN_MS = 6_000; // errors stay until closed
 
 export function toast(text, tone = "good") {
   const region = document.getElementById("toasts");
@@ -16,12 +16,12 @@ export function toast(text, tone = "good") {
   return made;
 }
 
-// Not while somebody reads it.
+// Not while the pointer or the focus is on it.
 function leaveLater(made) {
   setTimeout(() => (made.matches(":hover, :focus-within") ? leaveLater(made) : made.remove()), SHOWN_MS);
 }
 
-// For those who do not see the page: said once, shown nowhere.
+// Announces a text to screen readers, without showing it.
 export function say(text) {
-  document.getElementById("said").textContent = text;
+  document.getElementById("announcer").textContent = text;
 }

@@ -1,5 +1,5 @@
-// What can be done to topics, each as a dialog: make, clone, delete one or many, purge, more partitions. Every act that
-// destroys is shown in numbers first, by a dry run of the very call that does it.
+// Actions on topics as dialogs: create, clone, delete one or many, purge, add partitions. Destructive actions first show
+// a dry run of the same call.
 
 import { api } from "./api.js";
 import { confirm, form } from "./dialog.js";
@@ -8,30 +8,30 @@ import { nameProblem, read, sent, setting, write } from "./settings.js";
 import { toast } from "./toast.js";
 import { many, whole } from "./words.js";
 
-const AT_ONCE = 4; // calls under way
-const TYPED_MAX = 3; // topics whose names are typed; for more, their number is
+const AT_ONCE = 4; // concurrent calls
+const TYPED_MAX = 3; // topics whose names are typed to confirm; for more, their number
 const LISTED_MAX = 8;
 
 const at = (topic, ...rest) => ["/v1/topics", encodeURIComponent(topic), ...rest].join("/");
 
-// ---- make
+// ---- create
 
 const SET_AT_FIRST = ["retention_ms", "retention_bytes", "flush", "min_insync", "consistency"];
 const HELP = {
-  retention_ms: "7 d, 12 h, 30 min; none keeps them for ever.",
-  retention_bytes: "10 GB, 512 MiB; none sets no bound.",
-  flush: "always: before each acknowledgement. interval: every 50 ms. os: when the system likes.",
+  retention_ms: "7 d, 12 h, 30 min; none for no limit.",
+  retention_bytes: "10 GB, 512 MiB; none for no limit.",
+  flush: "always: before each acknowledgement. interval: every 50 ms. os: left to the operating system.",
   min_insync: "acks=all is refused while fewer are in sync.",
-  consistency: "consistent: wait for a replica that has everything. available: go on with what is there.",
+  consistency: "consistent: wait for an eligible replica. available: elect any replica; records may be lost.",
 };
 
-// Resolves to the topic that was made, or null. `like`: a topic to begin with, as the API describes it; its settings are
-// taken over. Else only what differs from the default is sent: some defaults are the cluster's to know.
+// Resolves to the created topic, or null. `like`: a topic of the API whose settings are copied. Else only settings that
+// differ from the default are sent, as the cluster may have other defaults.
 export async function createTopic(like = null) {
   const first = (name) => (like ? like.config[name] : name === "min_insync" ? "" : setting(name).default); // 1, or 2 of 3
   return form({
-    title: like ? `Clone ${like.name}` : "Create a topic",
-    note: like ? "Partitions and settings are taken over, records are not." : "",
+    title: like ? `Clone ${like.name}` : "Create topic",
+    note: like ? "Copies partitions and settings, not records." : "",
     action: "Create topic",
     wide: true,
     columns: true,
@@ -41,8 +41,8 @@ export async function createTopic(like = null) {
         value: like ? `${like.name}-copy` : "", help: "Letters, digits, '.', '_' and '-'. Names that begin with __ are internal.",
         check: (value) => nameProblem(value, (name) => name === like?.name),
       },
-      { name: "partitions", label: "Partitions", type: "number", min: 1, max: 1000, required: true, value: like?.partition_count ?? 3, help: "Order is kept within one. There can be more later, never fewer." },
-      { name: "replicas", label: "Replicas", type: "number", min: 0, max: 15, required: true, value: like?.replicas ?? 0, help: "Of each partition; 0 is the cluster's default." },
+      { name: "partitions", label: "Partitions", type: "number", min: 1, max: 1000, required: true, value: like?.partition_count ?? 3, help: "Records are ordered within a partition. Partitions can be added later, not removed." },
+      { name: "replicas", label: "Replicas", type: "number", min: 0, max: 15, required: true, value: like?.replicas ?? 0, help: "Per partition; 0 for the cluster's default." },
       ...SET_AT_FIRST.map((name) => settingField(name, first(name))),
     ],
     submit: async (values) => {
@@ -53,7 +53,7 @@ export async function createTopic(like = null) {
       }
       const body = { name: values.name, partitions: Number(values.partitions), replicas: Number(values.replicas), config };
       const made = await api("POST", "/v1/topics", body);
-      toast(`Topic ${made.name} is made, with ${many(made.partition_count, "partition")}.`);
+      toast(`Topic ${made.name} created with ${many(made.partition_count, "partition")}.`);
       return made;
     },
   });
@@ -73,16 +73,16 @@ export async function cloneTopic(topic) {
   return createTopic(await api("GET", at(topic)));
 }
 
-// ---- destroy
+// ---- delete
 
-// Resolves to the topics that are gone, or null.
+// Resolves to the deleted topics, or null.
 export async function deleteTopics(topics) {
   const one = topics.length === 1 ? topics[0] : null;
   const typed = topics.length <= TYPED_MAX ? topics.join(" ") : String(topics.length);
-  const left = new Set(topics); // what a second attempt is for
+  const left = new Set(topics); // for a retry
   return confirm({
     title: one ? `Delete ${one}` : `Delete ${topics.length} topics`,
-    note: "There is no way back. Groups lose their places in what is deleted.",
+    note: "This cannot be undone. Committed offsets of groups in it are deleted too.",
     type: typed,
     action: one ? "Delete topic" : `Delete ${topics.length} topics`,
     load: async () => {
@@ -95,7 +95,7 @@ export async function deleteTopics(topics) {
         ["Partitions", whole(sum("partitions"))],
         ["Records", least + whole(sum("records"))],
         ["Size", least + short(sum("bytes"), "B")],
-        ["Groups that read it", readers([...groups.values()])],
+        ["Consumer groups", readers([...groups.values()])],
       ];
     },
     submit: async () => {
@@ -103,13 +103,13 @@ export async function deleteTopics(topics) {
         await gone(api("DELETE", at(topic)));
         left.delete(topic);
       });
-      toast(one ? `Topic ${one} is deleted.` : `${topics.length} topics are deleted.`);
+      toast(one ? `Topic ${one} deleted.` : `${topics.length} topics deleted.`);
       return topics;
     },
   });
 }
 
-// Somebody else may have been faster.
+// Another user may have deleted it first.
 async function gone(deleting) {
   try {
     await deleting;
@@ -120,7 +120,7 @@ async function gone(deleting) {
 
 function readers(groups) {
   if (!groups.length) return "none";
-  return listed(groups.map((group) => (group.members ? `${group.group} (${many(group.members, "member")} at work)` : group.group)));
+  return listed(groups.map((group) => (group.members ? `${group.group} (${many(group.members, "active member")})` : group.group)));
 }
 
 function listed(names) {
@@ -132,22 +132,22 @@ export async function purgeTopic(topic) {
   const body = { before: "latest" };
   return confirm({
     title: `Purge ${topic}`,
-    note: "Deletes all records that are there now. Partitions, settings and offsets stay; what is written from now on is kept.",
+    note: "Deletes all current records. Partitions, settings and offsets stay; new records are kept.",
     type: topic,
     action: "Delete all records",
     load: async () => {
       const found = await api("POST", at(topic, "records/delete?dry_run=true"), body);
-      const kept = found.partitions.filter((each) => each.error);
+      const skipped = found.partitions.filter((each) => each.error);
       return [
         ["Records", whole(found.records)],
-        ["Partitions", whole(found.partitions.length - kept.length)],
-        ...(kept.length ? [["Left as they are", kept.map((each) => `${each.partition}: ${each.error.detail}`).join("; ")]] : []),
+        ["Partitions", whole(found.partitions.length - skipped.length)],
+        ...(skipped.length ? [["Skipped", skipped.map((each) => `${each.partition}: ${each.error.detail}`).join("; ")]] : []),
       ];
     },
     submit: async () => {
       const done = await api("POST", at(topic, "records/delete"), body);
-      const kept = done.partitions.filter((each) => each.error);
-      if (kept.length) toast(`${many(done.records, "record")} deleted; ${many(kept.length, "partition")} left as they are: ${kept[0].error.detail}`, "warn");
+      const skipped = done.partitions.filter((each) => each.error);
+      if (skipped.length) toast(`${many(done.records, "record")} deleted; ${many(skipped.length, "partition")} skipped: ${skipped[0].error.detail}`, "warn");
       else toast(`${many(done.records, "record")} of ${topic} deleted.`);
       return done;
     },
@@ -160,12 +160,12 @@ export async function addPartitions(topic) {
   const { partition_count: before } = await api("GET", at(topic));
   const wanted = await form({
     title: `Add partitions to ${topic}`,
-    note: `There are ${before} now, and there is no way back to fewer.`,
+    note: `${before} now. Partitions cannot be removed.`,
     action: "Review",
     fields: [
       {
-        name: "total", label: "Partitions in all", type: "number", min: before + 1, max: 1000, required: true, value: before + 1,
-        check: (value) => (Number(value) > before ? "" : `more than the ${before} there are`),
+        name: "total", label: "Total partitions", type: "number", min: before + 1, max: 1000, required: true, value: before + 1,
+        check: (value) => (Number(value) > before ? "" : `must be more than ${before}`),
       },
     ],
   });
@@ -173,14 +173,14 @@ export async function addPartitions(topic) {
   const body = { total: Number(wanted.total) };
   return confirm({
     title: `Add partitions to ${topic}`,
-    note: "Keys map to partitions by their number. What was in order by key before is not, across this moment.",
+    note: "The partition of a key depends on their number. Order by key is not kept across this change.",
     action: "Add partitions",
     danger: false,
     load: async () => {
       const found = await api("POST", at(topic, "partitions?dry_run=true"), body);
       return [
         ["Partitions", `${found.before} → ${found.after}`],
-        ["Keys that map anew", `${Math.round(100 * found.keys_moved)} %`],
+        ["Keys that move", `${Math.round(100 * found.keys_moved)} %`],
       ];
     },
     submit: async () => {
@@ -191,7 +191,7 @@ export async function addPartitions(topic) {
   });
 }
 
-// A few at once; none is begun after one has failed, which is told when all that were under way are over.
+// Runs AT_ONCE calls at a time; after a failure no further one starts, and the error is thrown once the others end.
 async function each(items, work) {
   const found = new Array(items.length);
   let next = 0;

@@ -1,4 +1,4 @@
-// What every page of a topic has: its actions, and what is said when the topic is deleted under the eyes of who looks.
+// The header of every page of a topic: its actions, and a notice if the topic is deleted meanwhile.
 
 import { on } from "./actions.js";
 import { root } from "./el.js";
@@ -11,16 +11,16 @@ export function attach() {
   on("purge-topic", (button, { topic }) => purgeTopic(topic));
   on("delete-topic", async (button, { topic }) => {
     if (!(await deleteTopics([topic]))) return;
-    store("told", `Topic ${topic} is deleted.`); // the next page says so
+    store("toast", `Topic ${topic} deleted.`); // shown on the next page
     location.assign(`${root}/topics`);
   });
   document.addEventListener("comet:problem", ({ detail }) => gone(detail?.code === "TOPIC_NOT_FOUND"));
 }
 
-// The page goes on asking: a topic that is made again under the name is shown as soon as it is there.
+// The page keeps watching: a topic that is created again under the name is shown.
 function gone(is) {
   const note = document.querySelector("[data-gone]");
-  if (is) document.querySelector("[data-page-problem]")?.remove(); // said below, in words that fit
+  if (is) document.querySelector("[data-page-problem]")?.remove(); // the notice below replaces it
   note.hidden = !is;
   for (const button of document.querySelectorAll(".head [data-action]")) button.disabled = is;
 }

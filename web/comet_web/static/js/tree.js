@@ -1,13 +1,12 @@
-// A decoded JSON value as a tree that opens where somebody wants to see more. What is inside a branch is made when it is
-// opened, and of many entries only some at a time.
+// A decoded JSON value as an expandable tree. Branches are built when opened, long ones in parts.
 
 import { el } from "./el.js";
 import { Exact } from "./exact.js";
 
 const ENTRIES_MAX = 100; // at a time
 const TEXT_MAX = 2_000;
-const OPEN_MAX = 40; // entries of what is open at first
-const DEEP = 2; // levels that are
+const OPEN_MAX = 40; // entries of a branch that is open at first
+const DEEP = 2; // levels that are open at first
 
 export function tree(value) {
   return el("div", { class: "tree" }, node(null, value, 0));

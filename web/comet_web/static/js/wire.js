@@ -1,5 +1,5 @@
-// Applies what changed to a document, as comet_web/delta.py tells it. Pure: what did not change stays the same object, so
-// that whoever shows it sees by === what there is to do.
+// Applies a delta of comet_web/delta.py to a document. Pure: unchanged parts stay the same objects, so that views compare
+// by ===.
 
 export function apply(before, delta) {
   return {

@@ -1,4 +1,4 @@
-// Numbers in sentences: with every digit, and with the noun they count.
+// Numbers in sentences: with every digit, and with their noun.
 
 export const whole = (number) => Number(number).toLocaleString("en");
 export const many = (count, noun) => `${whole(count)} ${noun}${Number(count) === 1 ? "" : "s"}`;

@@ -1,4 +1,4 @@
-// What this browser is to remember: theme and keys. Everything else on the page is text.
+// Preferences of this browser: theme and keyboard shortcuts.
 
 import { keysOn, setKeys } from "../keys.js";
 import { setTheme, theme } from "../theme.js";
@@ -12,7 +12,7 @@ export function start() {
     if (themeChoice !== undefined) setTheme(themeChoice);
     else setKeys(keysChoice === "on");
     show();
-    say(themeChoice !== undefined ? `Theme: ${choice.textContent}` : `Keys: ${choice.textContent}`);
+    say(themeChoice !== undefined ? `Theme: ${choice.textContent}` : `Shortcuts: ${choice.textContent}`);
   });
   document.addEventListener("comet:theme", show);
   show();

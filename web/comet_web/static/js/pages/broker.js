@@ -1,4 +1,4 @@
-// One broker: drain it and watch it become empty, let it lead again, move some of what it leads elsewhere.
+// The page of one broker: drain with progress, undo drain, resume, move leadership of selected partitions.
 
 import { on } from "../actions.js";
 import { api } from "../api.js";
@@ -11,10 +11,10 @@ import { toast } from "../toast.js";
 const LISTED_MAX = 6;
 const POLL_MS = 500;
 const POLL_MAX_MS = 4_000;
-const UNHEARD_MAX = 8; // looks at brokers that have not heard yet of a drain that was begun here
+const UNHEARD_MAX = 8; // polls of brokers that do not know of a drain started here yet
 const at = (broker, ...rest) => ["/v1/brokers", broker, ...rest].join("/");
 let chosen = [];
-let shown = null; // the drain that is followed
+let shown = null; // the progress section of the drain being followed
 
 export function start() {
   on("drain", (button, { broker }) => drain(broker));
@@ -22,7 +22,7 @@ export function start() {
   on("resume", (button, { broker }) => resume(broker));
   on("move-leaders", (button, { broker }) => moveAway(broker));
   document.addEventListener("comet:selection", ({ detail }) => choose(detail.keys));
-  choose([...(tableOf("logs")?.picked ?? [])]); // somebody was faster
+  choose([...(tableOf("logs")?.picked ?? [])]); // rows selected before this script ran
   document.addEventListener("comet:document", ({ detail }) => when(detail.fields));
   const button = document.querySelector('[data-action="undo-drain"]');
   if (!button.closest("[data-when-draining]").hidden) followDrain(button.dataset.broker);
@@ -30,7 +30,7 @@ export function start() {
 
 const text = (cell) => (typeof cell === "string" ? cell : (cell?.t ?? ""));
 
-// What is there only while it drains, only while it is down, or only while something has failed on it.
+// Shows parts of the page that depend on its being draining, down or failed.
 function when(fields) {
   for (const name of ["draining", "up", "failed"]) {
     for (const node of document.querySelectorAll(`[data-when-${name}]`)) {
@@ -47,10 +47,10 @@ function effect({ leading, staying, partitions, draining }) {
   const stays = partitions.filter((each) => each.to === null).map((each) => `${each.topic}/${each.partition}`);
   const goes = [...to].sort(([one], [other]) => one - other).map(([broker, count]) => `${count} to broker ${broker}`);
   return [
-    ["Partitions that it leads", leading.toLocaleString("en")],
-    ["Pass on", goes.join(", ") || "none"],
-    ["Stay with it", staying ? `${staying}, as nobody else has everything: ${listed(stays, staying)}` : "none"],
-    ...(draining ? [["Drains already", "yes"]] : []),
+    ["Partitions led", leading.toLocaleString("en")],
+    ["Handed over", goes.join(", ") || "none"],
+    ["Not handed over", staying ? `${staying} without another replica in sync: ${listed(stays, staying)}` : "none"],
+    ...(draining ? [["Already draining", "yes"]] : []),
   ];
 }
 
@@ -62,7 +62,7 @@ function listed(names, count) {
 async function drain(broker) {
   const done = await confirm({
     title: `Drain broker ${broker}`,
-    note: "It passes on what it leads, one partition after the other, and goes on serving as a follower. Nothing is copied or lost. New topics are placed elsewhere as far as that can be.",
+    note: "Leadership is handed over partition by partition; the broker stays as a follower. No data is copied or lost. New topics avoid this broker if possible.",
     type: `broker ${broker}`,
     action: "Drain",
     load: async () => effect(await api("POST", `${at(broker, "drain")}?dry_run=true`)),
@@ -76,13 +76,13 @@ async function drain(broker) {
 
 async function undo(broker) {
   const done = await confirm({
-    title: `Let broker ${broker} lead again`,
-    note: "Partitions whose first replica it has go back to it once all has been calm for a while.",
-    action: "Let it lead again",
+    title: `Undo drain of broker ${broker}`,
+    note: "Partitions that prefer this broker return to it once the cluster has been stable for a while.",
+    action: "Undo drain",
     danger: false,
     load: async () => {
       const found = await api("POST", `${at(broker, "drain/undo")}?dry_run=true`);
-      return [["Partitions that it leads now", found.leading.toLocaleString("en")]];
+      return [["Partitions led now", found.leading.toLocaleString("en")]];
     },
     submit: () => api("POST", at(broker, "drain/undo")),
   });
@@ -94,8 +94,8 @@ async function undo(broker) {
 
 async function resume(broker) {
   const done = await confirm({
-    title: `Resume what has failed on broker ${broker}`,
-    note: "Partitions are opened anew, groups and transactions loaded from the metadata store, as a restart of the broker would. What fails again is shown again.",
+    title: `Resume failed parts of broker ${broker}`,
+    note: "Reopens partitions and reloads groups and transactions from the metadata store, as a restart would. Parts that fail again are listed again.",
     action: "Resume",
     danger: false,
     load: async () => {
@@ -105,13 +105,13 @@ async function resume(broker) {
     submit: () => api("POST", at(broker, "resume")),
   });
   if (done) {
-    toast(done.failed.length ? `${done.failed.length} stand still on broker ${broker}.` : `Broker ${broker} has resumed ${done.resumed}.`, done.failed.length ? "warn" : "good");
+    toast(done.failed.length ? `${done.failed.length} still failed on broker ${broker}.` : `Broker ${broker} resumed ${done.resumed}.`, done.failed.length ? "warn" : "good");
     live.refresh();
   }
 }
 
-// Until it leads nothing but what nobody else can take, or drains no more. Asks ever more seldom while nothing moves: how
-// much nobody else can take is not known to who comes later.
+// Until it leads only partitions without another in-sync replica, or the drain ends. Polls less often while nothing moves:
+// after a reload of the page the number of those partitions is unknown.
 async function followDrain(broker, staying = 0, unheard = 0) {
   if (shown) return;
   const section = (shown = document.querySelector("[data-drain]"));
@@ -119,7 +119,7 @@ async function followDrain(broker, staying = 0, unheard = 0) {
   let [before, pause] = [null, POLL_MS];
   try {
     for (;;) {
-      const answer = await api("GET", at(broker)).catch(() => null); // which may come back
+      const answer = await api("GET", at(broker)).catch(() => null); // the broker may come back
       if (answer && !answer.draining && (unheard -= 1) < 0) return;
       const found = answer?.draining ? answer : null;
       if (found) unheard = 0;
@@ -129,11 +129,11 @@ async function followDrain(broker, staying = 0, unheard = 0) {
       if (found) {
         progress.max = Math.max(progress.max, found.leading, 1);
         progress.value = progress.max - left;
-        section.querySelector("[data-drain-text]").textContent = said(left, staying);
+        section.querySelector("[data-drain-text]").textContent = progressText(left, staying);
         section.hidden = false;
       }
       if (left === 0) {
-        toast(staying ? `Broker ${broker} has passed on all but ${staying}.` : `Broker ${broker} leads nothing: it may be stopped.`, staying ? "warn" : "good");
+        toast(staying ? `Broker ${broker} handed over all but ${staying}.` : `Broker ${broker} leads no partitions and can be stopped.`, staying ? "warn" : "good");
         return;
       }
       await new Promise((resolve) => setTimeout(resolve, pause));
@@ -144,18 +144,18 @@ async function followDrain(broker, staying = 0, unheard = 0) {
   }
 }
 
-function said(left, staying) {
-  const stays = staying ? `; ${staying} stay, as nobody else has everything` : "";
-  return `${left} ${left === 1 ? "partition" : "partitions"} left to pass on${stays}`;
+function progressText(left, staying) {
+  const stays = staying ? `; ${staying} without another replica in sync` : "";
+  return `${left} ${left === 1 ? "partition" : "partitions"} left to hand over${stays}`;
 }
 
-// ---- leadership of some
+// ---- leadership of selected partitions
 
 function choose(keys) {
   chosen = keys;
   const bar = document.querySelector("[data-chosen]");
   bar.hidden = !chosen.length;
-  bar.querySelector("[data-chosen-text]").textContent = `${chosen.length} chosen`;
+  bar.querySelector("[data-chosen-text]").textContent = `${chosen.length} selected`;
 }
 
 async function moveAway(broker) {
@@ -164,10 +164,10 @@ async function moveAway(broker) {
     return { topic: key.slice(0, cut), partition: Number(key.slice(cut + 1)) };
   });
   const led = await ledBy(Number(broker), partitions);
-  if (!led.length) return void toast("It leads nothing of what is chosen.", "warn");
+  if (!led.length) return void toast("This broker leads none of the selected partitions.", "warn");
   const begun = await moveLeaders({
     title: led.length === 1 ? `Move leadership of ${led[0].topic}/${led[0].partition}` : `Move leadership of ${led.length} partitions`,
-    note: `Of those that are in sync, the broker that leads least takes over, and is preferred from then on. No record is copied, none is lost.`,
+    note: "The in-sync broker with the fewest leaders takes over and becomes the preferred leader. No data is copied or lost.",
     action: "Move leadership",
     partitions: led,
   });
@@ -182,6 +182,6 @@ async function ledBy(broker, partitions) {
 }
 
 function ended(changes) {
-  toast(`${changes} ${changes === 1 ? "partition gets" : "partitions get"} another leader.`);
+  toast(`Moving leadership of ${changes} ${changes === 1 ? "partition" : "partitions"}.`);
   live.refresh();
 }

@@ -1,4 +1,4 @@
-// All brokers: leaders are spread evenly from here.
+// The page of all brokers: spreads leaders evenly.
 
 import { on } from "../actions.js";
 import { follow, moveLeaders, stopLeaders } from "../leaders.js";
@@ -8,7 +8,7 @@ export function start() {
   on("spread-leaders", async () => {
     const begun = await moveLeaders({
       title: "Spread leaders over all brokers",
-      note: "Each broker is to lead about as many partitions. Only who leads changes, a few partitions at a time: no record is copied, and it can be stopped.",
+      note: "Gives each broker about the same number of leaders, a few partitions at a time. No data is copied, and it can be stopped.",
       action: "Spread leaders",
       partitions: null,
     });

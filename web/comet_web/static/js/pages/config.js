@@ -1,4 +1,4 @@
-// What a topic is set to, edited in place: nothing is sent until all changes were looked at, with what they destroy.
+// Settings of a topic, edited in place: changes are sent after a review that shows the records they delete.
 
 import { on } from "../actions.js";
 import { api, Problem } from "../api.js";
@@ -10,15 +10,15 @@ import { toast } from "../toast.js";
 import { attach } from "../topic_header.js";
 import { many, whole } from "../words.js";
 
-const changes = new Map(); // name -> value, of what differs from what is set
+const changes = new Map(); // name -> value, of changed settings
 const wrong = new Set(); // names
 
 export function start() {
   attach();
-  const told = stored("told");
-  if (told) {
-    store("told", null);
-    toast(told);
+  const text = stored("toast");
+  if (text) {
+    store("toast", null);
+    toast(text);
   }
   on("edit-setting", (button) => edit(button.closest("[data-setting]")));
   on("discard-settings", () => [...document.querySelectorAll("[data-edited]")].forEach(restore));
@@ -88,7 +88,7 @@ function summarize() {
   const bar = document.querySelector("[data-changes]");
   bar.hidden = !document.querySelector("[data-edited]");
   const count = `${many(changes.size, "setting")} changed`;
-  bar.querySelector("[data-changes-text]").textContent = wrong.size ? `${[...wrong].join(", ")}: not as it should be` : changes.size ? count : "Nothing changed yet";
+  bar.querySelector("[data-changes-text]").textContent = wrong.size ? `Invalid: ${[...wrong].join(", ")}` : changes.size ? count : "No changes yet";
   bar.querySelector("[data-action=review-settings]").disabled = Boolean(wrong.size) || !changes.size;
 }
 
@@ -106,9 +106,9 @@ async function review() {
     return void (document.querySelector("[data-changes-text]").textContent = `${error.detail} (request ${error.request_id})`);
   }
   const destroyed = Number(found.records);
-  const losing = destroyed ? `about ${whole(destroyed)} are deleted for good` : "none are deleted";
+  const losing = destroyed ? `about ${whole(destroyed)} deleted permanently` : "none deleted";
   const done = await confirm({
-    title: `Change what ${topic} is set to`,
+    title: `Change settings of ${topic}`,
     effect: [...found.changed.map((name) => [name, `${write(name, before[name])} → ${write(name, found.after[name])}`]), ["Records", losing]],
     action: "Save",
     danger: destroyed > 0,
@@ -117,6 +117,6 @@ async function review() {
   });
   if (!done) return;
   changes.clear();
-  store("told", `${many(done.changed.length, "setting")} of ${topic} saved.`);
+  store("toast", `${many(done.changed.length, "setting")} of ${topic} saved.`);
   location.reload();
 }

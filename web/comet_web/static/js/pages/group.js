@@ -1,4 +1,4 @@
-// A group: where it goes on is set anew, or it is deleted; both only while nobody is in it.
+// The page of one group: reset of committed offsets, delete; both require a group without members.
 
 import { on } from "../actions.js";
 import { api } from "../api.js";
@@ -13,9 +13,9 @@ const TARGETS = [
   ["earliest", "the earliest record"],
   ["latest", "the latest record"],
   ["time", "a time"],
-  ["ago", "a time ago"],
-  ["shift", "so many records further"],
-  ["offsets", "offsets, one by one"],
+  ["ago", "a duration ago"],
+  ["shift", "shifted by a number of records"],
+  ["offsets", "offsets per partition"],
 ];
 
 const at = (group, ...rest) => ["/v1/groups", encodeURIComponent(group), ...rest].join("/");
@@ -27,7 +27,7 @@ export function start() {
   hold();
 }
 
-// The buttons say who holds the group, and why it cannot be touched now.
+// Buttons give the reason why offsets cannot be reset now.
 function hold() {
   const held = document.querySelector("[data-field=held]").textContent;
   document.querySelector("[data-held]").hidden = !held;
@@ -38,22 +38,22 @@ function hold() {
   button.title = held ? `Reset offsets is not possible: ${held}` : "";
 }
 
-// ---- where it goes on
+// ---- reset of committed offsets
 
 async function reset(group) {
   const found = await api("GET", at(group));
   const topics = [...new Set(found.partitions.map((one) => one.topic))];
   const fields = [
-    field({ name: "to", label: "Go on at", type: "select", options: TARGETS }),
+    field({ name: "to", label: "Reset to", type: "select", options: TARGETS }),
     field({ name: "time", label: "Time", type: "datetime-local", step: "1", value: local(new Date()), help: "In your time zone." }),
-    field({ name: "ago", label: "How long ago", value: "15m", placeholder: "15m", help: "30s, 15m, 2h, 7d", spellcheck: "false" }),
-    field({ name: "shift", label: "Records", type: "number", value: "-1000", help: "Less than 0 goes back: those are read again." }),
+    field({ name: "ago", label: "Duration", value: "15m", placeholder: "15m", help: "30s, 15m, 2h, 7d", spellcheck: "false" }),
+    field({ name: "shift", label: "Records", type: "number", value: "-1000", help: "Negative moves back: records are read again." }),
     field({
       name: "offsets", label: "Offsets", type: "textarea", rows: Math.min(10, Math.max(3, found.partitions.length)),
       value: found.partitions.map((one) => `${one.topic} ${one.partition} ${one.committed ?? one.log_start}`).join("\n"),
-      help: "Topic, partition, offset; one a line.",
+      help: "Topic, partition, offset; one per line.",
     }),
-    field({ name: "topic", label: "Topic", type: "select", options: [["", "all of them"], ...topics.map((name) => [name, name])] }),
+    field({ name: "topic", label: "Topic", type: "select", options: [["", "all"], ...topics.map((name) => [name, name])] }),
   ];
   const nodes = Object.fromEntries(fields.map((each) => [each.name, each.node]));
   await rehearse({
@@ -69,7 +69,7 @@ async function reset(group) {
     does: (plan) => plan.partitions.length > 0,
     submit: async (values) => {
       const done = await api("POST", at(group, "reset"), body(values));
-      toast(`${group} goes on elsewhere in ${whole(done.partitions.length)} partitions.`);
+      toast(`Offsets of ${group} reset in ${whole(done.partitions.length)} partitions.`);
       return done;
     },
   });
@@ -91,7 +91,7 @@ function place(line) {
   return { topic, partition: Number(partition), offset: offset ?? "" };
 }
 
-// As the field has it, and as the API takes it.
+// A time for the field, and one for the API.
 function local(date) {
   return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }
@@ -102,7 +102,7 @@ function instant(text) {
 }
 
 function changes(plan) {
-  if (!plan.partitions.length) return el("p", { class: "muted" }, "It has no committed offsets that this would change.");
+  if (!plan.partitions.length) return el("p", { class: "muted" }, "No committed offsets would change.");
   const head = ["Topic", "Partition", "Before", "After", "Change", ""];
   const cells = (one) => [
     el("td", {}, one.topic),
@@ -126,29 +126,29 @@ function changes(plan) {
         el("tbody", {}, rows),
       ),
     ),
-    more > 0 && el("p", { class: "muted" }, `and ${whole(more)} partitions more`),
+    more > 0 && el("p", { class: "muted" }, `and ${whole(more)} more partitions`),
   ].filter(Boolean);
 }
 
-const change = (skipped) => (skipped > 0 ? `skips ${whole(skipped)}` : skipped < 0 ? `again ${whole(-skipped)}` : "none");
+const change = (skipped) => (skipped > 0 ? `skips ${whole(skipped)}` : skipped < 0 ? `repeats ${whole(-skipped)}` : "none");
 
-// ---- away with it
+// ---- delete
 
 function remove(group) {
   return confirm({
     title: `Delete group ${group}`,
-    note: "Its committed offsets are forgotten: a group of that name begins anew.",
+    note: "Its committed offsets are deleted. A new group of this name starts without them.",
     type: group,
     load: async () => {
       const found = await api("DELETE", at(group, "").replace(/\/$/, "?dry_run=true"));
       return [
         ["Committed offsets", whole(found.offsets)],
-        ["Records not handled", whole(found.lag)],
+        ["Lag", whole(found.lag)],
       ];
     },
     submit: async () => {
       await api("DELETE", at(group));
-      toast(`Group ${group} is deleted.`);
+      toast(`Group ${group} deleted.`);
     },
   });
 }

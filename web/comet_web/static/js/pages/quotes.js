@@ -1,4 +1,4 @@
-// Quotes: the candle that is forming, prices that flash when they move, pins and alerts that this browser keeps.
+// The page of quotes: the forming candle, flashing prices, pins and alerts stored in this browser.
 
 import { on } from "../actions.js";
 import { chartAt } from "../bind.js";
@@ -16,7 +16,7 @@ const value = (cell) => (typeof cell === "string" ? Number(cell.replaceAll(",", 
 
 let pins = stored("quotes.pins", []);
 let alerts = stored("quotes.alerts", []); // {symbol, over: bool, price}
-let before = new Map(); // the price of each symbol that was shown last
+let before = new Map(); // the last shown price of each symbol
 let now = null; // the document
 
 export function start() {
@@ -43,7 +43,7 @@ function show(found) {
   pinned(rows);
 }
 
-// ---- what a job computes: greyed where it is no picture of now
+// ---- results of a job: greyed if late
 
 function analytics(fields) {
   const made = text(fields.analytics);
@@ -53,11 +53,11 @@ function analytics(fields) {
     const { result } = node.dataset;
     if (node.hasAttribute("data-late") === late.includes(result)) continue;
     node.toggleAttribute("data-late");
-    if (result === "lines") document.dispatchEvent(new CustomEvent("comet:theme")); // the chart asks for its colours again
+    if (result === "lines") document.dispatchEvent(new CustomEvent("comet:theme")); // the chart updates its colours
   }
 }
 
-// ---- the chart: its document has candles that are over; the one that is forming comes after them
+// ---- the chart: its document has completed candles; the forming one follows them
 
 function forming({ charts, fields }) {
   const { price } = charts;
@@ -87,7 +87,7 @@ function flash(rows) {
     cell.classList.remove("moved-up", "moved-down");
     moved.push([cell, price > was ? "moved-up" : "moved-down"]);
   }
-  if (moved.length) void document.body.offsetWidth; // once for all, so that the same movement begins anew
+  if (moved.length) void document.body.offsetWidth; // once for all, so that the same animation restarts
   for (const [cell, how] of moved) cell.classList.add(how);
   before = after;
 }
@@ -112,7 +112,7 @@ function pin() {
   const symbol = chosen();
   if (pins.includes(symbol)) pins = pins.filter((each) => each !== symbol);
   else if (pins.length < PINS_MAX) pins = [...pins, symbol];
-  else return void toast(`${PINS_MAX} symbols may be pinned.`, "warn");
+  else return void toast(`At most ${PINS_MAX} symbols can be pinned.`, "warn");
   store("quotes.pins", pins);
   mark(symbol);
   if (now) pinned(now.tables.watchlist.rows);
@@ -134,7 +134,7 @@ function pinned(rows) {
     if (each === symbol) node.setAttribute("aria-current", "true");
     else node.removeAttribute("aria-current");
     const cells = rows[each];
-    if (!cells) continue; // filtered away, or not quoted: what was shown last stays
+    if (!cells) continue; // filtered out or not quoted: the last shown price stays
     const [, last, change] = node.children;
     last.textContent = text(cells[COLUMN.last]);
     change.textContent = `${text(cells[COLUMN.percent])} %`;
@@ -143,19 +143,19 @@ function pinned(rows) {
   for (const node of shown.values()) node.remove();
 }
 
-// ---- alerts: looked at with every document, told once
+// ---- alerts: checked with every document, shown once
 
 async function alertOf() {
   const symbol = chosen();
   const price = before.get(symbol) ?? NaN;
   const mine = alerts.filter((each) => each.symbol === symbol);
-  const kept = mine.map((each) => [JSON.stringify(each), `Remove: ${said(each)}`]);
+  const removals = mine.map((each) => [JSON.stringify(each), `Remove: ${described(each)}`]);
   const done = await form({
     title: `Alert for ${symbol}`,
-    note: "Told once, while this page is open in this browser and the symbol is among those listed; then it is forgotten.",
+    note: "Shown once, while this page is open and the symbol is listed; then deleted.",
     action: "Save",
     fields: [
-      ...(kept.length ? [{ name: "act", label: "What to do", type: "select", options: [["add", "Add an alert"], ...kept] }] : []),
+      ...(removals.length ? [{ name: "act", label: "Action", type: "select", options: [["add", "Add an alert"], ...removals] }] : []),
       { name: "over", label: "When the price is", type: "select", options: [["over", "at or above"], ["under", "at or below"]] },
       { name: "price", label: "Price", type: "number", step: "any", value: Number.isNaN(price) ? "" : price, required: true },
     ],
@@ -168,15 +168,15 @@ async function alertOf() {
   mark(symbol);
 }
 
-const said = ({ symbol, over, price }) => `${symbol} ${over ? "at or above" : "at or below"} ${price}`;
+const described = ({ symbol, over, price }) => `${symbol} ${over ? "at or above" : "at or below"} ${price}`;
 
 function watch(rows) {
-  const told = alerts.filter(({ symbol, over, price }) => {
+  const fired = alerts.filter(({ symbol, over, price }) => {
     const last = rows[symbol] ? value(rows[symbol][COLUMN.last]) : NaN;
     return over ? last >= price : last <= price;
   });
-  if (!told.length) return;
-  alerts = alerts.filter((each) => !told.includes(each));
+  if (!fired.length) return;
+  alerts = alerts.filter((each) => !fired.includes(each));
   store("quotes.alerts", alerts);
-  for (const each of told) toast(`${said(each)}: ${text(rows[each.symbol][COLUMN.last])}`, "warn");
+  for (const each of fired) toast(`${described(each)}: ${text(rows[each.symbol][COLUMN.last])}`, "warn");
 }

@@ -1,4 +1,4 @@
-// A topic's partitions: bars of what each gets, and who leads them. Also the script of the page of its consumers.
+// The page of a topic's partitions: bars by partition, leadership. Also the script of the page of its consumers.
 
 import { on } from "../actions.js";
 import { api } from "../api.js";
@@ -21,7 +21,7 @@ export function start() {
   on("elect-leader", (button, { topic }) => electLeader(topic));
   document.addEventListener("comet:document", ({ detail }) => draw(detail.charts.by_partition, detail.fields.last));
   document.addEventListener("comet:selection", ({ detail }) => choose(detail.keys));
-  choose([...(tableOf("partitions")?.picked ?? [])]); // somebody was faster
+  choose([...(tableOf("partitions")?.picked ?? [])]); // rows selected before this script ran
 }
 
 function choose(keys) {
@@ -29,7 +29,7 @@ function choose(keys) {
   const shown = document.querySelector("[data-chosen]");
   if (!shown) return;
   shown.hidden = !chosen.length;
-  shown.querySelector("[data-chosen-text]").textContent = `${chosen.length} chosen`;
+  shown.querySelector("[data-chosen-text]").textContent = `${chosen.length} selected`;
 }
 
 // As topic_partitions.html draws them.
@@ -59,16 +59,16 @@ function draw(chart, last) {
   figure.querySelector("[data-bars-unit]").textContent = chart.unit;
 }
 
-// ---- who leads
+// ---- leadership
 
-// First to whom, then what that changes, as the page of a broker does.
+// Selects the new leader, then shows the changes, as the page of a broker does.
 async function leadElsewhere(topic) {
   const { partitions } = await api("GET", at(topic));
   const moving = partitions.filter((each) => chosen.includes(each.partition));
   const able = (each) => each.in_sync.filter((broker) => broker !== each.leader && each.replicas.includes(broker));
   const fits = (broker) => moving.every((each) => each.leader === broker || able(each).includes(broker));
   const brokers = [...new Set(moving.flatMap(able))].filter(fits).sort((one, other) => one - other);
-  if (!moving.some((each) => able(each).length)) return void toast("No other broker has a replica in sync of what is chosen.", "warn");
+  if (!moving.some((each) => able(each).length)) return void toast("The selected partitions have no other replica in sync.", "warn");
   const title = moving.length === 1 ? `Move leadership of partition ${moving[0].partition}` : `Move leadership of ${many(moving.length, "partition")}`;
   const wanted = await form({
     title,
@@ -76,7 +76,7 @@ async function leadElsewhere(topic) {
     fields: [
       {
         name: "broker", label: "New leader", type: "select",
-        options: [["", "of those in sync, who leads least"], ...brokers.map((broker) => [broker, `broker ${broker}`])],
+        options: [["", "in-sync broker with the fewest leaders"], ...brokers.map((broker) => [broker, `broker ${broker}`])],
       },
     ],
   });
@@ -84,36 +84,36 @@ async function leadElsewhere(topic) {
   const broker = wanted.broker ? Number(wanted.broker) : null;
   const begun = await moveLeaders({
     title,
-    note: "The new leader is preferred from then on. No record is copied, none is lost.",
+    note: "The new leader becomes the preferred leader. No data is copied or lost.",
     action: "Move leadership",
     partitions: moving.map(({ partition }) => ({ topic, partition, broker })),
   });
-  if (begun?.changes) toast(`${many(begun.changes, "partition")} of ${topic} on the way to another leader.`);
+  if (begun?.changes) toast(`Moving leadership of ${many(begun.changes, "partition")} of ${topic}.`);
 }
 
 async function electLeader(topic) {
   const { partitions } = await api("GET", at(topic));
   const lost = partitions.find((each) => chosen.includes(each.partition) && each.leader === null);
-  if (!lost) return void toast("What is chosen has leaders: nobody has to be elected.", "warn");
+  if (!lost) return void toast("The selected partitions have leaders; no election is needed.", "warn");
   const here = at(topic, "partitions", lost.partition);
   const { copies } = await api("GET", here);
   const wanted = await form({
-    title: `Elect a leader of partition ${lost.partition}`,
-    note: "The last way out, when the replicas that have everything will not come back: what the new leader lacks is lost for good.",
+    title: `Elect leader of partition ${lost.partition}`,
+    note: "An unclean election: use it only if no replica with all committed records will come back. Records that the new leader lacks are lost permanently.",
     action: "Review",
     fields: [{ name: "broker", label: "New leader", type: "select", options: copies.map((copy) => [copy.broker, described(copy)]) }],
   });
   if (!wanted) return null;
   const body = { broker: Number(wanted.broker) };
   return confirm({
-    title: `Let broker ${body.broker} lead partition ${lost.partition}, whatever it lacks`,
-    note: "Records that only other replicas have are gone, and those replicas delete them too.",
+    title: `Elect broker ${body.broker} as leader of partition ${lost.partition}`,
+    note: "Records that only other replicas hold are lost; those replicas delete them.",
     type: topic,
-    action: "Accept the loss",
+    action: "Accept data loss",
     load: async () => {
       const found = await api("POST", `${here}/elect-leader?dry_run=true`, { ...body, accept_loss: true });
       return [
-        ["Records lost", found.lost === null ? "not known: the brokers that have them do not answer" : whole(found.lost)],
+        ["Records lost", found.lost === null ? "unknown: the brokers that hold them do not answer" : whole(found.lost)],
         ["Replicas", found.copies.map(described).join("; ")],
       ];
     },

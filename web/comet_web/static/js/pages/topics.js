@@ -1,4 +1,4 @@
-// The list of topics: make, clone, delete one or many.
+// The page of all topics: create, clone, delete one or many.
 
 import { on } from "../actions.js";
 import { tableOf } from "../bind.js";
@@ -6,29 +6,29 @@ import { store, stored } from "../stored.js";
 import { toast } from "../toast.js";
 import { cloneTopic, createTopic, deleteTopics } from "../topic_acts.js";
 
-const LOOKS_MAX = 10;
+const UPDATES_MAX = 10;
 let chosen = [];
 
 export function start() {
-  const told = stored("told");
-  if (told) {
-    store("told", null);
-    toast(told);
+  const text = stored("toast");
+  if (text) {
+    store("toast", null);
+    toast(text);
   }
   on("create-topic", async () => (await createTopic()) && showNext());
   on("clone-topic", async () => (await cloneTopic(chosen[0])) && showNext());
   on("delete-topics", async () => (await deleteTopics(chosen)) && showNext());
   document.addEventListener("comet:selection", ({ detail }) => choose(detail.keys));
-  choose([...(tableOf("topics")?.picked ?? [])]); // somebody was faster
+  choose([...(tableOf("topics")?.picked ?? [])]); // rows selected before this script ran
 }
 
-// What one did oneself needs no "list changed": it is shown as soon as the cluster tells of it, if that is bit by bit.
+// Shows the user's own changes without a click on "List changed", as the cluster reports them.
 function showNext() {
-  let looks = 0;
-  document.addEventListener("comet:document", function look() {
+  let updates = 0;
+  document.addEventListener("comet:document", function next() {
     const button = document.querySelector("[data-table=topics] [data-changed]");
     if (button && !button.hidden) button.click();
-    if ((looks += 1) >= LOOKS_MAX) document.removeEventListener("comet:document", look);
+    if ((updates += 1) >= UPDATES_MAX) document.removeEventListener("comet:document", next);
   });
 }
 
@@ -36,6 +36,6 @@ function choose(keys) {
   chosen = keys;
   const shown = document.querySelector("[data-chosen]");
   shown.hidden = !chosen.length;
-  shown.querySelector("[data-chosen-text]").textContent = `${chosen.length} chosen`;
+  shown.querySelector("[data-chosen-text]").textContent = `${chosen.length} selected`;
   shown.querySelector("[data-action=clone-topic]").hidden = chosen.length !== 1;
 }

@@ -1,5 +1,5 @@
-// A topic's messages: what is asked for is in the address, and the page comes with what was found at once. Here it goes
-// on: the live tail, the rest of a search, and the record that somebody opens.
+// The page of a topic's records: the live tail, the rest of a search, and the panel of a record. The first results are in
+// the HTML.
 
 import { show } from "../record.js";
 import { Rows } from "../rows.js";
@@ -7,14 +7,14 @@ import { ROWS_MAX, Tail } from "../tail.js";
 import { toast } from "../toast.js";
 import { attach } from "../topic_header.js";
 
-const LISTED_MAX = 5_000; // rows of a search on one page; for more there is the export
+const LISTED_MAX = 5_000; // rows of a search on one page; the export has more
 
 export function start({ live }) {
   attach();
-  const section = document.querySelector("[data-messages]");
+  const section = document.querySelector("[data-records]");
   const rows = new Rows(section, section.dataset.start === "live" ? ROWS_MAX : LISTED_MAX);
   const params = { ...Object.fromEntries(new URLSearchParams(location.search)), topic: section.dataset.topic };
-  asking(document.querySelector("[data-ask]"));
+  searchForm(document.querySelector("[data-search]"));
   if (section.dataset.start === "live") new Tail(section, rows, live, params);
   else new Search(section, rows, live, params);
   opening(section, rows);
@@ -24,7 +24,7 @@ export function start({ live }) {
 
 // ---- the form
 
-function asking(form) {
+function searchForm(form) {
   const follow = () => {
     const start = form.elements.start.value;
     for (const part of form.querySelectorAll("[data-for]")) {
@@ -36,21 +36,21 @@ function asking(form) {
   form.addEventListener("change", ({ target }) => {
     const start = follow();
     if (target.name === "start" && (start === "offset" || start === "time")) {
-      form.elements[start].focus(); // it wants more to be said
+      form.elements[start].focus(); // it needs a value
     } else if (target.matches("select, [type=radio]")) form.requestSubmit();
   });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const asked = new URLSearchParams([...new FormData(form)].filter(([, text]) => text !== ""));
-    if (asked.get("start") === "newest") asked.delete("start");
-    if (asked.get("limit") === "50") asked.delete("limit");
-    const query = asked.toString();
+    const params = new URLSearchParams([...new FormData(form)].filter(([, text]) => text !== ""));
+    if (params.get("start") === "newest") params.delete("start");
+    if (params.get("limit") === "50") params.delete("limit");
+    const query = params.toString();
     location.assign(query ? `${location.pathname}?${query}` : location.pathname);
   });
-  addEventListener("pageshow", follow); // a browser that goes back fills in what was there
+  addEventListener("pageshow", follow); // on Back, browsers restore the fields
 }
 
-// ---- a search that goes on
+// ---- the rest of a search
 
 class Search {
   constructor(section, rows, live, params) {
@@ -59,10 +59,10 @@ class Search {
     this.params = params;
     this.cursor = section.dataset.cursor;
     this.channel = null;
-    this.found = section.querySelector("[data-told]");
+    this.summary = section.querySelector("[data-found]");
     this.bar = section.querySelector("[data-progress]");
     this.stop = section.querySelector("[data-stop]");
-    this.more = section.querySelector("[data-go-on]");
+    this.more = section.querySelector("[data-more]");
     this.none = section.querySelector("[data-none]");
     this.stop.addEventListener("click", () => this.channel?.send({ stop: true }));
     this.more.addEventListener("click", () => this.begin());
@@ -85,7 +85,7 @@ class Search {
     }
     this.rows.append(event.rows);
     this.bar.value = event.share;
-    this.found.textContent = event.text;
+    this.summary.textContent = event.text;
     if (event.end) {
       this.cursor = event.end.cursor;
       this.#over(event.end.reason);
@@ -111,7 +111,7 @@ function opening(section, rows) {
   section.addEventListener("click", (event) => {
     const row = event.target.closest("tbody tr");
     if (!row || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || event.button) return;
-    if (!getSelection().isCollapsed) return; // somebody marks text
+    if (!getSelection().isCollapsed) return; // text is being selected
     event.preventDefault();
     open(rows, row);
   });
@@ -124,17 +124,17 @@ function open(rows, row) {
   show({ topic: rows.topic, partition: Number(partition), offset }, { from: row.querySelector("a") });
 }
 
-// An address that names a record opens it.
+// A permalink opens its record.
 function permalink({ start, partition, offset }, rows) {
   if (start || !partition || !offset) return;
   const row = rows.body.querySelector(`tr[data-key="${CSS.escape(`${partition}-${offset}`)}"]`);
   if (row) open(rows, row);
-  else toast(`Offset ${offset} of partition ${partition} is no record: it was deleted, or is yet to be written.`, "warn");
+  else toast(`No record at offset ${offset} of partition ${partition}: it was deleted or is not written yet.`, "warn");
 }
 
-// ---- the file
+// ---- export
 
-// What is wrong with what is asked for is said here, and not on a page of its own.
+// Shows errors of an export on this page instead of a page of its own.
 function exporting(section) {
   const details = section.querySelector(".export");
   const form = details.querySelector("form");
@@ -144,11 +144,11 @@ function exporting(section) {
     const probe = new AbortController();
     const answer = await fetch(address, { signal: probe.signal }).catch(() => null);
     if (answer?.ok) {
-      probe.abort(); // it would be written: let the browser take it as a file
+      probe.abort(); // it works: let the browser download it
       details.open = false;
       return void location.assign(address);
     }
-    const told = (await answer?.json().catch(() => null)) ?? { title: "The gateway does not answer" };
-    toast([told.title, told.detail, told.hint].filter(Boolean).join(" · "), "bad");
+    const problem = (await answer?.json().catch(() => null)) ?? { title: "The gateway does not answer" };
+    toast([problem.title, problem.detail, problem.hint].filter(Boolean).join(" · "), "bad");
   });
 }

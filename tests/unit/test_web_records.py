@@ -1,25 +1,25 @@
-"""The page of a topic's messages: what an address asks for, how a record stands in one line."""
+"""The page of a topic's records: what an address asks for, how a record stands in one line."""
 
 from __future__ import annotations
 
 import pytest
 
-from comet_web.facts import Cluster, Message, Progress, Topic, TopicDetail, TopicMessages
+from comet_web.facts import Cluster, Progress, RecordPreview, Topic, TopicDetail, TopicRecords
 from comet_web.page_request import PageRequest
-from comet_web.views import messages
+from comet_web.views import records
 
 TOPIC = Topic("orders", False, 3, 1, 1, 0, 0, 1000, -1)
 DETAIL = TopicDetail(Cluster(5), TOPIC, (), ())
 
 
-def message(key: bytes | None = b"k", value: bytes | None = b"v", **more: object) -> Message:
+def preview(key: bytes | None = b"k", value: bytes | None = b"v", **more: object) -> RecordPreview:
     size = len(key or b"") + len(value or b"")
-    return Message(0, 42, 1_700_000_000_123_456, key, value, size, **more)  # type: ignore[arg-type]
+    return RecordPreview(0, 42, 1_700_000_000_123_456, key, value, size, **more)  # type: ignore[arg-type]
 
 
-def cells(shown: Message) -> dict[str, str]:
-    row = messages.row("orders", shown)
-    return {column.key: cell.text for column, cell in zip(messages.COLUMNS, row.cells, strict=True)}
+def cells(shown: RecordPreview) -> dict[str, str]:
+    row = records.row("orders", shown)
+    return {column.key: cell.text for column, cell in zip(records.COLUMNS, row.cells, strict=True)}
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,11 @@ def cells(shown: Message) -> dict[str, str]:
     ],
 )
 def test_the_address_says_where_it_begins(query: dict[str, str], start: str) -> None:
-    assert messages.start_of(query) == start
+    assert records.start_of(query) == start
 
 
 def test_a_record_stands_in_one_line() -> None:
-    found = cells(message(b"EURUSD", b'{"bid":\n  1.08}', headers=(("source", b"desk"), ("raw", b"\xff"))))
+    found = cells(preview(b"EURUSD", b'{"bid":\n  1.08}', headers=(("source", b"desk"), ("raw", b"\xff"))))
     assert found == {
         "time": "2023-11-14 22:13:20.123",
         "partition": "0",
@@ -48,8 +48,8 @@ def test_a_record_stands_in_one_line() -> None:
         "size": "21 B",
         "headers": "2",
     }
-    row = messages.row("a/b?", message())
-    assert row.href == "/topics/a%2Fb%3F/messages?partition=0&offset=42"
+    row = records.row("a/b?", preview())
+    assert row.href == "/topics/a%2Fb%3F/records?partition=0&offset=42"
     assert (row.key, row.cells[0].href) == ("0-42", row.href)
 
 
@@ -69,23 +69,23 @@ def test_a_record_stands_in_one_line() -> None:
 def test_a_value_is_text_where_it_is_text_and_never_more_than_a_line(
     value: bytes | None, shown: str, tone: str
 ) -> None:
-    cell = messages.row("orders", message(value=value)).cells[4]
+    cell = records.row("orders", preview(value=value)).cells[4]
     assert (cell.text, cell.tone) == (shown, tone)
 
 
 def test_a_time_that_no_calendar_has_is_a_number() -> None:
-    assert cells(Message(0, 1, 2**62, None, None, 0))["time"] == f"{2**62} µs"
+    assert cells(RecordPreview(0, 1, 2**62, None, None, 0))["time"] == f"{2**62} µs"
 
 
 def test_the_page_says_what_was_found_and_how_to_go_on() -> None:
     progress = Progress(scanned=5_000, matched=1, of=12_000, left=7_000, seconds=0.3, through_us=1_700_000_000_000_000)
-    facts = TopicMessages(DETAIL, (message(),), progress, "budget", "c1.x")
-    asked = PageRequest("/topics/orders/messages", {"topic": "orders"}, {"key": "a", "partition": "1", "limit": "200"})
-    shown = messages.view(facts, asked)
-    assert shown.fields["told"].text == "1 found so far · 5,000 of about 12,000 looked at in 300 ms"
-    assert shown.fields["told"].title == "back to 2023-11-14 22:13:20.000 UTC"
+    facts = TopicRecords(DETAIL, (preview(),), progress, "budget", "c1.x")
+    asked = PageRequest("/topics/orders/records", {"topic": "orders"}, {"key": "a", "partition": "1", "limit": "200"})
+    shown = records.view(facts, asked)
+    assert shown.fields["summary"].text == "1 found so far · 5,000 of ~12,000 scanned in 300 ms"
+    assert shown.fields["summary"].title == "back to 2023-11-14 22:13:20.000 UTC"
     assert (shown.fields["cursor"].text, shown.fields["limit"].text) == ("c1.x", "200")
-    assert messages.exported(asked.query) == {"key": "a", "partitions": "1", "order": "newest"}
+    assert records.exported(asked.query) == {"key": "a", "partitions": "1", "order": "newest"}
 
 
 @pytest.mark.parametrize(
@@ -99,22 +99,22 @@ def test_the_page_says_what_was_found_and_how_to_go_on() -> None:
     ],
 )
 def test_what_is_exported_begins_where_the_page_does(time: str, start: str) -> None:
-    assert messages.exported({"start": "time", "time": time}) == {"start": start}
-    unfiltered = messages.told(Progress(matched=50, of=12_000), "limit", {"start": "beginning"})
-    assert unfiltered.text == "The first 50 of about 12,000"
+    assert records.exported({"start": "time", "time": time}) == {"start": start}
+    unfiltered = records.summary(Progress(matched=50, of=12_000), "limit", {"start": "beginning"})
+    assert unfiltered.text == "First 50 of ~12,000"
 
 
 def test_what_cannot_be_read_is_counted() -> None:
-    corrupt = messages.told(Progress(matched=50, of=12_000, unreadable=5), "limit", {"start": "beginning"})
-    assert corrupt.text == "The first 50 of about 12,000 · 5 in corrupt batches cannot be read"
-    assert messages.told(Progress(unreadable=5), "end", {}).text == "5 in corrupt batches cannot be read"
+    corrupt = records.summary(Progress(matched=50, of=12_000, unreadable=5), "limit", {"start": "beginning"})
+    assert corrupt.text == "First 50 of ~12,000 · 5 unreadable in corrupt batches"
+    assert records.summary(Progress(unreadable=5), "end", {}).text == "5 unreadable in corrupt batches"
 
 
 def test_a_tail_says_that_it_samples() -> None:
     told = {"rate": 50_000.0, "seen": 1_204_331, "matched": 9_000, "matching": 400.0, "one_in": 8.0, "shown_in": 20.0,
             "lost": 12}  # fmt: skip
-    assert messages.following(told, filtered=True) == (
-        "50.0 k records/s · 1,204,331 came · 9,000 match, 400/s · sampled: 1 in 8 looked at · 1 in 20 shown · 12 lost"
+    assert records.tail_summary(told, filtered=True) == (
+        "50.0 k records/s · 1,204,331 received · 9,000 match, 400/s · sampled: 1 in 8 checked · 1 in 20 shown · 12 lost"
     )
     quiet = {**told, "rate": 0.0, "one_in": 1, "shown_in": 1, "lost": 0}
-    assert messages.following(quiet, filtered=False) == "0 records/s · 1,204,331 came"
+    assert records.tail_summary(quiet, filtered=False) == "0 records/s · 1,204,331 received"

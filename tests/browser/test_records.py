@@ -1,4 +1,4 @@
-"""A topic's messages: the live tail, searches, the panel of a record, Produce, export; with hostile and huge values."""
+"""A topic's records: the live tail, searches, the panel of a record, Produce, export; with hostile and huge values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def producer(stage: Stage) -> AsyncIterator[comet.Producer]:
 @pytest_asyncio.fixture(loop_scope="package")
 async def topic(stage: Stage) -> str:
     """A topic of its own, with one partition."""
-    name = f"messages-{next(_NUMBERS)}"
+    name = f"records-{next(_NUMBERS)}"
     async with comet.Admin(stage.broker) as admin:
         await admin.create_topic(name, partitions=1)
     return name
@@ -47,11 +47,11 @@ async def trades(topic: str, producer: comet.Producer) -> str:
 
 
 def rows(page: Page) -> Locator:
-    return page.locator("[data-messages] tbody tr")
+    return page.locator("[data-records] tbody tr")
 
 
 def ask(page: Page) -> Locator:
-    return page.get_by_role("search", name="Messages")
+    return page.get_by_role("search", name="Records")
 
 
 def panel(page: Page) -> Locator:
@@ -63,7 +63,7 @@ def dialog(page: Page) -> Locator:
 
 
 async def opened(page: Page, stage: Stage, topic: str, query: str = "") -> None:
-    await settled(page, stage.at(f"/topics/{topic}/messages{query}"))
+    await settled(page, stage.at(f"/topics/{topic}/records{query}"))
 
 
 # ---- what is there at first
@@ -72,29 +72,29 @@ async def opened(page: Page, stage: Stage, topic: str, query: str = "") -> None:
 async def test_the_newest_are_there_before_any_script(browser: Browser, stage: Stage, trades: str) -> None:
     async with watched(browser, java_script_enabled=False) as found:
         page = await found.context.new_page()
-        await page.goto(stage.at(f"/topics/{trades}/messages"))
+        await page.goto(stage.at(f"/topics/{trades}/records"))
         await expect(rows(page)).to_have_count(50)
         cells = rows(page).first.get_by_role("cell")
         await expect(cells.nth(0)).to_have_text("1970-01-01 00:01:59.000")
         await expect(cells.nth(2)).to_have_text("119")
         await expect(cells.nth(3)).to_have_text("K2")
         await expect(cells.nth(4)).to_have_text('{"n": 119, "side": "sell"}')
-        await expect(page.get_by_text("The newest 50 of about 120")).to_be_visible()
+        await expect(page.get_by_text("Newest 50 of ~120")).to_be_visible()
         await ask(page).get_by_label("Where").fill("n<100 && side=buy")
         await ask(page).get_by_label("Key", exact=True).fill("k1")
         await page.get_by_role("button", name="Search").click()
         await expect(rows(page)).to_have_count(16)
         await expect(rows(page).first).to_contain_text('"n": 94')
-        await expect(page.get_by_text("16 found · all looked at in")).to_be_visible()
+        await expect(page.get_by_text("16 found · all records scanned in")).to_be_visible()
 
 
 async def test_the_address_says_where_it_begins(page: Page, stage: Stage, trades: str) -> None:
-    await page.goto(stage.at(f"/topics/{trades}/messages?start=beginning&limit=200"))
+    await page.goto(stage.at(f"/topics/{trades}/records?start=beginning&limit=200"))
     await expect(rows(page)).to_have_count(120)
     await expect(rows(page).first).to_contain_text('"n": 0,')
-    await page.goto(stage.at(f"/topics/{trades}/messages?start=time&time=1970-01-01T00:01:50"))
+    await page.goto(stage.at(f"/topics/{trades}/records?start=time&time=1970-01-01T00:01:50"))
     await expect(rows(page)).to_have_count(10)
-    await page.goto(stage.at(f"/topics/{trades}/messages?start=offset&partition=0&offset=118"))
+    await page.goto(stage.at(f"/topics/{trades}/records?start=offset&partition=0&offset=118"))
     await expect(rows(page)).to_have_count(2)
 
 
@@ -102,14 +102,14 @@ async def test_the_address_says_where_it_begins(page: Page, stage: Stage, trades
     ("query", "field", "said"),
     [
         ("?where=n%3E", "where", "where, at character 3: the operand is missing"),
-        ("?start=offset&offset=4", "partition", "an offset is of one partition: choose it"),
-        ("?start=time&time=soon", "time", "'soon' is no time"),
+        ("?start=offset&offset=4", "partition", "an offset needs a partition: choose one"),
+        ("?start=time&time=soon", "time", "'soon' is not a valid time"),
     ],
 )
 async def test_what_makes_no_sense_is_said_beside_it(
     page: Page, stage: Stage, trades: str, query: str, field: str, said: str
 ) -> None:
-    await page.goto(stage.at(f"/topics/{trades}/messages{query}"))
+    await page.goto(stage.at(f"/topics/{trades}/records{query}"))
     await expect(page.get_by_role("alert").filter(has_text=said)).to_be_visible()
     await expect(ask(page).locator(f"[name={field}]")).to_have_attribute("aria-invalid", "true")
     await expect(rows(page)).to_have_count(0)
@@ -118,11 +118,11 @@ async def test_what_makes_no_sense_is_said_beside_it(
 
 
 async def test_an_empty_topic_says_how_to_fill_it(page: Page, stage: Stage) -> None:
-    await page.goto(stage.at("/topics/empty/messages"))
-    await expect(page.get_by_role("heading", name="No messages yet")).to_be_visible()
-    await shot(page, "messages-empty")
-    await page.goto(stage.at("/topics/quotes/messages?key=nobody"))
-    await expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
+    await page.goto(stage.at("/topics/empty/records"))
+    await expect(page.get_by_role("heading", name="No records yet")).to_be_visible()
+    await shot(page, "records-empty")
+    await page.goto(stage.at("/topics/quotes/records?key=nobody"))
+    await expect(page.get_by_role("heading", name="No records found")).to_be_visible()
 
 
 # ---- searching
@@ -133,7 +133,7 @@ async def test_the_form_writes_the_address(page: Page, stage: Stage, trades: str
     await ask(page).get_by_label("Header").fill("desk: NORTH")
     await page.keyboard.press("Enter")
     await expect(page).to_have_url(re.compile(r"\?header=desk%3A\+NORTH$"))
-    await expect(page.get_by_text("The newest 50 that match")).to_be_visible()
+    await expect(page.get_by_text("Newest 50 matches")).to_be_visible()
     await live(page)
     await page.get_by_text("Beginning", exact=True).click()
     await expect(page).to_have_url(re.compile(r"start=beginning"))
@@ -147,14 +147,14 @@ async def test_the_form_writes_the_address(page: Page, stage: Stage, trades: str
 
 async def test_it_goes_on_where_it_ended(page: Page, stage: Stage, trades: str) -> None:
     await opened(page, stage, trades, "?where=n>=0")
-    more = page.get_by_role("button", name="Go on")
+    more = page.get_by_role("button", name="Load more")
     await more.click()
     await expect(rows(page)).to_have_count(100)
     await more.click()
     await expect(rows(page)).to_have_count(120)
     await expect(more).to_be_hidden()
     await expect(rows(page).last).to_contain_text('"n": 0,')
-    numbers = [int(text) for text in await page.locator("[data-messages] tbody td:nth-child(3)").all_text_contents()]
+    numbers = [int(text) for text in await page.locator("[data-records] tbody td:nth-child(3)").all_text_contents()]
     assert numbers == list(range(119, -1, -1))
 
 
@@ -166,9 +166,9 @@ async def test_what_takes_longer_goes_on_by_itself(
     await producer.flush()
     await opened(page, stage, topic, "?where=n=3")
     await expect(rows(page)).to_have_count(1)
-    await expect(page.get_by_text("1 found · all looked at in")).to_be_visible()
+    await expect(page.get_by_text("1 found · all records scanned in")).to_be_visible()
     await expect(page.get_by_role("progressbar")).to_be_hidden()
-    await expect(page.get_by_role("button", name="Go on")).to_be_hidden()
+    await expect(page.get_by_role("button", name="Load more")).to_be_hidden()
 
 
 # ---- live
@@ -196,13 +196,13 @@ async def test_what_is_written_comes_on_top_and_can_be_held(
     resume = page.get_by_role("button", name="3 new · resume")
     await expect(resume).to_be_visible()
     await expect(rows(page)).to_have_count(2)
-    await shot(page, "messages-paused")
+    await shot(page, "records-paused")
     async with socket.expect_event("framesent", lambda frame: '"rows":true' in frame):
         await resume.click()
     await expect(state).to_have_text("Live")
     await producer.publish(topic, b"after")
     await expect(rows(page).first).to_contain_text("after")
-    await expect(page.locator("[data-tail-told]")).to_contain_text("6 came")
+    await expect(page.locator("[data-tail-summary]")).to_contain_text("6 received")
     await page.get_by_role("button", name="Pause updates").click()
     await expect(state).to_have_text("Paused")
     await page.get_by_role("button", name="Resume updates").click()
@@ -215,7 +215,7 @@ async def test_a_live_tail_takes_filters(page: Page, stage: Stage, topic: str, p
     await (await producer.send_many(topic, [b'{"n": %d}' % number for number in range(13)]))
     await expect(rows(page)).to_have_count(3)
     await expect(rows(page).first).to_contain_text('"n": 12')
-    await expect(page.locator("[data-tail-told]")).to_contain_text("13 came · 3 match")
+    await expect(page.locator("[data-tail-summary]")).to_contain_text("13 received · 3 match")
 
 
 async def test_marking_text_and_scrolling_away_hold_it(
@@ -253,8 +253,8 @@ async def test_more_than_can_be_read_is_sampled_and_that_is_said(
     await opened(page, stage, topic, "?start=live")
     await expect(page.locator("[data-tail]")).to_have_text("Live")
     await (await producer.send_many(topic, [b"%d" % number for number in range(5_000)]))
-    told = page.locator("[data-tail-told]")
-    await expect(told).to_contain_text("5,000 came")
+    told = page.locator("[data-tail-summary]")
+    await expect(told).to_contain_text("5,000 received")
     await expect(told).to_contain_text(re.compile(r"1 in \d+ shown"))
     await expect(rows(page).first).to_contain_text("4999")
     assert max(shown) <= 30, "in one event, of ten a second; on a machine that stands still there are more of them"
@@ -272,7 +272,7 @@ async def test_a_record_opens_beside_the_list(page: Page, stage: Stage, trades: 
     await expect(shown).to_contain_text("1970-01-01 00:01:58.000000 UTC")
     await expect(shown.get_by_role("row", name="desk north")).to_be_visible()
     await expect(shown.locator(".tree")).to_contain_text('side: "buy"')
-    await shot(page, "messages-record")
+    await shot(page, "records-record")
     await shown.get_by_role("tab", name="Raw").click()
     await expect(shown.get_by_label("Value as text")).to_have_text('{"n": 118, "side": "buy"}')
     await page.keyboard.press("ArrowRight")
@@ -286,14 +286,14 @@ async def test_an_address_names_a_record(page: Page, stage: Stage, trades: str) 
     await opened(page, stage, trades, "?partition=0&offset=42")
     await expect(panel(page)).to_contain_text("offset 42")
     await expect(rows(page).first).to_have_attribute("aria-selected", "true")
-    await page.goto(stage.at(f"/topics/{trades}/messages?partition=0&offset=4200"))
-    await expect(page.get_by_text("Offset 4200 of partition 0 is no record")).to_be_visible()  # for a while
+    await page.goto(stage.at(f"/topics/{trades}/records?partition=0&offset=4200"))
+    await expect(page.get_by_text("No record at offset 4200 of partition 0")).to_be_visible()  # for a while
 
 
 async def test_keys_are_enough(page: Page, stage: Stage, trades: str) -> None:
     await opened(page, stage, trades)
     await page.keyboard.press("/")
-    await expect(page.locator("[data-ask] input:focus")).to_have_count(1)
+    await expect(page.locator("[data-search] input:focus")).to_have_count(1)
     await page.keyboard.press("Escape")
     await page.keyboard.press("j")
     await page.keyboard.press("j")
@@ -344,7 +344,7 @@ async def test_deep_and_huge_values_are_shown_in_part(
     await rows(page).nth(2).click()
     await expect(panel(page)).to_contain_text("Only the first 131,072 of 2,097,152 bytes are shown")
     async with page.expect_download() as download:
-        await panel(page).get_by_role("link", name="Download all of it").click()
+        await panel(page).get_by_role("link", name="Download all").click()
     path = await (await download.value).path()
     assert path.stat().st_size == 2 << 20
 
@@ -353,7 +353,7 @@ async def test_columns_are_chosen_and_remembered(page: Page, stage: Stage, trade
     await opened(page, stage, trades)
     await page.get_by_text("Columns", exact=True).click()
     await page.get_by_label("Headers", exact=True).uncheck()
-    head = page.locator('[data-messages] th[data-column="headers"]')
+    head = page.locator('[data-records] th[data-column="headers"]')
     await expect(head).to_be_hidden()
     await page.reload()
     await expect(head).to_be_hidden()
@@ -369,16 +369,16 @@ async def test_a_record_is_written_and_found(page: Page, stage: Stage, topic: st
     await expect(box.get_by_label("Key", exact=True)).to_be_focused()
     await box.get_by_label("Key", exact=True).fill("EURUSD")
     await box.get_by_label("Value", exact=True).fill('{"bid": ')
-    await expect(box.get_by_text("no JSON:")).to_be_visible()
+    await expect(box.get_by_text("invalid JSON:")).to_be_visible()
     await box.get_by_role("button", name="Produce").click()
     await expect(box).to_be_visible()
     await box.get_by_label("Value", exact=True).fill('{"bid": 12345678901234567890.10}')
     await box.get_by_label("Headers").fill("source: demo\ntrace: a:b")
-    await shot(page, "messages-produce")
+    await shot(page, "records-produce")
     await box.get_by_role("button", name="Produce").click()
     await expect(box).to_have_count(0)
     told = page.get_by_text("Written to partition 0 at offset 0.")
-    await told.get_by_role("link", name="Open it").click()
+    await told.get_by_role("link", name="Open record").click()
     await expect(panel(page)).to_contain_text("bid: 12345678901234567890.10")
     await expect(panel(page).get_by_role("row", name="trace a:b")).to_be_visible()
 
@@ -396,8 +396,8 @@ async def test_a_record_is_copied_into_produce(page: Page, stage: Stage, topic: 
     await expect(box.get_by_label("Value", exact=True)).to_be_disabled()
     await box.get_by_role("button", name="Produce").click()
     await expect(page.get_by_text("Written to partition 0 at offset 1.")).to_be_visible()
-    await page.get_by_role("link", name="Open it").click()
-    await expect(panel(page)).to_contain_text("A tombstone")
+    await page.get_by_role("link", name="Open record").click()
+    await expect(panel(page)).to_contain_text("Tombstone: no value")
 
 
 async def test_what_the_gateway_refuses_is_said_in_the_dialog(
@@ -436,7 +436,7 @@ async def test_nothing_keeps_people_from_using_it(browser: Browser, stage: Stage
     async with watched(browser, color_scheme=scheme) as found:
         page = await found.context.new_page()
         await opened(page, stage, trades)
-        await shot(page, f"messages-{scheme}")
+        await shot(page, f"records-{scheme}")
         await opened(page, stage, trades, "?where=n>=118")  # few rows, for axe looks at each of their cells
         await rows(page).first.click()
         await expect(panel(page).locator(".tree")).to_be_visible()
@@ -455,9 +455,9 @@ async def test_it_fits_a_phone_and_the_dark(browser: Browser, stage: Stage, trad
         width = await page.evaluate("document.documentElement.scrollWidth")
         assert width <= 360
         await expect(page.get_by_role("columnheader", name="Size")).to_be_hidden()
-        await shot(page, "messages-360-dark")
+        await shot(page, "records-360-dark")
         await rows(page).first.click()
         await expect(panel(page)).to_contain_text("offset 119")
         await expect(panel(page).locator(".tree")).to_be_visible()
         assert await panel(page).evaluate("(node) => node.scrollWidth <= 360 && node.getBoundingClientRect().left >= 0")
-        await shot(page, "messages-record-360-dark")
+        await shot(page, "records-record-360-dark")

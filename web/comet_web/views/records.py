@@ -1,7 +1,7 @@
-"""A topic's messages: which are asked for, and how a record stands in one line. Pure.
+"""The page of a topic's records: its parameters, and records as rows. Pure.
 
-The address says all: `start` (newest, beginning, offset, time, live), `offset`, `time`, `partition`, `key`, `value`,
-`header`, `where`, `limit`. An offset of a partition alone is a permalink: the page begins there, and opens that record.
+Its query parameters: `start` (newest, beginning, offset, time, live), `offset`, `time`, `partition`, `key`, `value`,
+`header`, `where`, `limit`. An offset with a partition and without `start` is a permalink: the page opens that record.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from comet_web.components import numbers
 from comet_web.document import Cell, Column, Document, Row, Table
-from comet_web.facts import Message, Progress, TopicMessages
+from comet_web.facts import Progress, RecordPreview, TopicRecords
 from comet_web.page_request import PageRequest, path
 from comet_web.views.topic import header
 
@@ -26,7 +26,7 @@ STARTS: Final = (
     ("time", "Time"),
 )
 LIMITS: Final = (50, 200, 1000)
-TIME: Final = "-15m"  # from which messages are shown where none is given
+TIME: Final = "-15m"  # the default
 FILTERS: Final = ("key", "value", "header", "where")
 TEXT_CHARACTERS: Final = 240  # of a key or value in one line
 HEX_BYTES: Final = 32
@@ -36,13 +36,13 @@ COLUMNS: Final = (
     Column("offset", "Offset", numeric=True, sortable=False),
     Column("key", "Key", sortable=False),
     Column("value", "Value", sortable=False, wide=False),
-    Column("size", "Size", numeric=True, sortable=False, title="bytes of key and value"),
+    Column("size", "Size", numeric=True, sortable=False, title="Size of key and value"),
     Column("headers", "Headers", numeric=True, sortable=False),
 )
 
 
 def start_of(query: Mapping[str, str]) -> str:
-    """Where the page begins: as it says, else at the offset that it names, else with the newest."""
+    """The start of the page: as given, else the offset if given, else the newest."""
     given = query.get("start", "")
     if given in dict(STARTS):
         return given
@@ -54,57 +54,55 @@ def limit_of(query: Mapping[str, str]) -> int:
     return int(given) if given in map(str, LIMITS) else LIMITS[0]
 
 
-def view(facts: TopicMessages, asked: PageRequest) -> Document:
+def view(facts: TopicRecords, request: PageRequest) -> Document:
     topic = facts.detail.topic.name
-    rows = tuple(row(topic, message) for message in facts.messages)
-    start = start_of(asked.query)
+    rows = tuple(row(topic, record) for record in facts.records)
+    start = start_of(request.query)
     return Document(
         time_us=facts.detail.cluster.time_us,
         title=topic,
         fields={
             **header(facts.detail),
             "start": Cell(start),
-            "limit": Cell(str(limit_of(asked.query))),
+            "limit": Cell(str(limit_of(request.query))),
             "reason": Cell(facts.reason),
             "cursor": Cell(facts.cursor),
-            "told": told(facts.progress, facts.reason, asked.query),
+            "summary": summary(facts.progress, facts.reason, request.query),
             "wrong": Cell(facts.problem, tone="bad" if facts.problem else ""),
             "faulty": Cell(facts.faulty),
         },
         tables={
-            "messages": Table("messages", COLUMNS, rows, total=facts.progress.of, matched=len(rows)),
-            "export": _exported(asked.query),
+            "records": Table("records", COLUMNS, rows, total=facts.progress.of, matched=len(rows)),
+            "export": _exported(request.query),
         },
     )
 
 
-def row(topic: str, message: Message) -> Row:
-    """A record in one line, also when it comes later, over the live channel."""
-    key = f"{message.partition}-{message.offset}"
-    href = (
-        f"{path('topics', topic, 'messages')}?{urlencode({'partition': message.partition, 'offset': message.offset})}"
-    )
-    names = ", ".join(f"{name}: {_line(value, 60).text}" for name, value in message.headers[:8])
+def row(topic: str, record: RecordPreview) -> Row:
+    """A record as a row of the page or of a live channel."""
+    key = f"{record.partition}-{record.offset}"
+    href = f"{path('topics', topic, 'records')}?{urlencode({'partition': record.partition, 'offset': record.offset})}"
+    names = ", ".join(f"{name}: {_line(value, 60).text}" for name, value in record.headers[:8])
     return Row(
         key=key,
         href=href,
-        label=f"record {message.offset} of partition {message.partition}",
+        label=f"record {record.offset} of partition {record.partition}",
         cells=(
-            Cell(_time(message.timestamp_us), message.timestamp_us, href=href),
-            Cell(str(message.partition), message.partition),
-            Cell(str(message.offset), message.offset),
-            _line(message.key, 80) if message.key is not None else Cell("none", tone="muted", title="no key"),
-            _line(message.value, TEXT_CHARACTERS)
-            if message.value is not None
-            else Cell("tombstone", tone="muted", title="no value: its key is deleted"),
-            numbers.size(message.size),
-            Cell(str(len(message.headers)), len(message.headers), tone="" if message.headers else "muted", title=names),
+            Cell(_time(record.timestamp_us), record.timestamp_us, href=href),
+            Cell(str(record.partition), record.partition),
+            Cell(str(record.offset), record.offset),
+            _line(record.key, 80) if record.key is not None else Cell("none", tone="muted", title="no key"),
+            _line(record.value, TEXT_CHARACTERS)
+            if record.value is not None
+            else Cell("tombstone", tone="muted", title="no value: deletes the key"),
+            numbers.size(record.size),
+            Cell(str(len(record.headers)), len(record.headers), tone="" if record.headers else "muted", title=names),
         ),
     )
 
 
 def wire(found: Row) -> list[Any]:
-    """A row on its own."""
+    """A row as JSON, for a live channel."""
     return [found.key, [cell.wire() for cell in found.cells], found.label]
 
 
@@ -113,20 +111,20 @@ def _time(time_us: int) -> str:
 
 
 def _line(data: bytes, characters: int) -> Cell:
-    """As text on one line, where it is text; else its first bytes."""
+    """Bytes as one line of text, or as hex if they are not text."""
     if not data:
-        return Cell("empty", tone="muted", title="of no bytes")
+        return Cell("empty", tone="muted", title="0 bytes")
     try:
         text = _beginning(data, 4 * characters).decode()
     except UnicodeDecodeError:
-        return Cell(data[:HEX_BYTES].hex(" ") + (" …" if len(data) > HEX_BYTES else ""), tone="muted", title="no text")
+        return Cell(data[:HEX_BYTES].hex(" ") + (" …" if len(data) > HEX_BYTES else ""), tone="muted", title="not text")
     shown = " ".join(text[: 2 * characters].split()) if any(one in text for one in "\n\r\t") else text
     shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in shown[:characters])
     return Cell(shown + "…" if len(text) > characters or len(data) > 4 * characters else shown)
 
 
 def _beginning(data: bytes, size: int) -> bytes:
-    """At most so many bytes, without a part of a character where it is cut."""
+    """At most `size` bytes, cut at the end of a character."""
     cut = data[:size]
     if len(data) <= size:
         return data
@@ -139,27 +137,27 @@ def _beginning(data: bytes, size: int) -> bytes:
     return cut
 
 
-def told(progress: Progress, reason: str, query: Mapping[str, str]) -> Cell:
-    """What a search has come to, in one line."""
+def summary(progress: Progress, reason: str, query: Mapping[str, str]) -> Cell:
+    """The result of a search in one line."""
     if not reason:
         return Cell("")
     forwards = start_of(query) in ("beginning", "offset", "time")
     if any(query.get(name) for name in FILTERS):
-        took = f"looked at in {numbers.duration_text(progress.seconds)}"
+        took = f"scanned in {numbers.duration_text(progress.seconds)}"
         match reason:
             case "end":
-                text = f"{progress.matched:,} found · all {took}"
+                text = f"{progress.matched:,} found · all records {took}"
             case "limit":
-                which = "first" if forwards else "newest"
-                text = f"The {which} {progress.matched:,} that match · {progress.scanned:,} {took}"
+                which = "First" if forwards else "Newest"
+                text = f"{which} {progress.matched:,} matches · {progress.scanned:,} {took}"
             case _:
-                text = f"{progress.matched:,} found so far · {progress.scanned:,} of about {progress.of:,} {took}"
+                text = f"{progress.matched:,} found so far · {progress.scanned:,} of ~{progress.of:,} {took}"
     elif reason == "end":
         text = f"All {progress.matched:,}" if progress.matched else ""
     else:
-        text = f"The {'first' if forwards else 'newest'} {progress.matched:,} of about {progress.of:,}"
+        text = f"{'First' if forwards else 'Newest'} {progress.matched:,} of ~{progress.of:,}"
     if progress.unreadable:
-        lost = f"{progress.unreadable:,} in corrupt batches cannot be read"
+        lost = f"{progress.unreadable:,} unreadable in corrupt batches"
         text = f"{text} · {lost}" if text else lost
     through = (
         "" if progress.through_us is None else f"{'up to' if forwards else 'back to'} {_time(progress.through_us)} UTC"
@@ -167,37 +165,37 @@ def told(progress: Progress, reason: str, query: Mapping[str, str]) -> Cell:
     return Cell(text, title=through)
 
 
-def following(told: Mapping[str, Any], *, filtered: bool) -> str:
-    """What a live tail has come to, in one line: the numbers of the channel `tail`."""
-    parts = [f"{numbers.short(told['rate'])} records/s", f"{told['seen']:,} came"]
+def tail_summary(counts: Mapping[str, Any], *, filtered: bool) -> str:
+    """The counts of the channel `tail` in one line."""
+    parts = [f"{numbers.short(counts['rate'])} records/s", f"{counts['seen']:,} received"]
     if filtered:
-        parts.append(f"{told['matched']:,} match, {numbers.short(told['matching'])}/s")
-    if told["one_in"] > 1:
-        parts.append(f"sampled: 1 in {numbers.short(told['one_in'])} looked at")
-    if told["shown_in"] > 1:
-        parts.append(f"1 in {numbers.short(told['shown_in'])} shown")
-    if told["lost"]:
-        parts.append(f"{told['lost']:,} lost")
+        parts.append(f"{counts['matched']:,} match, {numbers.short(counts['matching'])}/s")
+    if counts["one_in"] > 1:
+        parts.append(f"sampled: 1 in {numbers.short(counts['one_in'])} checked")
+    if counts["shown_in"] > 1:
+        parts.append(f"1 in {numbers.short(counts['shown_in'])} shown")
+    if counts["lost"]:
+        parts.append(f"{counts['lost']:,} lost")
     return " · ".join(parts)
 
 
 def exported(query: Mapping[str, str]) -> dict[str, str]:
-    """The same selection, as an export is asked for it; newest first where the page shows the newest."""
+    """The selection as parameters of an export; newest first if the page shows the newest."""
     start = start_of(query)
-    asked = {name: query[name] for name in FILTERS if query.get(name)}
+    params = {name: query[name] for name in FILTERS if query.get(name)}
     if query.get("partition"):
-        asked["partitions"] = query["partition"]
+        params["partitions"] = query["partition"]
     if start in ("newest", "live"):
-        asked["order"] = "newest"
+        params["order"] = "newest"
     elif start == "offset" and query.get("offset"):
-        asked["start"] = query["offset"]
+        params["start"] = query["offset"]
     elif start == "time":
-        asked["start"] = utc(query.get("time", "").strip() or TIME)
-    return asked
+        params["start"] = utc(query.get("time", "").strip() or TIME)
+    return params
 
 
 def utc(time: str) -> str:
-    """A time as a form gives it: times on pages are UTC, unless they say otherwise. What is none stays as it is."""
+    """A time from the form, as UTC if it has no zone. Other text stays as it is."""
     with suppress(ValueError):
         if (at := datetime.fromisoformat(time)).tzinfo is None:
             return f"{at.isoformat()}Z"

@@ -1,12 +1,12 @@
-"""The page of a topic's messages: what its address asks for, the first content, and a search that goes on.
+"""The page of a topic's records: its parameters, its first content, and the rest of its search.
 
-The first content is what a short walk through the log finds; what it takes longer to find comes over the channel
-`search`, with its progress:
+The first content is the result of a short scan of the log; a longer search continues over the channel `search`, with
+progress:
 
-    {"rows": [row, …], "progress": {…}, "text": …}      as it goes
+    {"rows": [row, …], "progress": {…}, "text": …}      repeatedly
     {…, "end": {"reason": "limit", "cursor": "c1.…"}}   at last
 
-A client that says {"stop": true} hears the end at once, with a cursor to go on from.
+After {"stop": true} the client gets the end at once, with a cursor to resume from.
 """
 
 from __future__ import annotations
@@ -31,66 +31,66 @@ from comet_gateway.search.filters import Filters
 from comet_gateway.search.scan import Batch, Budget, Scan
 from comet_gateway.search.selection import Selection, located
 from comet_gateway.search.slots import Slots, whose
-from comet_web.facts import Message, Progress, TopicDetail, TopicMessages
+from comet_web.facts import Progress, RecordPreview, TopicDetail, TopicRecords
 from comet_web.page_request import PageRequest
-from comet_web.views import messages as view
+from comet_web.views import records as view
 
-FIRST_S: Final = 0.3  # that the first content may take to be found
-WAIT_S: Final = 5.0  # that it waits for brokers which do not answer
+FIRST_S: Final = 0.3  # for the search of the first content
+WAIT_S: Final = 5.0  # for brokers that do not answer
 FIRST_RECORDS: Final = 100_000
 FIRST_BYTES: Final = 64 << 20
-PARTITIONS_MAX: Final = 256  # that one page merges; of more, one is chosen
-NAMED_MAX: Final = 10  # of those that are left out
+PARTITIONS_MAX: Final = 256  # that one page merges; with more, the user chooses one
+NAMED_MAX: Final = 10  # of those left out, by number
 SHOWN_BYTES: Final = 1_024  # of a key or value, in a list
 EVENT_S: Final = 0.1  # between two events of a search
 PARAMETER_CHARACTERS_MAX: Final = 2_000
 
 
-async def load(sources: Sources, asked: PageRequest, detail: TopicDetail) -> TopicMessages:
-    """The messages belong to the first content only: those that are on a page do not change any more."""
-    if not asked.first:
-        return TopicMessages(detail)
-    name = asked.params["topic"]
+async def load(sources: Sources, request: PageRequest, detail: TopicDetail) -> TopicRecords:
+    """The first content of the page. Updates bring no records: those on the page do not change."""
+    if not request.first:
+        return TopicRecords(detail)
+    name = request.params["topic"]
     try:
         async with asyncio.timeout(WAIT_S):
-            walk, found = await _first(sources, name, asked)
+            walk, found = await _first(sources, name, request)
     except TimeoutError:
-        why = f"No answer came within {WAIT_S:.0f} s. Where one partition is silent, another may be read: choose it."
-        return TopicMessages(detail, problem=why)
+        why = f"No answer within {WAIT_S:.0f} s. Choose a single partition to read it alone."
+        return TopicRecords(detail, problem=why)
     except (Problem, CometError) as error:
         problem = error if isinstance(error, Problem) else Problem.of(error)
-        return TopicMessages(detail, problem=problem.detail, faulty=_faulty(problem))
-    without = f"Shown {walk.without} now." if walk.without else ""
-    return TopicMessages(detail, tuple(found), progress(walk.scan), walk.scan.reason, walk.cursor(), problem=without)
+        return TopicRecords(detail, problem=problem.detail, faulty=_faulty(problem))
+    without = f"Shown {walk.without}." if walk.without else ""
+    return TopicRecords(detail, tuple(found), progress(walk.scan), walk.scan.reason, walk.cursor(), problem=without)
 
 
-class MessageScan(NamedTuple):
-    """A scan of a topic."""
+class RecordScan(NamedTuple):
+    """A scan of a topic, with the partitions it leaves out."""
 
     scan: Scan
     topic_id: bytes
-    without: str  # what it leaves out
+    without: str  # the partitions left out, as text
 
     def cursor(self) -> str:
         return str(Cursor(self.topic_id, self.scan.cursor()))
 
 
-async def _first(sources: Sources, name: str, asked: PageRequest) -> tuple[MessageScan, list[Message]]:
-    query = asked.query
+async def _first(sources: Sources, name: str, request: PageRequest) -> tuple[RecordScan, list[RecordPreview]]:
+    query = request.query
     selection = selected(query)
-    who = "" if asked.open else asked.who
+    who = "" if request.open else request.who
     budget = Budget(view.limit_of(query), FIRST_RECORDS, FIRST_BYTES, FIRST_S)
-    found: list[Message] = []
-    # Who only wants to see the newest is not kept waiting by those who search.
-    with sources.kept(Slots).take(who) if selection.filters else nullcontext():
+    found: list[RecordPreview] = []
+    # Without filters there is no wait for slots of searches.
+    with sources.part(Slots).take(who) if selection.filters else nullcontext():
         walk = await _walk(sources, name, selection, budget)
         async for hits in walk.scan.run():
-            found += [message(hit.batch, hit.number) for hit in hits]
+            found += [preview(hit.batch, hit.number) for hit in hits]
     return walk, found
 
 
-async def _walk(sources: Sources, name: str, selection: Selection, budget: Budget) -> MessageScan:
-    """Of all partitions, those that somebody leads: the others would be waited for."""
+async def _walk(sources: Sources, name: str, selection: Selection, budget: Budget) -> RecordScan:
+    """A scan of all partitions with a leader: it would wait for the others."""
     backend = sources.backend
     info = await backend.catalog.topic(name)
     led = tuple(one.index for one in info.partitions if one.leader)
@@ -100,24 +100,28 @@ async def _walk(sources: Sources, name: str, selection: Selection, budget: Budge
         without = _without([one.index for one in info.partitions if not one.leader])
     most = max(sources.config.limits.merged_partitions_max, PARTITIONS_MAX)
     wanted = await located(selection, info, backend, most)
-    return MessageScan(Scan(backend.reader, wanted, budget), info.id, without)
+    return RecordScan(Scan(backend.reader, wanted, budget), info.id, without)
 
 
 def _without(partitions: Sequence[int]) -> str:
     names = ", ".join(map(str, partitions[:NAMED_MAX])) + (", …" if len(partitions) > NAMED_MAX else "")
-    which = f"partition {names}" if len(partitions) == 1 else f"{len(partitions)} partitions ({names})"
-    return f"without {which}, which nobody leads"
+    which = (
+        f"partition {names}, which has"
+        if len(partitions) == 1
+        else f"{len(partitions)} partitions ({names}), which have"
+    )
+    return f"without {which} no leader"
 
 
 def selected(query: Mapping[str, str]) -> Selection:
-    """What the page's address asks for. Raises Problem, with `parameter` where one is wrong."""
+    """The selection of the page's parameters. Raises Problem, with `parameter` for a wrong one."""
     start = view.start_of(query)
     partitions = (_number(query, "partition", PARTITION_MAX),) if query.get("partition") else ()
     begin: Position = Earliest()
     if start == "offset":
         if not partitions:
             raise Problem(
-                "INVALID_ARGUMENT", "an offset is of one partition: choose it", more={"parameter": "partition"}
+                "INVALID_ARGUMENT", "an offset needs a partition: choose one", more={"parameter": "partition"}
             )
         begin = _position(query, "offset", "0")
     elif start == "time":
@@ -148,13 +152,13 @@ def _number(query: Mapping[str, str], name: str, most: int) -> int:
 def _position(query: Mapping[str, str], name: str, default: str) -> Position:
     given = query.get(name, "").strip() or default
     if (name == "time" and given.isdecimal()) or (name == "offset" and not given.isdecimal()):
-        raise Problem("INVALID_ARGUMENT", f"{given[:40]!r} is no {name}", more={"parameter": name})
+        raise Problem("INVALID_ARGUMENT", f"{given[:40]!r} is not a valid {name}", more={"parameter": name})
     try:
         return position(view.utc(given) if name == "time" else given, now_us=time.time_ns() // 1_000)
     except (CometError, ValueError, OverflowError):
-        hint = "a time such as 2026-01-31T12:00, or a time ago such as -15m"
+        hint = "UTC such as 2026-01-31T12:00, or a relative time such as -15m"
         raise Problem(
-            "INVALID_ARGUMENT", f"{given[:40]!r} is no {name}: give {hint}", more={"parameter": name}
+            "INVALID_ARGUMENT", f"{given[:40]!r} is not a valid {name}: use {hint}", more={"parameter": name}
         ) from None
 
 
@@ -162,10 +166,10 @@ def _faulty(problem: Problem) -> str:
     return "where" if problem.code == "MALFORMED_WHERE" else str(problem.more.get("parameter", ""))
 
 
-def message(batch: Batch, number: int) -> Message:
+def preview(batch: Batch, number: int) -> RecordPreview:
     """A record, as a list shows it."""
     key, value = batch.keys[number], batch.values[number]
-    return Message(
+    return RecordPreview(
         partition=batch.partition,
         offset=batch.offsets[number],
         timestamp_us=batch.timestamps[number],
@@ -186,18 +190,18 @@ def progress(scan: Scan) -> Progress:
 
 
 def texts(params: Mapping[str, Any]) -> dict[str, str]:
-    """What a tab said, all of it texts. Raises Problem."""
+    """The channel's parameters, checked to be strings. Raises Problem."""
     if len(params) > 32 or any(
         not isinstance(text, str) or len(text) > PARAMETER_CHARACTERS_MAX
         for name, text in params.items()
         if name != "cursor"
     ):
-        raise Problem("VALIDATION", "the parameters of this channel are texts")
+        raise Problem("VALIDATION", "channel parameters must be strings")
     return {name: str(text) for name, text in params.items()}
 
 
 async def search(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-    """Goes on where the page, or a search before it, ended."""
+    """Continues where the page or an earlier search ended."""
     query = texts(params)
     name = query.get("topic", "")
     limits = session.sources.config.limits
@@ -205,28 +209,28 @@ async def search(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIte
     if query.get("cursor"):
         selection = replace(selection, cursor=Cursor.parse(query["cursor"]))
     budget = Budget(view.limit_of(query), limits.search_records_max, limits.search_bytes_max, limits.search_s)
-    with session.sources.kept(Slots).take(whose(session.who)):
+    with session.sources.part(Slots).take(whose(session.who)):
         walk = await _walk(session.sources, name, selection, budget)
         scan = walk.scan
         waiting: list[Any] = []
-        told_at = 0.0
+        sent_at = 0.0
         reason: str = ""
         async for hits in scan.run():
-            waiting += [view.wire(view.row(name, message(hit.batch, hit.number))) for hit in hits]
+            waiting += [view.wire(view.row(name, preview(hit.batch, hit.number))) for hit in hits]
             now = time.monotonic()
-            if now - told_at >= EVENT_S:
-                told_at = now
+            if now - sent_at >= EVENT_S:
+                sent_at = now
                 yield _event(walk, query, waiting, "budget")
                 waiting = []
-            if any("stop" in said for said in session.said()):
+            if any("stop" in message for message in session.received()):
                 reason = "stopped"
                 break
         reason = reason or scan.reason
         yield {**_event(walk, query, waiting, reason), "end": {"reason": reason, "cursor": walk.cursor()}}
 
 
-def _event(walk: MessageScan, query: Mapping[str, str], rows: list[Any], reason: str) -> dict[str, Any]:
+def _event(walk: RecordScan, query: Mapping[str, str], rows: list[Any], reason: str) -> dict[str, Any]:
     scan = walk.scan
-    text = " · ".join(filter(None, (view.told(progress(scan), reason, query).text, walk.without)))
+    text = " · ".join(filter(None, (view.summary(progress(scan), reason, query).text, walk.without)))
     share = 1.0 if not scan.of else 1 - scan.left / scan.of
     return {"rows": rows, "text": text, "share": round(share, 4), "matched": scan.matched, "scanned": scan.scanned}

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from comet_gateway.dashboard import csv
-from comet_gateway.dashboard.page_request import FILTER_S, Addresses, FilterTime, address, again, asked, filter_of
+from comet_gateway.dashboard.page_request import (
+    FILTER_S,
+    Addresses,
+    FilterTime,
+    address,
+    again,
+    filter_of,
+    page_request_of,
+)
 from comet_gateway.http.auth import Role, Who
 from comet_gateway.http.problems import Problem
 from comet_web.document import UNKNOWN, Cell, Column, Document, Row, Table
@@ -22,7 +30,7 @@ NAMES = ["orders", "orders.eu", "Quotes", "quotes-1m", "__offsets"]
 
 
 def _page(path: str, main: str = "rows") -> Page:
-    return Page("p", path, "", "nothing", lambda _, asked: Document(asked.now_us, ""), main=main)
+    return Page("p", path, "", "nothing", lambda _, request: Document(request.now_us, ""), main=main)
 
 
 def kept(text: str) -> list[str]:
@@ -70,12 +78,12 @@ def test_no_filter_holds_anybody_up(text: str, name: str) -> None:
 
 
 def test_a_look_asks_the_same_a_while_later() -> None:
-    before = asked(_page("/topics"), {}, "filter=^a.*b", ANNA, is_open=True)
+    before = page_request_of(_page("/topics"), {}, "filter=^a.*b", ANNA, is_open=True)
     later = again(before, FilterTime())
     assert later.matches is not before.matches
     assert later.now_us >= before.now_us
     assert later.query == before.query
-    assert again(asked(_page("/topics"), {}, "filter=((", ANNA, is_open=True), FilterTime()).filter_problem
+    assert again(page_request_of(_page("/topics"), {}, "filter=((", ANNA, is_open=True), FilterTime()).filter_problem
 
 
 # ---- addresses
@@ -95,7 +103,7 @@ def test_an_address_is_of_one_page() -> None:
 @given(some.text(min_size=1, max_size=20))
 def test_what_varies_in_a_path_stays_in_its_place(text: str) -> None:
     try:
-        made = address("/topics/{topic}/messages", {"topic": text})
+        made = address("/topics/{topic}/records", {"topic": text})
     except UnicodeEncodeError:
         return  # half a character, which no address can have
     assert made.count("/") == 3
@@ -106,7 +114,7 @@ def test_what_varies_in_a_path_stays_in_its_place(text: str) -> None:
 @pytest.mark.parametrize("query", ["a" * 5_000, "&".join(f"a{number}=1" for number in range(40))])
 def test_a_query_has_its_bounds(query: str) -> None:
     with pytest.raises(Problem, match="the query has more than"):
-        asked(_page("/topics"), {}, query, ANNA, is_open=True)
+        page_request_of(_page("/topics"), {}, query, ANNA, is_open=True)
 
 
 def test_every_page_with_a_table_has_it_as_csv_where_nothing_else_can_be() -> None:

@@ -1,4 +1,4 @@
-"""The dead letters in one topic: why they died, one by one, and what became of them."""
+"""The page of one dead-letter topic: its dead letters, their reasons and states."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from urllib.parse import urlencode
 from comet_web.components import numbers
 from comet_web.components.table import shaped
 from comet_web.document import DASH, Cell, Column, Document, Row
-from comet_web.facts import Letter, LetterCause, LetterTopicDetail
+from comet_web.facts import DeadLetter, DeadLetterCause, DeadLetterTopicDetail
 from comet_web.page_request import PageRequest, path
 from comet_web.views.dead_letters import SHOWN, group, progress, reason
 
 CAUSES: Final = (
-    Column("cause", "Reason", title="What the handler said, with # for numbers"),
+    Column("cause", "Reason", title="Error of the handler, with # for numbers"),
     Column("group", "Group", wide=False),
     Column("pending", "Pending", numeric=True, wide=False),
     Column("redriven", "Redriven", numeric=True),
     Column("discarded", "Discarded", numeric=True),
-    Column("newest", "Newest event", numeric=True),
+    Column("newest", "Newest record", numeric=True),
 )
 COLUMNS: Final = (
-    Column("place", "Letter", title="Partition and offset in this topic", wide=False),
+    Column("place", "Record", title="Partition and offset in this topic", wide=False),
     Column("state", "State", wide=False),
     Column("reason", "Reason", wide=False),
     Column("group", "Group"),
-    Column("source", "From", title="Where it was read: topic, partition, offset"),
+    Column("source", "Source", title="Topic, partition and offset of the original record"),
     Column("key", "Key"),
     Column("attempts", "Attempts", numeric=True),
-    Column("times", "Redriven before", numeric=True, title="It came back: redriven, and dead again", hidden=True),
+    Column("times", "Redriven before", numeric=True, title="Times it was redriven and failed again", hidden=True),
     Column("size", "Size", numeric=True),
-    Column("time", "Event", numeric=True, title="Time of the event"),
-    Column("became", "Became", title="The record that it was redriven to"),
+    Column("time", "Time", numeric=True, title="Timestamp of the record"),
+    Column("became", "Redriven to", title="Topic, partition and offset of the new record"),
 )
 _TONES: Final = {"pending": "warn", "redriven": "good", "discarded": "muted"}
 
 
-def view(detail: LetterTopicDetail, asked: PageRequest) -> Document:
-    topic, chosen = detail.topic, {name: asked.query.get(name, "") for name in ("group", "cause", "from")}
-    shown = state_asked(asked)
-    causes = [_cause(cause, asked, chosen, detail.time_us) for cause in detail.causes]
+def view(detail: DeadLetterTopicDetail, request: PageRequest) -> Document:
+    topic, chosen = detail.topic, {name: request.query.get(name, "") for name in ("group", "cause", "from")}
+    shown = state_of(request)
+    causes = [_cause(cause, request, chosen, detail.time_us) for cause in detail.causes]
     letters = [_letter(letter, detail) for letter in detail.letters]
     more = detail.matched - len(detail.letters)
     return Document(
@@ -51,16 +51,16 @@ def view(detail: LetterTopicDetail, asked: PageRequest) -> Document:
             "discarded": numbers.count(topic.discarded),
             "meant": Cell(f"{pending_meant(detail, chosen):,}", pending_meant(detail, chosen)),
             "shown": Cell(shown),
-            "more": Cell(f"the newest {len(detail.letters):,} of {detail.matched:,}" if more > 0 else ""),
+            "more": Cell(f"Newest {len(detail.letters):,} of {detail.matched:,}" if more > 0 else ""),
             "progress": Cell(progress(topic)),
         },
         tables={
-            "causes": shaped("causes", CAUSES, causes, asked, main=False, sort="-pending"),
+            "causes": shaped("causes", CAUSES, causes, request, main=False, sort="-pending"),
             "letters": shaped(
                 "letters",
                 COLUMNS,
                 letters,
-                asked,
+                request,
                 sort="-time",
                 text=lambda row: " ".join(row.cells[index].text for index in (0, 1, 2, 3, 4, 5)),
             ),
@@ -68,13 +68,13 @@ def view(detail: LetterTopicDetail, asked: PageRequest) -> Document:
     )
 
 
-def state_asked(asked: PageRequest) -> str:
-    found = asked.query.get("state", "")
+def state_of(request: PageRequest) -> str:
+    found = request.query.get("state", "")
     return found if found in SHOWN else SHOWN[0]
 
 
-def pending_meant(detail: LetterTopicDetail, chosen: dict[str, str]) -> int:
-    """How many the buttons for all of the filter are about, as far as the counts tell."""
+def pending_meant(detail: DeadLetterTopicDetail, chosen: dict[str, str]) -> int:
+    """The number of pending dead letters that the filter selects, by the counts."""
     return sum(
         cause.pending
         for cause in detail.causes
@@ -82,16 +82,16 @@ def pending_meant(detail: LetterTopicDetail, chosen: dict[str, str]) -> int:
     )
 
 
-def _cause(cause: LetterCause, asked: PageRequest, chosen: dict[str, str], now_us: int) -> Row:
+def _cause(cause: DeadLetterCause, request: PageRequest, chosen: dict[str, str], now_us: int) -> Row:
     is_chosen = (chosen["group"], chosen["cause"]) == (cause.group, cause.cause)
-    query = {"state": asked.query.get("state", "")}
+    query = {"state": request.query.get("state", "")}
     if not is_chosen:
         query |= {"group": cause.group, "cause": cause.cause}
     text = urlencode({name: value for name, value in query.items() if value})
     here = path("dead-letters", cause.topic) + (f"?{text}" if text else "")
     name = reason(cause.cause, here)
     cells = (
-        Cell(name.text, name.value, "info" if is_chosen else name.tone, "shown alone; again for all", here)
+        Cell(name.text, name.value, "info" if is_chosen else name.tone, "filter is active; click to clear it", here)
         if is_chosen
         else name,
         group(cause.group),
@@ -103,7 +103,7 @@ def _cause(cause: LetterCause, asked: PageRequest, chosen: dict[str, str], now_u
     return Row(path(cause.group, cause.cause), cells, href=here)
 
 
-def _letter(letter: Letter, detail: LetterTopicDetail) -> Row:
+def _letter(letter: DeadLetter, detail: DeadLetterTopicDetail) -> Row:
     here = _at(detail.topic.name, letter.partition, letter.offset)
     cells = (
         Cell(f"{letter.partition} / {letter.offset}", letter.offset, href=here),
@@ -114,14 +114,14 @@ def _letter(letter: Letter, detail: LetterTopicDetail) -> Row:
             f"{letter.topic} {letter.source_partition} / {letter.source_offset}",
             href=_at(letter.topic, letter.source_partition, letter.source_offset),
         ),
-        Cell(letter.key) if letter.key is not None else Cell(DASH, "", tone="muted", title="it has no key"),
+        Cell(letter.key) if letter.key is not None else Cell(DASH, "", tone="muted", title="no key"),
         numbers.count(letter.attempts),
         numbers.count(letter.times, tone="warn" if letter.times else "muted"),
         numbers.size(letter.size),
         numbers.ago(letter.time_us, detail.time_us),
         _became(letter.to),
     )
-    return Row(f"{letter.partition}/{letter.offset}", cells, here, f"letter {letter.partition} / {letter.offset}")
+    return Row(f"{letter.partition}/{letter.offset}", cells, here, f"dead letter {letter.partition} / {letter.offset}")
 
 
 def _became(to: str) -> Cell:
@@ -133,4 +133,4 @@ def _became(to: str) -> Cell:
 
 
 def _at(topic: str, partition: int, offset: int) -> str:
-    return f"{path('topics', topic, 'messages')}?{urlencode({'partition': partition, 'offset': offset})}"
+    return f"{path('topics', topic, 'records')}?{urlencode({'partition': partition, 'offset': offset})}"

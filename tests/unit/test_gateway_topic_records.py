@@ -1,4 +1,4 @@
-"""The page of a topic's messages where not every partition can be read: what it shows, and how long it waits.
+"""The page of a topic's records where not every partition can be read: what it shows, and how long it waits.
 
 On virtual time (tests.sim.loop).
 """
@@ -17,12 +17,12 @@ import pytest
 import comet
 from comet.types import AtOffset, AtTime, Latest, Position
 from comet_gateway.config import Limits
-from comet_gateway.dashboard import messages
+from comet_gateway.dashboard import topic_records
 from comet_gateway.dashboard.build_facts import placed
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.search.slots import Slots
-from comet_web.facts import Cluster, TopicDetail, TopicMessages
+from comet_web.facts import Cluster, TopicDetail, TopicRecords
 from comet_web.page_request import PageRequest
 from tests.sim import loop as sim
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
@@ -55,16 +55,16 @@ def sources_of(leaders: Sequence[int], silent: Sequence[int]) -> Sources:
     backend = SimpleNamespace(catalog=SimpleNamespace(topic=topic), reader=Reader(silent))
     found = SimpleNamespace(backend=backend, config=SimpleNamespace(limits=Limits()))
     slots = Slots(cast(Sources, found))
-    found.kept = lambda kind: slots
+    found.part = lambda kind: slots
     return cast(Sources, found)
 
 
-def shown(leaders: Sequence[int], silent: Sequence[int], **query: str) -> tuple[TopicMessages, float]:
+def shown(leaders: Sequence[int], silent: Sequence[int], **query: str) -> tuple[TopicRecords, float]:
     """The first content, and how long it took."""
 
-    async def main(loop: sim.SimLoop) -> tuple[TopicMessages, float]:
+    async def main(loop: sim.SimLoop) -> tuple[TopicRecords, float]:
         asked = PageRequest(path="/", params={"topic": TOPIC}, query=query, open=True, first=True)
-        return await messages.load(sources_of(leaders, silent), asked, DETAIL), loop.time()
+        return await topic_records.load(sources_of(leaders, silent), asked, DETAIL), loop.time()
 
     return sim.run(main)
 
@@ -72,22 +72,22 @@ def shown(leaders: Sequence[int], silent: Sequence[int], **query: str) -> tuple[
 def test_a_partition_that_nobody_leads_hides_no_other() -> None:
     for query in ({}, {"start": "beginning"}, {"start": "time", "time": "-15m"}):
         found, _ = shown([1, 0, 2], [1], **query)
-        assert {message.partition for message in found.messages} == {0, 2}
-        assert len(found.messages) == 2 * RECORDS
+        assert {record.partition for record in found.records} == {0, 2}
+        assert len(found.records) == 2 * RECORDS
         assert found.reason == "end"
-        assert found.problem == "Shown without partition 1, which nobody leads now."
+        assert found.problem == "Shown without partition 1, which has no leader."
     found, _ = shown([0, 0, 2], [0, 1])
-    assert found.problem == "Shown without 2 partitions (0, 1), which nobody leads now."
+    assert found.problem == "Shown without 2 partitions (0, 1), which have no leader."
     found, _ = shown([1, 1, 2], [])
-    assert (len(found.messages), found.problem) == (3 * RECORDS, "")
+    assert (len(found.records), found.problem) == (3 * RECORDS, "")
 
 
 def test_the_page_waits_for_brokers_that_are_silent_and_not_for_ever() -> None:
     for leaders, query in (([1, 2], {}), ([1, 0], {"partition": "1"}), ([0, 0], {})):
         found, took = shown(leaders, [0, 1], **query)
-        assert not found.messages
-        assert found.problem.startswith(f"No answer came within {messages.WAIT_S:.0f} s.")
-        assert took == messages.WAIT_S
+        assert not found.records
+        assert found.problem.startswith(f"No answer within {topic_records.WAIT_S:.0f} s.")
+        assert took == topic_records.WAIT_S
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_times_on_the_page_are_utc_wherever_the_gateway_is(monkeypatch: pytest.M
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
-        assert messages.selected({"start": "time", "time": text}).start == AtTime(1_769_860_800_000_000)
+        assert topic_records.selected({"start": "time", "time": text}).start == AtTime(1_769_860_800_000_000)
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -106,12 +106,14 @@ def test_times_on_the_page_are_utc_wherever_the_gateway_is(monkeypatch: pytest.M
 
 def test_a_search_goes_on_without_a_partition_that_nobody_leads_and_says_so() -> None:
     async def main(loop: sim.SimLoop) -> dict[str, Any]:
-        session = SimpleNamespace(sources=sources_of([1, 0, 2], [1]), who=SimpleNamespace(name="me"), said=list)
-        async for event in messages.search(cast(ChannelSession, session), {"topic": TOPIC, "key": "", "value": "/"}):
+        session = SimpleNamespace(sources=sources_of([1, 0, 2], [1]), who=SimpleNamespace(name="me"), received=list)
+        async for event in topic_records.search(
+            cast(ChannelSession, session), {"topic": TOPIC, "key": "", "value": "/"}
+        ):
             found = event
         return dict(found)
 
     end = sim.run(main)
     assert end["end"]["reason"] == "end"
     assert end["matched"] == 2 * RECORDS
-    assert end["text"].endswith(" · without partition 1, which nobody leads")
+    assert end["text"].endswith(" · without partition 1, which has no leader")

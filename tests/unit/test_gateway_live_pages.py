@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from comet.errors import TopicNotFound
-from comet_gateway.dashboard.live_pages import RETRY_S, Looks, Watcher
+from comet_gateway.dashboard.live_pages import RETRY_S, LivePages, Watcher
 from comet_gateway.http.problems import Problem
 from comet_web.document import Cell, Document
 from comet_web.page_request import VIEWER, PageRequest
@@ -32,7 +32,7 @@ class World:
         self.error: Exception | None = None
         self.outdated_at = -1.0
         self.aligned = 0
-        self.looks = Looks(self.load, self, pages_max)
+        self.pages = LivePages(self.load, self, pages_max)
 
     def next(self, when: float) -> float:
         self.aligned += 1
@@ -74,7 +74,7 @@ async def heard(watcher: Watcher) -> dict[str, Any]:
 
 @on_virtual_time
 async def test_a_tab_gets_the_page_and_then_what_changes(world: World) -> None:
-    watcher, leave = world.looks.watch(7, page(interval_s=2), PageRequest(path="/topics"))
+    watcher, leave = world.pages.watch(7, page(interval_s=2), PageRequest(path="/topics"))
     loop = asyncio.get_running_loop()
     first = await heard(watcher)
     assert (first["id"], first["seq"], first["interval_s"]) == (7, 0, 2)
@@ -89,7 +89,7 @@ async def test_a_tab_gets_the_page_and_then_what_changes(world: World) -> None:
 @on_virtual_time
 async def test_a_hundred_tabs_are_one_page_made_and_encoded_once(world: World) -> None:
     tabs = [
-        world.looks.watch(number + 1, page(), PageRequest(path="/topics", who=f"w{number}")) for number in range(100)
+        world.pages.watch(number + 1, page(), PageRequest(path="/topics", who=f"w{number}")) for number in range(100)
     ]
     for watcher, _ in tabs:
         await watcher.changed()
@@ -113,24 +113,24 @@ async def test_other_queries_and_roles_are_other_pages(world: World) -> None:
             PageRequest(path="/topics", query={"page": ""}),
         ]
     ):
-        world.looks.watch(number + 1, page(), asked)
-    assert world.looks.pages == 4
-    world.looks.close()
+        world.pages.watch(number + 1, page(), asked)
+    assert world.pages.count == 4
+    world.pages.close()
 
 
 @on_virtual_time
 async def test_what_shows_who_looks_is_made_for_each_of_them(world: World) -> None:
-    anna, _ = world.looks.watch(1, page(personal=True), PageRequest(path="/topics", who="anna"))
-    ben, _ = world.looks.watch(1, page(personal=True), PageRequest(path="/topics", who="ben"))
+    anna, _ = world.pages.watch(1, page(personal=True), PageRequest(path="/topics", who="anna"))
+    ben, _ = world.pages.watch(1, page(personal=True), PageRequest(path="/topics", who="ben"))
     assert (await heard(anna))["document"]["fields"]["who"] == "anna"
     assert (await heard(ben))["document"]["fields"]["who"] == "ben"
-    world.looks.close()
+    world.pages.close()
 
 
 @on_virtual_time
 async def test_who_does_not_read_is_told_later_what_changed_since_and_how_much_it_missed(world: World) -> None:
-    slow, _ = world.looks.watch(1, page(), PageRequest(path="/topics"))
-    quick, _ = world.looks.watch(2, page(), PageRequest(path="/topics"))
+    slow, _ = world.pages.watch(1, page(), PageRequest(path="/topics"))
+    quick, _ = world.pages.watch(2, page(), PageRequest(path="/topics"))
     before = (await heard(slow))["document"]
     await heard(quick)
     for _ in range(4):
@@ -141,41 +141,41 @@ async def test_who_does_not_read_is_told_later_what_changed_since_and_how_much_i
     again = await heard(slow)
     assert again["seq"] == 2
     assert "skipped" not in again
-    world.looks.close()
+    world.pages.close()
 
 
 @on_virtual_time
 async def test_who_comes_later_is_shown_a_new_version_at_once(world: World) -> None:
-    first, _ = world.looks.watch(1, page(interval_s=10), PageRequest(path="/topics"))
+    first, _ = world.pages.watch(1, page(interval_s=10), PageRequest(path="/topics"))
     await heard(first)
     await asyncio.sleep(0.1)
-    soon, _ = world.looks.watch(2, page(interval_s=10), PageRequest(path="/topics"))
+    soon, _ = world.pages.watch(2, page(interval_s=10), PageRequest(path="/topics"))
     assert (await heard(soon))["document"]["fields"]["n"] == "1"  # that is new enough
     world.outdated_at = asyncio.get_running_loop().time()
-    after_an_act, _ = world.looks.watch(3, page(interval_s=10), PageRequest(path="/topics"))
+    after_an_act, _ = world.pages.watch(3, page(interval_s=10), PageRequest(path="/topics"))
     assert (await heard(after_an_act))["document"]["fields"]["n"] == "2"
     await asyncio.sleep(5)
-    later, _ = world.looks.watch(4, page(interval_s=10), PageRequest(path="/topics"))
+    later, _ = world.pages.watch(4, page(interval_s=10), PageRequest(path="/topics"))
     assert (await heard(later))["document"]["fields"]["n"] == "3"
     assert asyncio.get_running_loop().time() < 6
-    world.looks.close()
+    world.pages.close()
 
 
 @on_virtual_time
 async def test_nothing_is_made_when_nobody_looks(world: World) -> None:
-    tabs = [world.looks.watch(number, page(), PageRequest(path="/topics")) for number in (1, 2)]
+    tabs = [world.pages.watch(number, page(), PageRequest(path="/topics")) for number in (1, 2)]
     await asyncio.sleep(3.5)
     assert world.made["/topics"] == 4
     for _, leave in tabs:
         leave()
     await asyncio.sleep(60)
     assert world.made["/topics"] == 4
-    assert world.looks.pages == 0
+    assert world.pages.count == 0
 
 
 @on_virtual_time
 async def test_a_page_that_fails_says_why_and_goes_on_trying(world: World) -> None:
-    watcher, _ = world.looks.watch(1, page(), PageRequest(path="/topics"))
+    watcher, _ = world.pages.watch(1, page(), PageRequest(path="/topics"))
     await heard(watcher)
     world.error = TopicNotFound("there is no topic 'quotes'")
     lost = await heard(watcher)
@@ -185,23 +185,23 @@ async def test_a_page_that_fails_says_why_and_goes_on_trying(world: World) -> No
     world.error = None
     back = await heard(watcher)
     assert (back["seq"], back["delta"]["fields"]) == (1, {"n": "4"})
-    world.looks.close()
+    world.pages.close()
 
 
 @on_virtual_time
 async def test_a_bug_in_a_view_is_a_problem_of_that_page(world: World) -> None:
     world.error = ValueError("a secret")
-    watcher, _ = world.looks.watch(1, page(), PageRequest(path="/topics"))
+    watcher, _ = world.pages.watch(1, page(), PageRequest(path="/topics"))
     told = await heard(watcher)
     assert told["problem"]["code"] == "INTERNAL"
     assert "secret" not in json.dumps(told)
-    world.looks.close()
+    world.pages.close()
 
 
 @on_virtual_time
 async def test_a_page_that_is_made_once_is_tried_again_until_it_is_and_anew_for_each_tab(world: World) -> None:
     world.error = Problem("UNAVAILABLE", "nobody answers")
-    watcher, leave = world.looks.watch(1, page(interval_s=0), PageRequest(path="/topics"))
+    watcher, leave = world.pages.watch(1, page(interval_s=0), PageRequest(path="/topics"))
     assert "problem" in await heard(watcher)
     world.error = None
     shown = await heard(watcher)
@@ -209,7 +209,7 @@ async def test_a_page_that_is_made_once_is_tried_again_until_it_is_and_anew_for_
     assert asyncio.get_running_loop().time() == pytest.approx(RETRY_S + 0.01)
     await asyncio.sleep(100)
     assert world.made["/topics"] == 2
-    other, leave_other = world.looks.watch(2, page(interval_s=0), PageRequest(path="/topics"))
+    other, leave_other = world.pages.watch(2, page(interval_s=0), PageRequest(path="/topics"))
     assert (await heard(other))["document"]["fields"]["n"] == "3"
     leave()
     leave_other()
@@ -217,18 +217,18 @@ async def test_a_page_that_is_made_once_is_tried_again_until_it_is_and_anew_for_
 
 @on_virtual_time
 async def test_a_page_that_is_made_more_often_than_facts_are_new_does_not_wait_for_them(world: World) -> None:
-    world.looks.watch(1, page(interval_s=0.25), PageRequest(path="/quotes"))
+    world.pages.watch(1, page(interval_s=0.25), PageRequest(path="/quotes"))
     await asyncio.sleep(10)
     assert 38 <= world.made["/quotes"] <= 41
     assert not world.aligned
-    world.looks.close()
+    world.pages.close()
 
 
 @on_virtual_time
 async def test_there_is_a_limit_to_how_many_are_made(world: World) -> None:
     for number in range(10):
-        world.looks.watch(1, page(), PageRequest(path="/topics", query={"page": str(number)}))
+        world.pages.watch(1, page(), PageRequest(path="/topics", query={"page": str(number)}))
     with pytest.raises(Problem, match="the limit"):
-        world.looks.watch(1, page(), PageRequest(path="/topics"))
-    world.looks.watch(1, page(), PageRequest(path="/topics", query={"page": "3"}))  # that one is made anyway
-    world.looks.close()
+        world.pages.watch(1, page(), PageRequest(path="/topics"))
+    world.pages.watch(1, page(), PageRequest(path="/topics", query={"page": "3"}))  # that one is made anyway
+    world.pages.close()

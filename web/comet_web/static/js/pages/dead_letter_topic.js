@@ -1,6 +1,6 @@
-// The dead letters of one topic: look at one, edit it, redrive or discard some or all that the page is about.
+// The page of one dead-letter topic: view and edit a dead letter, redrive or discard selected ones or all.
 
-import { on, tell } from "../actions.js";
+import { on, showError } from "../actions.js";
 import { tableOf } from "../bind.js";
 import { el, icon } from "../el.js";
 import { hide, show } from "../record.js";
@@ -8,9 +8,9 @@ import { discard, edit, redrive } from "../settle.js";
 import { toast } from "../toast.js";
 
 const topic = document.querySelector("h1").textContent;
-const LOOKS_MAX = 10;
+const UPDATES_MAX = 10;
 const COLUMNS = [...document.querySelectorAll("[data-table=letters] th[data-column]")].map((head) => head.dataset.column);
-const FACTS = [["state", "State"], ["reason", "Reason"], ["group", "Group"], ["source", "From"], ["attempts", "Attempts"], ["became", "Became"]];
+const FACTS = [["state", "State"], ["reason", "Reason"], ["group", "Group"], ["source", "Source"], ["attempts", "Attempts"], ["became", "Redriven to"]];
 let chosen = [];
 
 export function start() {
@@ -24,11 +24,11 @@ export function start() {
   on("redrive-chosen", () => redrive(topic, { letters: chosen }, textOf(chosen)));
   on("discard-chosen", () => discard(topic, { letters: chosen }, textOf(chosen)));
   on("edit-letter", () => edit(topic, chosen[0]));
-  choose([...(tableOf("letters")?.picked ?? [])]); // somebody was faster
+  choose([...(tableOf("letters")?.picked ?? [])]); // rows selected before this script ran
   meant();
 }
 
-// What the address says, as far as it is about all letters and not about how they are shown.
+// The filter of the address, as the API takes it.
 function filter() {
   const query = new URLSearchParams(location.search);
   const names = [["group", "group"], ["cause", "cause"], ["from", "topic"]];
@@ -37,17 +37,17 @@ function filter() {
 
 function about() {
   const { group, cause, topic: from } = filter();
-  const parts = [group && `of group ${group}`, cause && `that died of “${cause}”`, from && `from ${from}`].filter(Boolean);
+  const parts = [group && `of group ${group}`, cause && `with reason “${cause}”`, from && `from ${from}`].filter(Boolean);
   const typed = new URLSearchParams(location.search).get("filter");
-  return `All pending letters ${parts.join(" ") || `in ${topic}`}${typed ? "; what is typed into the filter of the table does not count here" : ""}`;
+  return `All pending dead letters ${parts.join(" ") || `in ${topic}`}${typed ? "; the table's filter is not applied" : ""}`;
 }
 
-// The buttons say how many they are about.
+// Labels the buttons by whether a filter is set.
 function meant() {
   const few = Object.keys(filter()).length > 0;
   for (const [action, verb] of [["redrive-all", "Redrive"], ["discard-all", "Discard"]]) {
     const button = document.querySelector(`[data-action=${action}]`);
-    button.lastChild.textContent = few ? `${verb} pending of this reason` : `${verb} all pending`;
+    button.lastChild.textContent = few ? `${verb} filtered` : `${verb} all pending`;
   }
 }
 
@@ -55,7 +55,7 @@ function choose(keys) {
   chosen = keys.map(placeOf);
   const shown = document.querySelector("[data-chosen]");
   shown.hidden = !chosen.length;
-  shown.querySelector("[data-chosen-text]").textContent = `${chosen.length} chosen`;
+  shown.querySelector("[data-chosen-text]").textContent = `${chosen.length} selected`;
   shown.querySelector("[data-action=edit-letter]").hidden = chosen.length !== 1;
 }
 
@@ -64,29 +64,29 @@ function placeOf(key) {
   return { partition: Number(partition), offset };
 }
 
-const textOf = (places) => (places.length === 1 ? `Letter ${places[0].partition} / ${places[0].offset}` : `The ${places.length} chosen letters`);
+const textOf = (places) => (places.length === 1 ? `Dead letter ${places[0].partition} / ${places[0].offset}` : `${places.length} selected dead letters`);
 
-// A row is a letter: the whole record, beside the page. Without this its link goes to where the record is.
+// A click on a row opens the panel of its record. Without scripts its link leads to the page of records.
 function chosenRow(event) {
   if (event.target.closest("[data-table]").dataset.table !== "letters") return;
   event.preventDefault();
-  look(event.target.closest("tr"));
+  openRow(event.target.closest("tr"));
 }
 
 function chosenLink(event) {
   const link = event.target.closest?.("[data-table=letters] .pick + td a");
   if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
-  look(link.closest("tr"));
+  openRow(link.closest("tr"));
 }
 
-function look(row) {
+function openRow(row) {
   const place = placeOf(row.dataset.key);
   const cells = Object.fromEntries([...row.querySelectorAll("td:not(.pick)")].map((cell, at) => [COLUMNS[at], cell.textContent]));
   const facts = FACTS.filter(([name]) => cells[name]).map(([name, label]) => [label, cells[name]]);
-  const act = (label, name, doer) => {
+  const act = (label, name, handler) => {
     const refusal = document.querySelector("[data-action=edit-letter]").dataset.refusal;
-    const run = () => (refusal ? toast(`${label} ${refusal}`, "warn") : doer().then((begun) => begun && hide(), tell));
+    const run = () => (refusal ? toast(`${label} ${refusal}`, "warn") : handler().then((begun) => begun && hide(), showError));
     return el("button", { type: "button", class: "button small", onclick: run }, icon(name), label);
   };
   const actions = cells.state === "pending"
@@ -100,12 +100,12 @@ function look(row) {
   row.setAttribute("aria-selected", "true");
 }
 
-// What one did oneself is shown as soon as it is known, without being asked for; that may be bit by bit.
+// Shows the user's own changes without a click on "List changed", as they become known.
 function showNext() {
-  let looks = 0;
+  let updates = 0;
   document.addEventListener("comet:document", function next() {
     const button = document.querySelector("[data-table=letters] [data-changed]");
     if (button && !button.hidden) button.click();
-    if ((looks += 1) >= LOOKS_MAX) document.removeEventListener("comet:document", next);
+    if ((updates += 1) >= UPDATES_MAX) document.removeEventListener("comet:document", next);
   });
 }
