@@ -161,7 +161,7 @@ async def test_a_channel_is_heard_spoken_to_and_closed(monkeypatch: pytest.Monke
 
     async def echo(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         try:
-            yield {"hello": params["name"], "who": session.who.name}
+            yield {"hello": params["name"], "principal": session.principal.name}
             while True:
                 said = await session.receive()
                 if said == {"fail": True}:
@@ -173,7 +173,7 @@ async def test_a_channel_is_heard_spoken_to_and_closed(monkeypatch: pytest.Monke
     monkeypatch.setitem(CHANNELS, "echo", Channel(Role.VIEWER, echo))
     async with live_gateway(["quotes"]) as gateway, tab(gateway) as one:
         await one.say(id=7, open="echo", params={"name": "anna"})
-        assert await one.hear() == {"id": 7, "seq": 0, "event": {"hello": "anna", "who": "anyone"}}
+        assert await one.hear() == {"id": 7, "seq": 0, "event": {"hello": "anna", "principal": "anyone"}}
         await one.say(id=7, say={"n": 1})
         assert await one.hear() == {"id": 7, "seq": 1, "event": {"said": {"n": 1}}}
         await one.say(id=7, close=True)

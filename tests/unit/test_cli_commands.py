@@ -57,7 +57,7 @@ def test_a_token_is_shown_once_with_the_row_that_knows_it(tmp_path: Path) -> Non
     document = json.loads(made.stdout)
     path = tmp_path / "tokens.toml"
     path.write_text(document["row"])
-    who = TokenFile.load(path).whose(document["token"])
+    who = TokenFile.load(path).principal_of(document["token"])
     assert who is not None
     assert (who.name, who.role.name) == ("ci@example", "OPERATOR")
     plain = runner.invoke(app, ["gateway", "token", "me"])

@@ -172,39 +172,39 @@ def test_no_file_is_no_open_door(tmp_path: Path) -> None:
 def test_a_reload_takes_effect_and_a_broken_file_none(tokens: tuple[Path, dict[str, str]]) -> None:
     path, token_of = tokens
     keeper = Gatekeeper(str(path))
-    assert keeper.who("a", token_of["admin"]).role is Role.ADMIN
+    assert keeper.principal("a", token_of["admin"]).role is Role.ADMIN
     before = path.read_text()
     path.write_text("nonsense")
     with pytest.raises(InvalidArgument):
         keeper.reload()
-    assert keeper.who("a", token_of["admin"]).role is Role.ADMIN
+    assert keeper.principal("a", token_of["admin"]).role is Role.ADMIN
     path.write_text("".join("[[token]]" + row for row in before.split("[[token]]")[1:3]))
     keeper.reload()
-    assert keeper.who("a", token_of["viewer"]).name == "my-viewer"
+    assert keeper.principal("a", token_of["viewer"]).name == "my-viewer"
     with pytest.raises(Problem, match="unknown token"):
-        keeper.who("a", token_of["admin"])
+        keeper.principal("a", token_of["admin"])
 
 
 def test_who_guesses_is_not_heard_for_a_while(tokens: tuple[Path, dict[str, str]]) -> None:
     path, token_of = tokens
     now = 1000.0
     keeper = Gatekeeper(str(path), lambda: now)
-    assert keeper.who("proxy", token_of["operator"]).role is Role.OPERATOR
+    assert keeper.principal("proxy", token_of["operator"]).role is Role.OPERATOR
     for address in ("guesser", "proxy"):
         for number in range(FAILURES_MAX):
             with pytest.raises(Problem) as caught:
-                keeper.who(address, f"guess {number}")
+                keeper.principal(address, f"guess {number}")
             assert caught.value.kind.status == 401
         with pytest.raises(Problem) as caught:
-            keeper.who(address, "one more")
+            keeper.principal(address, "one more")
         assert caught.value.kind.status == 429
         assert 0 < caught.value.retry_after_s <= WINDOW_S
     with pytest.raises(Problem):
-        keeper.who("guesser", token_of["admin"])  # not even a right one, or guessing would go on
-    assert keeper.who("proxy", token_of["operator"]).name == "my-operator"  # who was known is not locked out
-    assert keeper.who("elsewhere", token_of["admin"]).name == "my-admin"
+        keeper.principal("guesser", token_of["admin"])  # not even a right one, or guessing would go on
+    assert keeper.principal("proxy", token_of["operator"]).name == "my-operator"  # who was known is not locked out
+    assert keeper.principal("elsewhere", token_of["admin"]).name == "my-admin"
     now += WINDOW_S
-    assert keeper.who("guesser", token_of["admin"]).name == "my-admin"
+    assert keeper.principal("guesser", token_of["admin"]).name == "my-admin"
 
 
 # ---- the audit log
@@ -222,7 +222,7 @@ async def test_a_change_is_written_down_with_who_and_what(
         answer = await calls.post("/v1/topics?dry_run=true", headers=headers, json={"nonsense": 1})
     (record,) = [record for record in caplog.records if record.name == "comet_gateway.audit"]
     assert json.loads(record.getMessage()) == {
-        "who": "my-admin",
+        "principal": "my-admin",
         "role": "admin",
         "via": "token",
         "from": "127.0.0.1",

@@ -44,7 +44,9 @@ class World:
         if self.error is not None:
             raise self.error
         number = self.made[asked.link()]
-        return Document(number, "", {"n": Cell(str(number)), "who": Cell(asked.who or "nobody"), "same": Cell("same")})
+        return Document(
+            number, "", {"n": Cell(str(number)), "principal": Cell(asked.principal or "nobody"), "same": Cell("same")}
+        )
 
 
 Scenario = Callable[[World], Coroutine[Any, Any, None]]
@@ -78,7 +80,7 @@ async def test_a_tab_gets_the_page_and_then_what_changes(world: World) -> None:
     loop = asyncio.get_running_loop()
     first = await heard(watcher)
     assert (first["id"], first["seq"], first["interval_s"]) == (7, 0, 2)
-    assert first["document"]["fields"] == {"n": "1", "who": "nobody", "same": "same"}
+    assert first["document"]["fields"] == {"n": "1", "principal": "nobody", "same": "same"}
     for number in (1, 2, 3):
         delta = {"time_us": number + 1, "fields": {"n": str(number + 1)}}
         assert await heard(watcher) == {"id": 7, "seq": number, "delta": delta}
@@ -89,7 +91,8 @@ async def test_a_tab_gets_the_page_and_then_what_changes(world: World) -> None:
 @on_virtual_time
 async def test_a_hundred_tabs_are_one_page_made_and_encoded_once(world: World) -> None:
     tabs = [
-        world.pages.watch(number + 1, page(), PageRequest(path="/topics", who=f"w{number}")) for number in range(100)
+        world.pages.watch(number + 1, page(), PageRequest(path="/topics", principal=f"w{number}"))
+        for number in range(100)
     ]
     for watcher, _ in tabs:
         await watcher.changed()
@@ -120,10 +123,10 @@ async def test_other_queries_and_roles_are_other_pages(world: World) -> None:
 
 @on_virtual_time
 async def test_what_shows_who_looks_is_made_for_each_of_them(world: World) -> None:
-    anna, _ = world.pages.watch(1, page(personal=True), PageRequest(path="/topics", who="anna"))
-    ben, _ = world.pages.watch(1, page(personal=True), PageRequest(path="/topics", who="ben"))
-    assert (await heard(anna))["document"]["fields"]["who"] == "anna"
-    assert (await heard(ben))["document"]["fields"]["who"] == "ben"
+    anna, _ = world.pages.watch(1, page(personal=True), PageRequest(path="/topics", principal="anna"))
+    ben, _ = world.pages.watch(1, page(personal=True), PageRequest(path="/topics", principal="ben"))
+    assert (await heard(anna))["document"]["fields"]["principal"] == "anna"
+    assert (await heard(ben))["document"]["fields"]["principal"] == "ben"
     world.pages.close()
 
 

@@ -26,7 +26,7 @@ from comet_gateway.dashboard.live_session import (
     WatchPage,
 )
 from comet_gateway.dashboard.page_request import Addresses
-from comet_gateway.http.auth import Role, Who
+from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.close_codes import Close
 from comet_web.document import Document
@@ -47,7 +47,7 @@ CHANNELS = {"tail": Channel(Role.VIEWER, _tail), "write": Channel(Role.OPERATOR,
 
 
 def session(role: Role = Role.VIEWER, **limits: int) -> LiveSession:
-    return LiveSession(replace(Limits(), **limits), Addresses(PAGES), CHANNELS, Who("anna", role), is_open=False)
+    return LiveSession(replace(Limits(), **limits), Addresses(PAGES), CHANNELS, Principal("anna", role), is_open=False)
 
 
 def code(actions: list[Any]) -> str:
@@ -65,7 +65,7 @@ def test_a_page_is_asked_for_by_its_address() -> None:
     assert isinstance(watch, WatchPage)
     assert (watch.id, watch.page.path, watch.request.params) == (1, "/topics/{topic}", {"topic": "a.b"})
     assert (watch.request.path, watch.request.query) == ("/topics/a.b", {"sort": "-in", "range": "1h"})
-    assert (watch.request.who, watch.request.role, watch.request.open) == ("anna", 1, False)
+    assert (watch.request.principal, watch.request.role, watch.request.open) == ("anna", 1, False)
 
 
 def test_another_page_under_an_id_takes_the_place_of_the_one_before() -> None:
@@ -139,7 +139,7 @@ def test_no_frame_breaks_it(frame: Any) -> None:
 
 
 async def test_a_seat_holds_what_was_said_until_the_channel_listens() -> None:
-    session = ChannelSession(None, Who("anna", Role.VIEWER))  # type: ignore[arg-type] # it asks no sources
+    session = ChannelSession(None, Principal("anna", Role.VIEWER))  # type: ignore[arg-type] # it asks no sources
     for number in range(UNREAD_MAX):
         session.deliver({"n": number})
     with pytest.raises(Problem, match="unread messages"):

@@ -20,12 +20,12 @@ from comet_gateway.dashboard.page_request import (
     filter_of,
     page_request_of,
 )
-from comet_gateway.http.auth import Role, Who
+from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import Problem
 from comet_web.document import UNKNOWN, Cell, Column, Document, Row, Table
 from comet_web.pages import PAGES, Page
 
-ANNA = Who("anna", Role.OPERATOR)
+ANNA = Principal("anna", Role.OPERATOR)
 NAMES = ["orders", "orders.eu", "Quotes", "quotes-1m", "__offsets"]
 
 

@@ -381,7 +381,7 @@ async def test_the_audit_log_says_who_by_session(world: World, caplog: pytest.Lo
         await browser.post("/logout", headers=PAGE, data={"csrf": headers["x-comet-csrf"]})
         session = headers["x-comet-csrf"]
     rows = [json.loads(one.getMessage()) for one in caplog.records if one.name == "comet_gateway.audit"]
-    assert [(row["path"], row["who"], row["role"], row["via"], row["status"]) for row in rows] == [
+    assert [(row["path"], row["principal"], row["role"], row["via"], row["status"]) for row in rows] == [
         ("/login", "anyone", "anyone", "nothing", 401),
         ("/login", "my-operator", "operator", "session", 303),
         ("/v1/topics", "my-operator", "operator", "session", 500),

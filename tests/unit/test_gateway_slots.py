@@ -10,9 +10,9 @@ import pytest
 
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.dead_letters.answer import SettlingSlots
-from comet_gateway.http.auth import UNRESTRICTED, Role, Who
+from comet_gateway.http.auth import UNRESTRICTED, Principal, Role
 from comet_gateway.http.problems import Problem
-from comet_gateway.search.slots import Slots, whose
+from comet_gateway.search.slots import Slots, quota_key
 
 SOURCES: Any = SimpleNamespace(config=GatewayConfig(limits=Limits(searches_max=4, settlings_max=2)))
 
@@ -35,10 +35,10 @@ def test_where_nobody_is_known_all_slots_are_for_everybody() -> None:
     slots = Slots(SOURCES)
     with ExitStack() as all_:
         for _ in range(4):
-            all_.enter_context(slots.take(whose(UNRESTRICTED)))
+            all_.enter_context(slots.take(quota_key(UNRESTRICTED)))
         with pytest.raises(Problem, match="4 searches"):
-            slots.check(whose(UNRESTRICTED))
-    assert whose(Who("anna", Role.VIEWER)) == "anna"
+            slots.check(quota_key(UNRESTRICTED))
+    assert quota_key(Principal("anna", Role.VIEWER)) == "anna"
 
 
 def test_settling_has_slots_of_its_own() -> None:

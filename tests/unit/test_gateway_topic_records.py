@@ -106,7 +106,9 @@ def test_times_on_the_page_are_utc_wherever_the_gateway_is(monkeypatch: pytest.M
 
 def test_a_search_goes_on_without_a_partition_that_nobody_leads_and_says_so() -> None:
     async def main(loop: sim.SimLoop) -> dict[str, Any]:
-        session = SimpleNamespace(sources=sources_of([1, 0, 2], [1]), who=SimpleNamespace(name="me"), received=list)
+        session = SimpleNamespace(
+            sources=sources_of([1, 0, 2], [1]), principal=SimpleNamespace(name="me"), received=list
+        )
         async for event in topic_records.search(
             cast(ChannelSession, session), {"topic": TOPIC, "key": "", "value": "/"}
         ):

@@ -39,13 +39,13 @@ def test_the_filter_looks_at_everything_that_is_said_of_a_setting() -> None:
 
 
 def test_whoever_looks_is_told_who_they_are() -> None:
-    fields = view(ABOUT, PageRequest(path="/about", who="zoe", role=VIEWER, open=False)).fields
-    assert (fields["who"].text, fields["role"].text, fields["may"].text) == ("zoe", "viewer", "view everything")
-    assert view(ABOUT, PageRequest(path="/about")).fields["who"].text == "anonymous"
+    fields = view(ABOUT, PageRequest(path="/about", principal="zoe", role=VIEWER, open=False)).fields
+    assert (fields["principal"].text, fields["role"].text, fields["may"].text) == ("zoe", "viewer", "view everything")
+    assert view(ABOUT, PageRequest(path="/about")).fields["principal"].text == "anonymous"
 
 
 def test_who_has_tokens_is_for_admins() -> None:
-    tables = view(ABOUT, PageRequest(path="/about", who="ann", role=ADMIN, open=False)).tables
+    tables = view(ABOUT, PageRequest(path="/about", principal="ann", role=ADMIN, open=False)).tables
     assert [(row.key, row.cells[1].text) for row in tables["logins"].rows] == [("ann", "admin"), ("zoe", "viewer")]
-    assert "logins" not in view(ABOUT, PageRequest(path="/about", who="zoe", role=VIEWER, open=False)).tables
+    assert "logins" not in view(ABOUT, PageRequest(path="/about", principal="zoe", role=VIEWER, open=False)).tables
     assert "logins" not in view(ABOUT, PageRequest(path="/about")).tables

@@ -21,7 +21,7 @@ class PageRequest:
     params: Mapping[str, str] = field(default_factory=dict)  # path parameters
     query: Mapping[str, str] = field(default_factory=dict)
     now_us: int = 0
-    who: str = "anyone"
+    principal: str = "anyone"
     role: int = ADMIN
     open: bool = True  # no login required
     matches: Callable[[str], bool] | None = None

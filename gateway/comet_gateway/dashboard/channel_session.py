@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from comet_gateway.dashboard.sources import Sources
-from comet_gateway.http.auth import Who
+from comet_gateway.http.auth import Principal
 from comet_gateway.http.problems import Problem
 
 UNREAD_MAX: Final = 32  # messages of the client
@@ -17,9 +17,9 @@ UNREAD_MAX: Final = 32  # messages of the client
 class ChannelSession:
     """Lives as long as its channel. `received` and `receive` are for the channel, `deliver` for the connection."""
 
-    def __init__(self, sources: Sources, who: Who) -> None:
+    def __init__(self, sources: Sources, principal: Principal) -> None:
         self.sources = sources
-        self.who = who
+        self.principal = principal
         self._unread: deque[Mapping[str, Any]] = deque()
         self._arrived = asyncio.Event()
 

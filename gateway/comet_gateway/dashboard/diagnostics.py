@@ -91,7 +91,10 @@ def _about(config: GatewayConfig, keeper: Gatekeeper, now_us: int) -> facts.Abou
         bootstrap=config.bootstrap,
         packages=packages(),
         settings=settings(config),
-        logins=tuple(facts.Login(who.name, int(who.role)) for who in sorted(keeper.known(), key=lambda who: who.name)),
+        logins=tuple(
+            facts.Login(principal.name, int(principal.role))
+            for principal in sorted(keeper.known(), key=lambda principal: principal.name)
+        ),
     )
 
 

@@ -25,7 +25,7 @@ from comet_gateway.dashboard.channels import CHANNELS
 from comet_gateway.dashboard.live_pages import LivePages, Watcher, encode
 from comet_gateway.dashboard.page_request import Addresses
 from comet_gateway.dashboard.sources import Sources
-from comet_gateway.http.auth import Who
+from comet_gateway.http.auth import Principal
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.close_codes import Close
 from comet_gateway.push.connections import Connections
@@ -64,13 +64,13 @@ class LiveConnection:
         self._receive = receive
         self._send = send
         self._request_id: str = scope["comet.request_id"]
-        self._who: Who = scope["comet.who"]
+        self._principal: Principal = scope["comet.principal"]
         self._sources: Sources = state.sources
         self._pages = self._sources.part(Watching).pages
         self._limits = state.config.limits
         self._connections: Connections = state.connections
         self._session = live_session.LiveSession(
-            self._limits, _ADDRESSES, CHANNELS, self._who, is_open=state.gatekeeper.open
+            self._limits, _ADDRESSES, CHANNELS, self._principal, is_open=state.gatekeeper.open
         )
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
         self._held: dict[int, asyncio.Task[None]] = {}
@@ -118,7 +118,7 @@ class LiveConnection:
                 case live_session.WatchPage():
                     self._watch_page(action)
                 case live_session.Begin():
-                    session = self._sessions[action.id] = ChannelSession(self._sources, self._who)
+                    session = self._sessions[action.id] = ChannelSession(self._sources, self._principal)
                     self._begin(action.id, self._carry(action.id, action.channel.open(session, action.params)))
                 case live_session.Pass():
                     if (listener := self._sessions.get(action.id)) is not None:

@@ -37,7 +37,7 @@ encode: Final = msgspec.json.Encoder().encode
 class Key(NamedTuple):
     url: str
     role: int
-    who: str  # of personal pages; else empty
+    principal: str  # of personal pages; else empty
 
 
 class Pulse(Protocol):
@@ -208,13 +208,13 @@ class LivePages:
 
     def watch(self, id_: int, page: Page, request: PageRequest) -> tuple[Watcher, Callable[[], None]]:
         """A watcher, and the function that ends it. Raises OVERLOADED."""
-        who = request.who if page.personal else ""
-        key = Key(request.link(), request.role, who)
+        principal = request.principal if page.personal else ""
+        key = Key(request.link(), request.role, principal)
         live = self._all.get(key) if page.interval_s else None
         if live is None:
             if len(self._all) >= self._pages_max:
                 raise Problem("OVERLOADED", f"{self._pages_max} live pages are open, the limit")
-            live = LivePage(page, replace(request, who=who), self._load, self._pulse, self._filtering)
+            live = LivePage(page, replace(request, principal=principal), self._load, self._pulse, self._filtering)
             if page.interval_s:
                 self._all[key] = live
         watcher = Watcher(id_, live)

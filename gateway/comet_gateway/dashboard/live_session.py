@@ -21,7 +21,7 @@ import msgspec
 from comet_gateway.config import Limits
 from comet_gateway.dashboard.channels import Channel
 from comet_gateway.dashboard.page_request import Addresses
-from comet_gateway.http.auth import Who
+from comet_gateway.http.auth import Principal
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.close_codes import Close
 from comet_web.page_request import PageRequest
@@ -89,7 +89,7 @@ class LiveSession:
     limits: Limits
     addresses: Addresses
     channels: Mapping[str, Channel]
-    who: Who
+    principal: Principal
     is_open: bool  # no login required
     _held: dict[int, str] = field(default_factory=dict)  # id -> page, channel
     _garbage: int = 0
@@ -123,15 +123,15 @@ class LiveSession:
     def _act(self, id_: int, frame: Mapping[str, Any]) -> list[Action]:
         match frame:
             case {"watch": str(url)}:
-                page, request = self.addresses.find(url, self.who, is_open=self.is_open)
-                _require(page.role, self.who, "this page")
+                page, request = self.addresses.find(url, self.principal, is_open=self.is_open)
+                _require(page.role, self.principal, "this page")
                 return [*self._take(id_, "page"), WatchPage(id_, page, request)]
             case {"open": str(kind)}:
                 channel = self.channels.get(kind)
                 params = frame.get("params", {})
                 if channel is None or not isinstance(params, dict):
                     raise Problem("NOT_FOUND", f"there is no channel {kind[:40]!r} with these params")
-                self.who.require(channel.role)
+                self.principal.require(channel.role)
                 return [*self._take(id_, "channel"), Begin(id_, channel, params)]
             case {"say": dict(message)}:
                 if self._held.get(id_) != "channel":
@@ -150,9 +150,9 @@ class LiveSession:
         return taken
 
 
-def _require(role: int, who: Who, what: str) -> None:
-    if who.role < role:
-        raise Problem("FORBIDDEN", f"{what} needs a higher role; {who.name} is {who.role.name.lower()}")
+def _require(role: int, principal: Principal, what: str) -> None:
+    if principal.role < role:
+        raise Problem("FORBIDDEN", f"{what} needs a higher role; {principal.name} is {principal.role.name.lower()}")
 
 
 def _read(text: str) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from starlette.types import Scope, Send
 from comet_gateway.dashboard import sessions
 from comet_gateway.dashboard.login_redirect import back_to, see_other
 from comet_gateway.dashboard.sessions import Visit
-from comet_gateway.http.auth import Gatekeeper, Who
+from comet_gateway.http.auth import Gatekeeper, Principal
 from comet_gateway.http.origins import PAGE_HEADERS, Security
 from comet_gateway.http.problems import Problem
 from comet_gateway.routes.raw import Answer, RawRoute
@@ -53,10 +53,10 @@ async def log_in(request: Request) -> Answer:
     if not given or not hmac.compare_digest(given.encode(), form.get("form", "").encode()):
         return _shown(scope, wanted, status=403, problem="The form has expired or cookies are off. Try again.")
     try:
-        visit, who = keeper.log_in(_client(scope), form.get("token", "").strip())
+        visit, principal = keeper.log_in(_client(scope), form.get("token", "").strip())
     except Problem as problem:
         return _shown(scope, wanted, status=problem.kind.status, problem=_reason(problem), wait_s=problem.retry_after_s)
-    scope["comet.who"], scope["comet.session"] = who, visit  # for the audit log
+    scope["comet.principal"], scope["comet.session"] = principal, visit  # for the audit log
     cookies = sessions.session_cookie(visit, keeper.wall(), tls=tls), _form_text("", tls=tls, max_age_s=0)
     return _to(scope, wanted, *cookies)
 
@@ -67,10 +67,10 @@ async def log_out(request: Request) -> Answer:
     form = await _form(request)
     found = _visit(scope, "POST")
     if found is not None:
-        visit, who = found
+        visit, principal = found
         if not visit.shows(form.get("csrf", "")):
             raise Problem("STALE_PAGE", "this page belongs to another session; reload it")
-        scope["comet.who"], scope["comet.session"] = who, visit
+        scope["comet.principal"], scope["comet.session"] = principal, visit
         _keeper(scope).log_out(visit)
     return _to(scope, "/login", sessions.expired_cookie(tls=_tls(scope)))
 
@@ -134,7 +134,7 @@ async def _form(request: Request) -> dict[str, str]:
     return {name: values[0] for name, values in fields.items()}
 
 
-def _visit(scope: Scope, method: str) -> tuple[Visit, Who] | None:
+def _visit(scope: Scope, method: str) -> tuple[Visit, Principal] | None:
     """The session of a request from a page of this gateway."""
     headers, state = scope["comet.headers"], scope["app"].state
     cookie = sessions.cookie(headers, tls=_tls(scope))

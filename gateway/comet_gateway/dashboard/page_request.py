@@ -18,7 +18,7 @@ from starlette.routing import compile_path
 
 from comet import patterns
 from comet.errors import InvalidArgument
-from comet_gateway.http.auth import Who
+from comet_gateway.http.auth import Principal
 from comet_gateway.http.problems import Problem
 from comet_web.page_request import PageRequest
 from comet_web.pages import PAGES, Page
@@ -49,18 +49,24 @@ class Addresses:
     def __init__(self, pages: Iterable[Page] = PAGES) -> None:
         self._known = [(compile_path(page.path)[0], page) for page in pages]
 
-    def find(self, url: str, who: Who, *, is_open: bool) -> tuple[Page, PageRequest]:
+    def find(self, url: str, principal: Principal, *, is_open: bool) -> tuple[Page, PageRequest]:
         """The page and request for a path and query. Raises Problem."""
         path, _, query = url.partition("?")
         plain = unquote(path)
         for pattern, page in self._known:
             if found := pattern.fullmatch(plain):
-                return page, page_request_of(page, found.groupdict(), query, who, is_open=is_open)
+                return page, page_request_of(page, found.groupdict(), query, principal, is_open=is_open)
         raise Problem("NOT_FOUND", f"there is no page {path[:200]!r}")
 
 
 def page_request_of(
-    page: Page, params: Mapping[str, str], query_string: str, who: Who, *, is_open: bool, whole: bool = False
+    page: Page,
+    params: Mapping[str, str],
+    query_string: str,
+    principal: Principal,
+    *,
+    is_open: bool,
+    whole: bool = False,
 ) -> PageRequest:
     """The request for a page. Raises Problem for an invalid query; an invalid filter is shown on the page instead."""
     query = _query(query_string)
@@ -70,8 +76,8 @@ def page_request_of(
         params=dict(params),
         query=query,
         now_us=time.time_ns() // 1_000,
-        who=who.name,
-        role=int(who.role),
+        principal=principal.name,
+        role=int(principal.role),
         open=is_open,
         matches=matches,
         filter_problem=problem,

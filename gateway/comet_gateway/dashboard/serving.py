@@ -19,7 +19,7 @@ from comet_gateway.dashboard.facts import LOADERS
 from comet_gateway.dashboard.page_request import address
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http import compression
-from comet_gateway.http.auth import ANONYMOUS, Who
+from comet_gateway.http.auth import ANONYMOUS, Principal
 from comet_gateway.http.problems import Problem
 from comet_gateway.routes.raw import Reply
 from comet_web import render
@@ -100,10 +100,14 @@ def _error_page(scope: Scope, problem: Problem) -> bytes | None:
     state = scope["app"].state if "app" in scope else None
     if state is None or not state.config.dashboard or not wants_html(scope):
         return None
-    who: Who = scope.get("comet.who", ANONYMOUS)
+    principal: Principal = scope.get("comet.principal", ANONYMOUS)
     path = scope["path"].removeprefix(scope.get("root_path", ""))
     request = PageRequest(
-        path=path, now_us=time.time_ns() // 1_000, who=who.name, role=int(who.role), open=state.gatekeeper.open
+        path=path,
+        now_us=time.time_ns() // 1_000,
+        principal=principal.name,
+        role=int(principal.role),
+        open=state.gatekeeper.open,
     )
     try:
         text = render.page(

@@ -30,7 +30,7 @@ from comet_gateway.schemas.records import PARTITION_MAX
 from comet_gateway.search.filters import Filters
 from comet_gateway.search.scan import Batch, Budget, Scan
 from comet_gateway.search.selection import Selection, located
-from comet_gateway.search.slots import Slots, whose
+from comet_gateway.search.slots import Slots, quota_key
 from comet_web.facts import Progress, RecordPreview, TopicDetail, TopicRecords
 from comet_web.page_request import PageRequest
 from comet_web.views import records as view
@@ -78,11 +78,11 @@ class RecordScan(NamedTuple):
 async def _first(sources: Sources, name: str, request: PageRequest) -> tuple[RecordScan, list[RecordPreview]]:
     query = request.query
     selection = selected(query)
-    who = "" if request.open else request.who
+    principal = "" if request.open else request.principal
     budget = Budget(view.limit_of(query), FIRST_RECORDS, FIRST_BYTES, FIRST_S)
     found: list[RecordPreview] = []
     # Without filters there is no wait for slots of searches.
-    with sources.part(Slots).take(who) if selection.filters else nullcontext():
+    with sources.part(Slots).take(principal) if selection.filters else nullcontext():
         walk = await _walk(sources, name, selection, budget)
         async for hits in walk.scan.run():
             found += [preview(hit.batch, hit.number) for hit in hits]
@@ -209,7 +209,7 @@ async def search(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIte
     if query.get("cursor"):
         selection = replace(selection, cursor=Cursor.parse(query["cursor"]))
     budget = Budget(view.limit_of(query), limits.search_records_max, limits.search_bytes_max, limits.search_s)
-    with session.sources.part(Slots).take(whose(session.who)):
+    with session.sources.part(Slots).take(quota_key(session.principal)):
         walk = await _walk(session.sources, name, selection, budget)
         scan = walk.scan
         waiting: list[Any] = []

@@ -62,8 +62,8 @@ class Role(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
-    """The owner of a token. At `scope["comet.who"]` of each admitted request and WebSocket."""
+class Principal:
+    """The owner of a token. At `scope["comet.principal"]` of each admitted request and WebSocket."""
 
     name: str
     role: Role
@@ -75,8 +75,8 @@ class Who:
             raise Problem("FORBIDDEN", f"this needs the role {needed}; {self.name} has {own}")
 
 
-ANONYMOUS: Final = Who("anyone", Role.ANYONE)
-UNRESTRICTED: Final = Who("anyone", Role.ADMIN)  # without configured tokens, on loopback only
+ANONYMOUS: Final = Principal("anyone", Role.ANYONE)
+UNRESTRICTED: Final = Principal("anyone", Role.ADMIN)  # without configured tokens, on loopback only
 
 
 def _template(path: str) -> str:
@@ -168,10 +168,12 @@ UNAUDITED: Final[frozenset[tuple[str, str]]] = frozenset({
 class TokenFile:
     """The tokens of one file. Immutable; a reload creates another one."""
 
-    def __init__(self, rows: list[tuple[bytes, Who]]) -> None:
+    def __init__(self, rows: list[tuple[bytes, Principal]]) -> None:
         self._rows = rows
-        self._keys = {who.name: sessions.key_of(digest, who.name, who.role.name) for digest, who in rows}
-        self.by_name = {who.name: who for _, who in rows}
+        self._keys = {
+            principal.name: sessions.key_of(digest, principal.name, principal.role.name) for digest, principal in rows
+        }
+        self.by_name = {principal.name: principal for _, principal in rows}
 
     @classmethod
     def load(cls, path: Path) -> TokenFile:
@@ -186,17 +188,17 @@ class TokenFile:
         if set(table) != {"token"} or not isinstance(found, list) or not 0 < len(found) <= TOKENS_MAX:
             raise InvalidArgument(f"{path} must consist of 1 to {TOKENS_MAX} [[token]] tables")
         rows = [_row(path, number, one) for number, one in enumerate(found, 1)]
-        names = [who.name for _, who in rows]
+        names = [principal.name for _, principal in rows]
         if len(set(names)) < len(names):
             raise InvalidArgument(f"{path}: two tokens have the same name; names must be unique for the audit log")
         return cls(rows)
 
-    def whose(self, token: str) -> Who | None:
+    def principal_of(self, token: str) -> Principal | None:
         """The owner of a token, None if unknown. Compares with all of them, in constant time."""
         digest, found = hashlib.sha256(token.encode()).digest(), None
-        for expected, who in self._rows:
+        for expected, principal in self._rows:
             if hmac.compare_digest(expected, digest):
-                found = who
+                found = principal
         return found
 
     def key_of(self, name: str) -> bytes | None:
@@ -204,7 +206,7 @@ class TokenFile:
         return self._keys.get(name)
 
 
-def _row(path: Path, number: int, one: object) -> tuple[bytes, Who]:
+def _row(path: Path, number: int, one: object) -> tuple[bytes, Principal]:
     where = f"{path}: token {number}"
     if not isinstance(one, dict) or set(one) != {"name", "role", "sha256"}:
         raise InvalidArgument(f"{where} must have name, role and sha256, and nothing else")
@@ -215,7 +217,7 @@ def _row(path: Path, number: int, one: object) -> tuple[bytes, Who]:
         raise InvalidArgument(f"{where}: role must be viewer, operator or admin, not {role!r}")
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise InvalidArgument(f"{where}: sha256 must be 64 lower-case hexadecimal digits: the digest, not the token")
-    return bytes.fromhex(digest), Who(name, Role[role.upper()])
+    return bytes.fromhex(digest), Principal(name, Role[role.upper()])
 
 
 def new_token(name: str, role: str) -> tuple[str, str]:
@@ -303,19 +305,19 @@ class Gatekeeper:
     def remove(self, connection: AuthenticatedConnection) -> None:
         self._connections.discard(connection)
 
-    def known(self) -> list[Who]:
+    def known(self) -> list[Principal]:
         """The owners of the tokens."""
         return [] if self._tokens is None else list(self._tokens.by_name.values())
 
-    def log_in(self, address: str, token: str) -> tuple[Visit, Who]:
-        """Creates a session for the owner of a token. Raises as `who` does."""
-        who = self.who(address, token)
+    def log_in(self, address: str, token: str) -> tuple[Visit, Principal]:
+        """Creates a session for the owner of a token. Raises as `principal` does."""
+        principal = self.principal(address, token)
         assert self._tokens is not None, "without tokens there is no login"
-        key = self._tokens.key_of(who.name)
+        key = self._tokens.key_of(principal.name)
         assert key is not None
-        return Visit(sessions.begun(who.name, self.wall()), key), who
+        return Visit(sessions.begun(principal.name, self.wall()), key), principal
 
-    def visit(self, cookie: str) -> tuple[Visit, Who] | None:
+    def visit(self, cookie: str) -> tuple[Visit, Principal] | None:
         """The session of a cookie and its owner; None if it is not valid, or over."""
         tokens = self._tokens
         visit = None if tokens is None else sessions.read(cookie, tokens.key_of, self.wall())
@@ -330,13 +332,13 @@ class Gatekeeper:
             if connection.session == visit.session.id:
                 connection.end()
 
-    def who(self, address: str, token: str | None) -> Who:
+    def principal(self, address: str, token: str | None) -> Principal:
         """The owner of a token. Raises UNAUTHENTICATED; TOO_MANY_REQUESTS if the address is throttled."""
         if self._tokens is None:
             return UNRESTRICTED
         if token is None:
             return ANONYMOUS
-        found = self._tokens.whose(token)
+        found = self._tokens.principal_of(token)
         if self._shut_out(address) and (found is None or (address, found.name) not in self._known):
             # Right tokens are refused, too, or guessing would not be slowed down; known owners are not locked out.
             left = self._failures[address][0] - self._clock()

@@ -22,7 +22,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from comet_gateway.config import KIB, Limits
 from comet_gateway.dashboard import login_redirect, sessions
 from comet_gateway.dashboard.sessions import CSRF_HEADER, Visit
-from comet_gateway.http.auth import ANONYMOUS, ROLES, UNAUDITED, AuthenticatedConnection, Gatekeeper, Role, Who, bearer
+from comet_gateway.http.auth import (
+    ANONYMOUS,
+    ROLES,
+    UNAUDITED,
+    AuthenticatedConnection,
+    Gatekeeper,
+    Principal,
+    Role,
+    bearer,
+)
 from comet_gateway.http.origins import PAGE_HEADERS, SAFE_METHODS, HeaderPairs, Security
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.traffic import Traffic
@@ -137,23 +146,23 @@ class Admission:
 
     def _let_in(self, scope: Scope, role: Role, method: str) -> None:
         """Authenticates and authorizes. Raises UNAUTHENTICATED, FORBIDDEN, STALE_PAGE."""
-        scope["comet.who"] = ANONYMOUS
+        scope["comet.principal"] = ANONYMOUS
         if role is Role.ANYONE:
             return
         keeper, headers = self._gatekeeper, scope["comet.headers"]
         if not keeper.open and (cookie := sessions.cookie(headers, tls=_is_tls(scope))) is not None:
             if bearer(headers, scope.get("subprotocols")) is not None:
                 raise Problem("INVALID_ARGUMENT", "the request has a token and a session cookie: send only one")
-            who = self._visitor(scope, cookie, method)
+            principal = self._visitor(scope, cookie, method)
         else:
             token = None if keeper.open else bearer(headers, scope.get("subprotocols"))
-            who = keeper.who(_client(scope), token)
-        if who is ANONYMOUS:
+            principal = keeper.principal(_client(scope), token)
+        if principal is ANONYMOUS:
             raise Problem("UNAUTHENTICATED", "a token is required")
-        scope["comet.who"] = who  # before the role check: the page for 403 shows the name
-        who.require(role)
+        scope["comet.principal"] = principal  # before the role check: the page for 403 shows the name
+        principal.require(role)
 
-    def _visitor(self, scope: Scope, cookie: str, method: str) -> Who:
+    def _visitor(self, scope: Scope, cookie: str, method: str) -> Principal:
         """The owner of the session."""
         headers = scope["comet.headers"]
         if not self._security.own(method, headers, scope["scheme"]):
@@ -161,7 +170,7 @@ class Admission:
         found = self._gatekeeper.visit(cookie)
         if found is None:
             raise Problem("UNAUTHENTICATED", "the session is over", hint="Log in again.")
-        visit, who = found
+        visit, principal = found
         if (
             method not in SAFE_METHODS
             and method != "WS"
@@ -169,7 +178,7 @@ class Admission:
         ):
             raise Problem("STALE_PAGE", "a change in a session needs the x-comet-csrf of its own page")
         scope["comet.session"] = visit
-        return who
+        return principal
 
     def _renewal(self, scope: Scope) -> HeaderPairs:
         """A new cookie, now and then, for a session in use."""
@@ -188,8 +197,8 @@ def _connection(scope: Scope) -> AuthenticatedConnection:
     if visit is not None:
         name, key = visit.session.name, visit.key
         return AuthenticatedConnection(lambda tokens: tokens.key_of(name) == key, visit.session.id)
-    token, who = bearer(scope["comet.headers"], scope.get("subprotocols")) or "", scope["comet.who"]
-    return AuthenticatedConnection(lambda tokens: tokens.whose(token) == who)
+    token, principal = bearer(scope["comet.headers"], scope.get("subprotocols")) or "", scope["comet.principal"]
+    return AuthenticatedConnection(lambda tokens: tokens.principal_of(token) == principal)
 
 
 def _with(headers: HeaderPairs, send: Send) -> Send:
@@ -311,11 +320,11 @@ async def _audited(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
         status = 500
         raise
     finally:
-        who: Who = scope["comet.who"]  # only after the login has authenticated
+        principal: Principal = scope["comet.principal"]  # only after the login has authenticated
         row = {
-            "who": who.name,
-            "role": who.role.name.lower(),
-            "via": _via(scope, who),
+            "principal": principal.name,
+            "role": principal.role.name.lower(),
+            "via": _via(scope, principal),
             "from": _client(scope),
             "method": scope["method"],
             "path": scope["path"],
@@ -326,7 +335,7 @@ async def _audited(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
         audit.info("%s", json.dumps(row))
 
 
-def _via(scope: Scope, who: Who) -> str:
+def _via(scope: Scope, principal: Principal) -> str:
     if "comet.session" in scope:
         return "session"
-    return "token" if b"authorization" in scope["comet.headers"] and who is not ANONYMOUS else "nothing"
+    return "token" if b"authorization" in scope["comet.headers"] and principal is not ANONYMOUS else "nothing"

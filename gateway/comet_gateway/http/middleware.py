@@ -6,7 +6,7 @@
 In the scope, for routes:
     comet.request_id   text
     comet.headers      the request's headers as a dict of bytes
-    comet.who          auth.Who, on routes that need a role
+    comet.principal          auth.Principal, on routes that need a role
     comet.session      sessions.Visit, if a browser's session authenticates
     comet.send         the server's own send, without layers in between: for a stream's body after its first part, and
                        for a WebSocket, which sends thousands of messages a second

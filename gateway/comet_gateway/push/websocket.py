@@ -54,8 +54,8 @@ class WebSocketConnection:
         self._hub: SubscribeHub = state.hub
         self._backend = state.backend
         self._connections: Connections = state.connections
-        who = scope.get("comet.who")
-        self._session = session.PushSession(self._limits, operator=who is None or who.role >= Role.OPERATOR)
+        principal = scope.get("comet.principal")
+        self._session = session.PushSession(self._limits, operator=principal is None or principal.role >= Role.OPERATOR)
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
         self._writing = Writing(self._backend, self._send_text, self._limits, state.metrics, state.traffic)
         self._writes = False  # it has written records

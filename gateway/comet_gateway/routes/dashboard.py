@@ -16,9 +16,9 @@ router = APIRouter()
 
 def _page(page: Page) -> Endpoint:
     async def endpoint(request: Request) -> Answer:
-        state, who = request.app.state, request.scope["comet.who"]
+        state, principal = request.app.state, request.scope["comet.principal"]
         query = request.scope["query_string"].decode("latin-1")
-        found = page_request_of(page, request.path_params, query, who, is_open=state.gatekeeper.open)
+        found = page_request_of(page, request.path_params, query, principal, is_open=state.gatekeeper.open)
         return await serving.html(request.scope, state.sources, page, found)
 
     return endpoint
@@ -26,9 +26,9 @@ def _page(page: Page) -> Endpoint:
 
 def _csv(page: Page) -> Endpoint:
     async def endpoint(request: Request) -> Answer:
-        state, who = request.app.state, request.scope["comet.who"]
+        state, principal = request.app.state, request.scope["comet.principal"]
         query = request.scope["query_string"].decode("latin-1")
-        found = page_request_of(page, request.path_params, query, who, is_open=state.gatekeeper.open, whole=True)
+        found = page_request_of(page, request.path_params, query, principal, is_open=state.gatekeeper.open, whole=True)
         return await serving.as_csv(state.sources, page, found)
 
     return endpoint

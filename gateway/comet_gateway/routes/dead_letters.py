@@ -259,7 +259,7 @@ async def _settle(
             hint="Send the request again: the scan continues.",
         )
     chosen = await _chosen(topic_index, body)
-    task = Task(state, chosen.dead_letters, body.rate, request.scope["comet.who"].name, to, edit)
+    task = Task(state, chosen.dead_letters, body.rate, request.scope["comet.principal"].name, to, edit)
     targets = await _targets(app.backend.admin, task) if state is DeadLetterState.REDRIVEN else []
     plan = _plan(topic, task, chosen, targets, dry_run)
     if dry_run:

@@ -27,7 +27,7 @@ from comet_gateway.search.answer import WalkAnswer
 from comet_gateway.search.export import CONTENT_TYPES, Format, exported, writer
 from comet_gateway.search.scan import Budget, Hit, Scan
 from comet_gateway.search.selection import LISTS, NAMES, Selection, located
-from comet_gateway.search.slots import Slots, whose
+from comet_gateway.search.slots import Slots, quota_key
 
 router = APIRouter(prefix="/v1", route_class=RawRoute)
 
@@ -158,7 +158,7 @@ async def _scan(
     request: Request, selection: Selection, budget: Budget, *, skip_corrupt: bool = True
 ) -> tuple[Scan, bytes]:
     state = request.scope["app"].state
-    state.sources.part(Slots).check(whose(request.scope["comet.who"]))  # before requests to brokers
+    state.sources.part(Slots).check(quota_key(request.scope["comet.principal"]))  # before requests to brokers
     backend: Backend = state.backend
     info = await backend.catalog.topic(request.scope["path_params"]["topic"])
     wanted = await located(selection, info, backend, state.config.limits.merged_partitions_max)

@@ -9,13 +9,13 @@ from typing import ClassVar
 
 from comet_gateway.config import Limits
 from comet_gateway.dashboard.sources import Sources
-from comet_gateway.http.auth import UNRESTRICTED, Who
+from comet_gateway.http.auth import UNRESTRICTED, Principal
 from comet_gateway.http.problems import Problem
 
 
-def whose(who: Who) -> str:
+def quota_key(principal: Principal) -> str:
     """The name that a slot is counted for; empty without authentication."""
-    return "" if who is UNRESTRICTED else who.name
+    return "" if principal is UNRESTRICTED else principal.name
 
 
 class Slots:

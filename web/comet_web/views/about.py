@@ -36,7 +36,7 @@ def view(about: About, request: PageRequest) -> Document:
         "machine": Cell(about.machine),
         "started": numbers.ago(about.started_us, about.time_us),
         "bootstrap": Cell(about.bootstrap),
-        "who": Cell("anonymous" if request.open else request.who),
+        "principal": Cell("anonymous" if request.open else request.principal),
         "role": Cell(ROLE_NAMES.get(request.role, "none")),
         "may": Cell(MAY.get(request.role, "nothing")),
     }
