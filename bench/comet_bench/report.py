@@ -52,7 +52,7 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "delay_p95_ms": statistics.median,
     "lag_half_ms": max,
     "lag_ms": max,
-    "asked_per_s": max,
+    "requested_per_s": max,
     "symbols": max,
     "unwritten": sum,
     # Of failovers: the time without an acknowledgement, and the fate of the records.
@@ -66,7 +66,7 @@ _WHOLE: Final = (
     *("records_per_s", "bytes_per_s", "broker_rss_bytes", "subscriber_rss_bytes"),
     *("requests_per_s", "deliveries_per_s", "updates_per_s", "gateway_before_bytes", "gateway_rss_bytes"),
     *("kills", "lost", "duplicated", "cut_off", "updates_per_key_s_max"),
-    *("asked_per_s", "symbols", "unwritten"),
+    *("requested_per_s", "symbols", "unwritten"),
 )
 _FINE: Final = (
     "broker_cpu_s",
@@ -187,9 +187,9 @@ def _of_spark(result: Mapping[str, float]) -> list[str]:
     notes = []
     if "java_cpu_s" in result:
         notes.append(f"CPU s a million: {result['java_cpu_s']:.2f} Java, {result['python_cpu_s']:.2f} Python")
-    if "asked_per_s" in result:
-        asked = f"asked {result['asked_per_s']:,.0f}/s of {result['symbols']:,.0f} symbols"
-        notes.append(f"{asked}, {result['unwritten']:,} not written, {result['lost']:,} in no bar")
+    if "requested_per_s" in result:
+        requested = f"requested {result['requested_per_s']:,.0f}/s of {result['symbols']:,.0f} symbols"
+        notes.append(f"{requested}, {result['unwritten']:,} not written, {result['lost']:,} in no bar")
         notes.append(f"bar after its window p50 {result['delay_p50_ms']:,.0f} ms, p95 {result['delay_p95_ms']:,.0f} ms")
         notes.append(f"behind {result['lag_half_ms']:,.0f} ms half way, {result['lag_ms']:,.0f} ms at the end")
     return notes

@@ -138,7 +138,7 @@ async def written(address: str, topic: str) -> int:
 
     async with comet.Admin(address) as admin:
         _, partitions = await admin.describe_topic(topic)
-    return sum(partition.stable_end for partition in partitions)
+    return sum(partition.last_stable_offset for partition in partitions)
 
 
 def _speed(records: int, size: int, seconds: float) -> Result:

@@ -61,7 +61,7 @@ class Failure:
             "reason": self.reason,
             "since_us": self.since_us,
             "count": self.count,
-            "standing": self.until is None,
+            "stopped": self.until is None,
         }
 
 

@@ -65,16 +65,16 @@ class Limits:
     table_scan_records_max: int = 5_000_000  # of the log, read to fill such a table
     tables_max: int = 32  # of all topics; one for each form of values
     replay_ms_max: int = 24 * 3_600_000  # of one replay
-    quote_boards_max: int = 4  # topics of quotes that are followed at once
+    quote_topics_max: int = 4  # topics of quotes that are followed at once
     quote_symbols_max: int = 200  # of each of them; one takes 190 kB, and 200 kB more with what a job makes of it
     quote_scan_records_max: int = 1_000_000  # of the log, read for the past of quotes
     quote_scan_s: float = 30.0  # for reading it
 
     # dead letters
-    letters_max: int = 200_000  # that are indexed, all topics together; the oldest are dropped
-    letter_scan_records_max: int = 500_000  # the newest of one topic, scanned for dead letters
-    letter_rate_max: int = 10_000  # redriven or discarded a second by one request
-    settlings_max: int = 4  # redrive and discard requests at once
+    dead_letters_max: int = 200_000  # that are indexed, all topics together; the oldest are dropped
+    dead_letter_scan_records_max: int = 500_000  # the newest of one topic, scanned for dead letters
+    dead_letter_rate_max: int = 10_000  # redriven or discarded a second by one request
+    redrives_max: int = 4  # redrive and discard requests at once
 
     # search and export
     searches_max: int = 4  # searches and exports at once

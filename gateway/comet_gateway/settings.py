@@ -101,7 +101,7 @@ SETTINGS: Final = (
     _count("table_scan_records_max", "Records of a topic that are read to fill such a table.", 1, 10_000_000_000),
     _count("tables_max", "Tables of latest values, of all topics."),
     _time("replay_ms_max", "Longest time range of one replay.", 0, 366 * _DAY_MS),
-    _count("quote_boards_max", "Topics on the quotes page that are followed at once."),
+    _count("quote_topics_max", "Topics on the quotes page that are followed at once."),
     _count("quote_symbols_max", "Symbols of one topic of quotes; each takes 190 kB of memory, 390 kB with analytics."),
     _count("quote_scan_records_max", "Records of a topic that are read for the history of quotes.", 1, 10_000_000_000),
     _time("quote_scan_s", "Longest time to read the history of quotes.", 100),
@@ -111,10 +111,10 @@ SETTINGS: Final = (
     _time("search_s", "Longest duration of one search.", 100),
     _count("export_records_max", "Records in one export.", 1, 10_000_000_000),
     _time("export_s", "Longest duration of one export.", 100),
-    _count("letters_max", "Dead letters in the index, of all topics; the oldest are dropped.", 1, 100_000_000),
-    _count("letter_scan_records_max", "Newest records of a topic, scanned for dead letters.", 1, 10_000_000_000),
-    _count("letter_rate_max", "Dead letters that one request redrives or discards a second."),
-    _count("settlings_max", "Redrive and discard requests at once."),
+    _count("dead_letters_max", "Dead letters in the index, of all topics; the oldest are dropped.", 1, 100_000_000),
+    _count("dead_letter_scan_records_max", "Newest records of a topic, scanned for dead letters.", 1, 10_000_000_000),
+    _count("dead_letter_rate_max", "Dead letters that one request redrives or discards a second."),
+    _count("redrives_max", "Redrive and discard requests at once."),
 )  # fmt: skip
 TABLE: Final = Table(SETTINGS, config_variable=CONFIG_VARIABLE)
 _LIMITS: Final = frozenset(field.name for field in fields(Limits))

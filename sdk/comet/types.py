@@ -181,7 +181,7 @@ class PartitionStatus:
     broker: int = 0
     leader_epoch: int = 0
     leader: bool = True
-    stable_end: int = 0  # below it every transaction is decided; readers of what is committed end there
+    last_stable_offset: int = 0  # below it every transaction is decided; readers of what is committed end there
     in_rate: float | None = None  # records a second over the last 10 s, at a leader
     in_bytes_rate: float | None = None
     last_us: int | None = None  # when the last batch was written

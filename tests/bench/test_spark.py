@@ -44,7 +44,7 @@ EXPECTED = {
     "read_typed_aggregate": LIMIT | BROKER | {"share"},
     "stream_bars": (LIMIT | BROKER | {"delay_p50_ms", "delay_p95_ms", "lag_half_ms", "lag_ms"} | {"lost", "unwritten"})
     - {"bytes_per_s"}
-    | {"asked_per_s", "symbols"},
+    | {"requested_per_s", "symbols"},
 }
 
 

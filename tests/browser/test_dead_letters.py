@@ -17,7 +17,7 @@ PREFIX = "comet-dead-letter-"
 
 
 def row(page: Page, key: str) -> Locator:
-    return page.locator(f'[data-table="letters"] tr[data-key="{key}"]')
+    return page.locator(f'[data-table="dead_letters"] tr[data-key="{key}"]')
 
 
 def dialog(page: Page) -> Locator:
@@ -38,7 +38,7 @@ def state(page: Page, name: str) -> Locator:
 
 @asynccontextmanager
 async def made(stage: Stage, name: str, count: int = 4, *, group: str = "work") -> AsyncIterator[comet.Admin]:
-    """Topic `name` with that many letters in `name`-failed: of the first reason, but the last, which is hostile."""
+    """Topic `name` with that many dead letters in `name`-failed: of the first reason but the last, a hostile one."""
     failed = f"{name}-failed"
     async with comet.Admin(stage.broker) as admin, comet.Producer(stage.broker, acks="all") as producer:
         await admin.create_topic(name, partitions=1)
@@ -166,7 +166,7 @@ async def test_all_of_a_reason_are_redriven_after_a_dry_run(page: Page, stage: S
         await expect(row(page, "0/0")).to_have_count(0)
         await state(page, "Redriven").click()
         await expect(row(page, "0/0").get_by_role("link", name="again 0 / 0", exact=True).last).to_be_visible()
-        await shot(page, "letters-redriven")
+        await shot(page, "dead-letters-redriven")
         await admin.delete_group("again-group")
 
 
@@ -310,7 +310,7 @@ async def test_it_is_readable_on_a_phone_and_in_the_dark(browser: Browser, stage
         for scheme, width in (("light", 1280), ("dark", 1280), ("light", 360)):
             async with watched(browser, color_scheme=scheme, viewport={"width": width, "height": 780}) as found:
                 page = await found.context.new_page()
-                for name, path in (("dead-letters", "/dead-letters"), ("letters", "/dead-letters/small-failed")):
+                for name, path in (("dead-letters", "/dead-letters"), ("dead-letter", "/dead-letters/small-failed")):
                     await page.goto(stage.at(path))
                     await live(page)
                     await expect(causes(page)).to_contain_text("order # is late")

@@ -43,7 +43,7 @@ class Api:
             return lines(answer.text)[-1]["end"]
         return answer.json()
 
-    async def letters(self, topic: str = "failed", **query: Any) -> list[Any]:
+    async def dead_letters(self, topic: str = "failed", **query: Any) -> list[Any]:
         found: list[Any] = (await self.get(f"/{topic}", **query))["items"]
         return found
 
@@ -117,9 +117,9 @@ async def test_what_a_shared_group_gives_up_is_found_redriven_and_done(api: Api)
         (cause,) = topic["causes"]
         assert (cause["group"], cause["cause"], cause["topics"]) == ("work", "no such symbol", ["orders"])
         plan = await api.post("failed/redrive", {"filter": {"group": "work"}}, dry_run="true")
-        assert plan["targets"] == [{"topic": "orders", "letters": 2, "exists": True, "groups": ["work"]}]
+        assert plan["targets"] == [{"topic": "orders", "dead_letters": 2, "exists": True, "groups": ["work"]}]
         assert await api.post("failed/redrive", {"filter": {"group": "work"}}) == {
-            "letters": 2, "done": 2, "already": 0, "failed": 0, "stopped": False
+            "dead_letters": 2, "done": 2, "already": 0, "failed": 0, "stopped": False
         }  # fmt: skip
         for _ in range(2):
             record = await consumer.get(timeout_s=10)
@@ -132,7 +132,7 @@ async def test_what_a_shared_group_gives_up_is_found_redriven_and_done(api: Api)
             await record.ack()
     (topic,) = (await api.get())["items"]
     assert (topic["pending"], topic["redriven"]) == (0, 2)
-    assert {one["to"].rpartition("/")[0] for one in await api.letters()} == {"orders/1"}
+    assert {one["to"].rpartition("/")[0] for one in await api.dead_letters()} == {"orders/1"}
 
 
 async def test_only_topics_that_hold_letters_are_found_and_all_were_looked_at(api: Api) -> None:
@@ -141,7 +141,7 @@ async def test_only_topics_that_hold_letters_are_found_and_all_were_looked_at(ap
         await producer.publish("other", b"1", headers={PREFIX + "reason": "half a letter is none"})
     await dead(api.broker, 1)
     found = await api.get()
-    assert ([one["topic"] for one in found["items"]], found["looked"], found["topics"]) == (["failed"], 4, 4)
+    assert ([one["topic"] for one in found["items"]], found["scanned"], found["topics"]) == (["failed"], 4, 4)
 
 
 async def test_letters_are_counted_by_group_and_cause(api: Api) -> None:
@@ -178,16 +178,16 @@ async def test_letters_are_read_newest_first_page_by_page_and_filtered(api: Api)
         ({"from_topic": "other"}, []),
         ({"state": "redriven"}, []),
     ):
-        assert [one["offset"] for one in await api.letters(**query)] == offsets, query
+        assert [one["offset"] for one in await api.dead_letters(**query)] == offsets, query
     assert (await api.get("/failed", status=400, cursor="c1.x"))["code"] == "MALFORMED_CURSOR"
     assert (await api.get("/nothing", status=404))["code"] == "TOPIC_NOT_FOUND"
-    assert await api.letters("empty") == []
+    assert await api.dead_letters("empty") == []
 
 
 async def test_one_letter_is_edited_and_redriven_elsewhere(api: Api) -> None:
     await dead(api.broker, 2)
     body = {
-        "letters": [{"partition": 0, "offset": "1"}],
+        "dead_letters": [{"partition": 0, "offset": "1"}],
         "to": "other",
         "record": {"text": '{"bid": 1.10}', "key": "fixed"},
     }
@@ -209,23 +209,25 @@ async def test_only_what_the_filter_means_is_redriven_and_everything_else_stays(
         b"order 2",
         b"order 3",
     ]
-    assert [one["offset"] for one in await api.letters(state="pending")] == ["5", "4", "0"]
+    assert [one["offset"] for one in await api.dead_letters(state="pending")] == ["5", "4", "0"]
 
 
 async def test_discarding_writes_a_note_and_nothing_else(api: Api) -> None:
     await dead(api.broker, 3)
     plan = await api.post("failed/discard", {"filter": {}}, dry_run="true")
-    assert (plan["dry_run"], plan["letters"], plan["targets"]) == (True, 3, [])
+    assert (plan["dry_run"], plan["dead_letters"], plan["targets"]) == (True, 3, [])
     assert len(await read(api.broker, "failed")) == 3, "a dry run does nothing"
-    assert (await api.post("failed/discard", {"letters": [{"partition": 0, "offset": "1"}]}))["done"] == 1
+    assert (await api.post("failed/discard", {"dead_letters": [{"partition": 0, "offset": "1"}]}))["done"] == 1
     note = (await read(api.broker, "failed"))[-1]
     assert (note.key, dict(note.headers)[SETTLED]) == (b"0/1", b"discarded")
     assert not note.value
     assert await read(api.broker, "orders", 2) == []
-    (found,) = await api.letters(state="discarded")
+    (found,) = await api.dead_letters(state="discarded")
     assert (found["offset"], found["by"]) == ("1", "anyone")
     async with gateway(api.broker) as other:
-        assert [one["offset"] for one in await other.letters(state="pending")] == ["2", "0"], "every gateway knows it"
+        assert [one["offset"] for one in await other.dead_letters(state="pending")] == ["2", "0"], (
+            "every gateway knows it"
+        )
 
 
 async def test_a_crash_between_the_write_and_its_note_writes_it_once(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,10 +248,10 @@ async def test_a_crash_between_the_write_and_its_note_writes_it_once(api: Api, m
     assert len(await read(api.broker, "orders", 2)) == 10
     monkeypatch.undo()
     async with gateway(api.broker) as other:
-        assert len(await other.letters(state="pending")) == 10, "nobody wrote that they were redriven"
+        assert len(await other.dead_letters(state="pending")) == 10, "nobody wrote that they were redriven"
         done = await other.post("failed/redrive", {"filter": {}, "rate": 1000})
         assert (done["done"], done["already"], done["failed"]) == (0, 10, 0)
-        assert await other.letters(state="pending") == []
+        assert await other.dead_letters(state="pending") == []
     assert sorted(record.value or b"" for record in await read(api.broker, "orders", 2)) == sorted(
         f"order {number}".encode() for number in range(10)
     )
@@ -267,7 +269,7 @@ async def test_an_edit_after_such_a_crash_does_not_write_it_a_second_time(
         raise Unavailable("the gateway is no more")
 
     monkeypatch.setattr(comet.Producer, "publish", dying)
-    one = {"letters": [{"partition": 0, "offset": "0"}]}
+    one = {"dead_letters": [{"partition": 0, "offset": "0"}]}
     assert (await api.post("failed/redrive", one))["failed"] == 1
     monkeypatch.undo()
     # The same key in the same partition, or the broker could not tell.
@@ -282,7 +284,7 @@ async def test_two_who_redrive_the_same_at_once_write_it_once(api: Api) -> None:
         body = {"filter": {}, "rate": 10_000}
         await asyncio.gather(*(one.post("failed/redrive", body) for one in (api, other)))
         assert len(await read(api.broker, "orders", 2)) == 40
-        assert await other.letters(state="pending") == []
+        assert await other.dead_letters(state="pending") == []
 
 
 async def test_letters_of_one_key_keep_their_order(api: Api) -> None:
@@ -298,7 +300,9 @@ async def test_letters_of_one_key_keep_their_order(api: Api) -> None:
 async def test_more_than_are_read_at_once_are_all_redriven(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrive, "READ_MAX", 7)
     await dead(api.broker, 40)
-    await api.post("failed/discard", {"letters": [{"partition": 0, "offset": str(number)} for number in (0, 6, 7, 39)]})
+    await api.post(
+        "failed/discard", {"dead_letters": [{"partition": 0, "offset": str(number)} for number in (0, 6, 7, 39)]}
+    )
     assert (await api.post("failed/redrive", {"filter": {}, "rate": 10_000}))["done"] == 36
     numbers = {int((record.value or b"").split()[1]) for record in await read(api.broker, "orders", 2)}
     assert numbers == set(range(40)) - {0, 6, 7, 39}
@@ -315,23 +319,23 @@ async def test_what_cannot_be_written_stays_pending_and_says_why(api: Api) -> No
     told = lines(answer.text)
     failures = {one["failure"]["problem"]["code"] for one in told if "failure" in one}
     assert failures == {"TOPIC_NOT_FOUND", "INVALID_ARGUMENT"}
-    assert told[0]["plan"]["letters"] == 6
+    assert told[0]["plan"]["dead_letters"] == 6
     assert {one["topic"]: one["exists"] for one in told[0]["plan"]["targets"]}["gone"] is False
     assert (told[-1]["end"]["done"], told[-1]["end"]["failed"]) == (3, 3)
-    assert len(await api.letters(state="pending")) == 3
+    assert len(await api.dead_letters(state="pending")) == 3
 
 
 @pytest.mark.parametrize(
     ("body", "code"),
     [
         ({}, "VALIDATION"),
-        ({"filter": {}, "letters": [{"partition": 0, "offset": "0"}]}, "VALIDATION"),
-        ({"letters": []}, "VALIDATION"),
+        ({"filter": {}, "dead_letters": [{"partition": 0, "offset": "0"}]}, "VALIDATION"),
+        ({"dead_letters": []}, "VALIDATION"),
         ({"filter": {}, "rate": 0}, "VALIDATION"),
         ({"filter": {}, "rate": 1e5}, "VALIDATION"),
         ({"filter": {}, "record": {"text": "x"}}, "VALIDATION"),
         ({"filter": {"groups": "work"}}, "VALIDATION"),
-        ({"letters": [{"partition": 0, "offset": "0"}], "record": {"text": "x", "value": 1}}, "VALIDATION"),
+        ({"dead_letters": [{"partition": 0, "offset": "0"}], "record": {"text": "x", "value": 1}}, "VALIDATION"),
         ({"filter": {}, "to": "no such topic"}, "VALIDATION"),
     ],
 )
@@ -346,7 +350,7 @@ async def test_an_edit_that_cannot_be_written_is_refused(api: Api, value: str) -
     await dead(api.broker, 1)
     answer = await api.client.post(
         "/v1/dead-letters/failed/redrive",
-        content=f'{{"letters": [{{"partition": 0, "offset": "0"}}], "record": {{"value": {value}}}}}',
+        content=f'{{"dead_letters": [{{"partition": 0, "offset": "0"}}], "record": {{"value": {value}}}}}',
         headers={"content-type": "application/json"},
     )
     assert (answer.status_code, answer.json()["code"]) == (422, "VALIDATION")
@@ -357,8 +361,8 @@ async def test_another_topic_that_is_not_there_is_refused_as_a_whole(api: Api) -
     body = {"filter": {}, "to": "nothing"}
     assert (await api.post("failed/redrive", body, status=404))["code"] == "TOPIC_NOT_FOUND"
     plan = await api.post("failed/redrive", body, dry_run="true")
-    assert plan["targets"] == [{"topic": "nothing", "letters": 1, "exists": False, "groups": []}]
-    assert (await api.post("failed/redrive", {"letters": [{"partition": 0, "offset": "7"}]}, dry_run="true"))[
+    assert plan["targets"] == [{"topic": "nothing", "dead_letters": 1, "exists": False, "groups": []}]
+    assert (await api.post("failed/redrive", {"dead_letters": [{"partition": 0, "offset": "7"}]}, dry_run="true"))[
         "unknown"
     ] == [{"partition": 0, "offset": "7"}]
 
@@ -420,7 +424,7 @@ async def test_only_so_many_settle_at_once(api: Api, monkeypatch: pytest.MonkeyP
 
     await dead(api.broker, 30)
     monkeypatch.setattr(comet.Producer, "publish", slow)
-    async with gateway(api.broker, settlings_max=1) as one:
+    async with gateway(api.broker, redrives_max=1) as one:
         under_way = asyncio.create_task(one.post("failed/redrive", {"filter": {}, "rate": 10_000}))
         while not any(record for record in await read(api.broker, "orders", 2)):
             pass
@@ -437,7 +441,7 @@ async def test_a_topic_made_anew_has_none_of_the_old_letters(api: Api) -> None:
         await admin.delete_topic("failed")
         await admin.create_topic("failed", partitions=1)
     assert (await api.get())["items"] == []
-    assert await api.letters() == []
+    assert await api.dead_letters() == []
 
 
 async def test_what_retention_deletes_is_no_letter_any_more(api: Api) -> None:
@@ -445,12 +449,12 @@ async def test_what_retention_deletes_is_no_letter_any_more(api: Api) -> None:
     assert (await api.get())["items"][0]["pending"] == 6
     async with comet.Admin(api.broker) as admin:
         await admin.delete_records("failed", 0, 4)
-    assert [one["offset"] for one in await api.letters()] == ["5", "4"]
+    assert [one["offset"] for one in await api.dead_letters()] == ["5", "4"]
 
 
 async def test_only_so_many_letters_are_known_and_it_says_so(api: Api) -> None:
     await dead(api.broker, 20)
-    async with gateway(api.broker, letters_max=5) as one:
+    async with gateway(api.broker, dead_letters_max=5) as one:
         page = await one.get("/failed")
         assert [letter["offset"] for letter in page["items"]] == ["19", "18", "17", "16", "15"]
         assert page["scanned"]["older"] == "15"

@@ -203,7 +203,7 @@ async def test_no_more_symbols_and_boards_than_there_is_room_for(monkeypatch: py
     async with (
         comet.testing.broker({"quotes": 1, "other": 1}) as broker,
         comet.Producer(broker.address) as producer,
-        feeds(broker.address, quote_symbols_max=3, quote_boards_max=1) as found,
+        feeds(broker.address, quote_symbols_max=3, quote_topics_max=1) as found,
     ):
         for number in range(5):
             await write(producer, 1.0, symbol=f"S{number}", ago_s=1)

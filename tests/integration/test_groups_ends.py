@@ -19,13 +19,13 @@ from tests.integration.test_groups import code, fill, make_topic, ready
 ENDS = "comet.v1.Coordination/PartitionEnds"
 
 
-def asked(cluster: LocalCluster, partition: int = 0, **what: Any) -> pb.AskedEnd:
+def asked(cluster: LocalCluster, partition: int = 0, **what: Any) -> pb.PartitionEndQuery:
     state = next(iter(cluster.brokers.values())).view.state
-    return pb.AskedEnd(topic_id=bytes.fromhex(state.topics["t"].value.id), partition=partition, **what)
+    return pb.PartitionEndQuery(topic_id=bytes.fromhex(state.topics["t"].value.id), partition=partition, **what)
 
 
-async def ends(cluster: LocalCluster, *wanted: pb.AskedEnd, on: int = 1) -> list[pb.PartitionEnd]:
-    answer = await cluster.call(ENDS, pb.PartitionEndsRequest(asked=wanted), on=on)
+async def ends(cluster: LocalCluster, *wanted: pb.PartitionEndQuery, on: int = 1) -> list[pb.PartitionEnd]:
+    answer = await cluster.call(ENDS, pb.PartitionEndsRequest(queries=wanted), on=on)
     assert isinstance(answer, pb.PartitionEndsResponse)
     return list(answer.ends)
 
@@ -39,7 +39,7 @@ async def test_a_leader_says_how_far_it_is_and_when_a_record_came(tmp_path: Path
         end, empty, none = await ends(
             cluster, asked(cluster, offset=12, timestamp_us=1_000), asked(cluster, 1, offset=0), asked(cluster, 7)
         )
-        assert (end.code, end.log_start, end.high_watermark, end.stable_end) == (0, 0, 20, 20)
+        assert (end.code, end.log_start, end.high_watermark, end.last_stable_offset) == (0, 0, 20, 20)
         assert before_us <= end.append_time_us <= cluster.brokers[1].clock.wall_us()
         assert end.offset_at == 0
         assert (empty.high_watermark, empty.append_time_us) == (0, 0)

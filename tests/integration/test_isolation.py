@@ -183,7 +183,7 @@ async def test_the_latest_is_where_readers_of_what_is_committed_get(broker: Brok
     one.produce(handle, b"before")
     await one.answer()
     await one.write(handle, b"a")
-    assert broker.topics.partition("t", 0).stable_end == 1
+    assert broker.topics.partition("t", 0).last_stable_offset == 1
     for uncommitted, expected in ((False, 1), (True, 2)):
         reader = Reader(broker)
         await reader.start(handle, uncommitted=uncommitted, latest=True)
@@ -236,7 +236,7 @@ async def test_a_stream_that_ends_while_its_coordinator_is_asked_is_no_trouble(
     one.session.close()
     partition = broker.topics.partition("t", 0)
     await until(lambda: partition.log.log_end == 1, "it is written all the same")
-    assert partition.stable_end == 0
+    assert partition.last_stable_offset == 0
 
 
 @pytest.mark.parametrize("uncommitted", [False, True])
@@ -277,9 +277,9 @@ async def test_a_description_says_how_far_readers_get(broker: Broker, topic: typ
     await one.write(handle, b"a")
     described = await call("comet.v1.Admin/DescribeTopic", admin.DescribeTopicRequest(name="t"))
     status = described.partitions[0]
-    assert (status.high_watermark, status.stable_end) == (1, 0)
+    assert (status.high_watermark, status.last_stable_offset) == (1, 0)
     numbers = broker.statistics()["partitions"][0]
-    assert (numbers["stable_end"], numbers["transactions_open"], numbers["transactions_aborted"]) == (0, 1, 0)
+    assert (numbers["last_stable_offset"], numbers["transactions_open"], numbers["transactions_aborted"]) == (0, 1, 0)
 
 
 async def test_a_session_with_too_much_on_its_way_is_not_read_on(broker: Broker, topic: types.Topic) -> None:

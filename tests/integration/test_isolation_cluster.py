@@ -87,7 +87,7 @@ async def test_followers_show_what_the_leader_shows(cluster: LocalCluster) -> No
     await one.write(b"open")
     replicas = cluster.replicas("t")
     await until(lambda: {replica.high_watermark for replica in replicas.values()} == {6}, "all know the watermark")
-    assert {replica.stable_end for replica in replicas.values()} == {5}
+    assert {replica.last_stable_offset for replica in replicas.values()} == {5}
     assert len({log_bytes(replica) for replica in replicas.values()}) == 1
     for broker in replicas:
         assert await values_of(cluster, broker) == [b"a", b"b"]
@@ -104,7 +104,7 @@ async def test_a_new_leader_knows_what_is_open_and_what_was_aborted(cluster: Loc
     leader = cluster.leader("t")
     await until(lambda: cluster.replicas("t")[leader].settled, "it knows how far all are")
     assert await values_of(cluster, leader) == []
-    assert cluster.replicas("t")[leader].stable_end == 2
+    assert cluster.replicas("t")[leader].last_stable_offset == 2
     assert await one.write(b"b") == 3, "it is open here, and goes on"
     await one.end(commit=True)
     assert await values_of(cluster, leader) == [b"a", b"b"]
@@ -152,7 +152,7 @@ async def test_a_replica_that_starts_again_knows_its_transactions(cluster: Local
     await one.end(commit=True)
     await cluster.start(follower)
     await until(lambda: follower in cluster.replicas("t"), "its log is open")
-    await until(lambda: cluster.replicas("t")[follower].stable_end == 4, "it hears of the end")
+    await until(lambda: cluster.replicas("t")[follower].last_stable_offset == 4, "it hears of the end")
     assert await values_of(cluster, follower) == [b"open"]
 
 
@@ -195,5 +195,5 @@ async def test_a_marker_that_was_lost_with_the_power_is_written_again(
         await until(lambda: cluster.leader("t") == 1, "it leads again")
         partition = cluster.replicas("t")[1]
         assert partition.log.recovered.log_end == 1, "it was gone"
-        await until(lambda: partition.stable_end == 2, "the marker is there again")
+        await until(lambda: partition.last_stable_offset == 2, "the marker is there again")
         assert await values_of(cluster, 1) == ([b"a"] if commit else [])

@@ -339,7 +339,7 @@ async def test_nobody_reads_old_positions_while_new_ones_are_being_committed(wor
 
 def _free(world: World, output: tuple[str, int]) -> bool:
     partition = world.leading(output)
-    return partition.stable_end == partition.high_watermark
+    return partition.last_stable_offset == partition.high_watermark
 
 
 async def _seen(world: World) -> list[list[bytes | None]]:

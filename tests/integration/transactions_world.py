@@ -161,7 +161,7 @@ class World(LocalCluster):
     def readers_are_free(self) -> bool:
         """Nobody waits for a transaction anywhere."""
         leaders = [self.leading(output) for output in OUTPUTS if self.leader(*output)]
-        return len(leaders) == len(OUTPUTS) and all(one.stable_end == one.high_watermark for one in leaders)
+        return len(leaders) == len(OUTPUTS) and all(one.last_stable_offset == one.high_watermark for one in leaders)
 
 
 class Producer:

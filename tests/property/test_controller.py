@@ -222,7 +222,7 @@ def test_when_all_is_well_again_all_is_as_it_should_be(shape: tuple[int, int], h
         if broker in cluster.view.drains:
             cluster.drain(broker)
     for key in list(cluster.store.items):
-        if key.startswith("cluster/unfit/"):
+        if key.startswith("cluster/defective/"):
             cluster.delete(key)
     wanted = cluster.state.target or cluster.state.replicas
     for _ in range(6):

@@ -121,7 +121,7 @@ class IsolationMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_stable_end_lies_before_what_is_undecided(self) -> None:
-        stable = max(self.isolation.stable_end(self.high_watermark), self.log_start)
+        stable = max(self.isolation.last_stable_offset(self.high_watermark), self.log_start)
         expected = self.high_watermark
         for batches, marker in self.pieces().values():
             if batches and (marker is None or marker.first >= self.high_watermark):

@@ -439,7 +439,7 @@ class LogMachine(RuleBasedStateMachine):
             dropped = any((it.producer_id, it.epoch) == key and it.first <= one.base_offset < it.end for it in aborted)
             marker = ends[key].marker if key in ends else None
             assert dropped == (marker is not None and not marker.commit)
-        stable = isolation.stable_end(end + 1)
+        stable = isolation.last_stable_offset(end + 1)
         still = [one for one in here if (one.header.producer_id, one.header.producer_epoch) not in ends]
         assert stable <= min((one.base_offset for one in still), default=end + 1)
         if not still:

@@ -211,13 +211,15 @@ async def decided(one: ClusterProcesses, topic: str) -> dict[int, int]:
     while time.monotonic() < deadline:
         try:
             found = await statuses(one, topic)
-            if found and all(part.stable_end == part.high_watermark == part.log_end for part in found):
+            if found and all(part.last_stable_offset == part.high_watermark == part.log_end for part in found):
                 return {part.index: part.high_watermark for part in found}
         except comet.CometError:
             pass
         await asyncio.sleep(0.1)
-    open_ = [(part.index, part.stable_end, part.high_watermark, part.log_end) for part in found]
-    raise AssertionError(f"in {topic} transactions stay open: partition, stable end, high watermark, end: {open_}")
+    open_ = [(part.index, part.last_stable_offset, part.high_watermark, part.log_end) for part in found]
+    raise AssertionError(
+        f"in {topic} transactions stay open: partition, last stable offset, high watermark, end: {open_}"
+    )
 
 
 async def whole(one: ClusterProcesses, topic: str) -> Topic:

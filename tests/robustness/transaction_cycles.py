@@ -215,7 +215,7 @@ async def _wait_for_the_end_of_all(addresses: list[str]) -> None:
     async with comet.Admin(addresses) as admin, asyncio.timeout(STALL_S_MAX):
         while True:
             _, statuses = await admin.describe_topic(TOPIC)
-            if statuses and all(one.stable_end == one.high_watermark for one in statuses):
+            if statuses and all(one.last_stable_offset == one.high_watermark for one in statuses):
                 return
             await asyncio.sleep(0.05)
 

@@ -324,7 +324,7 @@ def mark_aborts_as_commits() -> list[Patch]:
 
 @mutant("readers see what is not decided yet", "C14", EXACTLY_ONCE)
 def read_what_is_open() -> list[Patch]:
-    return [(Isolation, "stable_end", lambda self, high_watermark: high_watermark)]
+    return [(Isolation, "last_stable_offset", lambda self, high_watermark: high_watermark)]
 
 
 @mutant("readers are not told what was aborted", "C14 C16", EXACTLY_ONCE)

@@ -291,9 +291,9 @@ class GroupScenario:
                 world.history.complaints.append(f"{name} {what}:\n" + "\n".join(world.stuck(name)))
 
     async def _statuses(self, topic: str) -> dict[Place, tuple[int, int]]:
-        """Per partition high watermark and stable end."""
+        """Per partition high watermark and last stable offset."""
         _, statuses = await self._admin.describe_topic(topic)
-        return {(topic, status.index): (status.high_watermark, status.stable_end) for status in statuses}
+        return {(topic, status.index): (status.high_watermark, status.last_stable_offset) for status in statuses}
 
     async def _catch_up(self) -> None:
         """With nothing wrong any more, every group reaches the end, and no transaction holds anybody back."""

@@ -77,12 +77,12 @@ def deliver_beyond_the_high_watermark() -> list[Patch]:
 
     def serve_all(self: Feed, cursor: Cursor[Partition]) -> bytes | None:
         partition = cursor.partition
-        before = partition.high_watermark, partition.stable_end
-        partition.high_watermark = partition.stable_end = partition.log.log_end
+        before = partition.high_watermark, partition.last_stable_offset
+        partition.high_watermark = partition.last_stable_offset = partition.log.log_end
         try:
             return serve(self, cursor)
         finally:
-            partition.high_watermark, partition.stable_end = before
+            partition.high_watermark, partition.last_stable_offset = before
 
     return [(Feed, "_serve", serve_all)]
 

@@ -159,7 +159,7 @@ class StoreScenario(ClusterScenario):
         for _ in range(100):
             try:
                 plan = await admin.recover_cluster()
-                if not plan.silent and len(plan.asked) == len(world.hosts):
+                if not plan.silent and len(plan.answered) == len(world.hosts):
                     done = await admin.recover_cluster(accept=plan.digest)
                     break
                 why = f"silent: {plan.silent}"

@@ -40,12 +40,12 @@ class Cluster:
 
     async def call(self, _: str, __: str, request: Message, *___: object) -> pb.PartitionEndsResponse:
         assert isinstance(request, pb.PartitionEndsRequest)
-        self.asked.append(len(request.asked))
+        self.asked.append(len(request.queries))
         await self.may_answer.wait()
         if self.broken is not None:
             raise self.broken
         end = pb.PartitionEnd(code=self.code, high_watermark=0 if self.code else 10)
-        return pb.PartitionEndsResponse(ends=[end] * len(request.asked))
+        return pb.PartitionEndsResponse(ends=[end] * len(request.queries))
 
     async def learn(self, place: Place) -> CometError | None:
         """Why an offset of 5 cannot be committed."""

@@ -14,7 +14,7 @@ from comet_gateway.http.auth import UNRESTRICTED, Principal, Role
 from comet_gateway.http.problems import Problem
 from comet_gateway.search.slots import Slots, quota_key
 
-SOURCES: Any = SimpleNamespace(config=GatewayConfig(limits=Limits(searches_max=4, settlings_max=2)))
+SOURCES: Any = SimpleNamespace(config=GatewayConfig(limits=Limits(searches_max=4, redrives_max=2)))
 
 
 def test_one_leaves_room_for_others() -> None:

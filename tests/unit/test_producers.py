@@ -371,8 +371,8 @@ def test_a_marker_is_nothing_that_its_producer_wrote() -> None:
     table.record(marker, 102, 1020, Marker(True, 100))
     assert table.check(transactional(2)) is None, "the sequence is where it was"
     assert table.isolation.ended(7, 1) == (1, True, 102)
-    assert table.isolation.stable_end(102) == 100
-    assert table.isolation.stable_end(103) == 103
+    assert table.isolation.last_stable_offset(102) == 100
+    assert table.isolation.last_stable_offset(103) == 103
 
 
 def test_a_snapshot_gives_the_transactions_back() -> None:
@@ -381,7 +381,7 @@ def test_a_snapshot_gives_the_transactions_back() -> None:
     data = table.snapshot(105).encode()
     restored = ProducerTable.restore(data)[1]
     assert restored.snapshot(105).encode() == data
-    assert restored.isolation.stable_end(105) == 100
+    assert restored.isolation.last_stable_offset(105) == 100
     assert restored.isolation.aborted(0, 105) == [(8, 1, 102, 104)]
 
 
@@ -408,7 +408,7 @@ def test_of_transactions_in_a_snapshot_from_before_it_is_known_where_they_began(
     offset, restored = ProducerTable.restore(data + crc32c(data).to_bytes(4, "little"))
     assert offset == 20
     isolation = restored.isolation
-    assert (isolation.stable_end(18), isolation.stable_end(20)) == (10, 12)
+    assert (isolation.last_stable_offset(18), isolation.last_stable_offset(20)) == (10, 12)
     assert isolation.open_transactions() == [(7, 3)]
     assert isolation.aborted(0, 20) == [(8, 1, 10, 18)]
     assert ProducerTable.restore(restored.snapshot(20).encode())[1].snapshot(20) == restored.snapshot(20)
@@ -420,11 +420,11 @@ def test_of_a_transaction_of_many_parts_the_last_is_where_the_rest_is() -> None:
         isolation.note_batch(7, 1, at, at + 1)
     for log_start in range(2 * PARTS_MAX - 2):
         isolation.forget_before(log_start)
-        assert max(isolation.stable_end(6 * PARTS_MAX), log_start) == log_start + log_start % 2
+        assert max(isolation.last_stable_offset(6 * PARTS_MAX), log_start) == log_start + log_start % 2
     isolation.forget_before(5 * PARTS_MAX)
-    assert isolation.stable_end(6 * PARTS_MAX) == 2 * PARTS_MAX - 2, "too early, which harms nobody"
+    assert isolation.last_stable_offset(6 * PARTS_MAX) == 2 * PARTS_MAX - 2, "too early, which harms nobody"
     isolation.forget_before(6 * PARTS_MAX - 1)
-    assert isolation.stable_end(6 * PARTS_MAX) == 6 * PARTS_MAX
+    assert isolation.last_stable_offset(6 * PARTS_MAX) == 6 * PARTS_MAX
 
 
 @pytest.mark.parametrize(
@@ -471,7 +471,7 @@ def test_a_log_that_is_read_again_waits_for_nothing_that_is_deleted() -> None:
     isolation.forget_before(1)
     isolation.note_batch(7, 1, 0, 1)
     isolation.note_marker(7, 1, Marker(False, 0), 2)
-    assert (isolation.stable_end(2), isolation.aborted(0, 9)) == (2, [])
+    assert (isolation.last_stable_offset(2), isolation.aborted(0, 9)) == (2, [])
 
 
 def test_only_the_last_ends_are_remembered() -> None:

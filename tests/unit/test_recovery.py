@@ -74,7 +74,7 @@ def test_the_copy_that_loses_least_is_chosen_before_the_one_with_the_highest_epo
     assert one.chosen == 1 and one.loses == 0
     assert {choice.broker: choice.loses for choice in one.choices} == {1: 0, 2: 0, 3: 332}
     assert one.epoch == 5, "above every log's, the store's and the floors'"
-    assert plan.asked == (1, 2, 3) and plan.missing == ()
+    assert plan.answered == (1, 2, 3) and plan.missing == ()
 
 
 def test_of_equal_copies_the_longer_one_is_chosen_then_one_that_the_store_names() -> None:

@@ -165,7 +165,7 @@ def test_a_snapshot_of_producers(monkeypatch: pytest.MonkeyPatch) -> None:
         offset, restored = ProducerTable.restore(known)
         assert offset == end
         assert len(restored.requests) == (end == 114)
-        assert restored.isolation.stable_end(114) == (107 if end == 114 else 114)
+        assert restored.isolation.last_stable_offset(114) == (107 if end == 114 else 114)
         assert restored.check(header(3, 1, producer=7, epoch=2)) == Duplicate(103, 56)
         assert restored.check(header(0, producer=1)) == Duplicate(104, 57)
         assert restored.statistics() == {"producers": 2, "producers_forgotten": int(known is PRODUCERS)}

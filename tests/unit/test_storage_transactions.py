@@ -80,7 +80,7 @@ def test_what_is_open_and_what_was_aborted_survives_every_death(*, power: bool) 
             world.files.remove(world.path(name))
     assert world.open().producers.snapshot(0) == expected
     isolation = world.log.producers.isolation
-    assert isolation.stable_end(world.log.log_end) == 38 * 5
+    assert isolation.last_stable_offset(world.log.log_end) == 38 * 5
     assert [one.epoch for one in isolation.aborted(0, world.log.log_end)] == list(range(1, 39, 2))
 
 
@@ -90,9 +90,9 @@ def test_a_cut_takes_the_end_of_a_transaction_back() -> None:
     at = write(world, marker())
     world.log.truncate(at)
     isolation = world.log.producers.isolation
-    assert (isolation.stable_end(1), isolation.aborted(0, 9)) == (0, [])
+    assert (isolation.last_stable_offset(1), isolation.aborted(0, 9)) == (0, [])
     write(world, marker(commit=True))
-    assert world.log.producers.isolation.stable_end(2) == 2
+    assert world.log.producers.isolation.last_stable_offset(2) == 2
 
 
 def test_a_log_that_is_reset_below_its_start_waits_for_a_transaction_there() -> None:
@@ -101,7 +101,7 @@ def test_a_log_that_is_reset_below_its_start_waits_for_a_transaction_there() -> 
     world.log.delete_before(1)
     world.log.reset(0)
     write(world, part(epoch=2))
-    assert world.log.producers.isolation.stable_end(1) == 0
+    assert world.log.producers.isolation.last_stable_offset(1) == 0
 
 
 def test_markers_of_a_newer_format_are_neither_cut_nor_skipped() -> None:
@@ -128,4 +128,4 @@ def test_a_marker_that_says_nothing_is_damage() -> None:
     file.append((records.make_stamp(1, 0, 1, len(senseless)) + senseless[28:],))
     file.close()
     assert world.open().log_end == 1
-    assert world.log.producers.isolation.stable_end(1) == 0
+    assert world.log.producers.isolation.last_stable_offset(1) == 0

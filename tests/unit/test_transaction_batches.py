@@ -160,7 +160,7 @@ async def test_an_end_that_overtakes_the_coordinators_answer_keeps_the_batch_out
     await settle()
     assert sender.told == [TransactionAborted]
     assert world.log.log_end == 1, "the marker, and nothing behind it"
-    assert world.partition.stable_end == 1
+    assert world.partition.last_stable_offset == 1
     await world.tasks.close()
 
 
@@ -226,9 +226,9 @@ async def test_readers_of_what_is_committed_wait_for_the_end() -> None:
     sender.send(part())
     await settle()
     world.produce()
-    assert (one.high_watermark, one.stable_end) == (3, 1)
+    assert (one.high_watermark, one.last_stable_offset) == (3, 1)
     await one.write_marker(ME, 1, True)
-    assert (one.high_watermark, one.stable_end) == (4, 4)
+    assert (one.high_watermark, one.last_stable_offset) == (4, 4)
     assert one.isolation.aborted(0, 4) == []
     sender.send(part(1))
     sender.send(part(0, epoch=2))
@@ -264,14 +264,14 @@ async def test_an_end_counts_once_the_marker_is_on_all_in_sync_replicas() -> Non
     sender.send(part())
     await settle()
     world.progress(2, 1)
-    assert (one.high_watermark, one.stable_end) == (1, 0)
+    assert (one.high_watermark, one.last_stable_offset) == (1, 0)
     marking = asyncio.get_running_loop().create_task(one.write_marker(ME, 1, True))
     again = asyncio.get_running_loop().create_task(one.write_marker(ME, 1, True))
     await settle()
-    assert (one.log.log_end, one.stable_end, marking.done(), again.done()) == (2, 0, False, False)
+    assert (one.log.log_end, one.last_stable_offset, marking.done(), again.done()) == (2, 0, False, False)
     world.progress(2, 2)
     await asyncio.gather(marking, again)
-    assert one.stable_end == 2
+    assert one.last_stable_offset == 2
     await world.tasks.close()
 
 
@@ -323,13 +323,13 @@ async def test_what_was_deleted_of_an_open_transaction_holds_nobody_up() -> None
     sender.send(part())
     await settle()
     world.produce()
-    assert one.stable_end == 0
+    assert one.last_stable_offset == 0
     await one.delete_before(1)
-    assert one.stable_end == 2
+    assert one.last_stable_offset == 2
     sender.send(part(1))
     await settle()
     assert sender.told == [0, 2] and len(world.added) == 2, "nothing of it was known here any more"
-    assert one.stable_end == 2
+    assert one.last_stable_offset == 2
     await world.tasks.close()
 
 
@@ -339,13 +339,13 @@ async def test_a_follower_that_is_cut_back_knows_what_is_open_in_what_stays() ->
     sender.send(part())
     await settle()
     await one.write_marker(ME, 1, False)
-    assert one.stable_end == 2
+    assert one.last_stable_offset == 2
     one.apply(await world.put(replace_state(STATE, leader=2, epoch=9)))
     await one.truncate(1, 9, restart=False)
-    assert (one.log.log_end, one.stable_end) == (1, 0)
+    assert (one.log.log_end, one.last_stable_offset) == (1, 0)
     assert one.isolation.aborted(0, 9) == []
     await one.truncate(0, 9, restart=False)
-    assert (one.log.log_end, one.stable_end) == (0, 0)
+    assert (one.log.log_end, one.last_stable_offset) == (0, 0)
     assert one.isolation.first_offset(ME, 1) == -1
     await world.tasks.close()
 
@@ -366,11 +366,11 @@ async def test_a_new_leader_ends_what_is_over_and_has_lost_its_marker(monkeypatc
     world.outcomes = {(producer_in(3, 1), 1): True, (producer_in(3, 2), 1): False}
     await settle(200)
     assert one.isolation.open_transactions() == [(producer_in(3, 3), 1)], "it may still be open, or its marker come"
-    assert (one.log.log_end, one.stable_end) == (5, 2)
+    assert (one.log.log_end, one.last_stable_offset) == (5, 2)
     assert [found.producer_id for found in one.isolation.aborted(0, 5)] == [producer_in(3, 2)]
     await one.write_marker(producer_in(3, 3), 1, True)
     await settle()
-    assert one.stable_end == one.log.log_end == 6
+    assert one.last_stable_offset == one.log.log_end == 6
     await world.tasks.close()
 
 

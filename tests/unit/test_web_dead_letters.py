@@ -28,7 +28,7 @@ def topic(**more: Any) -> DeadLetterTopic:
 
 def found(*causes: DeadLetterCause, **more: Any) -> DeadLetters:
     return DeadLetters(**{
-        "time_us": NOW_US, "topics": (topic(),), "causes": causes, "causes_total": len(causes), "looked": 3, "of": 3,
+        "time_us": NOW_US, "topics": (topic(),), "causes": causes, "causes_total": len(causes), "scanned": 3, "of": 3,
         **more,
     })  # fmt: skip
 
@@ -44,7 +44,7 @@ def letter(offset: int = 0, **more: Any) -> DeadLetter:
 def detail(*some: DeadLetter, **more: Any) -> DeadLetterTopicDetail:
     return DeadLetterTopicDetail(**{
         "time_us": NOW_US, "topic": topic(), "causes": (cause(), cause("no key", group="audit")), "causes_total": 2,
-        "letters": some, "matched": len(some), **more,
+        "dead_letters": some, "matched": len(some), **more,
     })  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_letters_without_a_group_or_a_reason_say_so() -> None:
 
 def test_it_says_how_far_it_has_looked() -> None:
     partly = found(
-        cause(), looked=2, topics=(topic(records=1000, looked=250, complete=False), topic(name="old", older=7)), of=5
+        cause(), scanned=2, topics=(topic(records=1000, scanned=250, complete=False), topic(name="old", older=7)), of=5
     )
     assert dead_letters.view(partly, PageRequest()).fields["progress"].text == (
         "2 of 5 topics scanned so far · failed: 250 of 1,000 records scanned so far · old: 7 older records not scanned"
@@ -95,7 +95,7 @@ def test_it_says_how_far_it_has_looked() -> None:
 def test_letters_with_what_they_are_and_what_became_of_them() -> None:
     table = dead_letter_topic.view(
         detail(letter(3), letter(1, state="redriven", to="orders/1/99", by="me")), PageRequest("/dead-letters/failed")
-    ).tables["letters"]
+    ).tables["dead_letters"]
     assert [row.key for row in table.rows] == ["0/1", "0/3"], "newest event first"
     cells = dict(zip((column.key for column in table.columns), table.rows[0].cells, strict=True))
     assert (cells["state"].text, cells["state"].title) == ("redriven", "by me")
@@ -109,7 +109,7 @@ def test_letters_with_what_they_are_and_what_became_of_them() -> None:
 
 def test_where_a_note_says_that_it_went_is_no_address_unless_it_is_one() -> None:
     for to in ("javascript:alert(1)", "a/b/c", "orders/1", "orders/1/"):
-        (row,) = dead_letter_topic.view(detail(letter(to=to)), PageRequest()).tables["letters"].rows
+        (row,) = dead_letter_topic.view(detail(letter(to=to)), PageRequest()).tables["dead_letters"].rows
         assert row.cells[-1].href == "" and row.cells[-1].text == to
 
 
@@ -151,13 +151,15 @@ def html(name: str, shown: Any, asked: PageRequest) -> str:
 
 def test_whatever_a_letter_says_is_no_markup() -> None:
     hostile = letter(1, reason=MARKUP, group=MARKUP, key=MARKUP, topic=MARKUP, to=MARKUP, by=MARKUP, state="redriven")
-    text = html("letters", detail(hostile, causes=(cause(MARKUP, group=MARKUP),)), PageRequest("/dead-letters/failed"))
+    text = html(
+        "dead_letter_topic", detail(hostile, causes=(cause(MARKUP, group=MARKUP),)), PageRequest("/dead-letters/failed")
+    )
     text += html("dead_letters", found(cause(MARKUP, group=MARKUP, topic=MARKUP, sources=(MARKUP,))), PageRequest())
     assert MARKUP not in text and "&lt;img src=x" in text
 
 
 def test_who_may_only_look_sees_all_and_why_the_buttons_do_nothing() -> None:
-    text = html("letters", detail(letter()), PageRequest("/dead-letters/failed", role=VIEWER))
+    text = html("dead_letter_topic", detail(letter()), PageRequest("/dead-letters/failed", role=VIEWER))
     assert "order 17 is late" in text
     for name in ("redrive-all", "discard-all", "redrive-chosen", "discard-chosen", "edit-letter"):
         button = text[text.index(f'data-action="{name}"') :].split(">")[0]

@@ -351,7 +351,7 @@ class DeadLetterTopic:
     redriven: int
     discarded: int
     records: int = 0  # to scan
-    looked: int = 0
+    scanned: int = 0
     older: int = 0  # older records, not scanned
     complete: bool = True
 
@@ -362,7 +362,7 @@ class DeadLetters:
     topics: tuple[DeadLetterTopic, ...]
     causes: tuple[DeadLetterCause, ...]
     causes_total: int
-    looked: int  # topics scanned so far
+    scanned: int  # topics scanned so far
     of: int
 
 
@@ -388,13 +388,13 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopicDetail:
-    """A dead-letter topic; `letters` are the newest of the `matched` ones."""
+    """A dead-letter topic; `dead_letters` are the newest of the `matched` ones."""
 
     time_us: int
     topic: DeadLetterTopic
     causes: tuple[DeadLetterCause, ...]
     causes_total: int
-    letters: tuple[DeadLetter, ...]
+    dead_letters: tuple[DeadLetter, ...]
     matched: int
 
 

@@ -104,14 +104,14 @@ PAGES: Final[tuple[Page, ...]] = (
         main="causes",
     ),
     Page(
-        "letters",
+        "dead_letter_topic",
         "/dead-letters/{topic}",
         "dead_letter_topic.html",
         "dead_letter_topic",
         dead_letter_topic.view,
         nav="dead-letters",
         interval_s=2,
-        main="letters",
+        main="dead_letters",
     ),
     Page(
         "about", "/about", "about.html", "about", about.view, nav="about", interval_s=0, main="settings", personal=True

@@ -260,7 +260,7 @@ def stream_bars(bench: SparkBench) -> Result:
         "delay_p95_ms": delays[len(delays) * 95 // 100],
         "lag_half_ms": lag_half_ms,
         "lag_ms": lag_ms,
-        "asked_per_s": sizes.rate,
+        "requested_per_s": sizes.rate,
         "symbols": sizes.symbols,
         "lost": sent - seen["quotes"],
         "unwritten": unwritten,

@@ -26,11 +26,11 @@ _BUFFER_BYTES: Final = 256 << 10
 
 async def answer_ends(broker: Broker, request: pb.PartitionEndsRequest) -> pb.PartitionEndsResponse:
     """The answers, each with an error of its own if there is one."""
-    if len(request.asked) > QUERIES_MAX:
+    if len(request.queries) > QUERIES_MAX:
         raise InvalidArgument(f"at most {QUERIES_MAX} partitions in one request")
     ends: list[pb.PartitionEnd] = []
     slow: list[Coroutine[Any, Any, None]] = []
-    for number, one in enumerate(request.asked):
+    for number, one in enumerate(request.queries):
         if number and number % TURN == 0:
             await asyncio.sleep(0)  # other tasks get a turn
         try:
@@ -45,7 +45,9 @@ async def answer_ends(broker: Broker, request: pb.PartitionEndsRequest) -> pb.Pa
     return pb.PartitionEndsResponse(ends=ends)
 
 
-def _answer_one(broker: Broker, query: pb.AskedEnd) -> tuple[pb.PartitionEnd, Coroutine[Any, Any, None] | None]:
+def _answer_one(
+    broker: Broker, query: pb.PartitionEndQuery
+) -> tuple[pb.PartitionEnd, Coroutine[Any, Any, None] | None]:
     """The part of an answer that is known at once, and how to complete it where a log has to be read."""
     place = (query.topic_id.hex(), query.partition)
     try:
@@ -60,7 +62,7 @@ def _answer_one(broker: Broker, query: pb.AskedEnd) -> tuple[pb.PartitionEnd, Co
     end = pb.PartitionEnd(
         log_start=partition.log.log_start,
         high_watermark=partition.high_watermark,
-        stable_end=min(partition.high_watermark, partition.stable_end),
+        last_stable_offset=min(partition.high_watermark, partition.last_stable_offset),
     )
     status = broker.shares.find(query.group, query.topic_id, query.partition) if query.group else None
     if status is not None:
@@ -78,7 +80,7 @@ def _answer_one(broker: Broker, query: pb.AskedEnd) -> tuple[pb.PartitionEnd, Co
 
 
 async def _look_up(
-    broker: Broker, partition: Partition, query: pb.AskedEnd, end: pb.PartitionEnd, *, needs_offset: bool
+    broker: Broker, partition: Partition, query: pb.PartitionEndQuery, end: pb.PartitionEnd, *, needs_offset: bool
 ) -> None:
     try:
         if needs_offset:
@@ -91,7 +93,7 @@ async def _look_up(
         end.CopyFrom(_broken(broker, query, error))
 
 
-def _broken(broker: Broker, query: pb.AskedEnd, error: Exception) -> pb.PartitionEnd:
+def _broken(broker: Broker, query: pb.PartitionEndQuery, error: Exception) -> pb.PartitionEnd:
     broker.tasks.report(f"the end of {query.topic_id.hex()}/{query.partition}", error)
     return pb.PartitionEnd(code=error_to_pb(Internal(repr(error))).code)
 

@@ -48,7 +48,7 @@ async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[
     stored = (await stored_floors(broker)).get(group.name, {})
     places = sorted(stored.keys() | shared_places(groups, group))
     queries = [
-        coordination.AskedEnd(topic_id=bytes.fromhex(topic_id), partition=index, group=group.name)
+        coordination.PartitionEndQuery(topic_id=bytes.fromhex(topic_id), partition=index, group=group.name)
         for topic_id, index in places
     ]
     ends = await groups.logs.fetch(queries)
@@ -56,7 +56,7 @@ async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[
         if not end.code and not end.HasField("floor") and place in stored:
             end.floor = stored[place]
     oldest = [
-        coordination.AskedEnd(topic_id=one.topic_id, partition=one.partition, offset=end.floor)
+        coordination.PartitionEndQuery(topic_id=one.topic_id, partition=one.partition, offset=end.floor)
         for one, end in zip(queries, ends, strict=True)
         if end.HasField("floor")
     ]

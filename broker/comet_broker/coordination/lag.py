@@ -138,11 +138,11 @@ class LagWatch:
 
     async def _measure_partitions(self, wanted: list[tuple[LiveGroup, Place]]) -> None:
         """Measures a few partitions, so that members do not wait."""
-        queries: list[coordination.AskedEnd] = []
+        queries: list[coordination.PartitionEndQuery] = []
         offsets: list[int] = []
         for group, place in wanted:
             before = self._behind.get(group.name, {}).get(place)
-            query = coordination.AskedEnd(topic_id=bytes.fromhex(place[0]), partition=place[1])
+            query = coordination.PartitionEndQuery(topic_id=bytes.fromhex(place[0]), partition=place[1])
             if group.machine.kind == CONSUMER:
                 entry = group.offsets.get(place)
                 offset = 0 if entry is None else entry.offset

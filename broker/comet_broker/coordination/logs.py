@@ -128,9 +128,11 @@ class Logs:
         self._broker.tasks.spawn(work, "ask leaders for ends")
 
     async def _learn_now(self, leader: int, places: Sequence[Place]) -> None:
-        await self._fetch_from(leader, [pb.AskedEnd(topic_id=bytes.fromhex(p[0]), partition=p[1]) for p in places])
+        await self._fetch_from(
+            leader, [pb.PartitionEndQuery(topic_id=bytes.fromhex(p[0]), partition=p[1]) for p in places]
+        )
 
-    async def fetch(self, queries: Sequence[pb.AskedEnd]) -> list[pb.PartitionEnd]:
+    async def fetch(self, queries: Sequence[pb.PartitionEndQuery]) -> list[pb.PartitionEnd]:
         """The leaders' answers, in order; with a code where there is none now."""
         by_leader: dict[int, list[int]] = {}
         for number, one in enumerate(queries):
@@ -145,13 +147,13 @@ class Logs:
                 ends[number] = end
         return ends
 
-    async def _fetch_from(self, leader: int, queries: Sequence[pb.AskedEnd]) -> list[pb.PartitionEnd]:
+    async def _fetch_from(self, leader: int, queries: Sequence[pb.PartitionEndQuery]) -> list[pb.PartitionEnd]:
         """Asks one leader, and notes the ends in its answer."""
         ends: list[pb.PartitionEnd] = []
         for start in range(0, len(queries), QUERIES_MAX):
             chunk = queries[start : start + QUERIES_MAX]
             try:
-                answer = await self._call(leader, pb.PartitionEndsRequest(asked=chunk))
+                answer = await self._call(leader, pb.PartitionEndsRequest(queries=chunk))
             except CometError as error:
                 ends += [pb.PartitionEnd(code=error_to_pb(error).code)] * len(chunk)
             except Exception as error:  # noqa: BLE001 - the error is the answer; other leaders are still asked
@@ -178,8 +180,8 @@ class Logs:
         answer = await self._broker.peers.call(
             address, PARTITION_ENDS, request, pb.PartitionEndsResponse, REQUEST_S_MAX
         )
-        if len(answer.ends) != len(request.asked):
-            raise Unavailable(f"broker {leader} answered {len(answer.ends)} of {len(request.asked)} partitions")
+        if len(answer.ends) != len(request.queries):
+            raise Unavailable(f"broker {leader} answered {len(answer.ends)} of {len(request.queries)} partitions")
         return answer
 
 

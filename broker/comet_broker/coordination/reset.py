@@ -39,7 +39,7 @@ async def reset(groups: Groups, request: pb.ResetGroupRequest) -> pb.ResetGroupR
     timestamp_us = request.position.timestamp_us if request.position.WhichOneof("at") == "timestamp_us" else None
     ends = await groups.logs.fetch(
         [
-            coordination.AskedEnd(
+            coordination.PartitionEndQuery(
                 topic_id=bytes.fromhex(target.place[0]), partition=target.place[1], timestamp_us=timestamp_us
             )
             for target in targets

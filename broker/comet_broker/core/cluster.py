@@ -7,7 +7,7 @@
     cluster/topics/<name>                    a topic and its settings
     cluster/partitions/<topic id>/<index>    a partition's replicas, its leader, its in-sync replicas
     cluster/deleted/<topic id>               a deleted topic, and the brokers that still have files of it
-    cluster/unfit/<broker>/<topic id>/<index>  a replica that must not lead: damaged, or its disk failed
+    cluster/defective/<broker>/<topic id>/<index>  a replica that must not lead: damaged, or its disk failed
     cluster/conflicts/<broker>/<topic id>/<index>  a replica that does not follow: it would lose committed records
     cluster/ends/<broker>/<topic id>/<index>  the log end offset of a replica, for an election     (its lease)
     cluster/drains/<broker>                  an operator has drained this broker: it leads nothing
@@ -39,7 +39,7 @@ BROKERS: Final = "cluster/brokers/"
 TOPICS: Final = "cluster/topics/"
 PARTITIONS: Final = "cluster/partitions/"
 DELETED: Final = "cluster/deleted/"
-DEFECTIVE: Final = "cluster/unfit/"
+DEFECTIVE: Final = "cluster/defective/"
 CONFLICTS: Final = "cluster/conflicts/"
 ENDS: Final = "cluster/ends/"
 DRAINS: Final = "cluster/drains/"

@@ -217,7 +217,7 @@ class Isolation:
 
     # ---- queries of readers
 
-    def stable_end(self, high_watermark: int) -> int:
+    def last_stable_offset(self, high_watermark: int) -> int:
         """The last stable offset: below it every transaction is decided. The watermark must not fall between calls."""
         decided = self._decided
         while decided and decided[0].marker < high_watermark:

@@ -116,7 +116,7 @@ class Plan(Stored, frozen=True):
     partitions: tuple[PartitionPlan, ...]
     put_back: tuple[str, ...]  # topics that a folder knows and the store does not
     unknown: tuple[str, ...]  # ids of topics of which only records are left
-    asked: tuple[int, ...]
+    answered: tuple[int, ...]  # brokers
     missing: tuple[int, ...]  # brokers that the store names, and that did not answer
     restart: tuple[int, ...]  # brokers that have to be restarted afterwards
 
@@ -147,7 +147,7 @@ def planned(inventories: Sequence[Inventory], state: ClusterState) -> Plan:
     partitions = [
         _partition(partition, names[partition[0]], copies.get(partition, {}), inventories, state) for partition in known
     ]
-    asked = {one.broker for one in inventories}
+    answered = {one.broker for one in inventories}
     named = set(state.brokers).union(*(found.value.holders for found in state.partitions.values()), ())
     return Plan(
         cluster_id=clusters[0],
@@ -157,8 +157,8 @@ def planned(inventories: Sequence[Inventory], state: ClusterState) -> Plan:
         partitions=tuple(sorted(partitions, key=lambda one: (one.topic, one.partition))),
         put_back=put_back,
         unknown=unknown,
-        asked=tuple(sorted(asked)),
-        missing=tuple(sorted(named - asked)),
+        answered=tuple(sorted(answered)),
+        missing=tuple(sorted(named - answered)),
         restart=tuple(sorted(one.broker for one in inventories if one.running and one.reason)),
     )
 

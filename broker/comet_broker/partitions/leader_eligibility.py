@@ -1,6 +1,6 @@
 """Reports which of this broker's replicas must not lead, and when they may again.
 
-    damaged, failed, faulty, unopenable ───────► put cluster/unfit/<broker>/<topic id>/<index> ─► another leads
+    damaged, failed, faulty, unopenable ───────► put cluster/defective/<broker>/<topic id>/<index> ─► another leads
     repaired ─────────────────────────────────► delete it
 
 Owned by the broker. Each report is a task that runs until the store has answered, or there is nothing left to report.
@@ -29,7 +29,7 @@ class LeaderEligibility:
         self._view = view
         self._tasks = tasks
         self._failures = failures
-        self._reporting: set[Place] = set()  # replicas that are being reported as unfit
+        self._reporting: set[Place] = set()  # replicas that are being reported as defective
 
     def may_lead(self, broker: int, partition: Partition) -> bool:
         """Whether this broker's replica may lead, as far as is known."""
@@ -75,7 +75,7 @@ class LeaderEligibility:
             finally:
                 self._reporting.discard(place)
 
-        self._tasks.keep(report, f"report {place} unfit")
+        self._tasks.keep(report, f"report {place} defective")
 
     def requalify(self, partition: Partition) -> None:
         """Withdraws the report of a replica that is repaired, so that it may lead again."""

@@ -18,7 +18,7 @@ def check_settled(partition: Partition) -> None:
 def resolve(partition: Partition, position: Position, *, uncommitted: bool = False) -> int:
     """The offset of a position; `Broker.resolve` looks up times, which may read the disk."""
     start = partition.log.log_start
-    end = partition.high_watermark if uncommitted else partition.stable_end
+    end = partition.high_watermark if uncommitted else partition.last_stable_offset
     match position:
         case Earliest():
             return start

@@ -7,7 +7,7 @@
     durable     on this broker: the log's end, or with flush=always the end of what is on disk    acks=1
     committed   on every in-sync replica, as the leader computes it                               acks=all
     visible     `high_watermark`: committed, or on an `available` topic durable                   read_uncommitted
-        stable      `stable_end`: below it every transaction is decided                               read_committed
+    stable      `last_stable_offset`: below it every transaction is decided                       read_committed
 
 Nothing here awaits between the decision to append and the append itself. A leader of a consistent topic checks its
 lease before it appends and before it acknowledges. `committed` never moves back while the log is whole.
@@ -81,7 +81,7 @@ class Partition(Flushing):
         self.settled_in = 0  # the last epoch in which it led and knew the end of the partition
         self.committed = storage.high_watermark
         self.high_watermark = self.committed
-        self.stable_end = 0
+        self.last_stable_offset = 0
         self._stabilize()
         self._waiting: deque[tuple[int, Durable]] = deque()  # acks=1, waiting for the fsync
         self._waiting_all: deque[tuple[int, Durable]] = deque()  # acks=all, waiting for the followers
@@ -403,15 +403,15 @@ class Partition(Flushing):
         if not self.isolation.all_decided:
             self._stabilize()
             return
-        self.stable_end = visible
+        self.last_stable_offset = visible
         if self.idle:
             woken, self.idle = self.idle, {}
             self._wake(woken)
 
     def _stabilize(self) -> None:
         """Moves the last stable offset and wakes `read_committed` readers."""
-        stable = max(self.isolation.stable_end(self.high_watermark), self.log.log_start)
-        before, self.stable_end = self.stable_end, stable
+        stable = max(self.isolation.last_stable_offset(self.high_watermark), self.log.log_start)
+        before, self.last_stable_offset = self.last_stable_offset, stable
         if stable > before and self.idle:
             woken, self.idle = self.idle, {}
             self._wake(woken)

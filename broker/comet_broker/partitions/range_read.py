@@ -123,7 +123,7 @@ def leading(data: bytes, end: int, offset: int, records_max: int) -> tuple[bytes
 
 def end_of(partition: Partition, *, uncommitted: bool) -> int:
     """The end for readers: the high watermark, or the last stable offset."""
-    return partition.high_watermark if uncommitted else partition.stable_end
+    return partition.high_watermark if uncommitted else partition.last_stable_offset
 
 
 def check_known(partition: Partition, offset: int) -> None:

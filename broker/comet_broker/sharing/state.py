@@ -187,7 +187,7 @@ class SharePartition(StoredState):
 
     def has_records(self) -> bool:
         """Whether there are records to give, as far as is known without reading."""
-        return self._leads() and self._wanted(self.now, self.partition.stable_end) is not None
+        return self._leads() and self._wanted(self.now, self.partition.last_stable_offset) is not None
 
     def is_waited_for_beside(self, caller: Acquirer) -> bool:
         """Whether others are queued, too: the records are not for one alone."""
@@ -204,7 +204,7 @@ class SharePartition(StoredState):
         """Acquires the next records for the member; None if there are none now."""
         if not self._leads():
             return None
-        now, end = self.now, self.partition.stable_end
+        now, end = self.now, self.partition.last_stable_offset
         for _ in range(READS_MAX):
             credit = subscriber.credit()
             if not credit:
@@ -263,7 +263,7 @@ class SharePartition(StoredState):
         """Calls as many of the queue as there are records for. One that was called and did not come delays no other."""
         if self.closed is not None or not self._queue or not self.partition.leads:
             return
-        end = self.partition.stable_end
+        end = self.partition.last_stable_offset
         if self._wanted(self.now, end) is None:
             self.partition.idle[self] = self
             return

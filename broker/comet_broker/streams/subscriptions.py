@@ -140,7 +140,7 @@ class Feed:
     def _end_of(self, cursor: Cursor[Partition]) -> int:
         if self._follower:
             return cursor.partition.log.log_end
-        return cursor.partition.high_watermark if cursor.uncommitted else cursor.partition.stable_end
+        return cursor.partition.high_watermark if cursor.uncommitted else cursor.partition.last_stable_offset
 
     # ---- deliveries
 

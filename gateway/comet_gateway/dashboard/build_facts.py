@@ -82,7 +82,7 @@ def _failed(numbers: Mapping[str, Any]) -> facts.Failed:
         reason=str(numbers.get("reason", "")),
         since_us=int(numbers.get("since_us", 0)),
         count=int(numbers.get("count", 1)),
-        stopped=bool(numbers.get("standing")),
+        stopped=bool(numbers.get("stopped")),
     )
 
 

@@ -49,7 +49,7 @@ def _indexes(sources: Sources) -> DeadLetterIndexes:
 
 async def dead_letters(sources: Sources, _: PageRequest) -> facts.DeadLetters:
     indexes = _indexes(sources)
-    looked = await indexes.discover(_until())
+    scanned = await indexes.discover(_until())
     known = indexes.known()
     causes = [cause for topic_index in known for cause in _causes(topic_index)]
     causes.sort(key=lambda cause: -cause.pending)
@@ -58,8 +58,8 @@ async def dead_letters(sources: Sources, _: PageRequest) -> facts.DeadLetters:
         tuple(map(_topic, known)),
         tuple(causes[:CAUSES_MAX]),
         len(causes),
-        looked.inspected,
-        looked.topics,
+        scanned.inspected,
+        scanned.topics,
     )
 
 
@@ -79,7 +79,7 @@ async def dead_letter_topic(sources: Sources, request: PageRequest) -> facts.Dea
         _topic(topic_index),
         tuple(causes[:CAUSES_MAX]),
         len(causes),
-        tuple(map(_letter, found)),
+        tuple(map(_dead_letter, found)),
         matched,
     )
 
@@ -116,5 +116,7 @@ def _cause(topic: str, group: str, cause: str, counts: Counts) -> facts.DeadLett
     )
 
 
-def _letter(letter: DeadLetter) -> facts.DeadLetter:
-    return facts.DeadLetter(**letter.fields(), time_us=letter.time_us, size=letter.size, to=letter.to, by=letter.by)
+def _dead_letter(dead_letter: DeadLetter) -> facts.DeadLetter:
+    return facts.DeadLetter(
+        **dead_letter.fields(), time_us=dead_letter.time_us, size=dead_letter.size, to=dead_letter.to, by=dead_letter.by
+    )

@@ -309,7 +309,7 @@ class QuoteFeeds:
         loop = asyncio.get_running_loop()
         found = self._feeds.get(topic)
         if found is None:
-            most = self._limits.quote_boards_max
+            most = self._limits.quote_topics_max
             if len(self._feeds) >= most:
                 oldest = min(self._feeds.values(), key=lambda one: one.viewed_s)
                 if loop.time() - oldest.viewed_s < AGAIN_S:

@@ -24,7 +24,7 @@ class SettlingSlots(Slots):
     what = "requests redrive or discard dead letters"
 
     def most(self, limits: Limits) -> int:
-        return limits.settlings_max
+        return limits.redrives_max
 
 
 class AnswerLines:
@@ -53,7 +53,7 @@ class AnswerLines:
             failure = {"partition": at.partition, "offset": str(at.offset), "problem": event.problem.document()}
             return msgspec.json.encode({"failure": failure}) + b"\n"
         numbers: dict[str, Any] = {
-            "letters": event.dead_letters, "done": event.done, "already": event.already, "failed": event.failed
+            "dead_letters": event.dead_letters, "done": event.done, "already": event.already, "failed": event.failed
         }  # fmt: skip
         if event.over:
             numbers["stopped"] = event.stopped

@@ -37,7 +37,7 @@ Cause = tuple[str, str]  # group, cause
 class Room:
     """Space for dead letters, shared by all indexes."""
 
-    letters_max: int
+    dead_letters_max: int
     dead_letters: int = 0
 
 
@@ -152,7 +152,7 @@ class DeadLetterIndex:
         source.dead_letters[dead_letter.offset] = dead_letter
         self._room.dead_letters += 1
         self._count(dead_letter, 1)
-        if self._room.dead_letters > self._room.letters_max:
+        if self._room.dead_letters > self._room.dead_letters_max:
             oldest = next(iter(source.dead_letters))
             self._drop(source, oldest)
             source.first = max(source.first, oldest + 1)

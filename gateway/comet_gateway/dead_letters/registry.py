@@ -53,7 +53,7 @@ class DeadLetterIndexes:
         self._admin = admin
         self._reader = reader
         self._limits = limits
-        self._room = Room(limits.letters_max)
+        self._room = Room(limits.dead_letters_max)
         self._indexes: OrderedDict[str, DeadLetterIndex] = OrderedDict()
         self._found: set[str] = set()  # topics that hold dead letters, of those in _indexes
         self._inspections: dict[str, _Inspection] = {}
@@ -91,7 +91,7 @@ class DeadLetterIndexes:
         if topic_index is None or topic_index.topic_id != info.id or len(topic_index.sources) != len(info.partitions):
             self._close(info.name)
             topic_index = self._indexes[info.name] = DeadLetterIndex(
-                info, self._room, self._limits.letter_scan_records_max
+                info, self._room, self._limits.dead_letter_scan_records_max
             )
         self._indexes.move_to_end(info.name)
         while len(self._indexes) > INDEXES_MAX:

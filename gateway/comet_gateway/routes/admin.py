@@ -91,7 +91,7 @@ def topic_document(topic: comet.TopicInfo) -> Topic:
     return Topic(**topic_fields(topic))
 
 
-_OF_LEADER: Final = ("log_start", "log_end", "high_watermark", "stable_end", "bytes", "segments", "failed")
+_OF_LEADER: Final = ("log_start", "log_end", "high_watermark", "last_stable_offset", "bytes", "segments", "failed")
 _OF_REPLICA: Final = ("log_start", "log_end", "high_watermark", "bytes", "segments", "failed")
 
 

@@ -205,7 +205,7 @@ async def resume_broker(admin: AdminClient, broker: BrokerId, dry_run: DryRun = 
     _found(await admin.describe_cluster(), broker)
     resumed = 0 if dry_run else await admin.resume(broker)
     numbers = await admin.statistics(broker, brief=True)
-    stopped = [Failure(**one) for one in numbers["failed"] if one["standing"]]
+    stopped = [Failure(**one) for one in numbers["failed"] if one["stopped"]]
     return Resumed(dry_run=dry_run, broker=broker, resumed=resumed, failed=stopped)
 
 

@@ -72,10 +72,10 @@ async def list_topics(indexes: IndexesOf) -> DeadLetterTopics:
     """Lists topics with dead letters, and their counts by group and cause.
 
     A topic is listed if one of the newest records of a partition is a dead letter. All topics are inspected, a bounded
-    number with each request: `looked` of `topics` is the progress."""
+    number with each request: `scanned` of `topics` is the progress."""
     found = await indexes.discover(_until(SCAN_S))
     return DeadLetterTopics(
-        items=[_topic(topic_index) for topic_index in indexes.known()], looked=found.inspected, topics=found.topics
+        items=[_topic(topic_index) for topic_index in indexes.known()], scanned=found.inspected, topics=found.topics
     )
 
 
@@ -106,7 +106,7 @@ def _topic(topic_index: DeadLetterIndex) -> DeadLetterTopic:
 
 def scanned(topic_index: DeadLetterIndex) -> Scanned:
     return Scanned(
-        records=topic_index.records, looked=topic_index.scanned, older=topic_index.older, complete=topic_index.complete
+        records=topic_index.records, scanned=topic_index.scanned, older=topic_index.older, complete=topic_index.complete
     )
 
 
@@ -187,9 +187,9 @@ _LINES: Final = (
     "`problem`."
 )
 _EXAMPLE: Final = (
-    '{"plan":{"dry_run":false,"topic":"orders-failed","letters":1,"settled":0,"unknown":[],"targets":[{"topic":"orders",'
-    '"letters":1,"exists":true,"groups":["work"]}],"bytes":"12","seconds":0.01,"rate":100.0}}\n'
-    '{"end":{"letters":1,"done":1,"already":0,"failed":0,"stopped":false}}\n'
+    '{"plan":{"dry_run":false,"topic":"orders-failed","dead_letters":1,"settled":0,"unknown":[],"targets":[{"topic":"orders",'
+    '"dead_letters":1,"exists":true,"groups":["work"]}],"bytes":"12","seconds":0.01,"rate":100.0}}\n'
+    '{"end":{"dead_letters":1,"done":1,"already":0,"failed":0,"stopped":false}}\n'
 )
 
 
@@ -248,8 +248,10 @@ async def _settle(
 ) -> SettlingPlan | Response:
     app = request.app.state
     limits: Limits = app.config.limits
-    if body.rate > limits.letter_rate_max:
-        raise Problem("VALIDATION", f"rate must be at most {limits.letter_rate_max} at this gateway, not {body.rate:g}")
+    if body.rate > limits.dead_letter_rate_max:
+        raise Problem(
+            "VALIDATION", f"rate must be at most {limits.dead_letter_rate_max} at this gateway, not {body.rate:g}"
+        )
     topic_index = await indexes.topic_index(topic, _until(SETTLE_SCAN_S))
     if not topic_index.complete and not dry_run:
         raise Problem(
@@ -274,8 +276,8 @@ async def _settle(
 
 
 async def _chosen(topic_index: DeadLetterIndex, body: Chosen) -> selection.DeadLetterSelection:
-    if body.letters is not None:
-        return selection.named(topic_index, [DeadLetterOffset(one.partition, one.offset) for one in body.letters])
+    if body.dead_letters is not None:
+        return selection.named(topic_index, [DeadLetterOffset(one.partition, one.offset) for one in body.dead_letters])
     given = body.filter
     assert given is not None
     wanted = selection.Filter(None, given.group, given.cause, given.reason, given.topic, given.from_us, given.to_us)
@@ -307,7 +309,7 @@ async def _targets(admin: comet.Admin, task: Task) -> list[Target]:
     return [
         Target(
             topic=topic,
-            letters=count,
+            dead_letters=count,
             exists=topic in topics,
             groups=[group.name for group in groups if topic in group.topics],
         )
@@ -325,7 +327,7 @@ def _plan(
     return SettlingPlan(
         dry_run=dry_run,
         topic=topic,
-        letters=len(task.dead_letters),
+        dead_letters=len(task.dead_letters),
         settled=chosen.settled,
         unknown=[DeadLetterPlace(partition=place.partition, offset=place.offset) for place in chosen.unknown],
         targets=targets,

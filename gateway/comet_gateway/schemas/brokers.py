@@ -37,7 +37,7 @@ class Failure(Model):
     reason: str
     since_us: Int64
     count: int = Field(description="Errors since the first one.")
-    standing: bool = Field(description="Stopped until it is resumed or the broker restarts.")
+    stopped: bool = Field(description="Stopped until it is resumed or the broker restarts.")
 
 
 class Resumed(Model):

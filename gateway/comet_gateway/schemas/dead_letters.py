@@ -22,7 +22,7 @@ class Scanned(Model):
     """Progress of the scan of a topic. The next request continues it."""
 
     records: Int64 = Field(description="Records to scan: the newest of the topic, up to a limit.")
-    looked: Int64 = Field(description="Records scanned so far.")
+    scanned: Int64 = Field(description="Records scanned so far.")
     older: Int64 = Field(description="Older records, which are not scanned.")
     complete: bool
 
@@ -51,7 +51,7 @@ class DeadLetterTopic(Model):
 
 class DeadLetterTopics(Model):
     items: list[DeadLetterTopic]
-    looked: int = Field(description="Topics inspected so far, to find those with dead letters.")
+    scanned: int = Field(description="Topics inspected so far, to find those with dead letters.")
     topics: int = Field(description="Number of topics.")
 
 
@@ -100,7 +100,7 @@ class DeadLetterFilter(Strict):
 
 
 class Chosen(Strict):
-    letters: list[DeadLetterPlace] | None = Field(default=None, min_length=1, max_length=NAMED_MAX)
+    dead_letters: list[DeadLetterPlace] | None = Field(default=None, min_length=1, max_length=NAMED_MAX)
     filter: DeadLetterFilter | None = None
     rate: Annotated[float, Field(ge=0.001, le=1_000_000)] = Field(
         default=RATE, description="Dead letters a second at most.", json_schema_extra={"minimum": 0.001}
@@ -108,8 +108,8 @@ class Chosen(Strict):
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Chosen:
-        if (self.letters is None) == (self.filter is None):
-            raise ValueError("give either letters or a filter; an empty filter matches all pending ones")
+        if (self.dead_letters is None) == (self.filter is None):
+            raise ValueError("give either dead_letters or a filter; an empty filter matches all pending ones")
         return self
 
 
@@ -129,7 +129,7 @@ class Redrive(Chosen):
         json_schema_extra={
             "examples": [
                 {"filter": {"group": "work", "cause": "ValueError: order # is late"}, "rate": 50},
-                {"letters": [{"partition": 0, "offset": "17"}], "record": {"text": "order 17, on time"}},
+                {"dead_letters": [{"partition": 0, "offset": "17"}], "record": {"text": "order 17, on time"}},
             ]
         }
     )
@@ -143,7 +143,7 @@ class Redrive(Chosen):
 
     @model_validator(mode="after")
     def _of_one(self) -> Redrive:
-        if self.record is not None and (self.letters is None or len(self.letters) != 1):
+        if self.record is not None and (self.dead_letters is None or len(self.dead_letters) != 1):
             raise ValueError("record: only a single dead letter can be edited, given by partition and offset")
         return self
 
@@ -156,7 +156,7 @@ class Discard(Chosen):
 
 class Target(Model):
     topic: str
-    letters: int
+    dead_letters: int
     exists: bool
     groups: list[str] = Field(description="Groups that read the topic: each of them gets the records.")
 
@@ -166,7 +166,7 @@ class SettlingPlan(Model):
 
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     topic: str
-    letters: int = Field(description="Dead letters to redrive or discard.")
+    dead_letters: int = Field(description="Dead letters to redrive or discard.")
     settled: int = Field(description="Selected, but redriven or discarded already.")
     unknown: list[DeadLetterPlace] = Field(description="Named, but not dead letters.")
     targets: list[Target] = Field(description="Target topics; empty if discarded.")

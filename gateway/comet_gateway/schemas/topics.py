@@ -101,7 +101,7 @@ class Partition(Model):
     log_start: Int64 | None = Field(description="Log start offset: the first that the log holds.")
     log_end: Int64 | None = Field(description="Log end offset: that of the next record.")
     high_watermark: Int64 | None = Field(description="Below it, records are committed and can be read.")
-    stable_end: Int64 | None = Field(description="Last stable offset: below it, every transaction is decided.")
+    last_stable_offset: Int64 | None = Field(description="Last stable offset: below it, every transaction is decided.")
     records: Int64 | None = Field(description="Offsets in the log: records and transaction markers.")
     bytes: Int64 | None = Field(description="Bytes on the leader's disk.")
     segments: int | None

@@ -67,7 +67,7 @@ class ClusterRecovery:
     partitions: tuple[PartitionRecovery, ...]
     put_back: tuple[str, ...]  # topics that the store does not know, and a folder does
     unknown: tuple[str, ...]  # ids of topics of which nothing but records is left
-    asked: tuple[int, ...]
+    answered: tuple[int, ...]  # brokers
     missing: tuple[int, ...]  # brokers that the store names, and that did not answer
     restart: tuple[int, ...]  # brokers that have to be restarted afterwards
     silent: tuple[str, ...]  # addresses that did not answer

@@ -53,8 +53,8 @@ def _show(found: ClusterRecovery) -> None:
         {
             "cluster": found.cluster_id,
             "metadata store": "empty" if found.emptied else "went back in time",
-            "brokers asked": ", ".join(map(str, found.silent)),
-            "not asked": ", ".join(map(str, found.missing)) or "-",
+            "brokers that answered": ", ".join(map(str, found.answered)) or "-",
+            "brokers that did not": ", ".join(map(str, found.missing)) or "-",
             "partitions": len(found.partitions),
             "topics put back": ", ".join(found.put_back) or "-",
             "committed records lost": lost,
@@ -69,7 +69,7 @@ def _show(found: ClusterRecovery) -> None:
         note(f"no folder knows the name of these topics, they stay as they are: {', '.join(found.unknown)}")
     if found.silent or found.missing:
         silent = ", ".join([*found.silent, *(f"broker {one}" for one in found.missing)])
-        note(f"did not answer: {silent}. What only they hold is lost if it is not asked for: start them first")
+        note(f"did not answer: {silent}. What only they hold is lost: start them first")
     if not found.done:
         note("nothing was changed; --yes does it")
     elif found.restart:

@@ -127,7 +127,7 @@ async def failures(admin: comet.Admin, found: ClusterInfo) -> list[dict[str, Any
         return [{"broker": broker, **one} for one in numbers.get("failed", ())]
 
     failures = await asyncio.gather(*(of(broker.id) for broker in found.brokers))
-    return sorted((one for failed in failures for one in failed), key=lambda one: not one["standing"])
+    return sorted((one for failed in failures for one in failed), key=lambda one: not one["stopped"])
 
 
 def show_failed(failed: Sequence[dict[str, Any]]) -> None:
@@ -141,7 +141,7 @@ def show_failed(failed: Sequence[dict[str, Any]]) -> None:
                 one["broker"],
                 one["kind"],
                 one["name"],
-                "stands still" if one["standing"] else "goes on",
+                "stopped" if one["stopped"] else "running",
                 one["count"],
                 one["reason"],
             ]
@@ -150,8 +150,8 @@ def show_failed(failed: Sequence[dict[str, Any]]) -> None:
     )
     if len(failed) > SHOWN_MAX:
         note(f"and {len(failed) - SHOWN_MAX} more: --json lists all")
-    if any(one["standing"] for one in failed):
-        note("what stands still is taken up again by: comet cluster resume")
+    if any(one["stopped"] for one in failed):
+        note("resume stopped ones: comet cluster resume")
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,7 +268,7 @@ def _status_document(status: PartitionStatus) -> dict[str, Any]:
         "log_start": status.log_start,
         "log_end": status.log_end,
         "high_watermark": status.high_watermark,
-        "stable_end": status.stable_end,
+        "last_stable_offset": status.last_stable_offset,
         "bytes": status.bytes,
         "segments": status.segments,
         "failed": status.failed,

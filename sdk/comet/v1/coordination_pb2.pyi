@@ -65,12 +65,12 @@ class OutcomeResponse(_message.Message):
     def __init__(self, over: _Optional[bool] = ..., committed: _Optional[bool] = ...) -> None: ...
 
 class PartitionEndsRequest(_message.Message):
-    __slots__ = ("asked",)
-    ASKED_FIELD_NUMBER: _ClassVar[int]
-    asked: _containers.RepeatedCompositeFieldContainer[AskedEnd]
-    def __init__(self, asked: _Optional[_Iterable[_Union[AskedEnd, _Mapping]]] = ...) -> None: ...
+    __slots__ = ("queries",)
+    QUERIES_FIELD_NUMBER: _ClassVar[int]
+    queries: _containers.RepeatedCompositeFieldContainer[PartitionEndQuery]
+    def __init__(self, queries: _Optional[_Iterable[_Union[PartitionEndQuery, _Mapping]]] = ...) -> None: ...
 
-class AskedEnd(_message.Message):
+class PartitionEndQuery(_message.Message):
     __slots__ = ("topic_id", "partition", "offset", "timestamp_us", "group")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -91,11 +91,11 @@ class PartitionEndsResponse(_message.Message):
     def __init__(self, ends: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ...) -> None: ...
 
 class PartitionEnd(_message.Message):
-    __slots__ = ("code", "log_start", "high_watermark", "stable_end", "append_time_us", "offset_at", "floor", "acknowledged", "in_flight", "redelivered", "dead_lettered", "dead_waiting", "dead_problem")
+    __slots__ = ("code", "log_start", "high_watermark", "last_stable_offset", "append_time_us", "offset_at", "floor", "acknowledged", "in_flight", "redelivered", "dead_lettered", "dead_waiting", "dead_problem")
     CODE_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
-    STABLE_END_FIELD_NUMBER: _ClassVar[int]
+    LAST_STABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     APPEND_TIME_US_FIELD_NUMBER: _ClassVar[int]
     OFFSET_AT_FIELD_NUMBER: _ClassVar[int]
     FLOOR_FIELD_NUMBER: _ClassVar[int]
@@ -108,7 +108,7 @@ class PartitionEnd(_message.Message):
     code: int
     log_start: int
     high_watermark: int
-    stable_end: int
+    last_stable_offset: int
     append_time_us: int
     offset_at: int
     floor: int
@@ -118,7 +118,7 @@ class PartitionEnd(_message.Message):
     dead_lettered: int
     dead_waiting: int
     dead_problem: str
-    def __init__(self, code: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., stable_end: _Optional[int] = ..., append_time_us: _Optional[int] = ..., offset_at: _Optional[int] = ..., floor: _Optional[int] = ..., acknowledged: _Optional[int] = ..., in_flight: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., dead_waiting: _Optional[int] = ..., dead_problem: _Optional[str] = ...) -> None: ...
+    def __init__(self, code: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., append_time_us: _Optional[int] = ..., offset_at: _Optional[int] = ..., floor: _Optional[int] = ..., acknowledged: _Optional[int] = ..., in_flight: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., dead_waiting: _Optional[int] = ..., dead_problem: _Optional[str] = ...) -> None: ...
 
 class FoundGroupRequest(_message.Message):
     __slots__ = ("group", "topic_id")

@@ -223,7 +223,7 @@ class Topic(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., config: _Optional[_Union[TopicConfig, _Mapping]] = ..., created_us: _Optional[int] = ...) -> None: ...
 
 class PartitionStatus(_message.Message):
-    __slots__ = ("index", "log_start", "log_end", "high_watermark", "bytes", "segments", "failed", "lost", "broker", "leader_epoch", "leader", "stable_end", "in_rate", "in_bytes_rate", "last_us")
+    __slots__ = ("index", "log_start", "log_end", "high_watermark", "bytes", "segments", "failed", "lost", "broker", "leader_epoch", "leader", "last_stable_offset", "in_rate", "in_bytes_rate", "last_us")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     LOG_END_FIELD_NUMBER: _ClassVar[int]
@@ -235,7 +235,7 @@ class PartitionStatus(_message.Message):
     BROKER_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
-    STABLE_END_FIELD_NUMBER: _ClassVar[int]
+    LAST_STABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     IN_RATE_FIELD_NUMBER: _ClassVar[int]
     IN_BYTES_RATE_FIELD_NUMBER: _ClassVar[int]
     LAST_US_FIELD_NUMBER: _ClassVar[int]
@@ -250,11 +250,11 @@ class PartitionStatus(_message.Message):
     broker: int
     leader_epoch: int
     leader: bool
-    stable_end: int
+    last_stable_offset: int
     in_rate: float
     in_bytes_rate: float
     last_us: int
-    def __init__(self, index: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., bytes: _Optional[int] = ..., segments: _Optional[int] = ..., failed: _Optional[bool] = ..., lost: _Optional[_Iterable[_Union[OffsetRange, _Mapping]]] = ..., broker: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., leader: _Optional[bool] = ..., stable_end: _Optional[int] = ..., in_rate: _Optional[float] = ..., in_bytes_rate: _Optional[float] = ..., last_us: _Optional[int] = ...) -> None: ...
+    def __init__(self, index: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., bytes: _Optional[int] = ..., segments: _Optional[int] = ..., failed: _Optional[bool] = ..., lost: _Optional[_Iterable[_Union[OffsetRange, _Mapping]]] = ..., broker: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., leader: _Optional[bool] = ..., last_stable_offset: _Optional[int] = ..., in_rate: _Optional[float] = ..., in_bytes_rate: _Optional[float] = ..., last_us: _Optional[int] = ...) -> None: ...
 
 class OffsetRange(_message.Message):
     __slots__ = ("first", "end")

@@ -40,8 +40,8 @@ def view(detail: DeadLetterTopicDetail, request: PageRequest) -> Document:
     topic, chosen = detail.topic, {name: request.query.get(name, "") for name in ("group", "cause", "from")}
     shown = state_of(request)
     causes = [_cause(cause, request, chosen, detail.time_us) for cause in detail.causes]
-    letters = [_letter(letter, detail) for letter in detail.letters]
-    more = detail.matched - len(detail.letters)
+    dead_letters = [_dead_letter(dead_letter, detail) for dead_letter in detail.dead_letters]
+    more = detail.matched - len(detail.dead_letters)
     return Document(
         detail.time_us,
         topic.name,
@@ -51,15 +51,15 @@ def view(detail: DeadLetterTopicDetail, request: PageRequest) -> Document:
             "discarded": numbers.count(topic.discarded),
             "meant": Cell(f"{pending_meant(detail, chosen):,}", pending_meant(detail, chosen)),
             "shown": Cell(shown),
-            "more": Cell(f"Newest {len(detail.letters):,} of {detail.matched:,}" if more > 0 else ""),
+            "more": Cell(f"Newest {len(detail.dead_letters):,} of {detail.matched:,}" if more > 0 else ""),
             "progress": Cell(progress(topic)),
         },
         tables={
             "causes": shaped("causes", CAUSES, causes, request, main=False, sort="-pending"),
-            "letters": shaped(
-                "letters",
+            "dead_letters": shaped(
+                "dead_letters",
                 COLUMNS,
-                letters,
+                dead_letters,
                 request,
                 sort="-time",
                 text=lambda row: " ".join(row.cells[index].text for index in (0, 1, 2, 3, 4, 5)),
@@ -103,25 +103,34 @@ def _cause(cause: DeadLetterCause, request: PageRequest, chosen: dict[str, str],
     return Row(path(cause.group, cause.cause), cells, href=here)
 
 
-def _letter(letter: DeadLetter, detail: DeadLetterTopicDetail) -> Row:
-    here = _at(detail.topic.name, letter.partition, letter.offset)
+def _dead_letter(dead_letter: DeadLetter, detail: DeadLetterTopicDetail) -> Row:
+    here = _at(detail.topic.name, dead_letter.partition, dead_letter.offset)
     cells = (
-        Cell(f"{letter.partition} / {letter.offset}", letter.offset, href=here),
-        Cell(letter.state, tone=_TONES.get(letter.state, ""), title=f"by {letter.by}" if letter.by else ""),
-        reason(letter.reason),
-        group(letter.group),
+        Cell(f"{dead_letter.partition} / {dead_letter.offset}", dead_letter.offset, href=here),
         Cell(
-            f"{letter.topic} {letter.source_partition} / {letter.source_offset}",
-            href=_at(letter.topic, letter.source_partition, letter.source_offset),
+            dead_letter.state,
+            tone=_TONES.get(dead_letter.state, ""),
+            title=f"by {dead_letter.by}" if dead_letter.by else "",
         ),
-        Cell(letter.key) if letter.key is not None else Cell(DASH, "", tone="muted", title="no key"),
-        numbers.count(letter.attempts),
-        numbers.count(letter.times, tone="warn" if letter.times else "muted"),
-        numbers.size(letter.size),
-        numbers.ago(letter.time_us, detail.time_us),
-        _became(letter.to),
+        reason(dead_letter.reason),
+        group(dead_letter.group),
+        Cell(
+            f"{dead_letter.topic} {dead_letter.source_partition} / {dead_letter.source_offset}",
+            href=_at(dead_letter.topic, dead_letter.source_partition, dead_letter.source_offset),
+        ),
+        Cell(dead_letter.key) if dead_letter.key is not None else Cell(DASH, "", tone="muted", title="no key"),
+        numbers.count(dead_letter.attempts),
+        numbers.count(dead_letter.times, tone="warn" if dead_letter.times else "muted"),
+        numbers.size(dead_letter.size),
+        numbers.ago(dead_letter.time_us, detail.time_us),
+        _became(dead_letter.to),
     )
-    return Row(f"{letter.partition}/{letter.offset}", cells, here, f"dead letter {letter.partition} / {letter.offset}")
+    return Row(
+        f"{dead_letter.partition}/{dead_letter.offset}",
+        cells,
+        here,
+        f"dead letter {dead_letter.partition} / {dead_letter.offset}",
+    )
 
 
 def _became(to: str) -> Cell:

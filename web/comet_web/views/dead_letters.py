@@ -76,8 +76,8 @@ def group(name: str) -> Cell:
 
 def _progress(found: DeadLetters) -> str:
     parts = []
-    if found.looked < found.of:
-        parts.append(f"{found.looked:,} of {found.of:,} topics scanned so far")
+    if found.scanned < found.of:
+        parts.append(f"{found.scanned:,} of {found.of:,} topics scanned so far")
     parts += [f"{topic.name}: {text}" for topic in found.topics if (text := progress(topic))]
     if found.causes_total > len(found.causes):
         parts.append(f"the {len(found.causes):,} most frequent of {found.causes_total:,} reasons")
@@ -87,5 +87,5 @@ def _progress(found: DeadLetters) -> str:
 def progress(topic: DeadLetterTopic) -> str:
     """What was not scanned of the topic; empty: all was."""
     if not topic.complete:
-        return f"{topic.looked:,} of {topic.records:,} records scanned so far"
+        return f"{topic.scanned:,} of {topic.records:,} records scanned so far"
     return f"{topic.older:,} older records not scanned" if topic.older else ""

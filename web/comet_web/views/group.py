@@ -71,10 +71,10 @@ def view(detail: GroupDetail, request: PageRequest) -> Document:
         "join": Cell(f"comet consume {next(iter(group.topics), 'TOPIC')} --group {group.name}"),
     }
     if shared:
-        letters = f"/dead-letters?{urlencode({'filter': group.name})}"
+        dead_letters = f"/dead-letters?{urlencode({'filter': group.name})}"
         fields |= {
             name: numbers.count(sum(getattr(lag, name) for lag in detail.lags), href=href)
-            for name, href in (("in_flight", ""), ("redelivered", ""), ("dead_lettered", letters))
+            for name, href in (("in_flight", ""), ("redelivered", ""), ("dead_lettered", dead_letters))
         }
         fields["waiting"] = Cell(waiting(detail.lags), tone="warn")
     return Document(

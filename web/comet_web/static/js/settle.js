@@ -17,7 +17,7 @@ const at = (topic, act) => `/v1/dead-letters/${encodeURIComponent(topic)}/${act}
 let running = null; // the current run; a page has at most one
 
 // Each resolves to whether it was started; the page shows its progress, and "comet:settled" marks its end.
-// `chosen`: {letters: [{partition, offset}]} or {filter: {…}}; `about` describes the selection.
+// `chosen`: {dead_letters: [{partition, offset}]} or {filter: {…}}; `about` describes the selection.
 export function redrive(topic, chosen, about) {
   return settle(topic, "redrive", chosen, about, [
     field({ name: "to", label: "To", placeholder: "source topic of each", autocomplete: "off", spellcheck: "false", help: "Empty: each goes back to its source topic." }),
@@ -31,7 +31,7 @@ export function discard(topic, chosen, about) {
 async function settle(topic, act, chosen, about, more) {
   if (running) return void toast("Another run is in progress. Wait for it or stop it.", "warn");
   const redriving = act === "redrive";
-  const one = chosen.letters?.length === 1;
+  const one = chosen.dead_letters?.length === 1;
   const body = ({ to = "", rate = RATE }) => ({ ...chosen, rate: Number(rate), ...(to.trim() ? { to: to.trim() } : {}) });
   const values = await rehearse({
     title: redriving ? "Redrive dead letters" : "Discard dead letters",
@@ -44,7 +44,7 @@ async function settle(topic, act, chosen, about, more) {
     fields: one ? more : [...more, field({ name: "rate", label: "Dead letters per second, at most", type: "number", min: 1, max: 10000, required: true, value: RATE })],
     plan: (given) => (one || Number(given.rate) > 0 ? api("POST", at(topic, `${act}?dry_run=true`), body(given)) : null),
     show: effect,
-    does: (plan) => plan.letters > 0 && plan.targets.every((target) => target.exists),
+    does: (plan) => plan.dead_letters > 0 && plan.targets.every((target) => target.exists),
     submit: async (given) => given,
   });
   if (values) run(topic, act, body(values));
@@ -53,14 +53,14 @@ async function settle(topic, act, chosen, about, more) {
 
 // The result of a dry run.
 function effect(plan) {
-  const rows = [["Dead letters", whole(plan.letters)]];
+  const rows = [["Dead letters", whole(plan.dead_letters)]];
   if (plan.settled) rows.push(["Already redriven or discarded", `${whole(plan.settled)}, skipped`]);
   if (plan.unknown.length) rows.push(["No longer in the log", whole(plan.unknown.length)]);
   for (const target of plan.targets) {
-    rows.push([`To ${target.topic}`, target.exists ? many(target.letters, "record") : "topic does not exist; choose another one"]);
+    rows.push([`To ${target.topic}`, target.exists ? many(target.dead_letters, "record") : "topic does not exist; choose another one"]);
     if (target.exists) rows.push(["Read by groups", target.groups.length ? target.groups.join(", ") : "none"]);
   }
-  if (plan.letters > 1) rows.push(["Duration", plan.seconds < 1 ? "less than a second" : `at least ${seconds(plan.seconds)}`]);
+  if (plan.dead_letters > 1) rows.push(["Duration", plan.seconds < 1 ? "less than a second" : `at least ${seconds(plan.seconds)}`]);
   return el("dl", { class: "facts effect" }, rows.map(([label, text]) => [el("dt", {}, label), el("dd", {}, text)]));
 }
 
@@ -85,7 +85,7 @@ export async function edit(topic, place) {
   };
   const body = (given) => {
     const made = changed(given);
-    return { letters: [place], ...(Object.keys(made).length ? { record: made } : {}), ...(given.to.trim() ? { to: given.to.trim() } : {}) };
+    return { dead_letters: [place], ...(Object.keys(made).length ? { record: made } : {}), ...(given.to.trim() ? { to: given.to.trim() } : {}) };
   };
   const values = await rehearse({
     title: `Edit and redrive dead letter ${place.partition} / ${place.offset}`,
@@ -99,7 +99,7 @@ export async function edit(topic, place) {
     ],
     plan: (given) => api("POST", at(topic, "redrive?dry_run=true"), body(given)),
     show: effect,
-    does: (plan) => plan.letters > 0 && plan.targets.every((target) => target.exists),
+    does: (plan) => plan.dead_letters > 0 && plan.targets.every((target) => target.exists),
     submit: async (given) => given,
   });
   if (values) run(topic, "redrive", body(values));
@@ -138,7 +138,7 @@ async function run(topic, act, body) {
   text.textContent = `${verb} …`;
   shown.hidden = false;
   shown.scrollIntoView({ block: "nearest" });
-  let last = { letters: 0, done: 0, already: 0, failed: 0 };
+  let last = { dead_letters: 0, done: 0, already: 0, failed: 0 };
   let end = null;
   try {
     for await (const line of lines("POST", at(topic, act), body, running.signal)) {
@@ -146,9 +146,9 @@ async function run(topic, act, body) {
       last = line.end ?? line.progress ?? last;
       end = line.end ?? end;
       const tried = last.done + last.already + last.failed;
-      bar.max = Math.max(1, last.letters);
+      bar.max = Math.max(1, last.dead_letters);
       bar.value = tried;
-      text.textContent = `${verb}: ${whole(tried)} of ${whole(last.letters)}${counts(last)}`;
+      text.textContent = `${verb}: ${whole(tried)} of ${whole(last.dead_letters)}${counts(last)}`;
     }
     finish(text, end, last, done);
   } catch (error) {

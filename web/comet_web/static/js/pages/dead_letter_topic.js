@@ -9,22 +9,22 @@ import { toast } from "../toast.js";
 
 const topic = document.querySelector("h1").textContent;
 const UPDATES_MAX = 10;
-const COLUMNS = [...document.querySelectorAll("[data-table=letters] th[data-column]")].map((head) => head.dataset.column);
+const COLUMNS = [...document.querySelectorAll("[data-table=dead_letters] th[data-column]")].map((head) => head.dataset.column);
 const FACTS = [["state", "State"], ["reason", "Reason"], ["group", "Group"], ["source", "Source"], ["attempts", "Attempts"], ["became", "Redriven to"]];
 let chosen = [];
 
 export function start() {
-  document.addEventListener("comet:selection", ({ detail }) => detail.table === "letters" && choose(detail.keys));
+  document.addEventListener("comet:selection", ({ detail }) => detail.table === "dead_letters" && choose(detail.keys));
   document.addEventListener("comet:row", chosenRow);
   document.addEventListener("click", chosenLink);
   document.addEventListener("comet:document", meant);
   document.addEventListener("comet:settled", showNext);
   on("redrive-all", () => redrive(topic, { filter: filter() }, about()));
   on("discard-all", () => discard(topic, { filter: filter() }, about()));
-  on("redrive-chosen", () => redrive(topic, { letters: chosen }, textOf(chosen)));
-  on("discard-chosen", () => discard(topic, { letters: chosen }, textOf(chosen)));
+  on("redrive-chosen", () => redrive(topic, { dead_letters: chosen }, textOf(chosen)));
+  on("discard-chosen", () => discard(topic, { dead_letters: chosen }, textOf(chosen)));
   on("edit-letter", () => edit(topic, chosen[0]));
-  choose([...(tableOf("letters")?.picked ?? [])]); // rows selected before this script ran
+  choose([...(tableOf("dead_letters")?.picked ?? [])]); // rows selected before this script ran
   meant();
 }
 
@@ -68,13 +68,13 @@ const textOf = (places) => (places.length === 1 ? `Dead letter ${places[0].parti
 
 // A click on a row opens the panel of its record. Without scripts its link leads to the page of records.
 function chosenRow(event) {
-  if (event.target.closest("[data-table]").dataset.table !== "letters") return;
+  if (event.target.closest("[data-table]").dataset.table !== "dead_letters") return;
   event.preventDefault();
   openRow(event.target.closest("tr"));
 }
 
 function chosenLink(event) {
-  const link = event.target.closest?.("[data-table=letters] .pick + td a");
+  const link = event.target.closest?.("[data-table=dead_letters] .pick + td a");
   if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
   openRow(link.closest("tr"));
@@ -92,8 +92,8 @@ function openRow(row) {
   const actions = cells.state === "pending"
     ? [
         act("Edit and redrive", "edit", () => edit(topic, place)),
-        act("Redrive", "send", () => redrive(topic, { letters: [place] }, textOf([place]))),
-        act("Discard", "trash", () => discard(topic, { letters: [place] }, textOf([place]))),
+        act("Redrive", "send", () => redrive(topic, { dead_letters: [place] }, textOf([place]))),
+        act("Discard", "trash", () => discard(topic, { dead_letters: [place] }, textOf([place]))),
       ]
     : [];
   show({ topic, ...place }, { from: row.querySelector("a"), facts, actions });
@@ -104,7 +104,7 @@ function openRow(row) {
 function showNext() {
   let updates = 0;
   document.addEventListener("comet:document", function next() {
-    const button = document.querySelector("[data-table=letters] [data-changed]");
+    const button = document.querySelector("[data-table=dead_letters] [data-changed]");
     if (button && !button.hidden) button.click();
     if ((updates += 1) >= UPDATES_MAX) document.removeEventListener("comet:document", next);
   });
