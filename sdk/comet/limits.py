@@ -32,13 +32,13 @@ IN_FLIGHT_BATCHES_MAX: Final = 32
 # For how long a batch is sent again at most. The broker knows what it was sent for longer than that.
 PRODUCER_TIMEOUT_MS_MAX: Final = 24 * 3_600_000
 # Failures that no caller has read, kept for flush() to raise.
-FAILURES_KEPT_MAX: Final = 100
+FAILURES_STORED_MAX: Final = 100
 
 CONSUMER_BUFFER_BYTES: Final = 8 * MIB
 CONSUMER_BUFFER_BYTES_MIN: Final = 64 * KIB
 CONSUMER_BUFFER_BYTES_MAX: Final = 64 * MIB  # the broker cuts credit to this
 # Changes of leader that a reader remembers, so as to say which epoch a position belongs to.
-EPOCHS_KEPT_MAX: Final = 16
+EPOCHS_STORED_MAX: Final = 16
 
 # Requests of one connection that wait for an answer, produce aside, and frames waiting to be written.
 REQUESTS_MAX: Final = 20_000
@@ -73,7 +73,7 @@ SESSION_TIMEOUT_MS: Final = 10_000
 SESSION_TIMEOUT_MS_MIN: Final = 500
 SESSION_TIMEOUT_MS_MAX: Final = 30 * 60_000
 # Assignments that come before the answer to Join has been read.
-PUSHES_KEPT_MAX: Final = 16
+PUSHES_STORED_MAX: Final = 16
 COMMIT_INTERVAL_MS: Final = 500
 COMMIT_TIMEOUT_MS: Final = 15_000
 # On close, how long the last commit and the farewell are waited for.

@@ -148,7 +148,7 @@ class GroupWorld(RuleBasedStateMachine):
         self.now += seconds
         for member in self.believers.values():
             if not member.silent and member.id in self.group.members:
-                self.group.hear(member.id, self.now)
+                self.group.heard_from(member.id, self.now)
         self.group.tick(self.now)
 
     # ---- topics

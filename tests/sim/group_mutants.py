@@ -358,7 +358,7 @@ def commit_for_others() -> list[Patch]:
 
     def anybody(self: Groups, name: str) -> LiveGroup:
         group = known(self, name)
-        group.machine.hear = lambda member, now: None  # type: ignore[assignment,method-assign,return-value]
+        group.machine.heard_from = lambda member, now: None  # type: ignore[assignment,method-assign,return-value]
         return group
 
     return [(fence, "_refusal", refusal), (Groups, "_known", anybody), (Transactions, "_evicted", lambda *_: None)]

@@ -14,8 +14,51 @@ LOOSE_MAX = {
     "comet_web": 8,
     "pyspark_comet": 0,
 }
-BIG_CLASSES_MAX = 56
-VAGUE_MAX = {"nobody": 307, "somebody": 97, "whoever": 92, "whom": 19, "whatever": 72, "anew": 71}
+# Classes over the limit of 25 methods or 15 attributes, and why. The list only shrinks.
+BIG_CLASSES = {
+    "comet.admin.admin.Admin": "one method per admin call, with an example each",
+    "comet.sync.Admin": "the same, synchronous",
+    "comet_broker.admin.service.AdminService": "one method per call of the Admin service",
+    "comet.client.connection.Connection": "one stream to a broker: six kinds of frames and their waiters",
+    "comet.consumer.broker_subscription.PartitionSubscription": "position and gaps of one partition, on the hot path",
+    "comet.consumer.fetcher.Fetcher": "subscribes partitions, queues deliveries, judges errors",
+    "comet.groups.group_consumer.GroupConsumer": "public methods with an example each",
+    "comet.producer.accumulator.ProducerBatch": "one batch as columns, filled on the hot path",
+    "comet.producer.accumulator.Accumulator": "state machine of one partition's batches",
+    "comet.producer.producer.Producer": "public methods, and values to batches on the hot path",
+    "comet.producer.sender.PartitionSender": "sends one partition's batches; timers of linger and gather",
+    "comet.producer.transaction.TransactionalProducer": "settings of a producer and the state of its transaction",
+    "comet_broker.broker.Broker": "the composition root, which other classes still hold",
+    "comet_broker.cluster.controller.Controller": "drives the pure controller",
+    "comet_broker.cluster.membership.Membership": "registration, lease and its deadlines",
+    "comet_broker.cluster.store_guard.StoreGuard": "checks of a metadata store, and what is known of it",
+    "comet_broker.coordination.group.LiveGroup": "drives one group's state machine",
+    "comet_broker.coordination.groups.Groups": "drives all groups of a slot",
+    "comet_broker.coordination.transactions.Transactions": "drives all transactional ids of a slot",
+    "comet_broker.core.groups.Group": "state machine of a consumer group",
+    "comet_broker.core.share_window.ShareWindow": "state machine of a share group's records",
+    "comet_broker.metadata.embedded.EmbeddedStore": "the port's methods, and a writer thread",
+    "comet_broker.partitions.partition.Partition": "leader and follower of one log",
+    "comet_broker.partitions.topics.TopicTable": "topics and partitions of a broker, and their opening and closing",
+    "comet_broker.replication.follower.LeaderLink": "the follower's side of one stream",
+    "comet_broker.replication.leader.ReplicaSession": "the leader's side of one stream",
+    "comet_broker.sharing.state.SharePartition": "drives one share group in one partition",
+    "comet_broker.storage.appending.Appending": "the end of a log that grows",
+    "comet_broker.storage.log.Log": "segments, durability and deletion of one log",
+    "comet_broker.storage.recovery._Recovery": "one pass over a log's files",
+    "comet_broker.storage.segment.Segment": "one file, its indexes and its readers",
+    "comet_broker.streams.session.Session": "one client's stream: a handler per kind of frame",
+    "comet_gateway.dashboard.live_pages.LivePage": "one page that is rendered for its tabs",
+    "comet_gateway.dashboard.quotes.QuoteFeed": "quotes of one topic: symbols, candles and history",
+    "comet_gateway.dashboard.sampler.Sampler": "what the brokers were asked for, and when",
+    "comet_gateway.push.conflator.Conflator": "latest values by key, with their counts",
+    "comet_gateway.push.feed.Feed": "one topic that is followed once",
+    "comet_gateway.push.ring.Ring": "recent records of one topic, in bounded memory",
+    "comet_gateway.push.ring_cursor.RingCursor": "one subscriber's place in a ring, on the hot path",
+    "comet_gateway.push.websocket.WebSocketConnection": "one WebSocket: frames in, frames out, its end",
+    "comet_gateway.search.scan.Scan": "one bounded scan: budget, progress and matches",
+    "comet_demo.providers.market.Market": "one connection to a market and its counters",
+}
 
 
 def test_class_names_are_unique_within_a_package() -> None:
@@ -27,10 +70,13 @@ def test_modules_lie_in_folders() -> None:
     assert {package: count for package, count in loose.items() if count > LOOSE_MAX[package]} == {}
 
 
-def test_no_more_classes_are_over_the_limits_of_methods_and_attributes() -> None:
-    assert len(form.big_classes()) <= BIG_CLASSES_MAX
+def test_classes_over_the_limits_of_methods_and_attributes_are_listed() -> None:
+    assert sorted(form.big_classes()) == sorted(BIG_CLASSES)
+
+
+def test_names_are_those_of_the_trade() -> None:
+    assert form.home_made_names() == {}
 
 
 def test_sentences_name_what_they_are_about() -> None:
-    found = form.vague_words()
-    assert {word: count for word, count in found.items() if count > VAGUE_MAX[word]} == {}
+    assert form.vague_words() == {}

@@ -113,12 +113,12 @@ def test_a_static_member_keeps_its_place_and_the_one_before_is_fenced() -> None:
     assert world.group.owns(after, place, world.group.generation)
     assert not world.group.owns(after, place, world.group.generation - 1)
     with pytest.raises(MemberFenced):
-        world.group.hear(before, world.now)
+        world.group.heard_from(before, world.now)
     with pytest.raises(MemberUnknown):
-        world.group.hear("stranger", world.now)
+        world.group.heard_from("stranger", world.now)
     restored = Group.restore(world.group.record(), world.now)
     with pytest.raises(MemberFenced):
-        restored.hear(before, world.now)
+        restored.heard_from(before, world.now)
 
 
 def test_sessions_and_releases_run_out() -> None:

@@ -21,7 +21,7 @@ from comet.errors import Closed, InvalidArgument, Timeout, TopicExists, TopicNot
 from comet.limits import (
     BACKOFF_FIRST_MS,
     BACKOFF_MAX_MS,
-    FAILURES_KEPT_MAX,
+    FAILURES_STORED_MAX,
     HEARTBEAT_MS,
     METADATA_PATIENCE_MS,
     PING_AFTER_MS,
@@ -223,12 +223,12 @@ async def test_failures_are_told_once_and_kept_within_bounds(broker: FakeBroker)
     await p.publish("quotes", b"0")
     broker.up = False
     broker.cut()
-    for _ in range(FAILURES_KEPT_MAX + 50):
+    for _ in range(FAILURES_STORED_MAX + 50):
         await p.send("quotes", b"1")
     with pytest.raises(Unavailable):
         await p.flush()
     await p.close()
-    assert p.statistics()["failed_records"] == FAILURES_KEPT_MAX + 50
+    assert p.statistics()["failed_records"] == FAILURES_STORED_MAX + 50
 
 
 def test_who_waits_for_room_goes_in_turn_and_cancelling_passes_it_on() -> None:

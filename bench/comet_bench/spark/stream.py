@@ -26,7 +26,7 @@ PRICES: Final = 20  # different quotes of a symbol
 BLOCK_RECORDS: Final = 50_000
 BLOCKS_IN_FLIGHT: Final = 4
 POLL_S: Final = 0.05
-SECONDS_KEPT: Final = 600  # of sent quotes and received bars
+SECONDS_MAX: Final = 600  # of sent quotes and received bars
 
 
 def _symbol(number: int) -> str:
@@ -125,7 +125,7 @@ class QuoteFeed:
                     )
                 self.sent[now_us - now_us % SECOND_US] += at[number] - first
             done = due
-            while len(self.sent) > SECONDS_KEPT:
+            while len(self.sent) > SECONDS_MAX:
                 del self.sent[min(self.sent)]
             late_s = time.perf_counter() - begun - done / self._config["rate"]
             await asyncio.sleep(max(TICK_S - late_s, 0.0))
@@ -181,7 +181,7 @@ class Bars:
             place = (value["start_us"], value["symbol"])
             self.arrived_us.pop(place, None)  # so that the last one received is the last of them
             self.arrived_us[place], self.quotes[place] = now_us, value["quotes"]
-        while self.arrived_us and max(self.arrived_us)[0] - min(self.arrived_us)[0] > SECONDS_KEPT * SECOND_US:
+        while self.arrived_us and max(self.arrived_us)[0] - min(self.arrived_us)[0] > SECONDS_MAX * SECOND_US:
             for by_bar in (self.arrived_us, self.quotes):
                 del by_bar[min(by_bar)]
 

@@ -282,7 +282,7 @@ class Groups:
 
     def heartbeat(self, stream: MemberStream, heartbeat: pb.Heartbeat) -> None:
         try:
-            self._known(heartbeat.group).machine.hear(heartbeat.member, self._broker.clock.monotonic())
+            self._known(heartbeat.group).machine.heard_from(heartbeat.member, self._broker.clock.monotonic())
         except CometError as error:
             stream.fail(0, error)
             self._send_evicted(stream, heartbeat.group, heartbeat.member, error)
@@ -362,7 +362,7 @@ class Groups:
         """
         if commit.member:
             group = self._known(commit.group)
-            group.machine.hear(commit.member, self._broker.clock.monotonic())
+            group.machine.heard_from(commit.member, self._broker.clock.monotonic())
         else:
             group = self.make(commit.group)
             if group.machine.members:

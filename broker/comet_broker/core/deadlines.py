@@ -28,7 +28,7 @@ class Deadlines:
         if self._entry.get(name, float("inf")) > until:
             self._entry[name] = until
             heapq.heappush(self._heap, (until, name))
-            self._thin_out()
+            self._compact()
 
     def drop(self, name: str) -> None:
         """Removes a deadline. Its heap entry stays for the next `set`."""
@@ -58,7 +58,7 @@ class Deadlines:
                 heapq.heappush(self._heap, (until, name))
         return due
 
-    def _thin_out(self) -> None:
+    def _compact(self) -> None:
         """Rebuilds the heap: deadlines that move forward leave entries behind."""
         if len(self._heap) > _FEW + 2 * len(self._entry):
             self._heap = [(entry, name) for name, entry in self._entry.items()]

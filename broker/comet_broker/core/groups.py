@@ -126,7 +126,7 @@ class Group:
             raise MemberFenced("another member has joined the group with the same instance id")
         raise MemberUnknown("the group has no such member, or no longer: join again")
 
-    def hear(self, member_id: str, now: float) -> Member:
+    def heard_from(self, member_id: str, now: float) -> Member:
         member = self.known(member_id)
         member.heard = now
         return member
@@ -145,7 +145,7 @@ class Group:
     def release(self, member_id: str, partitions: Iterable[Place], generation: int, now: float) -> None:
         """Frees partitions that the member no longer reads. Ignores those that it does not own, or has got back since
         that generation, so a repeated release is harmless."""
-        member = self.hear(member_id, now)
+        member = self.heard_from(member_id, now)
         for partition in partitions:
             if self.owns(member_id, partition, generation):
                 member.releasing.pop(partition, None)

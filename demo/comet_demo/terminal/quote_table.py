@@ -9,7 +9,7 @@ from typing import Final
 from comet_demo.analytics.status import Analytics, plain
 from comet_demo.model import Quote
 
-LAGS_KEPT: Final = 10_000
+LAGS_MAX: Final = 10_000
 SYMBOLS_MAX: Final = 10_000
 SYMBOL_CHARACTERS_MAX: Final = 40
 PRICE_MAX: Final = 1e15
@@ -83,7 +83,7 @@ class QuoteTable:
         self.feed_line = ""  # the feed's last line, while no quotes arrive
         self.notes: dict[str, str] = {}  # problems, by process or task
         self.analytics = Analytics()
-        self._lags_us: deque[int] = deque(maxlen=LAGS_KEPT)
+        self._lags_us: deque[int] = deque(maxlen=LAGS_MAX)
         self._events_before = 0
 
     def apply(self, quote: Quote | None, now_us: int) -> None:

@@ -16,9 +16,9 @@ from comet_web import facts
 from comet_web.page_request import PageRequest
 from comet_web.views.dead_letter_topic import state_of
 
-LOOK_S: Final = 0.25  # of one call; the next one continues
+DISCOVERY_S: Final = 0.25  # of one call; the next one continues
 CAUSES_MAX: Final = 500
-LETTERS_MAX: Final = 1_000  # of a page; the API gives all
+SHOWN_MAX: Final = 1_000  # of a page; the API gives all
 CACHED_MAX: Final = 16  # filters
 
 
@@ -32,7 +32,7 @@ class Newest:
         key, version = (topic_index.topic_id, wanted), topic_index.version
         known = self._found.get(key)
         if known is None or known[0] != version:
-            known = self._found[key] = (version, *await selection.newest(topic_index, wanted, LETTERS_MAX))
+            known = self._found[key] = (version, *await selection.newest(topic_index, wanted, SHOWN_MAX))
         self._found.move_to_end(key)
         while len(self._found) > CACHED_MAX:
             self._found.popitem(last=False)
@@ -40,7 +40,7 @@ class Newest:
 
 
 def _until() -> float:
-    return asyncio.get_running_loop().time() + LOOK_S
+    return asyncio.get_running_loop().time() + DISCOVERY_S
 
 
 def _indexes(sources: Sources) -> DeadLetterIndexes:

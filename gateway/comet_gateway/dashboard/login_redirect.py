@@ -25,7 +25,7 @@ def back_to(text: str) -> str:
     """
     if not text.startswith("/") or text.startswith("//") or len(text) > NEXT_CHARS_MAX or "\\" in text:
         return HOME
-    if any(ord(letter) < 0x21 or ord(letter) == 0x7F for letter in text):
+    if any(ord(character) < 0x21 or ord(character) == 0x7F for character in text):
         return HOME  # browsers drop some of these, which changes the address
     parts = urlsplit(text)
     if parts.scheme or parts.netloc or not parts.path.startswith("/") or parts.path.startswith("//"):

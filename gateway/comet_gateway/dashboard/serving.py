@@ -59,7 +59,9 @@ async def as_csv(sources: Sources, page: Page, request: PageRequest) -> Reply:
     if table.problem:
         raise Problem("VALIDATION", f"filter: {table.problem}")
     name = "-".join([page.name, *request.params.values()])
-    plain = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in name)
+    plain = "".join(
+        character if character.isascii() and (character.isalnum() or character in "._-") else "_" for character in name
+    )
     headers = {"content-disposition": f'attachment; filename="{plain}.csv"'}
     return Reply(csv.encoded(table), kind=csv.CONTENT_TYPE, headers=headers)
 

@@ -95,12 +95,12 @@ class Security:
 
     def check_origin(self, method: str, headers: Mapping[bytes, bytes], scheme: str) -> None:
         """Refuses requests of pages of other origins. Raises FOREIGN_ORIGIN."""
-        site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
-        if site is None and origin is None:
+        fetch_site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
+        if fetch_site is None and origin is None:
             return  # not a browser
-        if site == b"same-origin":
+        if fetch_site == b"same-origin":
             return
-        if method in SAFE_METHODS and (site is None or site == b"none" or _is_navigation(headers)):
+        if method in SAFE_METHODS and (fetch_site is None or fetch_site == b"none" or _is_navigation(headers)):
             return  # no change, and CORS keeps the answer from the page
         if origin is not None and self.allowed(
             origin.decode("latin-1"), headers.get(b"host", b"").decode("latin-1"), scheme
@@ -113,10 +113,10 @@ class Security:
 
         Browsers mark all requests but a GET without a script to an address that is neither TLS nor localhost; that is
         accepted, as it changes nothing and no other page can read the answer."""
-        site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
+        fetch_site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
         safe = method in SAFE_METHODS
-        if site is not None:
-            return site == b"same-origin" or (site == b"none" and safe)
+        if fetch_site is not None:
+            return fetch_site == b"same-origin" or (fetch_site == b"none" and safe)
         if origin is None:
             return safe
         return _is_own(origin.decode("latin-1"), headers.get(b"host", b"").decode("latin-1"), scheme)

@@ -111,7 +111,7 @@ class PartitionSubscription:
         """The batch at that offset is about to be handed out; the leader of that epoch wrote it."""
         if not self.written_in or self.written_in[-1][1] != epoch:
             self.written_in.append((offset, epoch))
-            del self.written_in[: -limits.EPOCHS_KEPT_MAX]
+            del self.written_in[: -limits.EPOCHS_STORED_MAX]
 
     def epoch_before(self, offset: int) -> int | None:
         """The epoch that the record before an offset was written in, where that is known."""

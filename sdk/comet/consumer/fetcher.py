@@ -44,7 +44,7 @@ from comet.wire.corrupt import CorruptPolicy, OnCorrupt
 log = logging.getLogger("comet")
 
 # Tries before a warning: some seconds, by which a change of leaders is over.
-_TRIES_UNTIL_TOLD: Final = 20
+_TRIES_UNTIL_WARNING: Final = 20
 
 OutOfRange = Literal["raise", "earliest", "latest"]
 
@@ -140,7 +140,7 @@ class Fetcher:
             error = await self._subscribe_all()
             if error is not None:
                 await asyncio.sleep(backoff.next_s(error.retry_after_ms))
-                if backoff.tries == _TRIES_UNTIL_TOLD:
+                if backoff.tries == _TRIES_UNTIL_WARNING:
                     missing = sorted(reader.place for reader in self.readers.values() if reader.needs_subscription)
                     named = ", ".join(f"{topic}/{partition}" for topic, partition in missing)
                     log.warning("comet: partitions %s cannot be read for now: %s", named, error)

@@ -151,7 +151,7 @@ class Member:
 
     def _pushed(self, frame: pb.ServerFrame) -> None:
         if not self.state.member:
-            if len(self._early) < limits.PUSHES_KEPT_MAX:
+            if len(self._early) < limits.PUSHES_STORED_MAX:
                 self._early.append(frame)
             return
         if frame.WhichOneof("frame") == "evicted":

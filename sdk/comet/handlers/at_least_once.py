@@ -143,7 +143,7 @@ class AtLeastOnce(GroupServing):
         async with self._committing:
             if self._dispatch is not None:
                 self._done.update(self._dispatch.moved())
-            if self._taking and not self.stopping and (self._dispatch is None or not self._dispatch.held):
+            if self._consuming and not self.stopping and (self._dispatch is None or not self._dispatch.held):
                 for place, position in self.passed_over().items():
                     if position > self._passed.get(place, -1):
                         self._done[place] = self._passed[place] = position

@@ -81,7 +81,7 @@ class Serving:
         self.one = one
         self.stopping = False
         self._task: asyncio.Task[Any] | None = None
-        self._taking = False
+        self._consuming = False
 
     async def run(self) -> None:
         """Until `stop`, or a handler's failure, which is raised."""
@@ -99,8 +99,8 @@ class Serving:
 
     def _interrupt(self) -> None:
         """Ends the waiting for the next batch."""
-        if self._taking and self._task is not None:
-            self._taking = False
+        if self._consuming and self._task is not None:
+            self._consuming = False
             self._task.cancel()
 
     async def _waiting(self, what: Awaitable[Any]) -> Any:
@@ -109,17 +109,17 @@ class Serving:
             if hasattr(what, "close"):
                 what.close()
             return None
-        self._taking = True
+        self._consuming = True
         try:
             return await what
         except asyncio.CancelledError:
-            if self._taking:
+            if self._consuming:
                 raise  # not of this App
             assert self._task is not None
             self._task.uncancel()
             return None
         finally:
-            self._taking = False
+            self._consuming = False
 
     async def handle(self, item: Item) -> None:
         """Calls the handler once; its policy decides about failed records."""

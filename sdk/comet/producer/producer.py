@@ -118,7 +118,7 @@ class Producer:
         self._budget = Budget(buffer_bytes)
         self._routes: dict[str, Route] = {}
         self._lapsed: dict[str, Route] = {}  # of topics that were not found; the next send looks them up again
-        self._failures: deque[ProducerBatch] = deque(maxlen=limits.FAILURES_KEPT_MAX)
+        self._failures: deque[ProducerBatch] = deque(maxlen=limits.FAILURES_STORED_MAX)
         self._expiry: asyncio.TimerHandle | None = None
         self._closed = False
         self._acked_records = self._failed_records = self._batches = 0

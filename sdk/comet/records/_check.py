@@ -11,7 +11,7 @@ any property of Batch. Cost per record: nothing for values of one size (their of
 for others, and 14 ns for timestamps. That is a tenth of what a read costs, so readers leave the timestamps out.
 
 The numbers are not made one by one: an offsets column is read as one large integer with a lane of 32 bits per offset.
-Offsets are below 2^31, so the top bit of each lane is free, and with it set on one side the lanes of a subtraction do
+Offsets are below 2^31, so the top bit of each number is free, and with it set on one side the bits of a subtraction do
 not borrow from each other: it stays set in each lane where the offset does not fall.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _I64: Final = Struct("<q")
 _ZERO: Final = bytes(4)
 _DIGITS: Final = bytes.maketrans(b"01", b"\0\1")
-_KEPT_MAX: Final = 1 << 17  # numbers of a column: for longer ones nothing is kept
+_CACHED_MAX: Final = 1 << 17  # numbers of a column: nothing is cached for longer ones
 _CONTINUES: Final = 0x80  # a byte of UTF-8 within a character is from here
 _CONTINUES_END: Final = 0xC0  # up to, not including, here
 
@@ -90,12 +90,12 @@ def _check_offsets(body: memoryview, at: int, count: int, end: int, name: str) -
 
 def _rises(column: memoryview, count: int, bits: int) -> bool:
     """Whether none of `count` numbers of so many bits is negative, or less than the one before it."""
-    lanes = bits * (count - 1)  # of the numbers without the last, and of those without the first
-    make = _top_bits if count <= _KEPT_MAX else _top_bits.__wrapped__
-    top = make(bits, 1 << (count - 1).bit_length()) & ((1 << lanes) - 1)
+    all_bits = bits * (count - 1)  # of the numbers without the last, and of those without the first
+    make = _top_bits if count <= _CACHED_MAX else _top_bits.__wrapped__
+    top = make(bits, 1 << (count - 1).bit_length()) & ((1 << all_bits) - 1)
     numbers = int.from_bytes(column, "little")
     later = numbers >> bits
-    earlier = numbers & ((1 << lanes) - 1)
+    earlier = numbers & ((1 << all_bits) - 1)
     if (later | earlier) & top:
         return False  # a negative one
     return ((later | top) - earlier) & top == top

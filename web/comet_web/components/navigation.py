@@ -8,12 +8,12 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry. Its keyboard shortcut is g, then `letter`."""
+    """One entry. Its keyboard shortcut is g, then `key`."""
 
     name: str
     label: str
     href: str
-    letter: str
+    key: str
     minor: bool = False  # at the foot
 
 

@@ -227,7 +227,7 @@ def health_of(facts: Quotes, *, stopped: bool) -> AnalyticsHealth:
 
 
 def late_results(facts: Quotes, health: AnalyticsHealth) -> list[str]:
-    """Tables with late results: all if the job is late, else those of late queries."""
+    """Tables with late results: all if the job is late, else those whose query is."""
     bars = f"bars.{step_name(facts)}"
     of = {"bars": bars, "lines": bars, "alerts": "alerts", "stats": "stats", "volumes": "stats"}
     return [name for name, query in of.items() if health.late or _is_late(facts, query)]

@@ -119,7 +119,7 @@ def _line(data: bytes, characters: int) -> Cell:
     except UnicodeDecodeError:
         return Cell(data[:HEX_BYTES].hex(" ") + (" …" if len(data) > HEX_BYTES else ""), tone="muted", title="not text")
     shown = " ".join(text[: 2 * characters].split()) if any(one in text for one in "\n\r\t") else text
-    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in shown[:characters])
+    shown = "".join(character if character.isprintable() else "\ufffd" for character in shown[:characters])
     return Cell(shown + "…" if len(text) > characters or len(data) > 4 * characters else shown)
 
 

@@ -42,12 +42,12 @@ def header(detail: TopicDetail) -> dict[str, Cell]:
         "in_bytes": numbers.size(topic.in_bytes_rate),
         "records": numbers.count(topic.records),
         "size": numbers.size(topic.bytes),
-        "retention": _kept(topic),
+        "retention": _retention(topic),
         "partitions": numbers.count(topic.partitions),
     }
 
 
-def _kept(topic: Topic) -> Cell:
+def _retention(topic: Topic) -> Cell:
     return Cell(topics.retention(topic).text, title=topics.cleanup(topic).title)
 
 
