@@ -14,8 +14,9 @@ import comet.testing
 from comet.types import Earliest
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Begun, Failed, Latest, Lost, Missing
-from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.records.cursor import Cursor
+from comet_gateway.records.record_json import Values
 from tests.integration.gateway_hub_world import QUOTES, SMALL, Client, begun, gateway, one, write
 from tests.integration.local_cluster import until
 

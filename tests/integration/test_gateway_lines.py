@@ -15,7 +15,7 @@ import zstandard
 import comet
 import comet.testing
 from comet_gateway.config import MIB
-from comet_gateway.http.ndjson import LinesAnswer
+from comet_gateway.records.ndjson import LinesAnswer
 from tests.integration.gateway_http import NDJSON, Wire, gateway
 from tests.integration.records_client import TOPIC, broker, http, lines_of, problem_of, stored
 

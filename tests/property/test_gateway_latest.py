@@ -17,8 +17,9 @@ from comet_gateway.push.latest_fanout import SnapshotWalk, TableSnapshot, Ticker
 from comet_gateway.push.latest_table import ENTRY_OVERHEAD, Filling, LatestTable
 from comet_gateway.push.ring import Ring
 from comet_gateway.push.ring_cursor import RingCursor
-from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.record_json import Values
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
 
 DELIVERY_BYTES = 300

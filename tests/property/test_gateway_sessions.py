@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from comet_gateway.dashboard import sessions
-from comet_gateway.dashboard.sessions import (
+from comet_gateway.http import sessions
+from comet_gateway.http.sessions import (
     IDLE_S,
     LIFE_S,
     RENEW_S,

@@ -18,9 +18,10 @@ import pytest
 import websockets
 
 from comet_gateway.config import GatewayConfig
-from comet_gateway.dashboard import csv, sessions
-from comet_gateway.dashboard.sessions import LIFE_S, RENEW_S, BrowserSession
+from comet_gateway.http import sessions
 from comet_gateway.http.auth import Gatekeeper, new_token
+from comet_gateway.http.sessions import LIFE_S, RENEW_S, BrowserSession
+from comet_gateway.records import csv
 from comet_web import render
 from comet_web.pages import PAGES
 from tests.integration.live_gateway import QuietServer

@@ -18,8 +18,8 @@ from comet_gateway.push.catchup import Log
 from comet_gateway.push.events import Missing
 from comet_gateway.push.latest_tables import Tables
 from comet_gateway.push.ring import Ring
-from comet_gateway.push.subscribe_request import Values
 from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.record_json import Values
 from tests.sim import loop as sim
 from tests.sim.waiting import until
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from comet_gateway.dashboard import csv
 from comet_gateway.dashboard.page_request import (
     FILTER_S,
     Addresses,
@@ -22,6 +21,7 @@ from comet_gateway.dashboard.page_request import (
 )
 from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import Problem
+from comet_gateway.records import csv
 from comet_web.document import UNKNOWN, Cell, Column, Document, Row, Table
 from comet_web.pages import PAGES, Page
 

@@ -17,8 +17,8 @@ from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Begun, Lost
 from comet_gateway.push.parse_subscribe import Played
 from comet_gateway.push.replay import Ended, Pace, Replay, Run
-from comet_gateway.push.subscribe_request import Values
 from comet_gateway.records.cursor import Cursor
+from comet_gateway.records.record_json import Values
 
 S = 1_000_000
 TOPIC_ID = bytes(range(16))

@@ -14,8 +14,9 @@ from comet_gateway.push.chunk import Chunk, Slice, Source
 from comet_gateway.push.events import Begun, Failed, Lost, Missing
 from comet_gateway.push.ring import Ring
 from comet_gateway.push.ring_cursor import Read, RingCursor
-from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values, check
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, check
 from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.record_json import Values
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
 
 ASKED = SubscribeRequest(topics=(TOPIC,))

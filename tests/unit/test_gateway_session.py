@@ -31,7 +31,8 @@ from comet_gateway.push.session import (
     Steer,
     Write,
 )
-from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
+from comet_gateway.records.record_json import Values
 
 NOW_US = 1_700_000_000_000_000
 LIMITS = Limits(subscriptions_max=3, frame_bytes_max=10_000)

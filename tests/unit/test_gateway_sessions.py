@@ -17,10 +17,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from comet_gateway import GatewayConfig, create_app
-from comet_gateway.dashboard import sessions
-from comet_gateway.dashboard.login_redirect import back_to
-from comet_gateway.dashboard.sessions import IDLE_S, LIFE_S, RENEW_S, Visit
+from comet_gateway.http import sessions
 from comet_gateway.http.auth import FAILURES_MAX, LOGGED_OUT_MAX, Gatekeeper, Role, new_token
+from comet_gateway.http.login_redirect import back_to
+from comet_gateway.http.sessions import IDLE_S, LIFE_S, RENEW_S, Visit
 
 OWN = "http://127.0.0.1:8080"
 PAGE = {"sec-fetch-site": "same-origin"}

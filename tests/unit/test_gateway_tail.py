@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from comet_gateway.dashboard.tail import FILTER_S, ROWS, Tail
 from comet_gateway.push.chunk import Slice, Source
 from comet_gateway.push.events import Lost, Missing
-from comet_gateway.push.subscribe_request import Values
+from comet_gateway.records.record_json import Values
 from comet_gateway.search.filters import Filters
 from tests.unit.gateway_world import batch_of
 

@@ -19,9 +19,9 @@ from comet_gateway.push import frames
 from comet_gateway.push.connections import Connections
 from comet_gateway.push.group_member import ShareMember
 from comet_gateway.push.parse_subscribe import join
-from comet_gateway.push.subscribe_request import Values
 from comet_gateway.push.websocket import WebSocketConnection
 from comet_gateway.push.wire import AsgiWire
+from comet_gateway.records.record_json import Values
 
 
 def connection(messages: list[dict[str, Any]], connections: Connections) -> WebSocketConnection:

@@ -25,7 +25,7 @@ from comet.errors import CometError
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http.auth import Gatekeeper
-from comet_gateway.routes.raw import Answer, RawRoute, Reply
+from comet_gateway.http.raw_route import Answer, RawRoute, Reply
 from comet_gateway.settings import SETTINGS
 from comet_web import facts
 from comet_web.page_request import PageRequest

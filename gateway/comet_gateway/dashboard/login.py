@@ -15,13 +15,13 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Request
 from starlette.types import Scope, Send
 
-from comet_gateway.dashboard import sessions
-from comet_gateway.dashboard.login_redirect import back_to, see_other
-from comet_gateway.dashboard.sessions import Visit
+from comet_gateway.http import sessions
 from comet_gateway.http.auth import Gatekeeper, Principal
+from comet_gateway.http.login_redirect import back_to, see_other
 from comet_gateway.http.origins import PAGE_HEADERS, Security
 from comet_gateway.http.problems import Problem
-from comet_gateway.routes.raw import Answer, RawRoute
+from comet_gateway.http.raw_route import Answer, RawRoute
+from comet_gateway.http.sessions import Visit
 from comet_web import render
 
 router = APIRouter()

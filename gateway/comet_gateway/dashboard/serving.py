@@ -14,14 +14,14 @@ import jinja2
 import zstandard
 from starlette.types import Scope
 
-from comet_gateway.dashboard import csv, sessions
 from comet_gateway.dashboard.facts import LOADERS
 from comet_gateway.dashboard.page_request import address
 from comet_gateway.dashboard.sources import Sources
-from comet_gateway.http import compression
+from comet_gateway.http import compression, sessions
 from comet_gateway.http.auth import ANONYMOUS, Principal
 from comet_gateway.http.problems import Problem
-from comet_gateway.routes.raw import Reply
+from comet_gateway.http.raw_route import Reply
+from comet_gateway.records import csv
 from comet_web import render
 from comet_web.components.navigation import NAV
 from comet_web.document import Document

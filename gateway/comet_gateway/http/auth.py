@@ -7,7 +7,7 @@
 
 A token comes as `Authorization: Bearer <token>`; from a page's WebSocket, which can send no headers, as one of its
 subprotocols, `comet.bearer.<token in base64url>`, beside `comet.v1`. Never in a URL: URLs end in logs.
-In a browser, people log in with their token once, and have a session (see `dashboard.sessions`).
+In a browser, people log in with their token once, and have a session (see `sessions`).
 ROLES is the one table of required roles; each route of the application has its row there.
 """
 
@@ -31,9 +31,9 @@ from time import monotonic, time
 from typing import Final, TypeVar
 
 from comet.errors import InvalidArgument
-from comet_gateway.dashboard import sessions
-from comet_gateway.dashboard.sessions import Visit
+from comet_gateway.http import sessions
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.sessions import Visit
 from comet_web.pages import PAGES
 
 K = TypeVar("K")

@@ -20,8 +20,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from comet_gateway.config import KIB, Limits
-from comet_gateway.dashboard import login_redirect, sessions
-from comet_gateway.dashboard.sessions import CSRF_HEADER, Visit
+from comet_gateway.http import login_redirect, sessions
 from comet_gateway.http.auth import (
     ANONYMOUS,
     ROLES,
@@ -34,6 +33,7 @@ from comet_gateway.http.auth import (
 )
 from comet_gateway.http.origins import PAGE_HEADERS, SAFE_METHODS, HeaderPairs, Security
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.sessions import CSRF_HEADER, Visit
 from comet_gateway.http.traffic import Traffic
 
 audit = logging.getLogger("comet_gateway.audit")

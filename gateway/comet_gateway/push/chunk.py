@@ -16,9 +16,8 @@ from typing import Final
 
 import comet
 from comet_gateway.push.events import Missing
-from comet_gateway.push.subscribe_request import Values
 from comet_gateway.records.cursor import CursorPlace, place_text
-from comet_gateway.records.record_json import fragments
+from comet_gateway.records.record_json import Values, fragments
 
 RECORD_OVERHEAD: Final = 100  # bytes of JSON around a record's key and value
 FRAGMENT_OVERHEAD: Final = 48  # bytes of memory that a record takes as an object

@@ -24,9 +24,10 @@ from comet_gateway.push.latest_fanout import SnapshotWalk
 from comet_gateway.push.latest_tables import Clockwork, Table, Tables
 from comet_gateway.push.ring import Ring
 from comet_gateway.push.ring_cursor import RingCursor
-from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.push.subscription import FeedSubscriber, Subscription, failed
 from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.record_json import Values
 
 if TYPE_CHECKING:
     from comet_gateway.brokers.backend import Backend

@@ -29,7 +29,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from comet_gateway.http.problems import Problem
-from comet_gateway.push.subscribe_request import Policy, Values
+from comet_gateway.push.subscribe_request import Policy
+from comet_gateway.records.record_json import Values
 from comet_gateway.schemas.records import RecordIn
 
 VERSION: Final = 1

@@ -24,10 +24,9 @@ from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem
 from comet_gateway.push import frames
 from comet_gateway.push.parse_subscribe import Joined
-from comet_gateway.push.subscribe_request import Values
 from comet_gateway.push.wire import Frame, Gone, Wire
 from comet_gateway.records.cursor import Cursor, CursorPlace
-from comet_gateway.records.record_json import each
+from comet_gateway.records.record_json import Values, each
 
 NOTES_MAX: Final = 1_000  # that wait to be sent; beyond it the connection is cut
 RUN_RECORDS: Final = 64  # encoded at a time

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from comet_gateway.push.chunk import Source
 from comet_gateway.push.ring import Ring
-from comet_gateway.push.subscribe_request import Values
 from comet_gateway.records.cursor import CursorPlace
+from comet_gateway.records.record_json import Values
 
 ENTRY_OVERHEAD: Final = 300  # bytes of memory of an entry beside its key and record
 

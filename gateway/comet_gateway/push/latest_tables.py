@@ -16,8 +16,8 @@ from comet_gateway.push.events import Missing
 from comet_gateway.push.latest_fanout import TableSnapshot, Ticker
 from comet_gateway.push.latest_table import Filling, LatestTable
 from comet_gateway.push.ring import Ring
-from comet_gateway.push.subscribe_request import Values
 from comet_gateway.records.cursor import CursorPlace
+from comet_gateway.records.record_json import Values
 
 if TYPE_CHECKING:
     from comet_gateway.config import Limits

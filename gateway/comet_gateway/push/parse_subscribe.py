@@ -11,8 +11,9 @@ from comet.types import AtTime, Earliest, Position, check_topic_name
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.query_params import place
 from comet_gateway.push import frames
-from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.records.cursor import Cursor
+from comet_gateway.records.record_json import Values
 
 TOPICS_MAX = 100
 GROUP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:/-]{0,248}")

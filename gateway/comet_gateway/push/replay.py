@@ -27,9 +27,8 @@ from comet_gateway.http.client_disconnect import together
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Begun, Lost, Missing
 from comet_gateway.push.parse_subscribe import Played, check_span
-from comet_gateway.push.subscribe_request import Values
 from comet_gateway.records.cursor import Cursor, CursorPlace, place_text
-from comet_gateway.records.record_json import fragments
+from comet_gateway.records.record_json import Values, fragments
 
 FETCHES_MAX: Final = 8  # of one replay at once
 FETCH_BYTES_MIN: Final = 16 * 1024

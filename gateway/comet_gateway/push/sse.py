@@ -38,9 +38,10 @@ from comet_gateway.push.connections import Connections
 from comet_gateway.push.events import Begun, Event, Failed, Latest, Lost
 from comet_gateway.push.parse_subscribe import Played, follow, window
 from comet_gateway.push.replay import Ended, Replay
-from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, Values
+from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.push.subscription import failed
 from comet_gateway.push.subscription_pump import PumpedSubscription, missing_of, problem_of
+from comet_gateway.records.record_json import Values
 
 RETRY_MS: Final = 1_000
 QUERY_CHARS_MAX: Final = 64 * 1024

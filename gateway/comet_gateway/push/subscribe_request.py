@@ -11,6 +11,7 @@ from comet.types import Latest, Position, check_topic_name
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem
 from comet_gateway.records.cursor import Cursor
+from comet_gateway.records.record_json import Values
 
 INTERVAL_MS_MIN: Final = 10
 INTERVAL_MS_MAX: Final = 60_000
@@ -23,14 +24,6 @@ class Policy(StrEnum):
     BLOCK = "block"  # it gets everything, later: old records are read from the log
     DROP_OLDEST = "drop_oldest"  # its lag is at most `buffer` records; dropped records are reported
     CONFLATE = "conflate"  # the latest record of each key, at most every `interval_ms`; others are counted
-
-
-class Values(StrEnum):
-    """The form of a record's value in JSON."""
-
-    AUTO = "auto"  # JSON if it is JSON, text if it is UTF-8, otherwise base64
-    TEXT = "text"  # text if it is UTF-8, otherwise base64
-    BASE64 = "base64"
 
 
 @dataclass(frozen=True, slots=True)

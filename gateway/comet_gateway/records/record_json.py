@@ -17,18 +17,26 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 import comet
-from comet_gateway.push.subscribe_request import Values
 
 _RECORD: Final = b'{"partition":%d,"offset":"%d","timestamp_us":"%d"%b%b%b}'
 _TOMBSTONE: Final = b',"tombstone":true'
 # Checks the grammar without building objects; it does not check that strings are UTF-8.
 _check_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _text: Final = msgspec.json.Encoder().encode
+
+
+class Values(StrEnum):
+    """The form of a record's value in JSON."""
+
+    AUTO = "auto"  # JSON if it is JSON, text if it is UTF-8, otherwise base64
+    TEXT = "text"  # text if it is UTF-8, otherwise base64
+    BASE64 = "base64"
 
 
 def fragments(batch: comet.RecordBatch[bytes], values: Values = Values.AUTO) -> list[bytes]:

@@ -8,7 +8,7 @@ from starlette.routing import WebSocketRoute
 from comet_gateway.dashboard import serving
 from comet_gateway.dashboard.live import LiveEndpoint
 from comet_gateway.dashboard.page_request import page_request_of
-from comet_gateway.routes.raw import Answer, Endpoint, RawRoute
+from comet_gateway.http.raw_route import Answer, Endpoint, RawRoute
 from comet_web.pages import PAGES, Page
 
 router = APIRouter()

@@ -16,11 +16,10 @@ from comet_gateway.http.client_disconnect import while_there
 from comet_gateway.http.negotiation import Form, form
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.http.query_params import QueryParams, whole
-from comet_gateway.push.subscribe_request import Values
+from comet_gateway.http.raw_route import Answer, RawRoute, Reply
 from comet_gateway.records.cursor import Cursor, CursorPlace
 from comet_gateway.records.merge import Isolation, Merged, MergePartition, Order, Range, merge, problem_of
-from comet_gateway.records.record_json import fragments
-from comet_gateway.routes.raw import Answer, RawRoute, Reply
+from comet_gateway.records.record_json import Values, fragments
 from comet_gateway.schemas.records import PARTITION_MAX
 from comet_gateway.schemas.records_api import FETCH, FETCH_TOPIC
 

@@ -12,11 +12,11 @@ import comet
 from comet.types import Receipt
 from comet_gateway.config import GatewayConfig
 from comet_gateway.http import request_body
-from comet_gateway.http.ndjson import LinesAnswer
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.http.query_params import QueryParams
+from comet_gateway.http.raw_route import Answer, RawRoute, Reply
+from comet_gateway.records.ndjson import LinesAnswer
 from comet_gateway.records.write import WriteResult, write, write_once
-from comet_gateway.routes.raw import Answer, RawRoute, Reply
 from comet_gateway.schemas.records import decode_body
 from comet_gateway.schemas.records_api import PRODUCE
 

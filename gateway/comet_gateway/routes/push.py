@@ -10,10 +10,10 @@ from starlette.routing import WebSocketRoute
 
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import answers
+from comet_gateway.http.raw_route import Answer, RawRoute, query
 from comet_gateway.push import frames
 from comet_gateway.push.sse import open_stream
 from comet_gateway.push.websocket import WebSocketEndpoint
-from comet_gateway.routes.raw import Answer, RawRoute, query
 from comet_gateway.schemas.records_api import TOPIC
 
 router = APIRouter(tags=["push"])

@@ -16,11 +16,10 @@ from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.http.query_params import QueryParams, whole
-from comet_gateway.push.subscribe_request import Values
+from comet_gateway.http.raw_route import Answer, RawRoute, Reply
 from comet_gateway.records.cursor import INT64_MAX, Cursor
 from comet_gateway.records.merge import problem_of
-from comet_gateway.records.record_json import each
-from comet_gateway.routes.raw import Answer, RawRoute, Reply
+from comet_gateway.records.record_json import Values, each
 from comet_gateway.schemas.records import PARTITION_MAX
 from comet_gateway.schemas.search_api import EXPORT, SEARCH, VALUE
 from comet_gateway.search.answer import WalkAnswer

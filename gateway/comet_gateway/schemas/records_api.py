@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from comet.types import TOPIC_NAME
-from comet_gateway.routes.raw import path, query
+from comet_gateway.http.raw_route import path, query
 from comet_gateway.schemas.common import NATURAL_TEXT
 
 Schema = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from comet_gateway.routes.raw import path, query
+from comet_gateway.http.raw_route import path, query
 from comet_gateway.schemas.common import NATURAL_TEXT
 from comet_gateway.schemas.records_api import RECORD_OUT, TEXT64, TOPIC
 

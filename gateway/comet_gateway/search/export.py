@@ -23,10 +23,9 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from comet_gateway.config import MIB
-from comet_gateway.dashboard.csv import safe
 from comet_gateway.http.problems import Problem
-from comet_gateway.push.subscribe_request import Values
-from comet_gateway.records.record_json import each
+from comet_gateway.records.csv import safe
+from comet_gateway.records.record_json import Values, each
 from comet_gateway.search.scan import Batch, Hit, Scan
 
 GROUP_ROWS: Final = 100_000
