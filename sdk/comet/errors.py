@@ -59,7 +59,7 @@ class CometError(Exception):
 
     >>> import comet
     >>> try:
-    ...     raise comet.TopicNotFound("there is no topic 'quotes'; create it first")
+    ...     raise comet.TopicNotFound("topic 'quotes' does not exist; create it first")
     ... except comet.CometError as error:
     ...     print(error.code, error.retriable)
     TOPIC_NOT_FOUND False

@@ -169,7 +169,7 @@ class Table:
             raise InvalidArgument(f"cannot read the settings file {path}: {error.strerror or error}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             # Its message names line and column, and never a value.
-            raise InvalidArgument(f"{path} is no TOML: {error}") from None
+            raise InvalidArgument(f"{path} is not TOML: {error}") from None
         for name in table:
             if name not in self.by_name:
                 near = get_close_matches(name.replace("-", "_"), self.by_name, 1)

@@ -93,11 +93,11 @@ async def test_a_page_that_cannot_be_shown_says_why_until_it_can(page: Page, sta
     between = await open_page(page, stage)
     await until_said(page, between, 2)  # a tick was lost
     watch = next(message["id"] for message in reversed(between.said) if "watch" in message)
-    problem = {"title": "No such topic", "detail": "there is no topic 'x<b>'", "request_id": "r-1", "status": 404}
+    problem = {"title": "No such topic", "detail": "topic 'x<b>' does not exist", "request_id": "r-1", "status": 404}
     between.silent = True  # the next tick takes the problem away
     between.tell({"id": watch, "problem": problem})
     alert = page.get_by_role("alert").filter(has_text="No such topic")
-    await expect(alert).to_have_text("No such topic · there is no topic 'x<b>' · request r-1")
+    await expect(alert).to_have_text("No such topic · topic 'x<b>' does not exist · request r-1")
     between.silent = False
     await expect(alert).to_have_count(0)
 

@@ -146,7 +146,7 @@ async def test_who_comes_back_hears_exactly_what_is_gone() -> None:
         client = Client(await hub.subscribe(replace(QUOTES, cursors={"quotes": cursor})))
         first = await begun(client.subscription)
         assert first.recovered is False
-        assert {missing.reason for missing in first.missing} == {"topic made again"}
+        assert {missing.reason for missing in first.missing} == {"topic recreated"}
         assert await client.have(3) == [0, 1, 2]
 
 

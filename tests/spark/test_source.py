@@ -176,7 +176,7 @@ def test_text_that_is_none_is_named(spark: SparkSession, broker: Broker) -> None
 
     assert [row.value for row in read("value binary")] == [b"a", b"\xffb"]
     for column, begins in (("value", "xffb"), ("key", "xfec")):
-        with pytest.raises(PySparkException, match=f"record 1 of quotes/0 has a {column} that is no UTF-8.*{begins}"):
+        with pytest.raises(PySparkException, match=f"record 1 of quotes/0 has a {column} that is not UTF-8.*{begins}"):
             read(f"{column} string")
 
 
@@ -320,7 +320,7 @@ def test_a_time_behind_an_open_transaction_is_no_loss(spark: SparkSession, broke
     ("options", "said"),
     [
         ({"startingOffset": "earliest"}, "there is no option"),
-        ({"subscribe": "nothing"}, "there is no topic 'nothing'"),
+        ({"subscribe": "nothing"}, "topic 'nothing' does not exist"),
         ({"group": "g"}, "are for spark.readStream"),
         ({"endingOffsets": '{"quotes": {"0": 7, "1": 0}}'}, "quotes/0 ends at 0, before 7"),
     ],

@@ -115,9 +115,9 @@ def test_every_error_has_a_documented_exit_code() -> None:
 
 
 def test_an_error_is_one_line_and_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
-    report_error(TopicNotFound("there is no topic 'q'"), as_json=False)
+    report_error(TopicNotFound("topic 'q' does not exist"), as_json=False)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "error: there is no topic 'q' [TOPIC_NOT_FOUND]"
+    assert lines[0] == "error: topic 'q' does not exist [TOPIC_NOT_FOUND]"
     assert lines[1].startswith("hint: ") and len(lines) == 2
 
 

@@ -180,7 +180,7 @@ async def test_nothing_is_made_when_nobody_looks(world: World) -> None:
 async def test_a_page_that_fails_says_why_and_goes_on_trying(world: World) -> None:
     watcher, _ = world.pages.watch(1, page(), PageRequest(path="/topics"))
     await heard(watcher)
-    world.error = TopicNotFound("there is no topic 'quotes'")
+    world.error = TopicNotFound("topic 'quotes' does not exist")
     lost = await heard(watcher)
     assert lost["problem"]["code"] == "TOPIC_NOT_FOUND"
     assert "seq" not in lost

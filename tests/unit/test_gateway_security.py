@@ -179,7 +179,7 @@ async def broken() -> Response:
 
 @router.get("/test/refused")
 async def refused() -> Response:
-    raise TopicNotFound("there is no topic 'q'", retry_after_ms=1500, details={"topic": "q"})
+    raise TopicNotFound("topic 'q' does not exist", retry_after_ms=1500, details={"topic": "q"})
 
 
 @router.get("/test/breaks-off")

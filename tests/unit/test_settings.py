@@ -143,7 +143,7 @@ def test_a_default_reads_back_as_itself(setting: Any) -> None:
         ("topic_flush = 'never'", "always, interval or os"),
         ("topic_segment_ms = -1", "topic_segment_ms must not be negative"),
         ("topic_segment_bytes = 5", "segment_bytes must be a whole number from 65536"),
-        ("port 5", "is no TOML"),
+        ("port 5", "is not TOML"),
     ],
 )
 def test_a_file_that_is_wrong_says_what_and_where(file: str, complaint: str, tmp_path: Path) -> None:

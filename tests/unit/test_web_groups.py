@@ -101,7 +101,7 @@ def test_a_shared_group_says_what_is_in_flight_and_dead() -> None:
 
 
 def test_a_shared_group_says_why_dead_letters_are_not_written() -> None:
-    why = "there is no topic 'orders.dead'"
+    why = "topic 'orders.dead' does not exist"
     lags = [lag(n, dead_lettered=1, dead_waiting=n, dead_problem=why if n else "") for n in range(3)]
     document = group.view(detail(one("g", kind="share", lag=40), lags=tuple(lags)), PageRequest())
     assert document.fields["waiting"].text == f"3 dead letters not written yet: {why}"

@@ -82,7 +82,7 @@ def test_a_symbol_is_chosen_by_its_row_and_the_rest_of_the_address_stays() -> No
 
 
 def test_why_there_is_nothing() -> None:
-    nothing = Quotes(NOW, "quotes", "absent", "there is no topic 'quotes'")
+    nothing = Quotes(NOW, "quotes", "absent", "topic 'quotes' does not exist")
     document = view(nothing, ASKED)
     assert (document.fields["kind"].text, document.fields["state"].text) == ("absent", "no such topic")
     assert not document.charts

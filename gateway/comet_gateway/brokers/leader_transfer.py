@@ -94,7 +94,7 @@ def given(
     to: dict[tuple[str, int], int] = {}
     for name, index, broker in wanted:
         if name not in known:
-            raise comet.TopicNotFound(f"there is no topic {name!r}")
+            raise comet.TopicNotFound(f"topic {name!r} does not exist")
         if not 0 <= index < len(known[name].partitions):
             raise comet.PartitionNotFound(f"topic {name!r} has no partition {index}")
         if (name, index) in to:

@@ -278,7 +278,7 @@ def rewritten(
     if topic.startswith("__"):
         raise Problem("INVALID_ARGUMENT", f"{topic!r} is an internal topic")
     if topic not in task.partitions:
-        raise Problem("TOPIC_NOT_FOUND", f"there is no topic {topic!r}", hint="Redrive it to another topic.")
+        raise Problem("TOPIC_NOT_FOUND", f"topic {topic!r} does not exist", hint="Redrive it to another topic.")
     partition = edit.partition
     if partition is None and topic == dead_letter.topic and "key" not in edit.given:
         # Its source partition, if that exists: in order with the records around it, with any partitioner.

@@ -1,7 +1,7 @@
 """Errors as RFC 9457 problem documents.
 
     {"type": "urn:comet:problem:TOPIC_NOT_FOUND", "title": "No such topic", "status": 404, "code": "TOPIC_NOT_FOUND",
-     "detail": "there is no topic 'quotes'", "hint": "create it first", "request_id": "…", …}
+     "detail": "topic 'quotes' does not exist", "hint": "create it first", "request_id": "…", …}
 
 `code` is stable: that of the CometError of a broker or the SDK, or one of the gateway's own. One table has the status
 of each; if a later retry helps there is a Retry-After.

@@ -49,7 +49,7 @@ _PATIENCE_S: Final = 1.0
 _UNKNOWN_S: Final = 5.0  # during which an unknown partition is retried: it may have just been added
 _SHARES: Final = 4  # one topic may use this share of all reads
 _WAIT_MS: Final = 100  # for records that should arrive in a moment
-RECREATED: Final = "topic made again"
+RECREATED: Final = "topic recreated"
 
 _Key = tuple[str, bytes, int, CursorPlace, int]  # topic, its id, partition, position, bytes at most
 

@@ -36,7 +36,7 @@ class Missing(NamedTuple):
     partition: int
     first: int
     end: int
-    reason: str  # "deleted", "truncated", "damaged": no longer in the log; "topic made again"; "dropped": too slow
+    reason: str  # "deleted", "truncated", "damaged": no longer in the log; "topic recreated"; "dropped": too slow
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,7 +267,7 @@ async def _settle(
     if dry_run:
         return plan
     if to and targets and not targets[0].exists:
-        raise Problem("TOPIC_NOT_FOUND", f"there is no topic {to!r}")
+        raise Problem("TOPIC_NOT_FOUND", f"topic {to!r} does not exist")
     task = replace(task, partitions=await _partitions(app.backend.catalog, targets))
     settling = Settling(topic_index, indexes.reader, app.backend.producers[comet.Acks.ALL], task)
     lines = AnswerLines(settling, plan, app.draining, request.scope["comet.request_id"])

@@ -101,7 +101,9 @@ class Admin:
         brokers = (await self.describe_cluster()).brokers
         address = next((f"{one.host}:{one.port}" for one in brokers if one.id == broker), None)
         if address is None:
-            raise BrokerNotFound(f"there is no broker {broker}; alive are {', '.join(str(one.id) for one in brokers)}")
+            raise BrokerNotFound(
+                f"broker {broker} does not exist; alive are {', '.join(str(one.id) for one in brokers)}"
+            )
         return await self._client.unary_at(address, SERVICE + method, request, response, self._timeout_ms)
 
     # ---- topics
@@ -201,7 +203,7 @@ class Admin:
         return protobuf.topic_from_pb(await self._request("AlterTopic", request, types.Topic))
 
     async def delete_topic(self, name: str) -> None:
-        """Deletes a topic and everything in it. A topic made again under the name is another one.
+        """Deletes a topic and everything in it. A topic recreated under the name is another one.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -266,7 +268,7 @@ class Admin:
                 frame = pb.ClientFrame(find_offset=pb.FindOffset(partition=attachment.handle, position=where))
                 try:
                     return (await attachment.connection.call(frame, left_ms)).found_offset.offset
-                except PartitionNotFound:  # the handle is that of a topic that was deleted and made again
+                except PartitionNotFound:  # the handle is that of a topic that was deleted and recreated
                     attachment.connection.detach(topic, partition)
                     raise
 

@@ -58,7 +58,7 @@ class Directory:
             task = self._fetching[name] = self._in_round(name) if name in self._doubted else self._now(name)
         found = (await share(task)).get(name)
         if found is None:
-            raise TopicNotFound(f"there is no topic {name!r}; create it first, e.g. with: comet topic create {name}")
+            raise TopicNotFound(f"topic {name!r} does not exist; create it first, e.g. with: comet topic create {name}")
         return found
 
     def _now(self, name: str) -> asyncio.Task[Topics]:

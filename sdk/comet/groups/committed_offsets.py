@@ -104,7 +104,7 @@ async def _commit_once(client: Client, group: str, offsets: Offsets, timeout_ms:
             message.topics.append(topic)
     answer = (await _request(client, group, pb.ClientFrame(commit=message), timeout_ms)).committed
     found = {
-        (topic, partition): CommitResult(topic, partition, None, TopicNotFound(f"there is no topic {topic!r}"))
+        (topic, partition): CommitResult(topic, partition, None, TopicNotFound(f"topic {topic!r} does not exist"))
         for topic, partition in offsets
     }
     for topic in answer.topics:

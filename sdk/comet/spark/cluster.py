@@ -64,7 +64,7 @@ class Cluster:
         for name in names:
             if name not in topics:
                 if all_there:
-                    raise TopicNotFound(f"there is no topic {name!r} to read", details={"topic": name})
+                    raise TopicNotFound(f"topic {name!r} does not exist", details={"topic": name})
                 continue
             count = len(topics[name].partitions)
             wanted = options.assigned.get(name, range(count))

@@ -114,7 +114,7 @@ def _text(name: str, kind: pa.DataType) -> Maker:
             at, found = next(
                 (at, found) for at, found in enumerate(arrow.column(name).to_pylist()) if not _is_text(found)
             )
-            raise _wrong(batch, at, f"a {name} that is no UTF-8", found, "As binary it can be read") from None
+            raise _wrong(batch, at, f"a {name} that is not UTF-8", found, "As binary it can be read") from None
 
     return text
 

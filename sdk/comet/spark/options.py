@@ -100,7 +100,7 @@ def _object(name: str, value: str) -> dict[str, Any]:
     try:
         document = json.loads(value)
     except ValueError as error:
-        raise InvalidArgument(f"the option {name} is no JSON: {error}") from None
+        raise InvalidArgument(f"option {name} is not JSON: {error}") from None
     if not isinstance(document, dict) or not document:
         raise InvalidArgument(f"the option {name} takes a JSON object with a topic at least, not {value!r}")
     return document

@@ -234,7 +234,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         cluster, all_there = Cluster.of(self.options), self.options.fail_on_loss
         await self._refresh()
         found = await cluster.marks(self._places, self.options, "latest", all_there=False)
-        if len(found) < len(self._places):  # deleted, or made again
+        if len(found) < len(self._places):  # deleted, or recreated
             await self._refresh(again=True)
             found = await cluster.marks(self._places, self.options, "latest", all_there=all_there)
         return found
