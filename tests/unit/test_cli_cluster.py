@@ -64,18 +64,18 @@ class FakeAdmin:
         if broker == 2:
             raise Unavailable("it does not answer")
         one = {"name": "n", "step": "s", "reason": "AssertionError()", "since_us": 1, "count": 1}
-        passing = {**one, "kind": "task", "standing": False}
-        return {"failed": [passing, {**one, "kind": "group", "name": "engine", "count": 3, "standing": True}]}
+        passing = {**one, "kind": "task", "stopped": False}
+        return {"failed": [passing, {**one, "kind": "group", "name": "engine", "count": 3, "stopped": True}]}
 
 
 async def test_what_has_failed_is_shown_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
     brokers = tuple(BrokerInfo(number, "h", 9092, "1") for number in (1, 2))
     found = ClusterInfo("c", controller=1, brokers=brokers, topics=0, partitions=0)
     failed = await failures(FakeAdmin(), found)  # type: ignore[arg-type]
-    assert [(one["broker"], one["kind"], one["standing"]) for one in failed] == [(1, "group", True), (1, "task", False)]
+    assert [(one["broker"], one["kind"], one["stopped"]) for one in failed] == [(1, "group", True), (1, "task", False)]
     show_failed(failed)
     said = capsys.readouterr()
-    assert "engine" in said.out and "stands still" in said.out and "AssertionError()" in said.out
+    assert "engine" in said.out and "stopped" in said.out and "AssertionError()" in said.out
     assert "comet cluster resume" in said.err + said.out
     show_failed([])
     assert not capsys.readouterr().out

@@ -280,7 +280,7 @@ class Fetcher:
             reader.topic_id = attachment.topic_id
         elif reader.topic_id != attachment.topic_id:
             raise TopicNotFound(
-                f"topic {reader.topic!r} was deleted and recreated: the topic of this name now is another one, "
+                f"topic {reader.topic!r} was deleted and recreated: it is another topic now, "
                 "so positions in the old one mean nothing; start a new consumer"
             )
         return attachment
