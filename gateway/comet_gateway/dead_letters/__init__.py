@@ -1,1 +1,1 @@
-"""Dead letters: an index for each dead-letter topic, selection, redrive and purge."""
+"""Dead letters: an index for each dead-letter topic, selection, redrive and discard."""
