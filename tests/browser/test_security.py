@@ -259,7 +259,7 @@ async def test_whoever_may_not_is_told_why(context: Watched, page: Page, locked:
     await expect(page.get_by_role("region", name="Tokens", exact=True)).to_have_count(0)
     await page.goto(locked.at("/about/diagnostics.json"))
     await expect(page.get_by_role("heading", name="Permission denied")).to_be_visible()
-    await expect(page.get_by_text("This needs the role admin, and my-viewer is viewer")).to_be_visible()
+    await expect(page.get_by_text("This needs the role admin; my-viewer has viewer")).to_be_visible()
 
 
 async def test_an_admin_takes_the_diagnostics_along(page: Page, locked: Locked) -> None:

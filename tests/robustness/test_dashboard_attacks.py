@@ -358,7 +358,7 @@ async def test_a_page_that_is_not_for_you_says_so_and_shows_nothing(world: World
         assert "my-admin" not in about.text and "my-viewer" in about.text
         refused = await browser.get("/about/diagnostics.json", headers=PAGE | {"accept": "text/html"})
         assert refused.status_code == 403 and refused.headers["content-type"].startswith("text/html")
-        assert "This needs the role admin, and my-viewer is viewer" in refused.text
+        assert "This needs the role admin; my-viewer has viewer" in refused.text
         assert refused.headers["x-request-id"] in refused.text
 
 

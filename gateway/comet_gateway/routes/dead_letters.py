@@ -106,7 +106,7 @@ def _topic(topic_index: DeadLetterIndex) -> DeadLetterTopic:
 
 def scanned(topic_index: DeadLetterIndex) -> Scanned:
     return Scanned(
-        records=topic_index.records, scanned=topic_index.scanned, older=topic_index.older, complete=topic_index.complete
+        records=topic_index.records, done=topic_index.scanned, older=topic_index.older, complete=topic_index.complete
     )
 
 

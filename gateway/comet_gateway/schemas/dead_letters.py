@@ -22,7 +22,7 @@ class Scanned(Model):
     """Progress of the scan of a topic. The next request continues it."""
 
     records: Int64 = Field(description="Records to scan: the newest of the topic, up to a limit.")
-    scanned: Int64 = Field(description="Records scanned so far.")
+    done: Int64 = Field(description="Records scanned so far.")
     older: Int64 = Field(description="Older records, which are not scanned.")
     complete: bool
 
