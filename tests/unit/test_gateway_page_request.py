@@ -96,7 +96,7 @@ def test_an_address_is_of_one_page() -> None:
     _, found = addresses.find("/groups/a%2Fb", ANNA, is_open=False)
     assert (found.path, found.params) == ("/groups/a%2Fb", {"group": "a/b"})
     for nowhere in ("", "/", "/topic", "/topics/", "/topics/a/b", "//topics", "/topics/../about"):
-        with pytest.raises(Problem, match="there is no page"):
+        with pytest.raises(Problem, match="does not exist"):
             addresses.find(nowhere, ANNA, is_open=False)
 
 

@@ -130,12 +130,12 @@ class LiveSession:
                 channel = self.channels.get(kind)
                 params = frame.get("params", {})
                 if channel is None or not isinstance(params, dict):
-                    raise Problem("NOT_FOUND", f"there is no channel {kind[:40]!r} with these params")
+                    raise Problem("NOT_FOUND", f"channel {kind[:40]!r} with these params does not exist")
                 self.principal.require(channel.role)
                 return [*self._take(id_, "channel"), Begin(id_, channel, params)]
             case {"say": dict(message)}:
                 if self._held.get(id_) != "channel":
-                    raise Problem("SUBSCRIPTION_NOT_FOUND", f"there is no channel {id_} on this connection")
+                    raise Problem("SUBSCRIPTION_NOT_FOUND", f"channel {id_} is not open on this connection")
                 return [Pass(id_, message)]
             case {"unwatch": True} | {"close": True}:
                 return [Leave(id_)] if self._held.pop(id_, None) is not None else []

@@ -56,7 +56,7 @@ class Addresses:
         for pattern, page in self._known:
             if found := pattern.fullmatch(plain):
                 return page, page_request_of(page, found.groupdict(), query, principal, is_open=is_open)
-        raise Problem("NOT_FOUND", f"there is no page {path[:200]!r}")
+        raise Problem("NOT_FOUND", f"page {path[:200]!r} does not exist")
 
 
 def page_request_of(

@@ -139,7 +139,7 @@ class Files:
         """Raises NOT_FOUND."""
         body = render.static().get(path)
         if body is None:
-            raise Problem("NOT_FOUND", f"there is no file {path[:200]!r}")
+            raise Problem("NOT_FOUND", f"file {path[:200]!r} does not exist")
         kind = render.CONTENT_TYPES[PurePosixPath(path).suffix].encode()
         headers = {"vary": "accept-encoding"}
         # A page of another version works with these files; they must not be cached under that address.
