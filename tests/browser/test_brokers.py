@@ -107,7 +107,7 @@ async def test_brokers_are_there_before_any_script(browser: Browser, stage: Stag
 async def test_a_broker_that_is_not_there(page: Page, context: Watched, stage: Stage) -> None:
     context.expected = ("404",)
     await page.goto(stage.at("/brokers/77"))
-    await expect(page.get_by_text("There is no broker '77'; known are 1")).to_be_visible()
+    await expect(page.get_by_text("Broker '77' does not exist; known brokers: 1")).to_be_visible()
 
 
 async def test_a_drain_is_followed_though_not_every_broker_has_heard_of_it(page: Page, stage: Stage) -> None:

@@ -91,7 +91,7 @@ class BrokerPool:
         found = self._all.get(broker)
         if found is None:
             known = ", ".join(map(str, sorted(self._all))) or "none"
-            raise BrokerNotFound(f"broker {broker} does not exist; known are {known}")
+            raise BrokerNotFound(f"broker {broker} does not exist; known brokers: {known}")
         return found.admin
 
     # ---- queries

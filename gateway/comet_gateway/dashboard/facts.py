@@ -228,7 +228,7 @@ async def broker(sources: Sources, request: PageRequest) -> facts.BrokerDetail:
     found = next((one for one in known.brokers if one.id == id_), None)
     if found is None:
         there = ", ".join(str(one.id) for one in known.brokers) or "none"
-        raise BrokerNotFound(f"broker {text[:20]!r} does not exist; known are {there}")
+        raise BrokerNotFound(f"broker {text[:20]!r} does not exist; known brokers: {there}")
     statistics: Mapping[str, Any] = {}
     if found.up:
         admin = sources.sampler.admin_of(id_)

@@ -102,7 +102,7 @@ class Admin:
         address = next((f"{one.host}:{one.port}" for one in brokers if one.id == broker), None)
         if address is None:
             raise BrokerNotFound(
-                f"broker {broker} does not exist; alive are {', '.join(str(one.id) for one in brokers)}"
+                f"broker {broker} does not exist; live brokers: {', '.join(str(one.id) for one in brokers)}"
             )
         return await self._client.unary_at(address, SERVICE + method, request, response, self._timeout_ms)
 
