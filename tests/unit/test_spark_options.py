@@ -82,7 +82,7 @@ def test_names_are_those_of_kafkas_source_in_any_case() -> None:
         ({"subscribe": "a", "assign": '{"a": [0]}'}, "one of the options"),
         ({"subscribe": "a", "startingOffset": "earliest"}, "no option 'startingoffset'"),
         ({"subscribe": " , "}, "names no topic"),
-        ({"subscribe": "a/b"}, "no topic name"),
+        ({"subscribe": "a/b"}, "not a valid topic name"),
         ({"subscribe": "a", "startingOffsets": "newest"}, "not JSON"),
         ({"subscribe": "a", "startingOffsets": '{"a": 3}'}, "takes earliest, latest or"),
         ({"subscribe": "a", "startingOffsets": '{"a": {"x": 3}}'}, "no number of a partition"),
@@ -127,8 +127,8 @@ def test_columns_are_named_as_fields_and_found_as_json_names_them() -> None:
         ("comet_demo.model:NoSuchQuote", "cannot be imported"),
         (f"{__name__}:ByName", "ByName.bid_size may have several names in JSON"),
         (f"{__name__}:Choices", "give the option schema as DDL"),
-        (f"{__name__}:Odd", "for which there is no column"),
-        ("comet.types:Acks", "no model"),
+        (f"{__name__}:Odd", "which cannot be a column"),
+        ("comet.types:Acks", "not a model"),
     ],
 )
 def test_what_is_no_class_of_events_is_refused(event: str, said: str) -> None:
