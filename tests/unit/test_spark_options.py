@@ -127,8 +127,8 @@ def test_columns_are_named_as_fields_and_found_as_json_names_them() -> None:
         ("comet_demo.model:NoSuchQuote", "cannot be imported"),
         (f"{__name__}:ByName", "ByName.bid_size may have several names in JSON"),
         (f"{__name__}:Choices", "give the option schema as DDL"),
-        (f"{__name__}:Odd", "which cannot be a column"),
-        ("comet.types:Acks", "not a model"),
+        (f"{__name__}:Odd", "for which there is no column"),
+        ("comet.types:Acks", "no model"),
     ],
 )
 def test_what_is_no_class_of_events_is_refused(event: str, said: str) -> None:
