@@ -3,8 +3,8 @@
     Producer, Consumer, Admin, App     asynchronous; comet.sync has the same, synchronous
     read, write_frame                  a topic as tables of Arrow, Polars and pandas, and back
     model                              marks a class as the model of a value
-    Record, RecordBatch, Receipt, …    what they give and take
-    CometError and its children        everything that can go wrong, see comet.errors
+    Record, RecordBatch, Receipt, …    their arguments and results
+    CometError and its subclasses      all errors, see comet.errors
     run                                runs a coroutine on a fast event loop
 
 Names are imported when they are first used, so that `import comet` costs next to nothing.

@@ -1,9 +1,9 @@
-"""An application made of handlers: one function per topic, called with each record as it comes.
+"""App: handlers for topics, each a function that is called with every record as it arrives.
 
 @app.on("quotes") ──► Consumer, GroupConsumer or ShareConsumer ──► handler(record), in order per partition or key
-app.run()         ──► all of them at once, until SIGINT or SIGTERM, a handler that fails, or app.stop()
+app.run()         ──► all handlers at once, until SIGINT, SIGTERM, an error of a handler, or app.stop()
 
-How a handler is fed, and when what it did is committed, is in _serving and its neighbours.
+The serving loops, and when they commit, are in comet.handlers.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ log = logging.getLogger("comet")
 H = TypeVar("H", bound=Callable[[Any], Awaitable[None] | None] | Callable[[Any, Transaction], Awaitable[None] | None])
 
 
-# Of a share group: attempts beyond those that a handler fails in, for members that die with a record in hand;
+# Share groups: deliveries beyond the handler's failures, for members that die while they process a record;
 _DEATHS_SPARE: Final = 4
-# and acquires beyond those that are being handled.
+# and records acquired beyond those that are being handled.
 _IN_FLIGHT_SPARE: Final = 32
 
 
 class App:
-    """Handlers for topics. The annotation of a handler's parameter says what it gets:
+    """Handlers for topics. The annotation of a handler's parameter decides its argument:
 
         event: Quote                    the value, decoded (any model, dict, str, bytes …)
         record: comet.Record[Quote]     with key, offset, timestamp and headers
         quotes: list[Quote]             all values of a batch at once
         batch: comet.RecordBatch[Quote] a whole batch as columns
 
-    A handler that raises is logged, and then `on_error` decides: "stop" ends the app with that error, "skip" goes on
-    with the next event. A handler that holds up the event loop for more than `block_warning_ms` is logged by name.
+    An error of a handler is logged, and then `on_error` decides: "stop" ends the app with that error, "skip" goes on
+    with the next record. A handler that blocks the event loop for more than `block_warning_ms` is logged by name.
 
-    With `group`, apps of the same group share the topic's partitions, go on where the group was, and choose what a
-    failure may cost by `delivery`; see `on`.
+    With `group`, apps of the same group share the topic's partitions and go on at the group's committed offsets;
+    `delivery` sets the delivery guarantee; see `on`.
 
     >>> async def example(address: str) -> None:
     ...     app = comet.App(address)
@@ -105,7 +105,7 @@ class App:
         self._servings: list[Serving] = []
         self._producer: Producer | None = None
         self._careful_producer: Producer | None = None  # with acks="all", for dead letters
-        self._transactional: dict[RecordSource | None, list[TransactionalProducer]] = {}  # those that are not in use
+        self._transactional: dict[RecordSource | None, list[TransactionalProducer]] = {}  # idle ones
         self._stopping: asyncio.Event | None = None
         self._stop_requested = False
         self._serving = False
@@ -139,20 +139,20 @@ class App:
         rack: str = "",
         buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES,
     ) -> Callable[[H], H]:
-        """Registers a handler for a topic; it may be async or not. Records come one at a time, in order per partition.
+        """Registers a handler for a topic, async or not. It gets records one at a time, in order per partition.
 
-        With `group`, the members of it share the partitions, and positions are kept in the cluster; `start` is where a
-        group that is new begins. `delivery` says what a failure may cost:
+        With `group`, its members share the partitions, and the cluster keeps the committed offsets; a new group
+        begins at `start`. `delivery` is the delivery guarantee:
 
-            "at_most_once"     committed, 100 records at most, before the handler is called: none comes twice
-            "at_least_once"    committed after the handler's success: none is missed
-            "exactly_once"     what the handler sends with `app.send`, `app.publish`, or a second parameter that is a
-                               `comet.Transaction`, is committed together with the position, or not at all
+            "at_most_once"     committed, 100 records at most, before the handler is called: no record comes twice
+            "at_least_once"    committed after the handler's success: no record is missed
+            "exactly_once"     records that the handler sends with `app.send`, `app.publish`, or a second parameter
+                               that is a `comet.Transaction`, are committed together with the offset, or not at all
 
         A handler that raises is called again `retries` times, after `backoff_ms`, then twice that, and so on. After
-        that the record goes to the topic `dead_letter` as it was, with headers that say where and why; without one,
-        `on_error` decides. With `concurrency` several run at once, one at a time per key. With `shared`, members take
-        single records, independent of the number of partitions, and each record is acknowledged on its own.
+        that the record goes to the topic `dead_letter` unchanged, with its origin and the reason in headers; without
+        one, `on_error` decides. With `concurrency` several run at once, one at a time per key. With `shared`, members
+        take single records, independent of the number of partitions, and acknowledge each on its own.
 
         >>> app = comet.App("localhost:9092")
         >>> @app.on("quotes", group="engine", retries=3, dead_letter="quotes-failed")
@@ -160,7 +160,7 @@ class App:
         """
         check_topic_name(topic)
         if on_error not in {"stop", "skip"}:
-            raise InvalidArgument(f'on_error is "stop" or "skip", not {on_error!r}')
+            raise InvalidArgument(f'on_error must be "stop" or "skip", not {on_error!r}')
         if dead_letter:
             check_topic_name(dead_letter)
         of_shared: dict[str, Any] = {"lock_ms": lock_ms != limits.LOCK_MS, "in_flight": in_flight, "by_key": by_key}
@@ -176,7 +176,7 @@ class App:
         policy: Policy | None = None
         if group:
             if partitions is not None:
-                raise InvalidArgument("the group says which partitions a member reads: leave partitions out")
+                raise InvalidArgument("a group assigns its partitions: leave partitions out")
             policy = Policy(
                 group, delivery, retries, backoff_ms, dead_letter, concurrency, shared, transaction_records,
                 transaction_ms,
@@ -193,8 +193,7 @@ class App:
             for_members = {"retries": retries, "dead_letter": dead_letter, "shared": shared, "instance": instance}
             if delivery != "at_least_once" or concurrency != 1 or any(for_members.values()):
                 raise InvalidArgument(
-                    "delivery, retries, dead_letter, concurrency, shared and instance are for members of a group: "
-                    "give group= as well"
+                    "delivery, retries, dead_letter, concurrency, shared and instance need a group: give group= as well"
                 )
             options |= reading | {"partitions": None if partitions is None else list(partitions)}
 
@@ -216,7 +215,7 @@ class App:
     # ---- running
 
     def run(self) -> None:
-        """Runs until SIGINT or SIGTERM, then stops in good order. Raises what a handler failed with."""
+        """Runs until SIGINT or SIGTERM, then stops cleanly. Raises the error of a handler that failed."""
         run(self._run())
 
     async def _run(self) -> None:
@@ -227,7 +226,7 @@ class App:
         await self.serve()
 
     def stop(self) -> None:
-        """Asks the app to end: every handler finishes what it is at, and what was done is committed."""
+        """Stops the app: every handler finishes its current record, and processed records are committed."""
         self._stop_requested = True
         if self._stopping is not None:
             self._stopping.set()
@@ -235,7 +234,7 @@ class App:
             serving.stop()
 
     async def serve(self) -> None:
-        """What `run` runs, for a program that has an event loop already. Returns after `stop`."""
+        """Runs the app on the running event loop. Returns after `stop`."""
         if not self._bindings:
             raise InvalidArgument("this app has no handlers: register one with @app.on(topic)")
         if self._serving:
@@ -277,11 +276,11 @@ class App:
                 return ExactlyOnce(self, one)
 
     async def _wind_up(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Lets every handler finish the record it is at."""
+        """Lets every handler finish its current record."""
         self.stop()
         _, late = await asyncio.wait(tasks, timeout=self._stop_timeout_s)
         for task in late:
-            log.warning("comet: %s did not end within %g s and is cancelled", task.get_name(), self._stop_timeout_s)
+            log.warning("comet: cancelled %s: it did not end within %g s", task.get_name(), self._stop_timeout_s)
 
     async def _close_producers(self) -> None:
         idle = [producer for producers in self._transactional.values() for producer in producers]
@@ -293,7 +292,7 @@ class App:
         for producer in producers:
             await producer.close()
 
-    # ---- what servings ask for
+    # ---- consumers and producers of servings
 
     def _consumer_for(self, one: Binding) -> Consumer[Any]:
         options: dict[str, Any] = {**one.options, **self._world, "name": self._name, "type": one.signature.type}
@@ -320,7 +319,7 @@ class App:
 
     @property
     def producer(self) -> Producer:
-        """A producer for the handlers to share, made when it is first used. It knows nothing of transactions."""
+        """The producer that handlers share, made at first use. Its records are in no transaction."""
         if self._producer is None:
             self._producer = Producer(self._addresses, name=self._name, **self._world)
         return self._producer
@@ -332,7 +331,7 @@ class App:
 
     async def publish(self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None) -> None:
         """Writes a record and waits until it is acknowledged. In a handler with delivery="exactly_once" the record goes
-        into its transaction instead, which waits for all of them when it commits.
+        into the transaction instead, which waits for all its records when it commits.
 
         >>> async def example(address: str) -> None:
         ...     app = comet.App(address)
@@ -371,12 +370,12 @@ class App:
 
     @contextlib.asynccontextmanager
     async def transaction(self, messages: Any = None) -> AsyncIterator[Transaction]:
-        """A transaction of a handler: what it sends, and the position behind `messages` (a Record, a RecordBatch, or a
-        list of them, as the handler got them), become visible together or not at all. Without messages, only what it
-        sends.
+        """A transaction in a handler: the records it sends, and the offset after `messages` (a Record, a RecordBatch,
+        or a list of them, as the handler got them), become visible together or not at all. Without messages, only the
+        records it sends.
 
-        It is for a handler of a group with delivery="at_least_once" and no concurrency; with "exactly_once" every
-        handler runs in a transaction anyway, which is larger, and so much faster.
+        For a handler of a group with delivery="at_least_once" and no concurrency; with "exactly_once" every handler
+        runs in a transaction anyway, which is larger, and so much faster.
 
         >>> async def example(address: str) -> None:
         ...     app = comet.App(address)
@@ -406,18 +405,18 @@ class App:
     def _source_of(self, serving: Serving | None) -> RecordSource:
         if not isinstance(serving, AtLeastOnce) or serving.source is None:
             raise InvalidArgument(
-                "app.transaction(messages) commits a position of the group: use it in a handler that was registered "
+                "app.transaction(messages) commits an offset of the group: use it in a handler registered "
                 'with group= and delivery="at_least_once"'
             )
         if serving.policy.concurrency > 1:
             raise InvalidArgument(
-                "app.transaction(messages) commits the position behind them, and with concurrency others before it "
-                'may not be done: use delivery="exactly_once"'
+                "app.transaction(messages) commits the offset after them, and with concurrency records before it "
+                'may not be processed: use delivery="exactly_once"'
             )
         return serving.source
 
     def statistics(self) -> list[dict[str, Any]]:
-        """Per handler what it has done, and the longest it held up the loop.
+        """Counters per handler, and the longest time it blocked the event loop.
 
         >>> app = comet.App("localhost:9092")
         >>> app.statistics()
@@ -438,7 +437,7 @@ class App:
 
 
 def _check_heeded(of_shared: Mapping[str, Any], of_others: Mapping[str, Any], *, shared: bool) -> None:
-    """Raises InvalidArgument for options that the handler would have no use for."""
+    """Raises InvalidArgument for options that the handler would ignore."""
     for name, given in (of_others if shared else of_shared).items():
         if given:
-            raise InvalidArgument(f"{name} is {'not ' if shared else ''}for shared=True: leave it out")
+            raise InvalidArgument(f"{name} is {'not used with' if shared else 'only for'} shared=True: leave it out")

@@ -1,18 +1,18 @@
-"""Everything that can go wrong, as one tree.
+"""All errors of Comet, as one tree.
 
     CometError
-    ├── InvalidArgument            what was asked makes no sense; fix the call
-    │   ├── MalformedFrame         bytes that are no frame of the protocol
-    │   ├── CorruptBatch           bytes that are no record batch, or were damaged on the way
+    ├── InvalidArgument            the request is invalid; fix the call
+    │   ├── MalformedFrame         bytes that are not a frame of the protocol
+    │   ├── CorruptBatch           bytes that are not a record batch, or were damaged on the way
     │   ├── UnsupportedVersion     a format, codec or flag this version does not know
     │   ├── RecordTooLarge         more bytes than the topic or the broker takes
-    │   ├── SerdeError             a value that the codec of the type cannot encode or decode
-    │   └── KeyReused              an idempotency key that came with another content before
+    │   ├── SerdeError             a value that the serde of the type cannot encode or decode
+    │   └── KeyReused              an idempotency key was used before with other content
     ├── TopicNotFound, TopicExists, PartitionNotFound, BrokerNotFound
     ├── NotLeader                  ask another broker; metadata is stale
-    │   └── LeadershipLost         it was written, by a leader that was replaced before it could acknowledge
-    ├── OffsetOutOfRange           the offset is gone, or not there yet
-    ├── Truncated                  the log was cut back below what was read
+    │   └── LeadershipLost         the leader wrote the batch, and was replaced before it acknowledged
+    ├── OffsetOutOfRange           the offset is deleted, or not written yet
+    ├── Truncated                  the log was truncated below an offset that was read
     ├── DataLoss                   a range of the log is damaged and cannot be read here
     │   └── CorruptRecords         a stored batch whose columns do not add up: no replica can read it
     ├── ProducerError              idempotent producers
@@ -21,22 +21,22 @@
     │   ├── UnknownProducer        the broker no longer remembers this producer
     │   └── ProducerFenced         a newer epoch of this producer exists
     ├── NotCoordinator             another broker coordinates this group or transactional id
-    │   └── CoordinatorLoading     this one does, and is still reading what it has to know
+    │   └── CoordinatorLoading     the coordinator is still loading its state
     ├── GroupError                 members of groups
-    │   ├── MemberUnknown          the group has no such member, or no longer: join again
+    │   ├── MemberUnknown          the member does not exist, or was removed: join again
     │   ├── MemberFenced           another instance took this member's place
-    │   ├── StaleGeneration        the member does not own the partition any more
+    │   ├── StaleGeneration        the partition is no longer assigned to the member
     │   ├── GroupNotFound, GroupNotEmpty
-    │   └── LockExpired           the record was acquired for too long and is another's by now
-    ├── TransactionError           a transaction that takes nothing more
-    │   ├── TransactionAborted     it ran out of time, or was aborted; begin another
-    │   └── TransactionNotOpen     a batch of a transaction that is over, or never was
+    │   └── LockExpired            the acquisition lock expired; another member may have the record
+    ├── TransactionError           the transaction accepts nothing more
+    │   ├── TransactionAborted     it timed out, or was aborted; begin another
+    │   └── TransactionNotOpen     a batch of a transaction that ended or never began
     ├── DiskFull                   nothing was written; retry when there is space
     ├── NotEnoughReplicas          too few are in sync for acks="all"; nothing was written
-    ├── LogFailed                  the disk failed under this partition; it takes no more writes
+    ├── LogFailed                  a write or sync of the partition's log failed; it takes no more writes
     ├── Unavailable                no broker could be reached, or it went away
     │   └── Draining               the broker is about to stop
-    ├── Timeout                    no answer in time: it may or may not have happened
+    ├── Timeout                    no answer in time: the request may or may not have taken effect
     ├── LimitExceeded              a documented limit; wait, or raise it
     ├── DataFolderTaken            another process owns the data folder
     ├── StoreDamaged               the metadata file is damaged; the message says how to restore it
@@ -55,7 +55,7 @@ from typing import ClassVar
 
 
 class CometError(Exception):
-    """The root of all errors that Comet raises.
+    """The base class of all errors that Comet raises.
 
     >>> import comet
     >>> try:
@@ -91,19 +91,19 @@ def _rebuild(cls: type[CometError], message: str, details: dict[str, str], retry
 
 
 class InvalidArgument(CometError):
-    """The request makes no sense as it stands; the message says what to change."""
+    """The request is invalid; the message says what to change."""
 
     code = "INVALID_ARGUMENT"
 
 
 class MalformedFrame(InvalidArgument):
-    """Bytes on a stream that are no frame of the protocol."""
+    """Bytes on a stream that are not a frame of the protocol."""
 
     code = "MALFORMED_FRAME"
 
 
 class CorruptBatch(InvalidArgument):
-    """Bytes that are no record batch: truncated, damaged, or inconsistent in themselves."""
+    """Bytes that are not a record batch: truncated, damaged, or inconsistent in themselves."""
 
     code = "CORRUPT_BATCH"
 
@@ -127,32 +127,32 @@ class SerdeError(InvalidArgument):
 
 
 class KeyReused(InvalidArgument):
-    """A request with the same idempotency key and another content was written before; this one was not."""
+    """A request with the same idempotency key and other content was written before; this one was not written."""
 
     code = "KEY_REUSED"
 
 
 class TopicNotFound(CometError):
-    """No topic of that name exists."""
+    """The topic does not exist."""
 
     code = "TOPIC_NOT_FOUND"
 
 
 class TopicExists(CometError):
-    """A topic of that name exists already."""
+    """A topic with this name exists already."""
 
     code = "TOPIC_EXISTS"
 
 
 class PartitionNotFound(CometError):
-    """The topic has no such partition, or a handle to it is no longer valid: attach again."""
+    """The partition does not exist, or a handle to it is no longer valid: attach again."""
 
     code = "PARTITION_NOT_FOUND"
     metadata_stale = True
 
 
 class NotLeader(CometError):
-    """Another broker leads the partition. `details["leader"]` names it where that is known."""
+    """Another broker leads the partition; `details["leader"]` names it if known."""
 
     code = "NOT_LEADER"
     retriable = True
@@ -160,8 +160,8 @@ class NotLeader(CometError):
 
 
 class LeadershipLost(NotLeader):
-    """The broker wrote the batch and then stopped leading the partition, before it could acknowledge it: the new
-    leader may or may not have it. An idempotent producer asks it, by sending the batch again."""
+    """The broker wrote the batch and stopped leading the partition before it acknowledged: the new leader may or may
+    not have the batch. An idempotent producer finds out by sending it again."""
 
     code = "LEADERSHIP_LOST"
     outcome_unknown = True
@@ -180,31 +180,31 @@ class DataLoss(CometError):
 
 
 class CorruptRecords(DataLoss):
-    """A stored batch has a right checksum and columns that do not add up, so that no reader can take it apart: offsets
+    """A stored batch has a valid checksum and columns that do not add up, so no reader can decode it: offsets
     `details["first"]` up to, not including, `details["end"]`; `details["reason"]` names the column. Reading goes on at
     `end`. Leaders refuse such batches; a log written by an older broker may hold them."""
 
 
 class ProducerError(CometError):
-    """A batch that an idempotent producer may not write as it stands."""
+    """The broker refuses a batch of an idempotent producer."""
 
 
 class SequenceGap(ProducerError):
-    """A batch that an idempotent producer sent before this one is not in the log."""
+    """An earlier batch of the idempotent producer is not in the log."""
 
     code = "SEQUENCE_GAP"
 
 
 class SequenceTooOld(ProducerError):
-    """A repeated batch from so long ago that its offset is no longer known. It was written once."""
+    """A retried batch that is too old for its offset to be known. It was written once."""
 
     code = "SEQUENCE_TOO_OLD"
     outcome_unknown = True  # the records are in the log, so nothing may say that they are not
 
 
 class UnknownProducer(ProducerError):
-    """The broker knows too little of this producer: it was idle for long, or many others wrote since. Nothing was
-    written by this attempt; whether an earlier one wrote the batch is not known."""
+    """The broker no longer remembers this producer: it was idle for long, or many others wrote since. This attempt
+    wrote nothing; an earlier attempt may have written the batch."""
 
     code = "UNKNOWN_PRODUCER"
 
@@ -216,7 +216,7 @@ class ProducerFenced(ProducerError):
 
 
 class NotCoordinator(CometError):
-    """Another broker coordinates the group or transactional id; `details["leader"]` names it where that is known."""
+    """Another broker coordinates the group or transactional id; `details["leader"]` names it if known."""
 
     code = "NOT_COORDINATOR"
     retriable = True
@@ -224,65 +224,65 @@ class NotCoordinator(CometError):
 
 
 class CoordinatorLoading(NotCoordinator):
-    """The broker has just become the coordinator and does not know yet what was committed. It never means "nothing"."""
+    """The broker has just become the coordinator and is still loading committed offsets. It never means "none"."""
 
     code = "COORDINATOR_LOADING"
     metadata_stale = False
 
 
 class GroupError(CometError):
-    """What a member of a group, or a group as it stands, does not allow."""
+    """A request that the group refuses in its present state, or from this member."""
 
 
 class MemberUnknown(GroupError):
-    """The group has no such member: its session ran out, or it left. What it owned belongs to others by now."""
+    """The member does not exist: its session timed out, or it left. Its partitions are assigned to others."""
 
     code = "MEMBER_UNKNOWN"
 
 
 class MemberFenced(GroupError):
-    """Another instance joined under the same static name; this one must stop."""
+    """Another member joined with the same instance id; this one must stop."""
 
     code = "MEMBER_FENCED"
 
 
 class StaleGeneration(GroupError):
-    """The member does not own the partition any more, so what it has done there must not be committed."""
+    """The partition is no longer assigned to the member, so its offsets there must not be committed."""
 
     code = "STALE_GENERATION"
 
 
 class GroupNotFound(GroupError):
-    """No group of that name exists."""
+    """The group does not exist."""
 
     code = "GROUP_NOT_FOUND"
 
 
 class GroupNotEmpty(GroupError):
-    """The group has members; stop them first."""
+    """The group has active members; stop them first."""
 
     code = "GROUP_NOT_EMPTY"
 
 
 class LockExpired(GroupError):
-    """A record of a share group was not acknowledged in time, and has been given to another member or set aside."""
+    """A record's acquisition lock expired: another member may have it, or it became a dead letter."""
 
     code = "LOCK_EXPIRED"
 
 
 class TransactionError(CometError):
-    """A transaction that takes nothing more."""
+    """The transaction accepts nothing more."""
 
 
 class TransactionAborted(TransactionError):
-    """The transaction was open for too long, or was aborted for another reason the message gives. Nothing of it is
-    visible, or will be; begin another."""
+    """The transaction timed out, or was aborted for the reason in the message. None of its records become visible;
+    begin another."""
 
     code = "TRANSACTION_ABORTED"
 
 
 class TransactionNotOpen(TransactionError):
-    """What came is for a transaction that is over, or was never opened. It was not written, and changes nothing."""
+    """The request is for a transaction that ended or never began. Nothing was written."""
 
     code = "TRANSACTION_NOT_OPEN"
 
@@ -295,29 +295,29 @@ class DiskFull(CometError):
 
 
 class NotEnoughReplicas(CometError):
-    """Fewer replicas are in sync than `min_insync` asks for, so nothing may be acknowledged with acks="all"."""
+    """Fewer replicas are in sync than `min_insync`, so acks="all" is refused; nothing was written."""
 
     code = "NOT_ENOUGH_REPLICAS"
     retriable = True
 
 
 class Truncated(CometError):
-    """What was read up to an offset is no longer there: the log was cut back to `details["log_end"]` and went on
-    from it, so that other records now have those offsets."""
+    """Records that were read are no longer in the log: it was truncated to `details["log_end"]` and went on from it,
+    so that other records now have those offsets."""
 
     code = "TRUNCATED"
 
 
 class BrokerNotFound(CometError):
-    """No broker of that id is in the cluster."""
+    """The broker does not exist in the cluster."""
 
     code = "BROKER_NOT_FOUND"
 
 
 class LogFailed(CometError):
-    """Writing or syncing the partition's log failed, so the broker no longer trusts it with writes.
+    """A write or sync of the partition's log failed, so the broker accepts no more writes to it.
 
-    What was waiting for that write or sync may or may not be there.
+    Records that waited for that write or sync may or may not be there.
     """
 
     code = "LOG_FAILED"
@@ -325,7 +325,7 @@ class LogFailed(CometError):
 
 
 class Unavailable(CometError):
-    """No broker could be reached, or the connection went away before the request was sent."""
+    """No broker could be reached, or the connection broke before the request was sent."""
 
     code = "UNAVAILABLE"
     retriable = True
@@ -333,7 +333,7 @@ class Unavailable(CometError):
 
 
 class Draining(Unavailable):
-    """The broker is about to stop and takes nothing new."""
+    """The broker is about to stop and accepts no new requests."""
 
     code = "DRAINING"
 
@@ -359,7 +359,7 @@ class DataFolderTaken(CometError):
 
 
 class StoreDamaged(CometError):
-    """The broker's metadata file is damaged or gone. `details["restore"]` is a command that puts the copy back."""
+    """The broker's metadata file is damaged or missing. `details["restore"]` is a command that puts the copy back."""
 
     code = "STORE_DAMAGED"
 
@@ -381,7 +381,7 @@ def _tree(cls: type[CometError]) -> list[type[CometError]]:
     return [cls, *(below for child in cls.__subclasses__() for below in _tree(child))]
 
 
-# The class of every stable code; those that are only branches have no code of their own.
+# The class of every stable code; base classes have no code of their own.
 BY_CODE: dict[str, type[CometError]] = {cls.code: cls for cls in _tree(CometError) if "code" in vars(cls)} | {
     "INTERNAL": Internal
 }
@@ -394,7 +394,7 @@ def from_code(
     details: Mapping[str, str] | None = None,
     retry_after_ms: int = 0,
 ) -> CometError:
-    """The error that a code on the wire stands for; an unknown code becomes Internal, its name kept."""
+    """The error of a code on the wire; an unknown code becomes Internal and stays in the message."""
     cls = BY_CODE.get(code)
     if cls is None:
         return Internal(f"{code}: {message}", details=details, retry_after_ms=retry_after_ms)

@@ -1,4 +1,4 @@
-"""Runs a coroutine on the fastest event loop there is."""
+"""Runs a coroutine on the fastest event loop installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """How to make a uvloop; None where it is not installed, as on Windows."""
+    """Uvloop's loop factory; None if it is not installed, as on Windows."""
     try:
         import uvloop
     except ImportError:
@@ -20,7 +20,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine as asyncio.run does, on uvloop where it is installed: latency is a third lower on it.
+    """Runs a coroutine as asyncio.run does, on uvloop if it is installed: its latency is a third lower.
 
     >>> async def main() -> str:
     ...     return "done"

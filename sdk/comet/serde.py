@@ -1,4 +1,4 @@
-"""Typed events: how a Python type becomes the bytes of a record, and back.
+"""Serdes: how a value of a Python type becomes the bytes of a record, and back.
 
     bytes                                         as they are
     str                                           UTF-8
@@ -7,10 +7,10 @@
     a class marked with @comet.model
     pydantic model or dataclass                   a JSON object, by pydantic
 
-A codec checks fully when it decodes. When it encodes it checks the class of the value and trusts the fields,
+A serde checks fully when it decodes. When it encodes it checks the class of the value and trusts the fields,
 as msgspec does; a float that is not a number becomes null in JSON, and does not come back.
 
-msgspec is imported with the first codec, pydantic only ever by the program that uses it.
+msgspec is imported with the first serde, pydantic only ever by the program that uses it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from comet.errors import InvalidArgument, SerdeError
 
 T = TypeVar("T")
 
-_CODECS_MAX: Final = 256  # types whose codec is kept
+_CODECS_MAX: Final = 256  # types whose serde is kept
 _FIELD_IN_MESSAGE: Final = re.compile(r"`\$\.?([^`]*)`$|field `([^`]+)`")
 
 
@@ -53,20 +53,20 @@ class Serde(Generic[T]):
         self.type = kind
         self._encode = encode
         self._decode = decode
-        self._errors = errors  # what the two functions raise for a value that is wrong
+        self._errors = errors  # the exceptions of the two functions for an invalid value
         self._accepts = accepts  # classes that `encode` takes,
-        self._refuses = refuses  # but for these subclasses of them
+        self._refuses = refuses  # except these subclasses of them
 
     def __repr__(self) -> str:
         return f"<Serde of {self.name}>"
 
     @property
     def name(self) -> str:
-        """The type as a person would write it."""
+        """The type's name, as in source code."""
         return _name(self.type)
 
     def encode(self, value: T) -> bytes:
-        """The value as the bytes of a record. Raises SerdeError, naming the type.
+        """Encodes a value as the bytes of a record. Raises SerdeError, naming the type.
 
         >>> codec_for(dict).encode({"symbol": "EURUSD"})
         b'{"symbol":"EURUSD"}'
@@ -79,7 +79,7 @@ class Serde(Generic[T]):
             self._refuse("encode", error, {})
 
     def decode(self, data: bytes) -> T:
-        """The value that the bytes of a record stand for. Raises SerdeError, naming the type and the field.
+        """Decodes the bytes of a record. Raises SerdeError, naming the type and the field.
 
         >>> codec_for(dict).decode(b'{"symbol":"EURUSD"}')
         {'symbol': 'EURUSD'}
@@ -90,7 +90,7 @@ class Serde(Generic[T]):
             self._refuse("decode", error, {})
 
     def decode_many(self, values: Sequence[bytes]) -> list[T]:
-        """All values of a batch. Raises SerdeError, naming also the index of the first that is wrong.
+        """Decodes the values of a batch. Raises SerdeError with the index of the first invalid one.
 
         >>> codec_for(int).decode_many([b"1", b"2"])
         [1, 2]
@@ -120,7 +120,7 @@ def codec_for(kind: type[T]) -> Serde[T]: ...
 @overload
 def codec_for(kind: Any) -> Serde[Any]: ...
 def codec_for(kind: Any) -> Serde[Any]:
-    """The codec of a type. Raises SerdeError for a type that has none, and says what to do.
+    """The serde of a type. Raises SerdeError for a type that has none, and says what to do.
 
     >>> import comet.serde
     >>> @comet.serde.model
@@ -140,7 +140,7 @@ def codec_for(kind: Any) -> Serde[Any]:
 
 @dataclass_transform()
 def model(cls: type[T]) -> type[T]:
-    """Marks a class as a model: its annotated fields are what a record holds.
+    """Marks a class as a model: its annotated fields are the fields of a record's value.
 
     A dataclass, msgspec.Struct, pydantic model or TypedDict stays as it is; any other class becomes a dataclass
     with slots.
@@ -164,7 +164,7 @@ def model(cls: type[T]) -> type[T]:
     return dataclasses.dataclass(slots=True)(cls)
 
 
-# ---- how a codec is made
+# ---- making serdes
 
 
 @lru_cache(maxsize=_CODECS_MAX)
@@ -206,7 +206,7 @@ def _make_json(kind: Any) -> Serde[Any]:
 
 
 def _classes_of(kind: Any) -> tuple[type, ...]:
-    """The classes that values of the type have, as far as one isinstance() can tell."""
+    """The classes of the type's values, as far as isinstance() can tell."""
     while typing.get_origin(kind) is Annotated:
         kind = typing.get_args(kind)[0]
     if kind is float:
@@ -218,13 +218,13 @@ def _classes_of(kind: Any) -> tuple[type, ...]:
 
 
 def _check_supported(kind: Any) -> None:
-    """Refuses a type that msgspec would take now and fail on with the first record: a class it knows nothing of."""
+    """Refuses a type that contains an unknown class: msgspec would fail only at the first record."""
     from msgspec import inspect
 
     try:
         info = inspect.type_info(kind)
     except (TypeError, NameError) as error:
-        raise SerdeError(f"{_name(kind)} is no model: {error}", details={"type": _name(kind)}) from error
+        raise SerdeError(f"{_name(kind)} is not a model: {error}", details={"type": _name(kind)}) from error
     seen: set[int] = set()
     stack: list[Any] = [info]
     while stack:
@@ -241,11 +241,11 @@ def _check_supported(kind: Any) -> None:
 def _refuse_class(kind: Any, cls: Any) -> NoReturn:
     within = "" if cls is kind else f" inside {_name(kind)}"
     advice = "use pydantic models throughout" if _is_pydantic(cls) else "decorate it with @comet.model"
-    raise SerdeError(f"no codec for {_name(cls)}{within}: {advice}", details={"type": _name(cls)})
+    raise SerdeError(f"no serde for {_name(cls)}{within}: {advice}", details={"type": _name(cls)})
 
 
 def _is_pydantic(kind: Any) -> bool:
-    """A pydantic model or dataclass. Pydantic marks both, so there is no need to import it to know."""
+    """Whether it is a pydantic model or dataclass. Pydantic marks both, so it need not be imported here."""
     return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
 
 
@@ -260,7 +260,7 @@ def _make_pydantic(kind: Any) -> Serde[Any]:
     return Serde(kind, dump, decode, errors=(ValueError, TypeError, RecursionError), accepts=(kind,))
 
 
-# ---- saying what is wrong
+# ---- errors
 
 
 def _name(kind: Any) -> str:
@@ -268,7 +268,7 @@ def _name(kind: Any) -> str:
 
 
 def _explain(error: Exception) -> tuple[str, str]:
-    """The field that an error is about, as a path, and what is wrong with it."""
+    """The field of an error, as a path, and the reason."""
     pydantic = sys.modules.get("pydantic")
     if pydantic is not None and isinstance(error, pydantic.ValidationError):
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -1,13 +1,13 @@
-"""What a server is told, and the three ways to tell it: a flag, the environment, a file. In this precedence.
+"""The settings of a server: from flags, the environment or a file, in this precedence.
 
     --session-ms 5s          a flag
     COMET_SESSION_MS=5s      the environment
     session_ms = "5s"        a line of the TOML file that --config, or a variable, names
-    3s                       else the default
+    3s                       the default
 
-A `Table` is the one list of a server's settings: its flags, the reading and the page for operators come from it. A
-secret has no flag, because others on the machine can read those, and its value appears in no message. For the broker
-and the gateway; names end in their unit, which says how they are read.
+A `Table` lists a server's settings: its flags, their parsing and the documentation page come from it. A secret has no
+flag, because others on the machine can read flags, and its value appears in no message. For the broker and the gateway;
+a name's suffix is its unit, which decides how the value is parsed.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _METAVAR: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row.
+    """A row: one setting.
 
     `kind` says how text becomes a value: text, path, addresses, words, number, bytes, duration (in ms), seconds,
-    level, switch, or value, which `parse` reads.
+    level, switch, or value, parsed by `parse`.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Setting:
 
     @property
     def shown_default(self) -> str:
-        """The default as a person would write it."""
+        """The default as text, with its unit."""
         if self.default is None or self.default in ("", ()):
             return ""
         if isinstance(self.default, bool):
@@ -88,11 +88,11 @@ class Setting:
 
     @property
     def _unit(self) -> str:
-        """A name that ends in what the value is counted in."""
+        """The name, ending in the value's unit."""
         return "_ms" if self.kind in ("duration", "seconds") else self.name
 
     def read(self, value: object) -> Any:
-        """The value of a setting as given: text, or what TOML made of it. Raises InvalidArgument."""
+        """Parses a value: text, or a value from TOML. Raises InvalidArgument."""
         match self.kind:
             case "addresses" | "words":
                 return _listed(value, self.kind)
@@ -111,7 +111,7 @@ class Setting:
                 return self._within(parse_bytes(text))
             case "duration":
                 return self._within(parse_duration_ms(text))
-            case "seconds":  # what has no unit is in the one that its name ends in
+            case "seconds":  # without a unit, the suffix of the name is the unit
                 return (
                     self._within(parse_duration_ms(f"{text}s" if text.replace(".", "", 1).isdecimal() else text)) / 1000
                 )
@@ -125,7 +125,7 @@ class Setting:
     def _within(self, number: int) -> int:
         if not self.low <= number <= self.high:
             low, high = (format_setting(self._unit, bound) for bound in (self.low, self.high))
-            raise InvalidArgument(f"{self.name} must lie between {low} and {high}")
+            raise InvalidArgument(f"{self.name} must be between {low} and {high}")
         return number
 
 
@@ -139,7 +139,7 @@ class Table:
         assert len(self.by_name) == len(self.rows)
 
     def add_flags(self, parser: argparse.ArgumentParser) -> None:
-        """A flag for every setting that may have one, and --config. What is absent stays None."""
+        """Adds --config and a flag for every setting that is not a secret. An absent flag is None."""
         parser.add_argument("--config", metavar="FILE", help="Settings as TOML, one name = value a line.")
         for row in self.rows:
             if row.flag:
@@ -149,7 +149,7 @@ class Table:
 
     def merged(self, flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
         """Merges flags (by setting name; None: not given), environment and file into the values that were given.
-        Raises InvalidArgument, naming the place of the invalid value."""
+        Raises InvalidArgument, naming the source of the invalid value."""
         values: dict[str, Any] = {}
         path = flags.get("config") or environ.get(self.config_variable)
         given = self._from_file(Path(path).expanduser()) if path else []
@@ -168,21 +168,21 @@ class Table:
         except OSError as error:
             raise InvalidArgument(f"cannot read the settings file {path}: {error.strerror or error}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            # Its message names line and column, and never a value.
-            raise InvalidArgument(f"{path} is not TOML: {error}") from None
+            # The parser's message names line and column, and never a value.
+            raise InvalidArgument(f"{path} is not valid TOML: {error}") from None
         for name in table:
             if name not in self.by_name:
                 near = get_close_matches(name.replace("-", "_"), self.by_name, 1)
-                advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(self.by_name)}"
-                raise InvalidArgument(f"{path}: there is no setting {name!r}; {advice}")
+                advice = f"did you mean {near[0]}?" if near else f"use one of {', '.join(self.by_name)}"
+                raise InvalidArgument(f"{path}: unknown setting {name!r}; {advice}")
         return [(self.by_name[name], f"{path}", value) for name, value in table.items()]
 
     def cells(self) -> list[list[str]]:
-        """The table for people: setting, flag, environment, default, what it is."""
+        """The rows as text: setting, flag, environment, default, description."""
         return [[row.name, row.flag, row.variable, row.shown_default, row.about] for row in self.rows]
 
     def markdown(self) -> str:
-        """The table as the page for operators shows it."""
+        """The table in Markdown, as the page for operators shows it."""
         lines = ["| setting | flag | environment | default | |", "|---|---|---|---|---|"]
         for name, flag, variable, default, about in self.cells():
             row = [f"`{name}`", f"`{flag}`" if flag else "none: a secret", f"`{variable}`", default, about]
@@ -200,7 +200,7 @@ def _listed(value: object, kind: str) -> tuple[str, ...]:
     for address in found if kind == "addresses" else ():
         host, _, port = address.rpartition(":")
         if not host or "/" in host or not port.isdecimal():
-            raise InvalidArgument(f"{address!r} is no host:port; give just that, e.g. etcd-1:2379")
+            raise InvalidArgument(f"{address!r} is not a host:port; use the form etcd-1:2379")
     return found
 
 
@@ -212,9 +212,9 @@ def _switch(name: str, value: object) -> bool:
 
 
 def _kubernetes(where: str, value: object) -> str:
-    """For a service called `comet` Kubernetes sets COMET_PORT to an address, which is no setting."""
+    """For a service called `comet` Kubernetes sets COMET_PORT to an address, which is not a setting."""
     found = where.startswith("COMET_") and str(value).startswith("tcp://")
     service = "-".join(where.lower().split("_")[:-1])
     return (
-        f"; Kubernetes set it for a service called {service}: say enableServiceLinks: false in the pod" if found else ""
+        f"; Kubernetes set it for a service called {service}: set enableServiceLinks: false in the pod" if found else ""
     )

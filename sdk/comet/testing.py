@@ -14,10 +14,10 @@ from comet.types import TopicConfig
 
 
 class TestBroker:
-    """A broker that lives as long as the block it is used in. Enter it with `async with`, or, in code without an
-    event loop, with `with`; then it runs on the loop of comet.sync."""
+    """A broker that runs while its `async with` block does. In code without an event loop use `with`; then it runs
+    on the loop of comet.sync."""
 
-    __test__ = False  # its name makes pytest think otherwise
+    __test__ = False  # else pytest collects it because of its name
 
     def __init__(self, topics: Mapping[str, int], data: Path | None, settings: Mapping[str, Any]) -> None:
         self.address = ""
@@ -66,9 +66,9 @@ class TestBroker:
 
 
 def broker(topics: Mapping[str, int] | Sequence[str] = (), *, data: Path | None = None, **settings: Any) -> TestBroker:
-    """A broker for a test, with topics made beforehand: names, or names with their number of partitions.
+    """A broker for a test, with topics: names, or names with their number of partitions.
 
-    `settings` are the defaults of its topics. With `data` the folder is kept, so that a test can start it again.
+    `settings` are the defaults of its topics. With `data` the folder is kept, so that a test can restart the broker.
 
     >>> async def test() -> None:
     ...     async with comet.testing.broker(["quotes"]) as broker:

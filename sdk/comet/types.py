@@ -18,7 +18,7 @@ TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,248}")
 
 
 class Acks(IntEnum):
-    """When a produced batch is acknowledged: never, when the leader's log has it, when every in-sync replica has.
+    """When a produced batch is acknowledged: never, when the leader's log has it, or when every in-sync replica has it.
 
     >>> Acks.of(0), Acks.of(1), Acks.of("all")
     (<Acks.NONE: 0>, <Acks.LEADER: 1>, <Acks.ALL: 2>)
@@ -30,7 +30,7 @@ class Acks(IntEnum):
 
     @classmethod
     def of(cls, value: Acks | Literal[0, 1, "all"]) -> Acks:
-        """The spelling users know: 0, 1 or "all"."""
+        """As users write it: 0, 1 or "all"."""
         match value:
             case Acks():
                 return value
@@ -44,7 +44,7 @@ class Acks(IntEnum):
 
 
 class Flush(str, Enum):
-    """When a topic's log is forced to disk: before each acknowledgement, at an interval, or when the system likes.
+    """When a topic's log is synced to disk: before each acknowledgement, at an interval, or by the operating system.
 
     >>> TopicConfig(flush=Flush.ALWAYS).flush.value
     'always'
@@ -56,7 +56,7 @@ class Flush(str, Enum):
 
 
 class Consistency(str, Enum):
-    """What readers of a topic may see: what every in-sync replica has, or all that the read broker has.
+    """Which records readers of a topic see: those that every in-sync replica has, or all that the broker has.
 
     >>> TopicConfig(consistency=Consistency.AVAILABLE).consistency.value
     'available'
@@ -68,7 +68,7 @@ class Consistency(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What a topic is set to; -1 means "no limit" in the three retention fields.
+    """The configuration of a topic; -1 means "no limit" in the three retention fields.
 
     >>> TopicConfig(retention_ms=3_600_000).retention_bytes
     -1
@@ -110,7 +110,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """A broker, and where clients reach it.
+    """A broker and the address at which clients reach it.
 
     >>> broker = BrokerInfo(id=1, host="localhost", port=9092, version="0.1.0")
     >>> f"{broker.host}:{broker.port}"
@@ -127,7 +127,7 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """Who holds a partition: broker ids.
+    """The leader and replicas of a partition, as broker ids.
 
     >>> partition = PartitionInfo(index=0, leader=1, leader_epoch=4, replicas=(1, 2, 3), in_sync=(1, 3))
     >>> set(partition.replicas) - set(partition.in_sync)
@@ -144,7 +144,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as the cluster knows it. Its id tells it from one of the same name that was deleted before.
+    """A topic. Its id tells it from an earlier topic of the same name.
 
     >>> partition = PartitionInfo(index=0, leader=1, leader_epoch=0, replicas=(1,), in_sync=(1,))
     >>> topic = TopicInfo("quotes", bytes(16), (partition,), TopicConfig(), created_us=0)
@@ -161,7 +161,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """What one replica of a partition holds. Offsets are half-open: log_end is the next one to be written.
+    """The offsets and size of one replica. Ranges are half-open: log_end is the next offset to be written.
 
     >>> status = PartitionStatus(
     ...     index=0, log_start=40, log_end=100, high_watermark=100, bytes=7000, segments=1, failed=False, lost=()
@@ -181,7 +181,7 @@ class PartitionStatus:
     broker: int = 0
     leader_epoch: int = 0
     leader: bool = True
-    last_stable_offset: int = 0  # below it every transaction is decided; readers of what is committed end there
+    last_stable_offset: int = 0  # below it every transaction is decided; `read_committed` reads up to it
     in_rate: float | None = None  # records a second over the last 10 s, at a leader
     in_bytes_rate: float | None = None
     last_us: int | None = None  # when the last batch was written
@@ -189,7 +189,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """The brokers of a cluster and how much they hold.
+    """The brokers of a cluster and the size of their data.
 
     >>> broker = BrokerInfo(id=1, host="localhost", port=9092, version="0.1.0")
     >>> ClusterInfo("c0ffee", controller=1, brokers=(broker,), topics=2, partitions=5).brokers[0].port
@@ -205,7 +205,7 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Where a record was written: what the broker's acknowledgement says. `offset` is -1 with acks=0. A `duplicate` was
+    """The broker's acknowledgement of a record: where it was written. `offset` is -1 with acks=0. A `duplicate` was
     written by an earlier request with the same idempotency key.
 
     >>> receipt = Receipt("quotes", partition=0, offset=41, append_time_us=1_767_225_600_000_000)
@@ -222,7 +222,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptRange:
-    """Where a run of records was written, one after the other. `first` is -1 with acks=0.
+    """The broker's acknowledgement of consecutive records: where they were written. `first` is -1 with acks=0.
 
     >>> list(ReceiptRange("quotes", 0, first=40, count=2, append_time_us=0).offsets)
     [40, 41]
@@ -240,7 +240,7 @@ class ReceiptRange:
 
 
 class TopicPartition(NamedTuple):
-    """One partition of a topic, as members of groups speak of it. A plain tuple (topic, partition) does as well.
+    """One partition of a topic. A plain tuple (topic, partition) can be used instead.
 
     >>> TopicPartition("quotes", 3) == ("quotes", 3)
     True
@@ -252,7 +252,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """One group, in a list. `kind` is "consumer" or "share", `state` "empty", "stable" or "rebalancing".
+    """A group in the list of groups. `kind` is "consumer" or "share", `state` "empty", "stable" or "rebalancing".
 
     >>> GroupSummary("engine", "consumer", "stable", 5, coordinator=1, generation=7, topics=("quotes",)).members
     5
@@ -269,7 +269,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """One member of a group: what it owns, and what of it it has been asked to give up.
+    """A member of a group: its assigned partitions, and those that it is asked to release.
 
     >>> owned = (TopicPartition("quotes", 0),)
     >>> GroupMember("m1", "", "engine-1", owned, (), silent_ms=12, session_timeout_ms=10_000).owned[0].partition
@@ -287,11 +287,11 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a group is behind in one partition: in records, and in the age of the oldest that is not committed.
+    """The lag of a group in one partition: in records, and as the age of the oldest uncommitted one.
 
-    `committed` is None where nothing was ever committed, `drain_s` where the lag does not get less. Of a share group,
-    `committed` is the offset below which everything is settled, `dead_waiting` how many dead letters could not be
-    written yet, and `dead_problem` why.
+    `committed` is None without a committed offset, `drain_s` is None unless the lag shrinks. Of a share group,
+    `committed` is the offset below which all records are done, `dead_waiting` the number of dead letters that could
+    not be written yet, and `dead_problem` the reason.
 
     >>> PartitionLag("quotes", 0, "m1", committed=40, log_start=0, end=100, lag=60, age_s=1.5, drain_s=12.0).lag
     60
@@ -315,7 +315,7 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """A group with its members and where it stands.
+    """A group with its state, members and lag.
 
     >>> summary = GroupSummary("engine", "consumer", "empty", 0, 1, 7, ("quotes",))
     >>> GroupInfo(summary, members=(), lags=()).summary.state
@@ -325,12 +325,12 @@ class GroupInfo:
     summary: GroupSummary
     members: tuple[GroupMember, ...]
     lags: tuple[PartitionLag, ...]
-    rebalances_us: tuple[int, ...] = ()  # when partitions changed hands, the last times its coordinator knows of
+    rebalances_us: tuple[int, ...] = ()  # the times of the last rebalances, as far as its coordinator knows
 
 
 @dataclass(frozen=True, slots=True)
 class ResetPartition:
-    """What a reset does, or would do, to one partition. `skipped` records are not read; negative: are read again.
+    """The effect of a reset on one partition. `skipped` records are not read; if negative, read again.
 
     >>> ResetPartition("quotes", 0, before=40, after=100, skipped=60, note="").after
     100
@@ -346,7 +346,7 @@ class ResetPartition:
 
 @dataclass(frozen=True, slots=True)
 class LagPoint:
-    """How far a group was behind in one topic, all partitions together, at one moment.
+    """The lag of a group in one topic, all partitions together, at one moment.
 
     >>> LagPoint(1_767_225_600_000_000, "quotes", lag=60, age_s=1.5, committed=40, end=100).lag
     60
@@ -362,10 +362,10 @@ class LagPoint:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Records that a reader asked for and does not get: from `first` up to, not including, `end`.
+    """A gap: offsets without a readable record, from `first` up to, not including, `end`.
 
-    reason      "deleted": retention was faster; "damaged": no broker can read them, or they are in a batch that no
-                reader can take apart; "truncated": the log was cut back after a failure, and went on from `first`, so
+    reason      "deleted": by retention; "damaged": no broker can read them, or they are in a batch that no
+                reader can decode; "truncated": the log was truncated after a failure, and went on from `first`, so
                 that other records have those offsets now
 
     >>> gap = Gap("quotes", partition=0, first=40, end=42, reason="truncated")
@@ -382,7 +382,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Earliest:
-    """Start at the oldest record there is.
+    """Start at the oldest record.
 
     >>> position("earliest", now_us=0) == Earliest()
     True
@@ -391,7 +391,7 @@ class Earliest:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Start with the records that are written from now on.
+    """Start with records that are written from now on.
 
     >>> position("latest", now_us=0) == Latest()
     True
@@ -442,7 +442,7 @@ def timestamp_us(when: datetime) -> int:
 
 
 def position(start: StartLike, *, now_us: int) -> Position:
-    """Reads any way to say where to start.
+    """Parses a start position.
 
     >>> position("earliest", now_us=0), position(42, now_us=0)
     (Earliest(), AtOffset(offset=42))
@@ -476,16 +476,16 @@ def position(start: StartLike, *, now_us: int) -> Position:
             except ValueError:
                 pass
     raise InvalidArgument(
-        f"cannot read {start!r} as a position: give earliest, latest, an offset, a time such as "
+        f"invalid position {start!r}: use earliest, latest, an offset, a time such as "
         "2026-01-31T12:00:00Z, or a time ago such as -90s, -15m, -1h, -7d"
     )
 
 
 def check_topic_name(name: str) -> str:
-    """The name, if it is one: letters, digits, '.', '_' and '-', at most 249, not starting with '.' or '-'."""
+    """Returns the name if it is valid: letters, digits, '.', '_' and '-', at most 249, not starting with '.' or '-'."""
     if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name):
         raise InvalidArgument(
-            f"{name!r} is no topic name: use 1 to 249 letters, digits, '.', '_' and '-', "
+            f"{name!r} is not a valid topic name: use 1 to 249 letters, digits, '.', '_' and '-', "
             "beginning with a letter, digit or '_'"
         )
     return name

@@ -1,6 +1,6 @@
-"""How people write sizes, durations and topic settings, on a command line and in a file, and how they are written back.
+"""Parses and formats sizes, durations and topic settings, as on a command line and in a file.
 
-Pure. The command line and the broker's own settings read them here, so that `7d` means the same everywhere.
+Pure. The command line and the broker's settings are parsed here, so that `7d` means the same everywhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNIT_BYTES: Final[dict[str, int]] = {
     **{f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T"), 1)},
     "KB": 1000,
     **{f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)},
-    # A bare letter means what it means to dd, ulimit and the JVM.
+    # A bare letter has the meaning that it has in dd, ulimit and the JVM.
     **{prefix: 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)},
 }
 _UNLIMITED: Final = ("-1", "none", "unlimited", "forever")
@@ -39,7 +39,7 @@ def parse_duration_ms(text: str) -> int:
     """
     if match := _DURATION.fullmatch(text.strip()):
         return round(float(match[1]) * _UNIT_MS[match[2] or "ms"])
-    raise InvalidArgument(f"cannot read {text!r} as a duration: write e.g. 500ms, 30s, 15m, 12h, 7d, 2w")
+    raise InvalidArgument(f"invalid duration {text!r}: write e.g. 500ms, 30s, 15m, 12h, 7d, 2w")
 
 
 def parse_bytes(text: str) -> int:
@@ -50,7 +50,7 @@ def parse_bytes(text: str) -> int:
     """
     if match := _SIZE.fullmatch(text.strip()):
         return round(float(match[1]) * UNIT_BYTES[match[2] or "B"])
-    raise InvalidArgument(f"cannot read {text!r} as a size: write e.g. 4096, 64KiB, 512MiB, 1.5GB")
+    raise InvalidArgument(f"invalid size {text!r}: write e.g. 4096, 64KiB, 512MiB, 1.5GB")
 
 
 def parse_number(name: str, text: str) -> int:
@@ -62,7 +62,7 @@ def parse_number(name: str, text: str) -> int:
 
 
 def parse_setting(name: str, text: str) -> int | str:
-    """One setting of a topic; the name's suffix says which unit it takes.
+    """Parses one setting of a topic; the name's suffix is its unit.
 
     >>> parse_setting("retention_ms", "7d"), parse_setting("retention_bytes", "none"), parse_setting("flush", "os")
     (604800000, -1, 'os')
@@ -82,7 +82,7 @@ def parse_setting(name: str, text: str) -> int | str:
 
 
 def format_setting(name: str, value: object) -> str:
-    """A setting as `parse_setting` reads it back.
+    """Formats a setting so that `parse_setting` parses it back.
 
     >>> format_setting("retention_ms", 604800000), format_setting("segment_bytes", 134217728)
     ('7d', '128MiB')
@@ -97,7 +97,7 @@ def format_setting(name: str, value: object) -> str:
 
 
 def format_duration_ms(duration_ms: int) -> str:
-    """The largest unit that says it without a fraction: a setting must read back as itself."""
+    """The duration in the largest unit without a fraction, so that it parses back to the same value."""
     for unit in ("d", "h", "m", "s"):
         if duration_ms and duration_ms % _UNIT_MS[unit] == 0:
             return f"{duration_ms // _UNIT_MS[unit]}{unit}"

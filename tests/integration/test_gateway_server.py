@@ -123,7 +123,7 @@ def request(path: str, **headers: str) -> bytes:
         (["--tls-cert", "/nowhere.pem", "--tls-key", "/nowhere.pem"], "certificate"),
         (["--origins", "app.example.com"], "not an origin"),
         (["--requests-max", "0"], "between 1 and"),
-        (["--drain-s", "soon"], "cannot read 'soon'"),
+        (["--drain-s", "soon"], "invalid duration 'soon'"),
     ],
 )
 def test_what_makes_no_sense_does_not_start(words: list[str], complaint: str) -> None:

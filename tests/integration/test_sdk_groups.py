@@ -214,7 +214,7 @@ async def test_a_loop_that_is_held_up_is_told_of_with_the_code_that_does(caplog:
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "held up" in record.getMessage():
+            if "been blocked" in record.getMessage():
                 told.set()
 
     listener = Listener()
@@ -229,7 +229,7 @@ async def test_a_loop_that_is_held_up_is_told_of_with_the_code_that_does(caplog:
             await consumer.commit()
     finally:
         logging.getLogger("comet").removeHandler(listener)
-    held_up = next(record.getMessage() for record in caplog.records if "held up" in record.getMessage())
+    held_up = next(record.getMessage() for record in caplog.records if "been blocked" in record.getMessage())
     assert "test_a_loop_that_is_held_up" in held_up
     assert __file__ in held_up
 

@@ -36,7 +36,7 @@ def test_it_is_told_once_while_it_lasts_and_once_when_it_is_over(caplog: pytest.
         assert not one.explain()
         now[0] = 9.0
         one.beat(9.0)
-    assert "stood still for 9.0 s" in caplog.records[1].getMessage()
+    assert "was blocked for 9.0 s" in caplog.records[1].getMessage()
     assert "test_it_is_told_once" in one.explain()
     now[0] = 30.0
     assert not one.explain(), "long ago"
@@ -46,7 +46,7 @@ def test_a_process_that_was_stopped_is_not_blamed_on_code(caplog: pytest.LogCapt
     now = [40.0]
     one = watch(now)
     one.beat(40.0)
-    assert "stopped, or starved" in caplog.text
+    assert "stopped or starved" in caplog.text
     assert "the process was stopped or starved" in one.explain()
 
 

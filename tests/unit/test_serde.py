@@ -222,14 +222,14 @@ def test_a_list_that_contains_itself_is_not_encoded() -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (Plainest, "no codec for Plainest: decorate it with @comet.model"),
-        (Undecorated, "no codec for Undecorated: decorate it with @comet.model"),
-        (HoldsUndecorated, "no codec for Undecorated inside HoldsUndecorated: decorate it"),
-        (Holds, "no codec for Model inside Holds: use pydantic models throughout"),
-        (list[Undecorated], "no codec for Undecorated inside list"),
-        ("Struct", "Struct is no model"),
-        (5, "5 is no model"),
-        (Struct | Typed, "no model"),
+        (Plainest, "no serde for Plainest: decorate it with @comet.model"),
+        (Undecorated, "no serde for Undecorated: decorate it with @comet.model"),
+        (HoldsUndecorated, "no serde for Undecorated inside HoldsUndecorated: decorate it"),
+        (Holds, "no serde for Model inside Holds: use pydantic models throughout"),
+        (list[Undecorated], "no serde for Undecorated inside list"),
+        ("Struct", "Struct is not a model"),
+        (5, "5 is not a model"),
+        (Struct | Typed, "not a model"),
     ],
 )
 def test_a_type_without_a_codec_is_refused_at_once(kind: Any, message: str) -> None:

@@ -82,7 +82,7 @@ def test_names_are_those_of_kafkas_source_in_any_case() -> None:
         ({"subscribe": "a", "assign": '{"a": [0]}'}, "one of the options"),
         ({"subscribe": "a", "startingOffset": "earliest"}, "no option 'startingoffset'"),
         ({"subscribe": " , "}, "names no topic"),
-        ({"subscribe": "a/b"}, "no topic name"),
+        ({"subscribe": "a/b"}, "not a valid topic name"),
         ({"subscribe": "a", "startingOffsets": "newest"}, "not JSON"),
         ({"subscribe": "a", "startingOffsets": '{"a": 3}'}, "takes earliest, latest or"),
         ({"subscribe": "a", "startingOffsets": '{"a": {"x": 3}}'}, "no number of a partition"),

@@ -49,12 +49,12 @@ M = TypeVar("M", bound=Message)
 
 SERVICE: Final = "comet.v1.Admin/"
 _PAGE = 1000
-_AT_ONCE = 32  # questions to brokers
+_AT_ONCE = 32  # requests to brokers
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPage:
-    """Some of the topics, by name. `after` is what to go on after; None: that was all. `total` counts all there are.
+    """A page of topics, by name. `after` is the name to continue after; None: the last page. `total` counts all.
 
     >>> comet.TopicPage(topics=(), after=None, total=0).after is None
     True
@@ -95,7 +95,7 @@ class Admin:
         return await self._client.unary(SERVICE + method, request, response, self._timeout_ms)
 
     async def _request_at(self, broker: int | None, method: str, request: Message, response: type[M]) -> M:
-        """Asks that broker; None: any."""
+        """The stub of that broker; None: of any."""
         if broker is None:
             return await self._request(method, request, response)
         brokers = (await self.describe_cluster()).brokers
@@ -111,7 +111,7 @@ class Admin:
     async def create_topic(
         self, name: str, *, partitions: int = 1, replicas: int = 0, config: TopicConfig | None = None, **settings: Any
     ) -> TopicInfo:
-        """Makes a topic. Give its settings as a TopicConfig, or those that differ from the broker's defaults by name.
+        """Makes a topic. Give its settings as a TopicConfig, or by name those that differ from the broker's defaults.
 
         `replicas` is how many brokers hold each partition; 0 leaves it to the cluster.
 
@@ -123,7 +123,7 @@ class Admin:
         trades 2 always
         """
         if partitions < 1:
-            raise InvalidArgument(f"a topic has at least one partition, not {partitions!r}")
+            raise InvalidArgument(f"partitions must be at least 1, not {partitions!r}")
         if not 0 <= replicas <= REPLICAS_MAX:
             raise InvalidArgument(
                 f"replicas must be from 0 (the cluster's default) to {REPLICAS_MAX}, not {replicas!r}"
@@ -153,8 +153,8 @@ class Admin:
                 return found
 
     async def find_topics(self, part: str = "", *, after: str = "", limit: int = 100) -> TopicPage:
-        """Some topics, by name: those that have this in their name, in capitals or not, and come after a name.
-        Cheap, however many there are.
+        """A page of topics, by name: those with `part` in their name, in any case, after the name `after`. Cheap for
+        any number of topics.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -175,8 +175,8 @@ class Admin:
         return TopicPage(topics, answer.next_page_token or None, answer.total)
 
     async def describe_topic(self, name: str, *, broker: int | None = None) -> tuple[TopicInfo, list[PartitionStatus]]:
-        """A topic, and what its partitions hold on the brokers that lead them; of one without a leader there is nothing
-        but its number. With `broker`, what the replicas on that one hold. Raises TopicNotFound, BrokerNotFound.
+        """A topic, and its partitions' replicas on their leaders; a partition without a leader has only its number.
+        With `broker`, the replicas on that broker. Raises TopicNotFound, BrokerNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -190,7 +190,7 @@ class Admin:
         return protobuf.topic_from_pb(answer.topic), [protobuf.status_from_pb(status) for status in answer.partitions]
 
     async def alter_topic(self, name: str, **settings: Any) -> TopicInfo:
-        """Changes the settings that are named and leaves the others alone.
+        """Changes the given settings and leaves the others.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -203,7 +203,7 @@ class Admin:
         return protobuf.topic_from_pb(await self._request("AlterTopic", request, types.Topic))
 
     async def delete_topic(self, name: str) -> None:
-        """Deletes a topic and everything in it. A topic recreated under the name is another one.
+        """Deletes a topic and its records. A topic recreated with the name has another id.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -215,7 +215,7 @@ class Admin:
         await self._request("DeleteTopic", admin.DeleteTopicRequest(name=name), admin.DeleteTopicResponse)
 
     async def add_partitions(self, name: str, total: int) -> TopicInfo:
-        """Gives a topic more partitions, so that there are `total`. Most keys map to another partition from then on.
+        """Adds partitions to a topic, up to `total`. Most keys map to another partition from then on.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -228,7 +228,7 @@ class Admin:
         )
 
     async def delete_records(self, name: str, partition: int, before_offset: int | None = None) -> int:
-        """Deletes the records before an offset, or all there are now; returns where the partition starts now.
+        """Deletes the records before an offset, or all; returns the new log start offset.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -244,7 +244,7 @@ class Admin:
         return (await self._request("DeleteRecords", request, admin.DeleteRecordsResponse)).log_start
 
     async def offsets(self, topic: str, at: StartLike = "latest") -> dict[int, int]:
-        """Per partition the offset that a position stands for: an end, a time, a time ago.
+        """The offset of a position, per partition: earliest, latest, a time or a time ago.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -268,7 +268,7 @@ class Admin:
                 frame = pb.ClientFrame(find_offset=pb.FindOffset(partition=attachment.handle, position=where))
                 try:
                     return (await attachment.connection.call(frame, left_ms)).found_offset.offset
-                except PartitionNotFound:  # the handle is that of a topic that was deleted and recreated
+                except PartitionNotFound:  # the topic was deleted and recreated since
                     attachment.connection.detach(topic, partition)
                     raise
 
@@ -295,7 +295,7 @@ class Admin:
         return [group_protobuf.summary_from_pb(summary) for summary in answer.groups]
 
     async def describe_group(self, name: str) -> GroupInfo:
-        """A group with its members, what they own, and how far they are behind. Raises GroupNotFound.
+        """A group with its members, their assignments and lag. Raises GroupNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -309,7 +309,7 @@ class Admin:
         return group_protobuf.group_from_pb(await self._request("DescribeGroup", request, admin.DescribeGroupResponse))
 
     async def group_lag(self, name: str, *, points_max: int = 300) -> tuple[list[PartitionLag], list[LagPoint]]:
-        """How far a group is behind now, per partition, and how far it was, per topic, as far back as is remembered.
+        """The lag of a group now, per partition, and its history, per topic, as long as it is kept.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -338,10 +338,10 @@ class Admin:
         topics: Iterable[str | tuple[str, int]] = (),
         dry_run: bool = False,
     ) -> list[ResetPartition]:
-        """Sets where a group without members goes on: `to` an end, an offset, a time or a time ago, or by `shift`
-        events. With `topics`, only those, or only single partitions of them; else all that it has committed.
-        Or give single partitions `offsets` of their own. All are set, or none.
-        With `dry_run` it only says what would happen. Raises GroupNotEmpty.
+        """Sets the committed offsets of a group without members: `to` earliest, latest, an offset, a time or a time
+        ago, or by `shift` records. With `topics`, only those, or only single partitions of them; else all that it has
+        committed. Or give single partitions `offsets` of their own. All are set, or none.
+        With `dry_run` it only returns the effect. Raises GroupNotEmpty.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -355,7 +355,7 @@ class Admin:
         """
         request = admin.ResetGroupRequest(name=name, dry_run=dry_run)
         if [to, shift, offsets].count(None) != 2:
-            raise InvalidArgument("give either a position, a shift or offsets")
+            raise InvalidArgument("give exactly one of to, shift and offsets")
         if to is not None:
             request.position.CopyFrom(protobuf.position_to_pb(position(to, now_us=self._clock_us())))
         elif shift is not None:
@@ -367,7 +367,7 @@ class Admin:
         return [group_protobuf.reset_from_pb(change) for change in answer.partitions]
 
     async def group_offsets(self, name: str) -> list[CommittedOffset]:
-        """Where a group goes on, by topic and partition; a share group has no committed offsets. Raises GroupNotFound.
+        """The committed offsets of a group, by topic and partition; a share group has none. Raises GroupNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -382,13 +382,13 @@ class Admin:
         self._client.check_open()
         found = await committed_offsets.fetch(self._client, name, self._timeout_ms)
         if not found:
-            await self.describe_group(name)  # which says whether there is one
+            await self.describe_group(name)  # raises GroupNotFound if the group does not exist
         return found
 
     async def commit_offsets(self, name: str, offsets: Offsets) -> list[CommitResult]:
-        """Commits committed offsets of a group that has no members, for readers that keep no session. What is refused
-        is told for each partition; what is refused for now is tried again first. A committed offset never goes back:
-        where more is committed, that is the answer; to go back there is `reset_group`.
+        """Commits offsets of a group without members, for readers without a session. A refusal is returned per
+        partition, a temporary one after retries. A committed offset never goes back: a higher one stays and is
+        returned; to go back use `reset_group`.
 
         Raises GroupNotEmpty, and InvalidArgument for a share group.
 
@@ -406,7 +406,7 @@ class Admin:
         return await committed_offsets.commit(self._client, name, offsets, self._timeout_ms)
 
     async def delete_group(self, name: str) -> None:
-        """Forgets a group without members, with its committed offsets. Raises GroupNotFound, GroupNotEmpty.
+        """Deletes a group without members, with its committed offsets. Raises GroupNotFound, GroupNotEmpty.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -421,7 +421,7 @@ class Admin:
     # ---- the cluster
 
     async def move_partition(self, name: str, partition: int, replicas: Sequence[int]) -> TopicInfo:
-        """Gives a partition to other brokers, or to more or fewer of them: their ids, the preferred leader first.
+        """Reassigns a partition to other, more or fewer brokers: their ids, the preferred leader first.
 
         Returns once it is decided; `describe_topic` shows when it is done. Raises BrokerNotFound.
 
@@ -447,9 +447,9 @@ class Admin:
         return protobuf.topic_from_pb(await self._request("ElectLeader", request, types.Topic))
 
     async def drain_broker(self, broker: int, *, undo: bool = False) -> int:
-        """Has a broker pass on the partitions that it leads, before it is stopped; with `undo` it may lead again.
+        """Drains a broker before a stop: it hands over its leadership; with `undo` it may lead again.
 
-        Returns how many it still leads: ask again until there are none. Raises BrokerNotFound.
+        Returns how many partitions it still leads: call again until it is 0. Raises BrokerNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -460,9 +460,9 @@ class Admin:
         return (await self._request("DrainBroker", request, admin.DrainBrokerResponse)).leading
 
     async def resume(self, broker: int | None = None) -> int:
-        """Takes up again what has failed on a broker of an unexpected error, as a restart would: partitions, slots,
-        groups, transactional ids. Without an id on every broker. Returns how many; what fails again is in
-        `statistics()["failed"]`. Raises BrokerNotFound, and Timeout where the metadata store does not answer.
+        """Restarts parts of a broker that failed of an unexpected error: partitions, slots, groups, transactional ids.
+        Without an id on every broker. Returns how many; those that fail again are in `statistics()["failed"]`.
+        Raises BrokerNotFound, and Timeout if the metadata store does not answer.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -475,11 +475,11 @@ class Admin:
         return sum(answer.resumed for answer in answers)
 
     async def recover_cluster(self, *, accept: str = "") -> ClusterRecovery:
-        """Has brokers accept a metadata store that went back in time or was emptied. Give this Admin the addresses of
-        all brokers: what their folders hold decides.
+        """Makes brokers accept a metadata store that went back in time or was emptied. Give this Admin the addresses of
+        all brokers: the contents of their data folders decide.
 
-        Without `accept` nothing is done: the answer says what would be, and what it would lose. Its `digest` is what
-        `accept` takes. Raises InvalidArgument where there is nothing to recover, or what was accepted has changed.
+        Without `accept` it is a dry run: the answer says what would be done and lost. Give its `digest` as `accept`
+        to do it. Raises InvalidArgument if there is nothing to recover, or the answer has changed since.
 
         >>> async def example(addresses: list[str]) -> None:
         ...     async with comet.Admin(addresses) as admin:
@@ -491,7 +491,7 @@ class Admin:
         return await recover(self._client, accept)
 
     async def describe_cluster(self) -> ClusterInfo:
-        """Which brokers there are, which of them is the controller, and how much they hold.
+        """The brokers of the cluster, with the controller and the size of their data.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -507,9 +507,9 @@ class Admin:
     async def statistics(
         self, broker: int | None = None, *, brief: bool = False, topics: bool = False, groups: bool = False
     ) -> dict[str, Any]:
-        """A broker's own numbers, all of them; without an id those of any. `brief` leaves out what is told of every
-        partition and client, which may be much. With `topics` there is what the broker leads, by topic, and with
-        `groups` a list of the groups that it coordinates. Rates are those of the last 10 s. Raises BrokerNotFound.
+        """The statistics of a broker; without an id, of any broker. `brief` leaves out the figures of single partitions
+        and clients, which may be many. `topics` adds the partitions that the broker leads, by topic, and `groups` the
+        groups that it coordinates. Rates are those of the last 10 s. Raises BrokerNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -535,9 +535,9 @@ class Admin:
         step_s: int = 1,
         since_us: int = 0,
     ) -> History:
-        """What the figures of a broker were, and what has happened to the cluster, as long as it remembers: each second
-        of a quarter of an hour or, with a step of minutes, a day. Also of topics, what it counted as their leader, and
-        of groups, wherever they are coordinated; what is not known has no track. To go on from an earlier answer, give
+        """The history of a broker's figures, and the events of the cluster, as long as it keeps them: each second of a
+        quarter of an hour or, with a step of minutes, a day. Also figures of topics, counted as their leader, and of
+        groups, wherever they are coordinated; unknown figures have no track. To continue from an earlier answer, give
         the `end_us` of its tracks as `since_us`. Raises BrokerNotFound, and LimitExceeded for too much at once.
 
         >>> async def example(address: str) -> None:
@@ -570,7 +570,7 @@ class Admin:
 
 def _step(step_s: int) -> int:
     if step_s < 1:
-        raise InvalidArgument(f"step_s is at least 1, not {step_s!r}")
+        raise InvalidArgument(f"step_s must be at least 1, not {step_s!r}")
     return step_s
 
 

@@ -1,4 +1,4 @@
-"""What a broker remembers of its figures and of the cluster, for people who run it."""
+"""The history of a broker's figures and of the cluster's events, for operators."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from comet.v1 import admin_pb2 as admin
 
 @dataclass(frozen=True, slots=True)
 class HistoryTrack:
-    """One figure over time, oldest first; None where it is not known. The last value is of the step that ends at
+    """One figure over time, oldest first; None if unknown. The last value is of the step that ends at
     `end_us`, and steps end at multiples of `step_s` since 1970, so that those of several brokers can be added up.
 
     Of a broker (`topic` and `group` are empty): records_in, bytes_in, records_out, bytes_out and errors a second,
     ack_p50_ms to deliver_p99_ms, cpu (of one core), memory and disk_used in bytes, sessions, leading, and lag, that of
-    all groups it coordinates. Of a topic the first four, of a group lag in events and age_s, by topic and altogether.
+    all groups it coordinates. Of a topic the first four, of a group lag in records and age_s, by topic and altogether.
 
     >>> track = comet.HistoryTrack("quotes", "", "records_in", step_s=1, end_us=2_000_000, values=(None, 8.0))
     >>> track.values[-1]
@@ -31,8 +31,8 @@ class HistoryTrack:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """Something that happened to the cluster, in a sentence. `kind` is one of election, offline, broker, drain,
-    controller, topic. An event may stand for many of its kind, and its text go on counting for some seconds.
+    """An event of the cluster, in a sentence. `kind` is one of election, offline, broker, drain,
+    controller, topic. An event may stand for many of its kind; then its text keeps counting for some seconds.
 
     >>> comet.ClusterEvent(1_767_225_600_000_000, 42, "broker", "broker 2 is gone", broker=2).text
     'broker 2 is gone'
@@ -49,7 +49,7 @@ class ClusterEvent:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What `Admin.history` found: figures over time, and events with the latest at the end.
+    """The result of `Admin.history`: figures over time, and events with the latest at the end.
 
     >>> comet.History(tracks=(), events=()).events
     ()

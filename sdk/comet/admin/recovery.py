@@ -1,4 +1,4 @@
-"""What a recovery of the cluster would do, or did: for a metadata store that went back in time or was emptied."""
+"""The plan or result of a cluster recovery, after the metadata store went back in time or was emptied."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_MS: Final = 180_000  # every log of every folder may have to be opened
 
 @dataclass(frozen=True, slots=True)
 class RecoveryChoice:
-    """A copy of a partition. `loses` counts the records that are known to be committed, and that it does not have.
+    """A replica of a partition. `loses` counts the known committed records that it lacks.
 
     >>> comet.RecoveryChoice(2, 0, 40, 3, 38, 0, named=True, damaged=False).log_end
     40
@@ -37,8 +37,8 @@ class RecoveryChoice:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecovery:
-    """What becomes of a partition: the broker whose copy all others follow, 0 where no folder has one; what that loses;
-    and all copies, the best first.
+    """The plan for a partition: the broker whose replica all others follow, 0 if no folder has one; the records lost;
+    and all replicas, the best first.
 
     >>> comet.PartitionRecovery("quotes", "0f" * 16, 0, chosen=1, epoch=4, loses=0, choices=()).chosen
     1
@@ -55,7 +55,7 @@ class PartitionRecovery:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecovery:
-    """What `Admin.recover_cluster` would do, or has done.
+    """The plan or result of `Admin.recover_cluster`.
 
     >>> found = comet.ClusterRecovery("c1", False, (), (), (), (1, 2), (3,), (), (), digest="ab", done=False)
     >>> found.missing
@@ -65,25 +65,25 @@ class ClusterRecovery:
     cluster_id: str
     emptied: bool  # the store had no cluster id
     partitions: tuple[PartitionRecovery, ...]
-    put_back: tuple[str, ...]  # topics that the store does not know, and a folder does
-    unknown: tuple[str, ...]  # ids of topics of which nothing but records is left
+    put_back: tuple[str, ...]  # topics that are in a folder but not in the store
+    unknown: tuple[str, ...]  # ids of topics of which only records are left
     answered: tuple[int, ...]  # brokers
-    missing: tuple[int, ...]  # brokers that the store names, and that did not answer
+    missing: tuple[int, ...]  # brokers in the store that did not answer
     restart: tuple[int, ...]  # brokers that have to be restarted afterwards
     silent: tuple[str, ...]  # addresses that did not answer
-    digest: str  # what `accept` takes
+    digest: str  # the value for `accept`
     done: bool
 
 
 async def recover(client: Client, accept: str) -> ClusterRecovery:
-    """Asks the first of the addresses given whose broker does not trust the store."""
+    """Calls the first address whose broker does not trust the store."""
     request = admin.RecoverClusterRequest(brokers=client.bootstrap, accept=accept)
     failed: CometError | None = None
     for address in client.bootstrap:
         try:
             answer = await client.unary_at(address, METHOD, request, admin.RecoverClusterResponse, TIMEOUT_MS)
         except Unavailable as error:
-            failed = error  # this one may not trust the store
+            failed = error  # another broker may refuse the store
         except InvalidArgument as error:
             if "trusted" not in error.details:
                 raise

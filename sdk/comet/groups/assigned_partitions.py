@@ -1,6 +1,6 @@
 """The partitions that are assigned to a group consumer: gained, released and lost while it reads.
 
-    Changes ─► gained     read from what is committed, or from `start`
+    Changes ─► gained     read from the committed offset, or from `start`
            ├─► release    no more records; processed, committed, then released
            └─► lost       no more records; another member has it
 
@@ -44,7 +44,7 @@ class AssignedPartitions(RecordIterator[T]):
     _start_at: Position
     _callbacks: dict[str, OnPartitions | None]
     _assigned: dict[TopicPartition, MemberPartition]
-    _returned: asyncio.Future[None] | None  # the next time that something is handed back
+    _returned: asyncio.Future[None] | None  # completes when the next record or batch is handed back
     _closed: bool
 
     @property
@@ -52,7 +52,7 @@ class AssignedPartitions(RecordIterator[T]):
         """The group's name."""
         return self._member.group
 
-    # ---- what the group gives and takes
+    # ---- assignments
 
     def _changed(self, changes: Changes) -> None:
         for place in changes.lost:
@@ -60,7 +60,7 @@ class AssignedPartitions(RecordIterator[T]):
         if changes.lost:
             self._notify("lost", list(changes.lost))
         self._gain(changes.gained)
-        if changes.release and not self._closed:  # perhaps what was gained just now
+        if changes.release and not self._closed:  # possibly partitions gained just now
             requested = [self._assigned[place] for place in changes.release]
             self._release([one for one in requested if not one.releasing])
         if changes.over is not None:
@@ -78,7 +78,7 @@ class AssignedPartitions(RecordIterator[T]):
             self._client.spawn(self._begin(unknown))
         if gained:
             self._notify("assigned", [assignment.place for assignment in gained])
-            if self._closed:  # it is about to leave, and has given up all it had before
+            if self._closed:  # the member is leaving and has released its partitions
                 self._notify("revoked", [assignment.place for assignment in gained])
 
     def _read(self, assigned: MemberPartition, where: Position, epoch: int | None = None) -> None:
@@ -126,14 +126,14 @@ class AssignedPartitions(RecordIterator[T]):
             except Closed:
                 return None
             except CometError as error:
-                log.warning("comet: group %s: where to begin is not known yet: %s", self.group, error)
+                log.warning("comet: group %s: could not resolve start positions: %s", self.group, error)
                 await asyncio.sleep(backoff.next_s(error.retry_after_ms))
                 continue
             return {(topic.topic_id, entry.partition): entry for topic in answer.topics for entry in topic.offsets}
         return None
 
     def _begun(self, reader: PartitionSubscription) -> None:
-        """The position of a partition is known; a first one is committed for the group."""
+        """Handles a resolved position; a first one is committed for the group."""
         assigned = self._assigned.get(reader.place)
         if assigned is not None and assigned.reader is reader:
             assigned.begin()
@@ -145,7 +145,7 @@ class AssignedPartitions(RecordIterator[T]):
     def _holds(self, assigned: MemberPartition) -> bool:
         return self._assigned.get(assigned.place) is assigned
 
-    # ---- giving up
+    # ---- releasing
 
     def _release(self, partitions: list[MemberPartition]) -> None:
         """Releases partitions; those that the application is processing do not delay the others."""
@@ -170,7 +170,7 @@ class AssignedPartitions(RecordIterator[T]):
         try:
             await self._commits.commit(self._due(partitions))
         except CometError as error:
-            log.warning("comet: group %s: released without its last commit: %s", self.group, error)
+            log.warning("comet: group %s: released partitions without their last commit: %s", self.group, error)
         released: list[tuple[TopicPartition, bytes]] = []
         for assigned in partitions:
             if self._holds(assigned) and self._member.state.released(assigned.place, assigned.assignment.since):
@@ -235,10 +235,10 @@ class AssignedPartitions(RecordIterator[T]):
         except Exception:
             log.exception("comet: group %s: on_%s failed", self.group, which)
 
-    # ---- how far it has come
+    # ---- positions
 
     def _done(self, reader: PartitionSubscription) -> int:
-        """The offset up to which the application has processed a partition."""
+        """The offset up to which the application has processed the partition."""
         done = self._held.get(reader, reader.position)
         if self._reader is reader:
             if self._last is not None:
@@ -262,7 +262,7 @@ class AssignedPartitions(RecordIterator[T]):
         )
 
     def _due(self, partitions: Iterable[MemberPartition] | None = None) -> list[OffsetToCommit]:
-        """Offsets that can be committed and are not: with auto_commit the processed ones, else only first positions."""
+        """Uncommitted offsets that can be committed: with auto_commit the processed ones, else only first positions."""
         found: list[OffsetToCommit] = []
         for assigned in self._assigned.values() if partitions is None else filter(self._holds, partitions):
             if assigned.reader is None or assigned.reader.position < 0:

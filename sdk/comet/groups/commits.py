@@ -1,8 +1,8 @@
-"""Commits of one member: at most one under way, and of what has gathered meanwhile only the latest entries.
+"""Commits of one member: at most one in flight; of the entries that come meanwhile only the latest.
 
-add(entries) ─► pending ─┐                 ┌─► answered: what is committed now
-add(entries) ─► pending ─┴► one Commit ────┼─► refused entries: given up, or once more where it was refused for now
-                                         └─► an error: everybody who waits is told; what is due is committed again
+add(entries) ─► pending ─┐                 ┌─► answered: the committed offsets
+add(entries) ─► pending ─┴► one Commit ────┼─► refused entries: dropped, or retried if the refusal is temporary
+                                         └─► an error: all waiters get it; due entries are committed again
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ log = logging.getLogger("comet")
 
 
 class OffsetToCommit(NamedTuple):
-    """The next record to read of a partition that is owned since a generation."""
+    """An offset to commit, and the generation since which the partition is assigned."""
 
     place: TopicPartition
     topic_id: bytes
     since: int
     offset: int
     epoch: int | None
-    expected: int | None = None  # what has to be committed until now
+    expected: int | None = None  # the committed offset that the coordinator must have now
 
 
 class Waiter(NamedTuple):
@@ -45,7 +45,7 @@ class Waiter(NamedTuple):
 
 
 def commit_frame(member: Member, entries: Iterable[OffsetToCommit]) -> groups_pb.Commit:
-    """The entries as this member commits them now."""
+    """The Commit request for the entries."""
     frame = groups_pb.Commit(group=member.group, member=member.state.member, generation=member.state.generation)
     topics: dict[tuple[str, bytes], list[OffsetToCommit]] = {}
     for entry in entries:
@@ -60,13 +60,13 @@ def commit_frame(member: Member, entries: Iterable[OffsetToCommit]) -> groups_pb
 
 
 class Commits:
-    """Owned by a consumer."""
+    """The commits of one member. Owned by a consumer."""
 
     def __init__(self, client: Client, member: Member, committed: Callable[[TopicPartition, int, int], None]) -> None:
         self.sent = 0
         self._client = client
         self._member = member
-        self._committed = committed  # hears of (partition, since, offset)
+        self._committed = committed  # called with (partition, since, offset)
         self._pending: dict[TopicPartition, OffsetToCommit] = {}
         self._waiters: list[Waiter] = []
         self._task: asyncio.Task[None] | None = None
@@ -82,7 +82,7 @@ class Commits:
             self._task.add_done_callback(self._ended)
 
     async def commit(self, entries: Iterable[OffsetToCommit]) -> None:
-        """Returns once all of them are committed. Raises what was said of one of them."""
+        """Returns once all entries are committed. Raises the error of one that is not."""
         wanted = list(entries)
         if not wanted:
             return
@@ -105,7 +105,7 @@ class Commits:
                 failed = dict.fromkeys(pending, error)
                 self._member.check_membership(error)
                 if all(waiter.answered.done() for waiter in waiters):
-                    log.warning("comet: group %s: could not commit: %s", self._member.group, error)
+                    log.warning("comet: group %s: commit failed: %s", self._member.group, error)
             else:
                 waiters = self._once_more(pending, waiters, failed)
             finally:
@@ -121,7 +121,7 @@ class Commits:
         waiters: list[Waiter],
         failed: dict[TopicPartition, CometError],
     ) -> list[Waiter]:
-        """Puts back what was refused for now, and who waits for it; returns those who can be answered."""
+        """Requeues temporarily refused entries and their waiters; returns the other waiters."""
         now = asyncio.get_running_loop().time()
         again = {place for place, error in failed.items() if error.retriable and place in pending}
         remaining = [waiter for waiter in waiters if waiter.places & again and waiter.until > now]
@@ -135,7 +135,7 @@ class Commits:
 
     async def _send(self, pending: dict[TopicPartition, OffsetToCommit]) -> dict[TopicPartition, CometError]:
         member = self._member
-        # What was lost since it was to be committed is another's by now.
+        # Partitions lost since the commit was queued are assigned to other members.
         entries = [entry for entry in pending.values() if member.state.holds(entry.place, entry.since)]
         failed: dict[TopicPartition, CometError] = {
             place: _stale(place) for place in pending.keys() - {entry.place for entry in entries}
@@ -143,7 +143,7 @@ class Commits:
         if not entries:
             return failed
         if not member.state.member:
-            raise MemberUnknown(f"this is no member of {member.group!r} now; what was not committed comes again")
+            raise MemberUnknown(f"not a member of group {member.group!r} now; uncommitted records come again")
         self.sent += 1
         frame = pb.ClientFrame(commit=commit_frame(member, entries))
         answer = (await member.coordinator.request(frame, limits.COMMIT_TIMEOUT_MS)).committed
@@ -152,7 +152,7 @@ class Commits:
             error = failed[place] = error_from_pb(refused.error)
             if place in pending:
                 if not isinstance(error, StaleGeneration) and not error.retriable:
-                    log.error("comet: group %s: %s/%d: not committed: %s", member.group, *place, error)
+                    log.error("comet: group %s: commit of %s/%d refused: %s", member.group, *place, error)
                 member.refused_offset(place, pending[place].since, error)
         for topic in answer.topics:
             for entry in topic.offsets:
@@ -166,8 +166,8 @@ class Commits:
         problem: CometError | None = _closed() if task.cancelled() else None
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.error("comet: group %s: committing broke", self._member.group, exc_info=error)
-            problem = Internal(f"committing broke: {error!r}")
+            log.error("comet: group %s: unexpected error in commits", self._member.group, exc_info=error)
+            problem = Internal(f"unexpected error in commits: {error!r}")
         if problem is not None:
             waiters, self._waiters = self._waiters, []
             _answer(waiters, {place: problem for waiter in waiters for place in waiter.places})
@@ -188,9 +188,9 @@ def _answer(waiters: Iterable[Waiter], failed: dict[TopicPartition, CometError])
 
 
 def _closed() -> Closed:
-    return Closed("the consumer was closed before it was known whether that is committed")
+    return Closed("the consumer was closed before the commit was confirmed")
 
 
 def _stale(place: TopicPartition) -> StaleGeneration:
     topic, partition = place
-    return StaleGeneration(f"{topic}/{partition} is not this member's any more; what was not committed comes again")
+    return StaleGeneration(f"{topic}/{partition} is no longer assigned to this member; uncommitted records come again")

@@ -1,7 +1,7 @@
-"""Committed offsets of groups for clients that are no members: read, and committed while the group has no members.
+"""Committed offsets of groups for clients outside the group: reads them, and commits while the group has no members.
 
-They are asked of the coordinator on a stream, as members ask. What is sent again after a failure changes nothing: a
-offset is absolute, and never goes back.
+Requests go to the coordinator on a stream, as those of members do. A retry after a failure changes nothing: an offset
+is absolute, and never goes back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARTITION_MAX: Final = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """Where a group goes on in one partition, and the leader epoch of the record before, if it is known.
+    """The committed offset of a group in one partition, and the leader epoch of the record before, if known.
 
     >>> comet.CommittedOffset("quotes", 0, offset=40, epoch=3).offset
     40
@@ -43,7 +43,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What came of a offset to be committed: the one that is committed now, which may be further, or why not.
+    """The result of one commit: the committed offset, which may be further, or the error.
 
     >>> comet.CommitResult("quotes", 0, offset=40, error=None).offset
     40
@@ -56,7 +56,7 @@ class CommitResult:
 
 
 async def fetch(client: Client, group: str, timeout_ms: int) -> list[CommittedOffset]:
-    """All there are, by topic and partition; none, too, where there is no such group."""
+    """All committed offsets, by topic and partition; empty if the group does not exist."""
     request = pb.ClientFrame(fetch_committed=groups_pb.FetchCommitted(group=group))
     answer = (await _request(client, group, request, timeout_ms)).committed
     return sorted(
@@ -75,8 +75,8 @@ async def fetch(client: Client, group: str, timeout_ms: int) -> list[CommittedOf
 
 
 async def commit(client: Client, group: str, offsets: Offsets, timeout_ms: int) -> list[CommitResult]:
-    """One for each that was asked for, in the order in which they were. What is refused for now, such as of a topic
-    that is being opened, is asked for again."""
+    """One result per offset, in the order of the request. Temporary refusals are retried, such as for a topic that is
+    being opened."""
     loop = asyncio.get_running_loop()
     give_up = loop.time() + timeout_ms / 1000
     backoff = Backoff(client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
@@ -117,15 +117,15 @@ async def _commit_once(client: Client, group: str, offsets: Offsets, timeout_ms:
 
 
 def topic_offsets(offsets: Offsets) -> list[groups_pb.TopicOffsets]:
-    """Offsets of partitions, as the protocol has them: by topic."""
+    """Offsets of partitions by topic, as in the protocol."""
     found: dict[str, groups_pb.TopicOffsets] = {}
     for (topic, partition), offset in offsets.items():
         if not 0 <= partition <= PARTITION_MAX or not 0 <= offset <= OFFSET_MAX:
-            raise InvalidArgument(f"neither a partition nor an offset is negative: {topic}/{partition} to {offset}")
+            raise InvalidArgument(f"a partition and an offset must be at least 0, not {topic}/{partition} at {offset}")
         marked = found.setdefault(check_topic_name(topic), groups_pb.TopicOffsets(topic=topic))
         marked.offsets.append(groups_pb.PartitionOffset(partition=partition, offset=offset))
     if not found:
-        raise InvalidArgument("name at least one partition and its offset")
+        raise InvalidArgument("no offsets given: name at least one partition and its offset")
     return list(found.values())
 
 

@@ -1,10 +1,10 @@
-"""A consumer in a group: reads the partitions that it is given, and keeps the group's committed offsets.
+"""A consumer in a group: reads the partitions assigned to it, and commits the group's offsets.
 
     coordinator ─► Member ─► AssignedPartitions
     RecordIterator ─► processed records ─► Commits ─► coordinator
 
-Taking a record marks the one before it as processed, so `at least once` needs no call by the application: a record
-that was not handed back when the consumer ends comes again, to it or to another member.
+Asking for a record marks the one before it as processed, so `at least once` needs no call by the application: a record
+that is not processed when the consumer ends comes again, to it or to another member.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ T = TypeVar("T")
 
 
 class GroupConsumer(AssignedPartitions[T]):
-    """Reads topics together with the other members of its group: each partition has one owner, and the group remembers
-    how far it has come. Async; `comet.sync.GroupConsumer` is the same for synchronous code.
+    """Reads topics together with the other members of its group: each partition is assigned to one member, and the
+    group keeps committed offsets. Async; `comet.sync.GroupConsumer` is the same for synchronous code.
 
-    Topics are named, or matched by `pattern`, a regular expression; also those that are made later. Where the group has
-    never read a topic it begins at `start`, "latest" or as for comet.Consumer.
+    Topics are named, or matched by `pattern`, a regular expression, which also matches topics that are made later. A
+    topic without committed offsets begins at `start`, "latest" or as for comet.Consumer.
 
-    With `auto_commit`, the default, what was handed out counts as done when the next is asked for, and is committed
-    every `commit_interval_ms`, before a partition is given up, and at the end; so every record is handled at least
-    once. Without it nothing is committed but by `commit`.
+    With `auto_commit`, the default, asking for the next record or batch marks the previous one as processed. Processed
+    records are committed every `commit_interval_ms`, before a partition is released, and at the end; so every record
+    is processed at least once. Without it only `commit` commits.
 
-    A member that is not heard of for `session_timeout_ms` loses its partitions. With an `instance` name it may be
-    restarted within that time and finds its partitions waiting. `on_assigned`, `on_revoked` and `on_lost` are called
-    with partitions: that are new, that are about to be given up (awaited first), and that are gone already.
+    A member that is silent for `session_timeout_ms` loses its partitions. With an `instance` id it keeps them across a
+    restart within that time. `on_assigned`, `on_revoked` and `on_lost` are called with partitions: newly assigned
+    ones, those about to be released (awaited first), and those already lost.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -129,7 +129,7 @@ class GroupConsumer(AssignedPartitions[T]):
             release_timeout_ms,
         )  # fmt: skip
         self._static = bool(instance)
-        watch = Watch(PROCESS if connect is None else None)  # on virtual time nothing is late
+        watch = Watch(PROCESS if connect is None else None)  # with virtual time no loop is late
         self._member = Member(self._client, join, self._changed, watch)
         self._commits = Commits(self._client, self._member, self._was_committed)
         self._assigned = {}
@@ -146,7 +146,7 @@ class GroupConsumer(AssignedPartitions[T]):
     # ---- life
 
     async def start(self) -> None:
-        """Joins; returns when what it was given first is being read. `async with` does this."""
+        """Joins; returns when the first assignment is being read. `async with` does this."""
         if self._closed:
             raise Closed("the consumer was closed")
         if self._starting is None:
@@ -160,14 +160,15 @@ class GroupConsumer(AssignedPartitions[T]):
         first = [one.begun for one in self._assigned.values() if one.reader is None]
         reading = self._client.spawn(self._fetcher.start())
         reading.add_done_callback(mark_retrieved)
-        # One that cannot be read now must not keep the others from being read.
+        # A partition that cannot be read now must not block the others.
         await asyncio.wait({*first, reading}, timeout=limits.FIRST_POSITION_MS / 1000)
         if reading.done():
             reading.result()
 
     async def close(self) -> None:
-        """Commits what was handed back and leaves the group. A static member, one with an `instance`, keeps its place
-        for its session. The record or batch in hand counts as not done, unless the block of `async with` ends well."""
+        """Commits processed records and leaves the group. A static member, one with an `instance`, keeps its partitions
+        for the session timeout. The current record or batch is not processed, unless the `async with` block ends
+        without an error."""
         if self._closed:
             return
         self._closed = True
@@ -186,7 +187,7 @@ class GroupConsumer(AssignedPartitions[T]):
             async with asyncio.timeout(limits.LEAVE_TIMEOUT_MS / 1000):
                 await self._commits.commit(self._due())
         except (CometError, TimeoutError) as error:
-            log.warning("comet: group %s: the last offsets are not committed: %r", self.group, error)
+            log.warning("comet: group %s: last commit failed: %r", self.group, error)
 
     async def __aenter__(self) -> Self:
         try:
@@ -211,10 +212,10 @@ class GroupConsumer(AssignedPartitions[T]):
             self._commits.add(self._due())
 
     async def commit(self, handled: Handled | None = None) -> None:
-        """The group's committed offsets move: behind these records or batches, or to these offsets; without any, behind
-        all that was handed out. Returns once that is kept. Never moves them back.
+        """Commits the offsets after these records or batches, or these offsets; without any, those after all records
+        that were handed out. Returns once they are committed. Never moves a committed offset back.
 
-        Raises StaleGeneration where a partition is not this member's any more; what is not committed comes again.
+        Raises StaleGeneration if a partition is no longer assigned to this member; uncommitted records come again.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -247,12 +248,12 @@ class GroupConsumer(AssignedPartitions[T]):
     def _assigned_partition(self, place: TopicPartition) -> MemberPartition:
         assigned = self._assigned.get(place)
         if assigned is None:
-            raise StaleGeneration(f"{place.topic}/{place.partition} is not this member's, or not any more")
+            raise StaleGeneration(f"{place.topic}/{place.partition} is not assigned to this member")
         return assigned
 
     def offsets_to_commit(self, handled: Handled | None = None) -> groups_pb.Commit:
-        """What a transaction says to commit these offsets with its outputs, as the member that this is now. It is
-        refused where more is committed than this member knows of, so that nothing can count twice.
+        """The request by which a transaction commits these offsets with its outputs, in this member's name. It is
+        refused if a committed offset is beyond the one this member knows, so that no record counts twice.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
@@ -261,13 +262,13 @@ class GroupConsumer(AssignedPartitions[T]):
         5
         """
         if handled is not None and not isinstance(handled, Record | RecordBatch | Mapping):
-            handled = list(handled)  # it is gone through twice
+            handled = list(handled)  # iterated twice
         expected = {**self.committed(), **begins_of(handled)}
         entries = [entry._replace(expected=expected.get(entry.place)) for entry in self._offsets_to_commit(handled)]
         return commit_frame(self._member, entries)
 
     def were_committed(self, offsets: groups_pb.Commit) -> None:
-        """A transaction has committed what `offsets_to_commit` gave it.
+        """Notes that a transaction has committed the result of `offsets_to_commit`.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
@@ -281,7 +282,7 @@ class GroupConsumer(AssignedPartitions[T]):
                     self._was_committed(assigned.place, assigned.assignment.since, entry.offset)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Per partition that this member owns the offset of the next record.
+        """Position per assigned partition: the offset of the next record.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
@@ -296,7 +297,7 @@ class GroupConsumer(AssignedPartitions[T]):
         }
 
     def committed(self) -> dict[TopicPartition, int]:
-        """Per partition that this member owns what is committed, as far as it knows.
+        """Committed offset per assigned partition, as far as this member knows.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
@@ -308,7 +309,7 @@ class GroupConsumer(AssignedPartitions[T]):
         return {place: one.committed for place, one in sorted(self._assigned.items()) if one.committed is not None}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Per partition how many records there are that were not read yet, as far as the consumer has heard.
+        """Number of unread records per partition, as far as the consumer knows.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
@@ -321,8 +322,8 @@ class GroupConsumer(AssignedPartitions[T]):
         return {place: max(readers[place].high_watermark - at[place], 0) for place in at if place in readers}
 
     async def seek(self, start: StartLike, *, partition: tuple[str, int] | None = None) -> None:
-        """Goes on reading elsewhere, in one partition or in all that this member owns. What is committed never moves
-        back by it; `comet group reset` does that.
+        """Sets the position in one partition or in all assigned ones. It never moves a committed offset back;
+        `comet group reset` does that.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -341,7 +342,7 @@ class GroupConsumer(AssignedPartitions[T]):
         await self._go_to(dict.fromkeys(places, where))
 
     async def rewind(self) -> None:
-        """Goes back to what is committed, in all partitions: what was handed out and not committed comes again.
+        """Seeks to the committed offsets of all partitions: uncommitted records come again.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -354,7 +355,7 @@ class GroupConsumer(AssignedPartitions[T]):
         0
         0
         """
-        # A commit whose answer was lost may have counted: what this member knows is not enough.
+        # A commit whose answer was lost may have succeeded, so the coordinator is asked.
         entries = await self._known_offsets(list(self._assigned.values())) or {}
         for (topic_id, partition), entry in entries.items():
             for assigned in self._assigned.values():
@@ -377,20 +378,20 @@ class GroupConsumer(AssignedPartitions[T]):
             if not reader.retired:
                 await self._fetcher.move(reader, where)
 
-    # ---- who it is
+    # ---- identity
 
     @property
     def member(self) -> str:
-        """The id that the coordinator has given this member; empty while it is none."""
+        """The member id from the coordinator; empty while this is not a member."""
         return self._member.state.member
 
     @property
     def generation(self) -> int:
-        """Rises with every rebalance of the group."""
+        """The group's generation: rises with every rebalance."""
         return self._member.state.generation
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that this member owns.
+        """The partitions assigned to this member.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:
@@ -401,7 +402,7 @@ class GroupConsumer(AssignedPartitions[T]):
         return sorted(self._assigned)
 
     def statistics(self) -> dict[str, int]:
-        """Counters since the start, and what waits to be taken now.
+        """Counters since the start, and the records buffered now.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.GroupConsumer(address, "quotes", group="engine") as consumer:

@@ -2,9 +2,9 @@
 
     Member ──Join, Heartbeat, Release, Leave──► coordinator
            ◄─ Assignment, Evicted ─────────────
-           ──► changed(Changes): what the consumer that owns it has to act upon, in order; must not wait
+           ──► changed(Changes): actions for the consumer that owns it, in order; must not wait
 
-What it is to do is decided in _membership.
+The state machine is in membership.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("comet")
 
 
 class Member:
-    """Owned by one consumer; on its loop."""
+    """A member; owned by one consumer, on its loop."""
 
     def __init__(self, client: Client, join: groups_pb.Join, changed: Callable[[Changes], None], watch: Watch) -> None:
         self.group = join.group
@@ -40,7 +40,7 @@ class Member:
         self._changed = changed
         self._watch = watch
         self._heartbeat_s = 0.0
-        self._early: list[pb.ServerFrame] = []  # came before the answer that says who we are
+        self._early: list[pb.ServerFrame] = []  # frames that came before the answer to Join
         self._joining: asyncio.Task[None] | None = None
         self._again = False
         self._timer: asyncio.TimerHandle | None = None
@@ -57,7 +57,7 @@ class Member:
         await asyncio.shield(self._first)
 
     async def leave(self, *, farewell: bool) -> None:
-        """It is no member any more. Without a farewell its place is kept for the session."""
+        """Ends the membership. Without Leave its partitions are kept for the session timeout."""
         was_in = self.state.phase is Phase.IN
         member = self.state.member
         self.state.left()
@@ -69,7 +69,7 @@ class Member:
             try:
                 await self.coordinator.request(leave, limits.LEAVE_TIMEOUT_MS)
             except CometError as error:
-                log.info("comet: group %s: left without being heard, so its session has to end: %s", self.group, error)
+                log.info("comet: group %s: Leave failed, so the session has to time out: %s", self.group, error)
         self._settle_first(Closed("the consumer was closed"))
 
     def _stop(self) -> None:
@@ -104,12 +104,12 @@ class Member:
                     raise
                 if self._first is not None and not self._first.done() and self.state.must_join:
                     raise  # to the caller of start; later joins are retried
-                log.warning("comet: group %s: could not join: %s", self.group, error)
+                log.warning("comet: group %s: join failed: %s", self.group, error)
                 self._act(self.state.refused(error))
                 await asyncio.sleep(backoff.next_s(error.retry_after_ms))
                 continue
             self._joined(answer.joined)
-            if self._again:  # while the answer was on its way, the stream that it came on ended
+            if self._again:  # the stream ended after the answer to Join arrived
                 self._act(self.state.disconnected())
 
     def _frame(self) -> groups_pb.Join:
@@ -143,11 +143,11 @@ class Member:
         if isinstance(error, Closed):
             return
         if not isinstance(error, CometError):
-            log.error("comet: group %s: joining broke", self.group, exc_info=error)
-            error = Internal(f"joining the group {self.group!r} broke: {error!r}")
+            log.error("comet: group %s: unexpected error in joining", self.group, exc_info=error)
+            error = Internal(f"unexpected error in joining group {self.group!r}: {error!r}")
         self._act(Changes(over=error))
 
-    # ---- what the coordinator says
+    # ---- frames of the coordinator
 
     def _pushed(self, frame: pb.ServerFrame) -> None:
         if not self.state.member:
@@ -181,13 +181,13 @@ class Member:
     def _evicted(self, member: str, error: CometError) -> None:
         connection = self.coordinator.connected
         if isinstance(error, NotCoordinator) and connection is not None and member == self.state.member:
-            self.coordinator.misled(connection, error)  # which says that it has moved
+            self.coordinator.misled(connection, error)  # the group has moved to another coordinator
             return
         self._act(self.state.evicted(member, error))
 
     def _moved(self, error: CometError) -> None:
         if self.state.phase is Phase.IN:
-            log.info("comet: group %s: the coordinator is to be found again: %s", self.group, error)
+            log.info("comet: group %s: looking up the coordinator again: %s", self.group, error)
         self._act(self.state.disconnected())
 
     def check_membership(self, error: CometError) -> None:
@@ -201,7 +201,7 @@ class Member:
     def _act(self, changes: Changes) -> None:
         if changes.lost:
             named = ", ".join(f"{topic}/{partition}" for topic, partition in changes.lost)
-            why = "the group does not give them to this member any more" if changes.why is None else str(changes.why)
+            why = "the group no longer assigns them to this member" if changes.why is None else str(changes.why)
             held_up = self._watch.explain()
             log.warning("comet: group %s: lost %s: %s%s", self.group, named, why, f"; {held_up}" if held_up else "")
         if changes.over is not None:
@@ -235,10 +235,10 @@ class Member:
             self.coordinator.notify(pb.ClientFrame(heartbeat=heartbeat), refused)
         self._schedule()
 
-    # ---- giving up
+    # ---- releasing
 
     async def release(self, released: Iterable[tuple[TopicPartition, bytes]]) -> None:
-        """Reports released partitions to the coordinator. They are no longer read."""
+        """Reports released partitions to the coordinator."""
         frame = groups_pb.Release(group=self.group, member=self.state.member, generation=self.state.generation)
         topics: dict[tuple[str, bytes], list[int]] = {}
         released = list(released)

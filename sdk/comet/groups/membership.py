@@ -2,11 +2,11 @@
 
     out ──joined──► in ──disconnected, coordinator moved──► away ──joined (same id)──► in
                      │                                        │
-                     └──────── evicted as unknown ────────────┴──► out: all it owned is lost, it joins as a new member
+                     └──────── evicted as unknown ────────────┴──► out: partitions lost, it joins as a new member
                      └──────── fenced, or refused for good ───────► over
 
 A member that is away continues with its partitions: the coordinator waits for the session timeout, and records read
-after that do no harm, since their offsets cannot be committed. An Assignment is always the complete list: an owned
+after that do no harm, since their offsets cannot be committed. An Assignment is always the complete list: an assigned
 partition that is not in it is lost; one that was lost and assigned again in the meantime has another `since`.
 """
 
@@ -21,10 +21,10 @@ from comet.types import TopicPartition
 
 
 class Phase(Enum):
-    OUT = auto()  # no member: it has to join
-    AWAY = auto()  # a member whose stream is over: it has to join again, as who it was
+    OUT = auto()  # not a member: it has to join
+    AWAY = auto()  # a member whose stream ended: it has to rejoin with its member id
     IN = auto()
-    OVER = auto()  # fenced, refused for good, or it has left
+    OVER = auto()  # fenced, permanently refused, or left
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class AssignedPartition:
     place: TopicPartition
     topic_id: bytes
     since: int
-    offset: int | None = None  # committed; None: nothing ever was
+    offset: int | None = None  # committed offset; None: no commit yet
     epoch: int | None = None
 
 
@@ -51,7 +51,7 @@ class Changes:
     lost: tuple[TopicPartition, ...] = ()  # assigned to others: their offsets can no longer be committed
     gained: tuple[AssignedPartition, ...] = ()
     release: tuple[TopicPartition, ...] = ()  # to finish, commit and release; possibly gained just now
-    why: CometError | None = None  # the reason of a loss, unless it is an ordinary rebalance
+    why: CometError | None = None  # the reason for a loss, unless it is an ordinary rebalance
     over: CometError | None = None  # the error that ended the membership for good
     join: bool = False
 
@@ -70,8 +70,8 @@ class Membership:
     member: str = ""
     generation: int = 0
     owned: dict[TopicPartition, OwnedPartition] = field(default_factory=dict)
-    # Since when it owned what it has given up, for as long as the coordinator may not have heard of that: an Assignment
-    # that was on its way meanwhile does not give it back.
+    # Generations of released partitions, until the coordinator must know of the release: an Assignment that was in
+    # flight meanwhile does not assign them again.
     given_up: dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
@@ -81,7 +81,7 @@ class Membership:
     # ---- joining
 
     def joined(self, member: str, generation: int) -> Changes:
-        """The coordinator took it, under that id. Another id than before: that member is gone, with what it owned."""
+        """Handles a successful join. With another id than before, the old member and its partitions are lost."""
         if self.phase is Phase.OVER:
             return NOTHING
         lost = self._lose_all() if self.member not in {"", member} else ()
@@ -93,7 +93,7 @@ class Membership:
         return Changes(lost=lost)
 
     def refused(self, error: CometError) -> Changes:
-        """A Join was answered with an error. Where trying again can help, it is to be tried again."""
+        """Handles a failed join; after a retriable error the member joins again."""
         if self.phase is Phase.OVER:
             return NOTHING
         if _passing(error):
@@ -101,15 +101,15 @@ class Membership:
         return self._out(error)
 
     def disconnected(self) -> Changes:
-        """The stream to the coordinator is over, or the coordinator is another broker by now."""
+        """Handles the end of the stream to the coordinator, or a change of coordinator."""
         if self.phase is Phase.IN:
             self.phase = Phase.AWAY
         return Changes(join=self.must_join)
 
     def evicted(self, member: str, error: CometError) -> Changes:
-        """The coordinator says that it is no member, or that it is not its coordinator any more."""
+        """Handles an eviction: the member is unknown or fenced, or the coordinator changed."""
         if self.phase is Phase.OVER or member != self.member:
-            return NOTHING  # of an earlier life
+            return NOTHING  # for an earlier member id
         if _passing(error):
             return self.disconnected()
         return self._out(error)
@@ -124,16 +124,16 @@ class Membership:
         return Changes(lost=lost, why=error, over=error)
 
     def left(self) -> None:
-        """It is none any more, by its own wish."""
+        """Ends the membership after Leave."""
         self.phase = Phase.OVER
         self.owned.clear()
 
-    # ---- what it owns
+    # ---- assigned partitions
 
     def assigned(
         self, member: str, generation: int, partitions: Iterable[AssignedPartition], release: Iterable[TopicPartition]
     ) -> Changes:
-        """All it owns from now on, and what of that it is to release."""
+        """Handles an assignment: all partitions, and those of them to release."""
         if self.phase is Phase.OVER or member != self.member or generation < self.generation:
             return NOTHING
         self.generation = generation
@@ -157,7 +157,7 @@ class Membership:
         return Changes(lost=tuple(sorted(gone)), release=fresh, gained=gained)
 
     def released(self, place: TopicPartition, since: int) -> bool:
-        """Gives up a finished partition. Returns whether the member still owned it."""
+        """Releases a finished partition. Returns whether it was still assigned."""
         if not self.holds(place, since):
             return False
         del self.owned[place]
@@ -165,12 +165,12 @@ class Membership:
         return True
 
     def release_failed(self, places: Iterable[TopicPartition]) -> None:
-        """The coordinator has not got the release: it still decides the owner."""
+        """Undoes a release that did not reach the coordinator, which still decides about the partition."""
         for place in places:
             self.given_up.pop(place, None)
 
     def refused_offset(self, place: TopicPartition, since: int, error: CometError) -> Changes:
-        """A commit was refused for one partition, which it owned since that generation."""
+        """Handles a refused commit of one partition that was assigned in that generation."""
         belongs_to_others = isinstance(error, StaleGeneration | TopicNotFound)
         if not belongs_to_others or not self.holds(place, since):
             return NOTHING
@@ -187,7 +187,7 @@ class Membership:
         return lost
 
     def still_read(self) -> Iterator[tuple[str, bytes, list[int]]]:
-        """Per topic what it owns, to be said when it joins again."""
+        """The assigned partitions by topic, for a rejoin."""
         topics: dict[tuple[str, bytes], list[int]] = {}
         for (topic, partition), had in sorted(self.owned.items()):
             topics.setdefault((topic, had.partition.topic_id), []).append(partition)
@@ -196,5 +196,5 @@ class Membership:
 
 
 def _passing(error: CometError) -> bool:
-    """It says nothing about the member: the coordinator moved, is loading, or could not be reached."""
+    """Whether the error is about the coordinator only: it moved, is loading, or could not be reached."""
     return (error.retriable or isinstance(error, Timeout)) and not isinstance(error, GroupError)

@@ -1,4 +1,4 @@
-"""What belongs to being in a group: the settings, what a member holds, and what it can say that it has handled."""
+"""The options of a group consumer, the state of its partitions, and the offsets it can commit."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from comet.v1 import groups_pb2 as groups_pb
 from comet.wire.corrupt import OnCorrupt
 from comet.wire.transport import Connect
 
-# Called with the partitions concerned; what it returns is awaited, if it can be.
+# Called with the partitions concerned; an awaitable result is awaited.
 OnPartitions = Callable[[list[TopicPartition]], Awaitable[None] | None]
-# What can be committed: a record or batch, several, or offsets per partition.
+# Arguments of a commit: a record or batch, several, or offsets per partition.
 Handled = (
     Record[Any]
     | RecordBatch[Any]
@@ -39,8 +39,8 @@ class MemberPartition:
         self.assignment = assignment
         self.place = assignment.place
         self.committed = assignment.offset
-        self.first = assignment.offset  # where it began to be read
-        self.reader: PartitionSubscription | None = None  # None: its first position is not known yet
+        self.first = assignment.offset  # the first offset that was read
+        self.reader: PartitionSubscription | None = None  # None: the first position is not known yet
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.releasing = False
         self.revoked = False  # `on_revoked` was called for it
@@ -77,7 +77,7 @@ class GroupSettings(TypedDict, total=False):
 
 
 def begins_of(handled: Handled | None) -> dict[TopicPartition, int]:
-    """Per partition the first offset of the records and batches that were handled.
+    """Per partition the first offset of the processed records and batches.
 
     >>> begins_of({("quotes", 0): 5})
     {}
@@ -93,7 +93,7 @@ def begins_of(handled: Handled | None) -> dict[TopicPartition, int]:
 
 
 def offsets_of(handled: Handled) -> dict[TopicPartition, int]:
-    """Per partition the offset behind what was handled.
+    """Per partition the offset after the processed records.
 
     >>> offsets_of({("quotes", 0): 5})
     {TopicPartition(topic='quotes', partition=0): 5}
@@ -118,9 +118,9 @@ def join_frame(
     session_timeout_ms: int,
     release_timeout_ms: int,
 ) -> groups_pb.Join:
-    """How a member introduces itself. Raises InvalidArgument for what no coordinator would take."""
+    """The Join request of a member. Raises InvalidArgument for options that a coordinator refuses."""
     if not topics and not pattern:
-        raise InvalidArgument("say what to read: the names of topics, or a pattern")
+        raise InvalidArgument("no topics given: name topics, or give a pattern")
     if len(pattern) > limits.PATTERN_CHARS_MAX:
         raise InvalidArgument(f"a pattern has at most {limits.PATTERN_CHARS_MAX} characters")
     if not limits.SESSION_TIMEOUT_MS_MIN <= session_timeout_ms <= limits.SESSION_TIMEOUT_MS_MAX:
@@ -140,8 +140,8 @@ def join_frame(
 
 
 def check_group_name(group: str) -> str:
-    """Groups are named as topics are."""
+    """Checks a group's name: the rules are those of topic names."""
     try:
         return check_topic_name(group)
     except InvalidArgument as error:
-        raise InvalidArgument(f"{group!r} is no name for a group: {error.message}") from None
+        raise InvalidArgument(f"invalid group name; the rules for topics apply: {error.message}") from None

@@ -1,9 +1,9 @@
-"""At least once: the position is committed after the handler's success, gathered every HANDLED_COMMIT_MS.
+"""At least once: offsets are committed after the handler's success, every HANDLED_COMMIT_MS.
 
     one at a time    take ─► acknowledge ─► done ─► commit
-    several          take ─► dispatch ─► workers: acknowledge ─► the lowest that is not done ─► commit
+    several          take ─► dispatch ─► workers: acknowledge ─► the lowest unfinished offset ─► commit
 
-What was handled and not committed when the process dies is handled again.
+Records that are processed and not committed when the process dies are processed again.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ log = logging.getLogger("comet")
 
 
 class AtLeastOnce(GroupServing):
-    """Commits what was handled, a moment later. One at a time, or several with a dispatch."""
+    """Commits processed records in intervals. Handlers run one at a time, or several with a dispatch."""
 
     def __init__(self, host: Host, one: Binding) -> None:
         super().__init__(host, one)
-        self._done: dict[Place, int] = {}  # positions that are not committed
-        self._passed: dict[Place, int] = {}  # those that were committed while nothing was to be done
-        self._busy: Place | None = None  # what runs, where one runs at a time
-        self._changed = asyncio.Event()  # set, and another one made, when something ended
+        self._done: dict[Place, int] = {}  # uncommitted offsets
+        self._passed: dict[Place, int] = {}  # offsets committed while no record was pending
+        self._busy: Place | None = None  # the running partition, if one runs at a time
+        self._changed = asyncio.Event()  # set and replaced when a handler ended
         self._committing = asyncio.Lock()
         self._dispatch: Dispatch[tuple[Item, int]] | None = None
         self._failure: BaseException | None = None
@@ -39,7 +39,7 @@ class AtLeastOnce(GroupServing):
             self._dispatch = Dispatch(self.policy.concurrency, window)
 
     async def _serve(self) -> None:
-        self._done, self._passed, self._failure = {}, {}, None  # after a restart nothing of before counts
+        self._done, self._passed, self._failure = {}, {}, None  # a restart discards the earlier state
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(self._commit_now_and_then())]
         if self._dispatch is not None:
@@ -75,7 +75,7 @@ class AtLeastOnce(GroupServing):
                 if self.stopping or self._lives[place] != life:
                     return
                 await self.settle(item, life)
-                if self._busy == place:  # else it was forgotten meanwhile
+                if self._busy == place:  # else the partition was lost meanwhile
                     self._done[place] = item.end
             if self._busy == place:
                 self._done[place] = batch.next_offset
@@ -115,7 +115,7 @@ class AtLeastOnce(GroupServing):
             await self.settle(*task.item)
         except BaseException as error:
             if not isinstance(error, Stopped):
-                dispatch.close(list(self._lives))  # nothing new is begun
+                dispatch.close(list(self._lives))  # starts no more handlers
             dispatch.dropped(task)
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -139,7 +139,7 @@ class AtLeastOnce(GroupServing):
             await self._commit_done()
 
     async def _commit_done(self) -> None:
-        """Commits the processed positions. Those that cannot be committed now are retried the next time."""
+        """Commits the processed offsets. Failed ones are retried the next time."""
         async with self._committing:
             if self._dispatch is not None:
                 self._done.update(self._dispatch.moved())
@@ -156,10 +156,10 @@ class AtLeastOnce(GroupServing):
                 await self.source.commit(done)
                 committed = True
             except GroupError as error:
-                log.warning("comet: handler %s: what it did was not committed: %s", self.one.name, error)
-                committed = True  # by the member that has the partition now
+                log.warning("comet: handler %s: processed records not committed: %s", self.one.name, error)
+                committed = True  # by the member to which the partition is assigned now
             except CometError as error:
-                log.warning("comet: handler %s: the commit is tried again: %s", self.one.name, error)
+                log.warning("comet: handler %s: commit is retried: %s", self.one.name, error)
             finally:
                 for place, position in done.items():
                     if not committed and self.life(place) == lives[place]:

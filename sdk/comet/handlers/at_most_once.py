@@ -1,7 +1,7 @@
-"""At most once: the position is committed, and confirmed, before the handler is called.
+"""At most once: the offset is committed, and confirmed, before the handler is called.
 
-What is under way when the process dies is not handled again: COMMITTED_AHEAD_RECORDS at most, or one batch where the
-handler takes batches. Each of these costs one commit, so the chunk is what makes it fast.
+Records in progress when the process dies are not processed again: COMMITTED_AHEAD_RECORDS at most, or one batch if the
+handler takes batches. Each chunk costs one commit, so larger chunks are faster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("comet")
 
 
 class AtMostOnce(GroupServing):
-    """Commits before it calls: what is under way when the process dies is not handled again."""
+    """Commits before it calls the handler: records in progress when the process dies are not processed again."""
 
     def __init__(self, host: Host, one: Binding) -> None:
         super().__init__(host, one)
@@ -44,7 +44,7 @@ class AtMostOnce(GroupServing):
     async def _set_aside_corrupt(self, error: CorruptRecords) -> None:
         place = (error.details["topic"], int(error.details["partition"]))
         if not self.policy.dead_letter and self.one.on_error == "stop":
-            self.one.failure(error)  # which raises: the position stays before it
+            self.one.failure(error)  # may raise: then the offset stays before it
         if await self._commit(place, self.life(place), range_of(error)[1]):
             await super()._set_aside_corrupt(error)
 
@@ -55,7 +55,7 @@ class AtMostOnce(GroupServing):
         try:
             if not await self._commit(place, life, chunk[-1].end):
                 return
-            for item in chunk:  # committed, so now or never: also when the app stops, or the partition goes
+            for item in chunk:  # committed, so now or never: also when the app stops or the partition is lost
                 with contextlib.suppress(Stopped):
                     await self.settle(item, life)
         finally:
@@ -64,18 +64,18 @@ class AtMostOnce(GroupServing):
             self._idle = asyncio.Event()
 
     async def _commit(self, place: Place, life: int, end: int) -> bool:
-        """Until the coordinator has confirmed it; False where the partition is another's."""
+        """Commits and waits for the confirmation; False if the partition is assigned to another member."""
         assert self.source is not None
         while not self.stopping and self.life(place) == life:
             try:
                 await self.source.commit({place: end})
             except GroupError as error:
-                log.warning("comet: %s/%d at %d is not handled here: %s", *place, end, error)
+                log.warning("comet: skipped %s/%d at %d, assigned to another member: %s", *place, end, error)
                 return False
             except CometError as error:
                 if isinstance(error, Closed):
                     return False
-                log.warning("comet: the commit of %s/%d at %d is tried again: %s", *place, end, error)
+                log.warning("comet: commit of %s/%d at %d is retried: %s", *place, end, error)
                 await asyncio.sleep(limits.BACKOFF_MAX_MS / 1000)
             else:
                 return True

@@ -1,4 +1,4 @@
-"""A handler with what it is called for, and the calling of it: arguments, errors, and how long it held up the loop."""
+"""A handler with its topic and options, and its calls: arguments, errors, and time that it blocked the loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OnError = Literal["stop", "skip"]
 DeliveryMode = Literal["at_most_once", "at_least_once", "exactly_once"]
 
 MODES: Final = ("at_most_once", "at_least_once", "exactly_once")
-# The transaction that a handler runs in; what the app sends there goes into it.
+# The transaction that a handler runs in; records that the app sends there go into it.
 current_transaction: ContextVar[Transaction | None] = ContextVar("comet_transaction", default=None)
 
 
@@ -42,19 +42,19 @@ class Policy:
     transaction_ms: float
 
     def check(self, signature: Signature, on_error: str) -> None:
-        """Raises InvalidArgument where the parts do not go together."""
+        """Raises InvalidArgument if the options contradict each other."""
         if self.delivery not in MODES:
-            raise InvalidArgument(f"delivery is one of {', '.join(MODES)}, not {self.delivery!r}")
+            raise InvalidArgument(f"delivery must be one of {', '.join(MODES)}, not {self.delivery!r}")
         if self.shared and self.delivery != "at_least_once":
             raise InvalidArgument("a share group delivers at least once: leave delivery out, or set shared=False")
         if self.shared and signature.shape not in {HandlerShape.MODEL, HandlerShape.RECORD}:
-            raise InvalidArgument("members of a share group take single events: not lists or batches")
+            raise InvalidArgument("handlers of a share group take single records, not lists or batches")
         if self.delivery == "at_most_once" and (self.retries or self.concurrency > 1):
-            raise InvalidArgument("at most once means one call for each record, in order: no retries, no concurrency")
+            raise InvalidArgument('delivery="at_most_once" calls once per record: leave retries and concurrency out')
         if signature.transaction and self.delivery != "exactly_once":
             raise InvalidArgument('a handler that takes a comet.Transaction needs delivery="exactly_once"')
         if self.dead_letter and on_error == "skip":
-            raise InvalidArgument('what fails goes to the dead-letter topic or is skipped: give dead_letter, or "skip"')
+            raise InvalidArgument('dead_letter and on_error="skip" exclude each other: give one of them')
         _within("retries", self.retries, 0, limits.RETRIES_MAX)
         _within("backoff_ms", self.backoff_ms, 0, limits.RETRY_BACKOFF_MS_MAX)
         _within("concurrency", self.concurrency, 1, limits.CONCURRENCY_MAX)
@@ -75,23 +75,23 @@ class Binding:
     handler: Handler
     signature: Signature
     on_error: OnError
-    options: dict[str, Any]  # of its consumer
+    options: dict[str, Any]  # options of its consumer
     name: str
-    policy: Policy | None = None  # without a group: none
+    policy: Policy | None = None  # None without a group
     handled: int = 0
     failed: int = 0
     retried: int = 0
     dead_lettered: int = 0
-    blocked_s: float = 0.0  # the longest that it held up the loop
-    places: list[tuple[str, int]] = field(default_factory=list)  # what it reads for its group now
+    blocked_s: float = 0.0  # the longest time that it blocked the loop
+    places: list[tuple[str, int]] = field(default_factory=list)  # the partitions that it reads for its group now
 
     @property
     def whole(self) -> bool:
-        """It takes batches, or lists of a batch's events."""
+        """Whether the handler takes batches, or lists of a batch's values."""
         return self.signature.shape in {HandlerShape.BATCH, HandlerShape.MODELS}
 
     def failure(self, error: Exception) -> None:
-        """Notes that the handler failed for good; raises the error where that is to end the app."""
+        """Records a final failure of the handler; raises the error if on_error is "stop"."""
         self.failed += 1
         log.error("comet: handler %s of topic %r failed: %r", self.name, self.topic, error, exc_info=error)
         if self.on_error == "stop":
@@ -99,14 +99,14 @@ class Binding:
 
 
 class Item(NamedTuple):
-    """What a handler is called with once, and the records that it stands for."""
+    """The argument of one call of a handler, and the records in it."""
 
     batch: RecordBatch[Any]
     first: int
-    end: int  # the offset behind it
+    end: int  # the offset after it
     key: object
     argument: Any
-    errors: tuple[SerdeError, ...] = ()  # records of it that cannot be decoded
+    errors: tuple[SerdeError, ...] = ()  # errors of records that cannot be decoded
 
     @property
     def place(self) -> tuple[str, int]:
@@ -114,9 +114,9 @@ class Item(NamedTuple):
 
 
 def items_of(binding: Binding, batch: RecordBatch[Any]) -> Iterator[Item]:
-    """A batch as its handler takes it. A record that cannot be decoded is an item without an argument."""
+    """The items of a batch for its handler. A record that cannot be decoded is an item without an argument."""
     if binding.whole:
-        # One key for all, so that batches of a partition stay in order.
+        # The same key for all batches keeps those of a partition in order.
         if binding.signature.shape is HandlerShape.BATCH:
             yield Item(batch, batch.first_offset, batch.next_offset, b"", batch)
             return
@@ -138,7 +138,7 @@ def items_of(binding: Binding, batch: RecordBatch[Any]) -> Iterator[Item]:
 
 
 def decoded(batch: RecordBatch[Any]) -> tuple[list[Any], list[SerdeError]]:
-    """The events of a batch, and the errors of those that are none."""
+    """The values of a batch, and the errors of those that cannot be decoded."""
     events: list[Any] = []
     errors: list[SerdeError] = []
     rest: RecordBatch[Any] | None = batch
@@ -153,14 +153,14 @@ def decoded(batch: RecordBatch[Any]) -> tuple[list[Any], list[SerdeError]]:
 
 
 class Caller:
-    """Calls handlers, and names those that hold up the event loop. Owned by the app."""
+    """Calls handlers, and logs those that block the event loop. Owned by the app."""
 
     def __init__(self, stopwatch: Callable[[], float], block_warning_s: float) -> None:
         self._stopwatch = stopwatch
         self._limit_s = block_warning_s
 
     async def call(self, one: Binding, argument: Any) -> None:
-        """Raises what the handler raises."""
+        """Calls the handler. Raises the handler's exception."""
         began = self._stopwatch()
         if one.signature.transaction:
             outcome = one.handler(argument, current_transaction.get())
@@ -175,7 +175,7 @@ class Caller:
     def _blocked(self, one: Binding, took_s: float) -> None:
         one.blocked_s = max(one.blocked_s, took_s)
         log.warning(
-            "comet: handler %s of topic %r blocked the event loop for %.0f ms: nothing else could run; "
-            "await what takes long, or move it to a thread with asyncio.to_thread",
+            "comet: handler %s of topic %r blocked the event loop for %.0f ms; "
+            "await slow calls, or move them to a thread with asyncio.to_thread",
             one.name, one.topic, took_s * 1000,
         )  # fmt: skip

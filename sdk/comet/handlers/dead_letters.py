@@ -1,14 +1,14 @@
-"""Dead letters: records that a handler gave up on, with the reason and the origin in headers.
+"""Dead letters: records whose handler failed, with the reason and the origin in headers.
 
-Key, value, headers and timestamp are those of the record; these headers come with it:
+Key, value, headers and timestamp are those of the record; these headers are added:
 
-    comet-dead-letter-topic, -partition, -offset    where it was read
-    comet-dead-letter-group, -attempts, -reason     who gave it up, after how many calls, and why
+    comet-dead-letter-topic, -partition, -offset    the origin
+    comet-dead-letter-group, -attempts, -reason     the group, the number of calls, and the error
 
-A batch that cannot be read has one note, a letter without key and value: its topic, partition, group and reason, the
-first of its offsets, and
+A corrupt batch gets one note, a dead letter without key and value: its topic, partition, group and reason, its first
+offset, and
 
-    comet-dead-letter-end                           the offset behind the last
+    comet-dead-letter-end                           the offset after its last
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Send(Protocol):
 
 
 def headers_of(item: Item, index: int, group: str, attempts: int, error: Exception) -> HeaderPairs:
-    """The headers of the dead letter of one record of an item, in order."""
+    """The headers of the dead letter of one record, in order."""
     batch = item.batch
     details = {
         "topic": batch.topic,
@@ -64,7 +64,7 @@ class DeadLetters:
         return len(deliveries)
 
     async def note(self, topic: str, error: CorruptRecords, group: str) -> None:
-        """Writes the note of a batch that cannot be read. Raises the error if the note cannot be written."""
+        """Writes the note of a corrupt batch. Raises the error if the note cannot be written."""
         first, end = range_of(error)
         details = {
             "topic": error.details["topic"],

@@ -1,12 +1,12 @@
-"""Which records an application may handle now, and how far each partition is done. Pure; it does no I/O.
+"""Dispatch: which records may be processed now, and each partition's position. Pure; it does no I/O.
 
     add ─► waits (behind a record with its key, or for its turn) ─► take: running, `concurrency` at most ─► done
                                                                           │
-    position(place): the lowest record that is not done; what was before it need never be handled again
+    position(place): the lowest unfinished offset; records before it need no processing after a restart
 
 Of records with one key, which are all in one partition, one runs at a time, in their order. Records without a key run
-in any order. An application that stops at any moment and starts again at the positions misses nothing; what was
-done above them comes again.
+in any order. An application that stops at any moment and restarts at the positions misses no record; records
+processed above them come again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Place = tuple[str, int]  # a topic and one of its partitions
 
 
 class Task(Generic[T]):
-    """One record, or what else is handled as one, from `offset` up to, not including, `end`."""
+    """One item, a record or a batch, from `offset` up to, not including, `end`."""
 
     __slots__ = ("done", "end", "item", "key", "number", "offset", "place", "running", "track")
 
@@ -42,7 +42,7 @@ class Task(Generic[T]):
 
 
 class Track(Generic[T]):
-    """A partition for as long as it is one's own."""
+    """A partition while it is assigned."""
 
     __slots__ = ("closed", "position", "reported", "running", "unfinished")
 
@@ -62,28 +62,28 @@ class Track(Generic[T]):
 
 
 class Dispatch(Generic[T]):
-    """Owned by the task that runs the handlers. `window` is how many records may be in it, running or not."""
+    """Owned by the task that runs the handlers. `window` limits its items, running or waiting."""
 
     def __init__(self, concurrency: int, window: int) -> None:
         assert 1 <= concurrency <= window
         self.running = 0
-        self.held = 0  # added, and neither done nor given up
+        self.held = 0  # added, and neither done nor released
         self._concurrency = concurrency
         self._window = window
         self._number = 0
         self._tracks: dict[Place, Track[T]] = {}
         self._ready: list[Task[T]] = []  # a heap: the oldest first
-        # Per key in use the record that is ready or runs, and what waits behind it.
+        # Per key in use the item that is ready or runs, and those that wait behind it.
         self._heads: dict[tuple[Place, object], Task[T]] = {}
         self._chains: dict[tuple[Place, object], deque[Task[T]]] = {}
 
     @property
     def room(self) -> int:
-        """How many records may be added."""
+        """The number of items that may be added."""
         return max(self._window - self.held, 0)
 
     def add(self, place: Place, offset: int, key: object, item: T, *, end: int | None = None) -> None:
-        """The next record of a partition. One that was given up, or never seen, begins here."""
+        """Adds the next item of a partition. A new or released partition begins at this item."""
         assert self.held < self._window, "there is no room"
         track = self._tracks.get(place)
         if track is None or track.closed:
@@ -106,7 +106,7 @@ class Dispatch(Generic[T]):
             self._chains.setdefault(name, deque()).append(task)
 
     def take(self) -> Task[T] | None:
-        """The oldest record that may run, which runs from now on; None if there is none, or enough run."""
+        """Starts the oldest item that may run; None if there is none, or `concurrency` is reached."""
         if self.running >= self._concurrency or not self._ready:
             return None
         task = heappop(self._ready)
@@ -117,7 +117,7 @@ class Dispatch(Generic[T]):
         return task
 
     def done(self, task: Task[T]) -> None:
-        """It was handled, or need not be. A task of a partition that was given up moves nothing."""
+        """Marks an item as done or skipped. One of a released partition moves no position."""
         assert task.running and not task.done
         task.running, task.done = False, True
         self.running -= 1
@@ -149,15 +149,15 @@ class Dispatch(Generic[T]):
             del self._heads[name]
             self._chains.pop(name, None)
 
-    # ---- how far it is
+    # ---- positions
 
     def position(self, place: Place) -> int | None:
-        """Where to begin again; None for a partition that nothing was added of."""
+        """The offset to restart at; None for a partition without items."""
         track = self._tracks.get(place)
         return None if track is None else track.position
 
     def moved(self) -> dict[Place, int]:
-        """The positions that have changed since this was last asked."""
+        """The positions that have changed since the last call."""
         found = {place: track.position for place, track in self._tracks.items() if track.position != track.reported}
         for place, position in found.items():
             self._tracks[place].reported = position
@@ -167,7 +167,7 @@ class Dispatch(Generic[T]):
         track = self._tracks.get(place)
         return 0 if track is None else track.running
 
-    # ---- giving up
+    # ---- releasing partitions
 
     def close(self, places: Iterable[Place]) -> None:
         """Starts no more items of these partitions. Running ones finish, and still move the position."""
@@ -181,11 +181,11 @@ class Dispatch(Generic[T]):
         self.held -= len(ready) - len(self._ready)
         for name in [name for name, head in self._heads.items() if name[0] in chosen]:
             self.held -= len(self._chains.pop(name, ()))
-            if not self._heads[name].running:  # one that runs keeps its key, also if the partition comes back
+            if not self._heads[name].running:  # a running item keeps its key, also if the partition is assigned again
                 del self._heads[name]
 
     def forget(self, places: Iterable[Place]) -> None:
-        """Drops partitions that belong to another member: running items no longer move a position."""
+        """Drops partitions that are assigned to another member: running items no longer move a position."""
         places = list(places)
         self.close(places)
         for place in places:

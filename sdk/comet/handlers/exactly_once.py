@@ -1,16 +1,16 @@
-"""Exactly once: the records that handlers send and their positions are committed in one transaction, or not at all.
+"""Exactly once: the records that handlers send and their offsets are committed in one transaction, or not at all.
 
-    take up to `transaction_records`, for `transaction_ms` ─► handlers, inside a transaction ─► outputs + positions: End
+    take up to `transaction_records`, for `transaction_ms` ─► handlers, inside a transaction ─► outputs + offsets: End
         ├─ a handler failed ─► abort ─► the same records again; after the last attempt without that one ─► dead letter,
         │                                                                       inside the transaction, like the outputs
-        ├─ aborted, or partitions lost ─► the records of those that are left again
-        └─ unknown ─► everything is dropped, and read again from the offsets that the group has committed
+        ├─ aborted, or partitions lost ─► again, with the records of the remaining partitions
+        └─ unknown ─► everything is dropped, and read again from the committed offsets
 
-What a handler does besides sending is done again with each attempt: only what is in the transaction counts once.
+Each attempt repeats a handler's other effects: only the transaction counts once.
 
-While a transaction ends, the handlers of the next one run, with another producer. What they send is held back until all
-of the one before is acknowledged, and they are committed after it, or given up with it: then both are done again, one
-after the other.
+While a transaction ends, the handlers of the next one run, with another producer. Its records are held back until all
+of the one before are acknowledged. It is committed after the one before, or aborted with it: then both are repeated,
+one after the other.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TransactionHost(Host, Protocol):
 
 
 class Hopeless(Exception):
-    """An error within a transaction that ends the app."""
+    """An error in a transaction that ends the app."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -55,7 +55,7 @@ class Hopeless(Exception):
 
 
 class HandlerFailed(Exception):
-    """A handler raised, so the transaction it ran in is aborted."""
+    """An error of a handler, which aborts its transaction."""
 
     def __init__(self, item: Item, error: Exception) -> None:
         super().__init__(str(error))
@@ -63,12 +63,12 @@ class HandlerFailed(Exception):
         self.error = error
 
 
-Chunk = list[tuple[Item, int]]  # what one transaction is about, with the life of the partition of each
+Chunk = list[tuple[Item, int]]  # the items of a transaction, each with the life of its partition
 
 
 @dataclass
 class Ending:
-    """A transaction whose handlers are done."""
+    """A transaction that is being committed: its handlers are done."""
 
     transaction: Transaction
     chunk: Chunk
@@ -87,10 +87,10 @@ class ExactlyOnce(GroupServing):
         self._producers: deque[TransactionalProducer] = deque()  # two; the first is for the next transaction
         self._ending: Ending | None = None
         self._pending: deque[tuple[Item, int]] = deque()  # taken, with the life of their partition, in order
-        self._attempts: dict[tuple[Place, int], int] = {}  # of items that have failed
-        self._condemned: dict[tuple[Place, int], Exception] = {}  # those that are not tried again
-        self._passed: dict[Place, int] = {}  # committed while nothing was to be done
-        self._busy: set[Place] = set()  # of the transaction that runs
+        self._attempts: dict[tuple[Place, int], int] = {}  # of failed items
+        self._condemned: dict[tuple[Place, int], Exception] = {}  # items that are not retried
+        self._passed: dict[Place, int] = {}  # offsets committed while no record was pending
+        self._busy: set[Place] = set()  # partitions of the running transaction
         self._changed = asyncio.Event()
 
     async def _serve(self) -> None:
@@ -122,7 +122,7 @@ class ExactlyOnce(GroupServing):
     # ---- taking
 
     async def _gather(self) -> None:
-        """Takes until there is enough for a transaction, or time is over; waits for the first."""
+        """Waits for a first item, and takes more until the transaction is full or its time is up."""
         loop = asyncio.get_running_loop()
         enough = self.policy.transaction_records
         give_up: float | None = None
@@ -145,7 +145,7 @@ class ExactlyOnce(GroupServing):
                 give_up = loop.time() + self.policy.transaction_ms / 1000
 
     async def _pass_over(self) -> None:
-        """Commits what is no record, while there are none."""
+        """Commits offsets of control records, while no records come."""
         ending = self._ending
         if self.stopping or (ending is not None and (not ending.task.done() or ending.task.exception() is not None)):
             return
@@ -156,7 +156,7 @@ class ExactlyOnce(GroupServing):
                 await self.source.commit(passed)
                 self._passed.update(passed)
             except (GroupError, Timeout, Unavailable) as error:
-                log.info("comet: handler %s: not committed for now: %s", self.one.name, error)
+                log.info("comet: handler %s: commit is retried: %s", self.one.name, error)
 
     def _chunk(self) -> Chunk:
         """The items of the next transaction: the first pending ones."""
@@ -169,10 +169,10 @@ class ExactlyOnce(GroupServing):
                 records += _records(self.one, item)
         return chunk
 
-    # ---- handlers run while the transaction before ends
+    # ---- handlers run while the transaction before is committed
 
     async def _handle_ahead(self, chunk: Chunk) -> None:
-        """Runs the handlers; when the transaction before has committed, lets this one end while others run."""
+        """Runs the handlers; after the transaction before, commits this one while the next one's handlers run."""
         transaction, failure = self._producers[0].transaction(), None
         self._busy = {item.place for item, _ in chunk}
         try:
@@ -190,7 +190,7 @@ class ExactlyOnce(GroupServing):
             before = self._ending
             if before is not None and await self._outcome(before) is not None:
                 if failure is None:
-                    over = TransactionAborted("the one before it did not commit")
+                    over = TransactionAborted("the transaction before it was not committed")
                     await transaction.__aexit__(type(over), over, None)
                 await self._settle(chunk)
             elif failure is not None:
@@ -210,18 +210,18 @@ class ExactlyOnce(GroupServing):
             self._count(chunk)
         except BaseException:
             self.restart = self.restart or transaction.state == "unknown"
-            self._interrupt()  # it is to be done again, and not when the next records come
+            self._interrupt()  # it is to be repeated at once, not when the next records come
             raise
         finally:
             self._notify()
 
     async def _outcome(self, ending: Ending) -> BaseException | None:
-        """The error of the transaction, once it is over."""
+        """The error of the transaction, once it has ended."""
         await asyncio.wait([ending.task])
         return ending.task.exception()
 
     async def _settle(self, chunk: Chunk) -> None:
-        """Waits for the transaction that ends; where it failed, does it again, and what came after it."""
+        """Waits for the transaction that is being committed; if it failed, repeats it and the one after it."""
         ending = self._ending
         if ending is None:
             return
@@ -239,7 +239,7 @@ class ExactlyOnce(GroupServing):
     # ---- one transaction, until it is committed
 
     async def _until_committed(self, chunk: Chunk, failure: Exception | None = None) -> None:
-        """`failure` is what has become of a first attempt."""
+        """Repeats a transaction until it is committed. `failure` is the error of a first attempt."""
         backoff = Backoff(self.host.random)
         while chunk:
             self._busy = {item.place for item, _ in chunk}
@@ -257,14 +257,14 @@ class ExactlyOnce(GroupServing):
             except (Closed, Restart, Stopped):
                 raise
             except ProducerFenced as error:
-                raise Restart(f"the coordinator does not know its producer any more: {error}") from error
+                raise Restart(f"the coordinator no longer knows its producer: {error}") from error
             except CometError as error:
                 if self.restart:
-                    raise Restart(f"whether the transaction is committed is not known: {error}") from error
+                    raise Restart(f"the outcome of the transaction is unknown: {error}") from error
                 cause = error.__cause__ if isinstance(error.__cause__, CometError) else error
                 if not _passes(cause):
                     raise cause from None
-                log.warning("comet: handler %s: its transaction was not committed: %s", self.one.name, error)
+                log.warning("comet: handler %s: transaction not committed: %s", self.one.name, error)
                 await self._rest(backoff.next_s(error.retry_after_ms))
             finally:
                 self._busy = set()
@@ -301,7 +301,7 @@ class ExactlyOnce(GroupServing):
         if self.policy.concurrency == 1:
             for n, item in enumerate(items):
                 if n % limits.TURN_RECORDS == 0:
-                    await asyncio.sleep(0)  # the transaction before gets on, too
+                    await asyncio.sleep(0)  # lets the transaction before proceed
                 await self._handle(item, tx)
             return
         dispatch: Dispatch[Item] = Dispatch(self.policy.concurrency, max(len(items), self.policy.concurrency))
@@ -325,7 +325,7 @@ class ExactlyOnce(GroupServing):
                 continue
             try:
                 await self._handle(task.item, tx)
-            except Exception as error:  # noqa: BLE001 - it is raised once nothing of the transaction runs any more
+            except Exception as error:  # noqa: BLE001 - raised once all handlers of the transaction have ended
                 failures.append(error)
             finally:
                 dispatch.done(task)
@@ -357,7 +357,7 @@ class ExactlyOnce(GroupServing):
             raise Hopeless(error)
 
     def _count(self, chunk: Chunk) -> None:
-        """Counts the committed records."""
+        """Counts committed records."""
         one = self.one
         one.handled += len(chunk)
         if not self._condemned and not any(item.errors for item, _ in chunk):
@@ -379,17 +379,17 @@ class ExactlyOnce(GroupServing):
                     one.failure(error)
 
     async def _failed(self, failed: HandlerFailed, chunk: Chunk) -> None:
-        """Its transaction was aborted: waits for the next attempt, or condemns the item."""
+        """Handles a failed item after the abort: waits for the next attempt, or condemns the item."""
         item, error = failed.item, failed.error
         if self.restart:
             raise Restart(str(error)) from error
         if isinstance(error, TransactionError):
-            # The handler was told that its transaction is over, which is none of its faults.
+            # The handler got the error of its ended transaction, which it did not cause.
             await self._rest(limits.BACKOFF_FIRST_MS / 1000)
             return
         if isinstance(error, CometError) and error.retriable:
-            # Nor is it that no broker answered. All it did is undone, so it can be done again as often as it takes.
-            log.warning("comet: handler %s waits for a broker: %s", self.one.name, error)
+            # Nor did it cause a missing answer of a broker. The abort undid its work, so retries are not limited.
+            log.warning("comet: handler %s: waiting for a broker: %s", self.one.name, error)
             await self._rest(max(limits.ROUTE_BACKOFF_MAX_MS, error.retry_after_ms) / 1000)
             return
         identity = (item.place, item.first)
@@ -410,7 +410,7 @@ class ExactlyOnce(GroupServing):
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    # ---- partitions that go
+    # ---- revoked and lost partitions
 
     async def _finish(self, places: list[Place]) -> None:
         while not self._busy.isdisjoint(places) or self._ends(places):
@@ -422,7 +422,7 @@ class ExactlyOnce(GroupServing):
 
 
 def _passes(error: CometError) -> bool:
-    """Whether another transaction may succeed."""
+    """Whether a retry in another transaction may succeed."""
     return error.retriable or error.outcome_unknown or isinstance(error, TransactionError | GroupError)
 
 

@@ -1,4 +1,4 @@
-"""What an App's handlers are: read from their annotations, called, and watched for holding up the event loop."""
+"""Handlers of an App: their annotations, and their calls, timed to find those that block the event loop."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Handler = Callable[..., Awaitable[None] | None]
 
 
 class HandlerShape(Enum):
-    """What a handler is called with."""
+    """The kind of a handler's argument."""
 
     MODEL = auto()  # the value
-    RECORD = auto()  # comet.Record, the value with all that belongs to it
+    RECORD = auto()  # comet.Record, the value with key, offset, timestamp and headers
     MODELS = auto()  # list[...]: the values of a batch
     BATCH = auto()  # comet.RecordBatch
 
@@ -32,8 +32,8 @@ class HandlerShape(Enum):
 @dataclass(frozen=True, slots=True)
 class Signature:
     shape: HandlerShape
-    type: Any  # what values are decoded to; None: bytes as they are
-    transaction: bool = False  # it takes a comet.Transaction as well
+    type: Any  # the type that values are decoded to; None: bytes
+    transaction: bool = False  # whether it takes a comet.Transaction as well
 
 
 _SHAPES: Final = {
@@ -45,7 +45,7 @@ _SHAPES: Final = {
 
 
 def name_of(handler: Handler) -> str:
-    """The handler as a person finds it in the code."""
+    """The handler's name, as in the code."""
     module = getattr(handler, "__module__", None)
     name = getattr(handler, "__qualname__", None) or repr(handler)
     return f"{module}.{name}" if module else name
@@ -57,13 +57,13 @@ def signature_of(handler: Handler, names: Mapping[str, Any], kind: Any = None) -
     try:
         parameters = list(inspect.signature(handler).parameters.values())
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{handler!r} is no handler: {error}") from None
+        raise InvalidArgument(f"{handler!r} is not a handler: {error}") from None
     required = [one for one in parameters if one.default is one.empty and one.kind <= one.POSITIONAL_OR_KEYWORD]
     transaction = len(required) == 2 and _annotation(handler, required[1].name, names) is Transaction
     if len(required) != 1 and not transaction:
         raise InvalidArgument(
             f"{name_of(handler)} must take one argument: the value, record, list or batch; "
-            "and a comet.Transaction as its second, if it wants one"
+            "and optionally a comet.Transaction as its second"
         )
     annotation = _annotation(handler, required[0].name, names)
     if annotation is None:
@@ -74,7 +74,7 @@ def signature_of(handler: Handler, names: Mapping[str, Any], kind: Any = None) -
     if shape is HandlerShape.MODEL:
         inner = annotation
     elif shape is HandlerShape.MODELS and inner is None:
-        raise InvalidArgument(f"{name_of(handler)}: say what the list holds, such as list[Quote] or list[bytes]")
+        raise InvalidArgument(f"{name_of(handler)}: the list has no item type; write e.g. list[Quote]")
     if kind is None:
         kind = None if inner is bytes or isinstance(inner, TypeVar) else inner
     return Signature(shape, kind, transaction)
@@ -86,7 +86,7 @@ def _annotation(handler: Handler, parameter: str, names: Mapping[str, Any]) -> A
         return typing.get_type_hints(function, localns=dict(names)).get(parameter)
     except NameError as error:
         raise InvalidArgument(
-            f"{name_of(handler)}: the annotation of {parameter!r} cannot be read: {error}; "
+            f"{name_of(handler)}: the annotation of {parameter!r} cannot be evaluated: {error}; "
             "define the class where the handler can see it, or give type= to on()"
         ) from None
 
@@ -95,7 +95,7 @@ def _annotation(handler: Handler, parameter: str, names: Mapping[str, Any]) -> A
 def watched(
     work: Awaitable[T], clock: Callable[[], float], limit_s: float, report: Callable[[float], None]
 ) -> Generator[Any, Any, T]:
-    """Runs an awaitable and reports every stretch between two awaits that held up the loop for too long."""
+    """Runs an awaitable and reports every stretch between two awaits that blocked the loop for too long."""
     steps = work.__await__()
     send: Any = None
     error: BaseException | None = None

@@ -1,13 +1,13 @@
-"""The serving loops of handlers: one for each delivery guarantee, from taking records to committing positions.
+"""The serving loops of handlers: one for each delivery guarantee, from taking records to committing offsets.
 
     without a group    Consumer ─► handler
-    at most once       take ─► commit, confirmed ─► handler                     see _at_most_once
-    at least once      take ─► handler ─► (retries ─► dead letter) ─► commit    see _at_least_once
-    exactly once       take ─► handlers, in a transaction with the commit       see _exactly_once
+    at most once       take ─► commit, confirmed ─► handler                     see at_most_once
+    at least once      take ─► handler ─► (retries ─► dead letter) ─► commit    see at_least_once
+    exactly once       take ─► handlers, in a transaction with the commit       see exactly_once
     shared             lock ─► handler ─► acknowledge                          see share_worker
 
-A partition that is to be given up gets nothing new to do; what runs may finish, is committed, and only then the
-partition is released. What was taken and not begun is forgotten: the next owner of the partition begins with it.
+Of a revoked partition no more records are handled; running handlers may finish, their records are committed, and only
+then the partition is released. Records that were taken and not begun are dropped: the next member begins with them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("comet")
 
-# What runs the handler that asks, so that app.transaction() finds the consumer of its messages.
+# The serving that runs the current handler, so that app.transaction() finds the consumer of its messages.
 current_serving: ContextVar[Serving | None] = ContextVar("comet_serving", default=None)
 
 
 class RecordSource(Protocol):
-    """A consumer of a group, as far as a serving needs it."""
+    """The part of a group consumer that a serving uses."""
 
     @property
     def group(self) -> str: ...
@@ -55,7 +55,7 @@ class RecordSource(Protocol):
 
 
 class Host(Protocol):
-    """The app, as far as a serving needs it."""
+    """The part of the app that a serving uses."""
 
     caller: Caller
     dead_letters: DeadLetters
@@ -66,11 +66,11 @@ class Host(Protocol):
 
 
 class Stopped(Exception):
-    """The app stops, or the partition is revoked: the record that was tried is left to the next owner."""
+    """The app stops, or the partition is revoked: the current record is left to the next member."""
 
 
 class Restart(Exception):
-    """What became of a commit is not known: only the positions that the group has can tell where to go on."""
+    """The outcome of a commit is unknown: the handler has to restart at the group's committed offsets."""
 
 
 class Serving:
@@ -84,7 +84,7 @@ class Serving:
         self._consuming = False
 
     async def run(self) -> None:
-        """Until `stop`, or a handler's failure, which is raised."""
+        """Runs until `stop`, or until a handler fails, whose error is raised."""
         self._task = asyncio.current_task()
         current_serving.set(self)
         await self._run()
@@ -98,13 +98,13 @@ class Serving:
         self._interrupt()
 
     def _interrupt(self) -> None:
-        """Ends the waiting for the next batch."""
+        """Interrupts the wait for the next batch."""
         if self._consuming and self._task is not None:
             self._consuming = False
             self._task.cancel()
 
     async def _waiting(self, what: Awaitable[Any]) -> Any:
-        """Waits for something to take; None when that was interrupted."""
+        """Waits for the next batch; None if interrupted."""
         if self.stopping:
             if hasattr(what, "close"):
                 what.close()
@@ -114,7 +114,7 @@ class Serving:
             return await what
         except asyncio.CancelledError:
             if self._consuming:
-                raise  # not of this App
+                raise  # not cancelled by this App
             assert self._task is not None
             self._task.uncancel()
             return None
@@ -137,7 +137,7 @@ class Serving:
 
 
 class PlainServing(Serving):
-    """A handler without a group."""
+    """Serves a handler without a group."""
 
     async def _run(self) -> None:
         one = self.one
@@ -159,7 +159,7 @@ class PlainServing(Serving):
         while True:
             try:
                 batch: RecordBatch[Any] | None = await self._waiting(consumer.get_batch())
-            except CorruptRecords as error:  # as a record that cannot be decoded: on_error decides
+            except CorruptRecords as error:  # like a record that cannot be decoded: on_error decides
                 self.one.failure(error)
             else:
                 return batch
@@ -170,15 +170,15 @@ class PlainServing(Serving):
 
 
 class GroupServing(Serving):
-    """A handler whose records come from a group's partitions."""
+    """Serves a handler with records of a group's partitions."""
 
     def __init__(self, host: Host, one: Binding) -> None:
         super().__init__(host, one)
         assert one.policy is not None
         self.policy: Policy = one.policy
         self.source: RecordSource | None = None
-        self.restart = False  # what became of a commit is not known
-        self._lives: dict[Place, int] = {}  # rises each time a partition is given up: what was taken before is void
+        self.restart = False  # set when the outcome of a commit is unknown
+        self._lives: dict[Place, int] = {}  # rises with each release of a partition: records taken before are void
         self._taken: dict[Place, int] = {}  # the life in which a partition was last taken from
         self._given_up = asyncio.Event()  # set for a moment with each change of the above, and when the app stops
 
@@ -200,9 +200,7 @@ class GroupServing(Serving):
                 await self._serve()
                 return
             except Restart as restart:
-                log.warning(
-                    "comet: handler %s starts again at the group's committed offsets: %s", self.one.name, restart
-                )
+                log.warning("comet: handler %s restarts at the group's committed offsets: %s", self.one.name, restart)
                 self._void(list(self._lives))
             except Closed:
                 return
@@ -216,11 +214,11 @@ class GroupServing(Serving):
         return True
 
     async def _serve(self) -> None:
-        """Until there is nothing to take any more."""
+        """Runs until there are no more records to take."""
         raise NotImplementedError
 
     async def _end(self) -> None:
-        """Called before the group is left, in every case."""
+        """Called before the group is left, also after an error."""
 
     async def take(self, timeout_s: float | None = None) -> RecordBatch[Any] | None:
         assert self.source is not None
@@ -236,14 +234,14 @@ class GroupServing(Serving):
         return batch
 
     async def _set_aside_corrupt(self, error: CorruptRecords) -> None:
-        """As a record that cannot be decoded: a note of it goes to the dead-letter topic, or on_error decides. What the
-        group commits next lies behind it."""
+        """Handles a corrupt batch, like a record that cannot be decoded: a note of it goes to the dead-letter topic, or
+        on_error decides. The group's next commit is after it."""
         one, topic = self.one, self.policy.dead_letter
         place = (error.details["topic"], int(error.details["partition"]))
         life = self._lives.setdefault(place, 0)
         if topic:
             one.failed += 1
-            log.error("comet: handler %s: a note of it goes to %r: %s", one.name, topic, error)
+            log.error("comet: handler %s: corrupt batch, noted in %r: %s", one.name, topic, error)
             await self.host.dead_letters.note(topic, error, self.policy.group)
             one.dead_lettered += 1
         else:
@@ -251,19 +249,19 @@ class GroupServing(Serving):
         self._taken[place] = life
 
     def passed_over(self) -> dict[Place, int]:
-        """Offsets behind control records, such as the ends of transactions, which no handler would commit. To
-        be asked only while it waits for records, and all that it has taken is done."""
+        """Offsets after control records, such as transaction markers, which no handler commits. For use only while the
+        serving waits for records and all that it has taken are processed."""
         assert self.source is not None
         return {
             place: position
             for place, position in self.source.positions().items()
-            if self._taken.get(place) == self.life(place)  # of one that was given up, something may not be done
+            if self._taken.get(place) == self.life(place)  # of a released one, some records may not be processed
         }
 
-    # ---- partitions that go
+    # ---- revoked and lost partitions
 
     async def _revoked(self, places: Iterable[Place]) -> None:
-        """Returns when nothing of these runs any more, and all that was done is committed."""
+        """Waits until no handler of these partitions runs and their processed records are committed."""
         places = [(topic, partition) for topic, partition in places]
         self._void(places)
         try:
@@ -271,16 +269,16 @@ class GroupServing(Serving):
                 await self._finish(places)
         except TimeoutError:
             log.warning(
-                "comet: handler %s did not finish with %s within %d ms: the next owner gets the current records again",
+                "comet: handler %s did not finish with %s within %d ms: the next member gets the current records again",
                 self.one.name, places, limits.REVOKED_GRACE_MS,
             )  # fmt: skip
         await self._commit_done()
         self._forget(places)
 
     def _lost(self, places: Iterable[Place]) -> None:
-        """These belong to others already: nothing of them can be committed any more."""
+        """Handles lost partitions: they are assigned to others, so their offsets cannot be committed."""
         places = [(topic, partition) for topic, partition in places]
-        log.warning("comet: handler %s lost %s: what it does there now is done again by others", self.one.name, places)
+        log.warning("comet: handler %s lost %s: other members process its current records again", self.one.name, places)
         self._void(places)
         self._forget(places)
 
@@ -290,23 +288,23 @@ class GroupServing(Serving):
         self._nudge()
 
     async def _finish(self, places: list[Place]) -> None:
-        """Returns when nothing of these runs any more."""
+        """Waits until no handler of these partitions runs."""
         raise NotImplementedError
 
     async def _commit_done(self) -> None:
-        """Commits the processed positions that are not committed yet."""
+        """Commits processed offsets that are not committed yet."""
 
     def _forget(self, places: list[Place]) -> None:
-        """Running handlers of these partitions do not count any more."""
+        """Drops the results of running handlers of these partitions."""
 
     def life(self, place: Place) -> int:
         return self._lives.get(place, 0)
 
-    # ---- one item, with what its policy says
+    # ---- one item, with its policy
 
     async def settle(self, item: Item, life: int) -> None:
-        """Until the handler has succeeded, or the item is skipped or set aside. Raises what is to end the app, and
-        Stopped when the item is left undone."""
+        """Calls the handler until it succeeds, or the item is skipped or dead-lettered. Raises the error that ends the
+        app, and Stopped if the item is left undone."""
         if item.errors:
             await self._set_aside_undecodable(item)
             if item.argument is None:
@@ -333,12 +331,12 @@ class GroupServing(Serving):
             await self.give_up(item._replace(first=offset, end=offset + 1), 1, error)
 
     async def pause(self, item: Item, life: int, attempts: int, error: Exception) -> None:
-        """Waits before the next attempt. Raises Stopped when there is to be none."""
+        """Waits before the next attempt. Raises Stopped if there is no next attempt."""
         self.one.retried += 1
         ceiling_ms = min(self.policy.backoff_ms * 2 ** min(attempts - 1, 30), limits.RETRY_BACKOFF_MS_MAX)
         delay_s = ceiling_ms * (0.5 + self.host.random.random() / 2) / 1000
         log.warning(
-            "comet: handler %s failed on %s/%d at %d, attempt %d, and is called again in %.0f ms: %r",
+            "comet: handler %s failed on %s/%d at %d, attempt %d, retry in %.0f ms: %r",
             self.one.name, item.batch.topic, item.batch.partition, item.first, attempts, delay_s * 1000, error,
         )  # fmt: skip
         loop = asyncio.get_running_loop()
@@ -351,14 +349,14 @@ class GroupServing(Serving):
             raise Stopped
 
     async def give_up(self, item: Item, attempts: int, error: Exception) -> None:
-        """Sets the item aside in the dead-letter topic, or lets on_error decide."""
+        """Writes the item to the dead-letter topic, or lets on_error decide."""
         one, topic = self.one, self.policy.dead_letter
         if not topic:
             one.failure(error)
             return
         one.failed += 1
         log.error(
-            "comet: handler %s gives up on %s/%d at %d after %d attempts: it goes to %r: %r",
+            "comet: handler %s failed on %s/%d at %d after %d attempts, dead-lettered to %r: %r",
             one.name, item.batch.topic, item.batch.partition, item.first, attempts, topic, error, exc_info=error,
         )  # fmt: skip
         one.dead_lettered += await self.host.dead_letters.write(topic, item, self.policy.group, attempts, error)

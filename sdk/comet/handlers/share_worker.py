@@ -1,7 +1,7 @@
-"""A handler whose records come one by one out of a share group, and are acknowledged one by one.
+"""Serves a handler with records of a share group, each acknowledged on its own.
 
 lock ─► handler ─┬─ returned ─────────────────────────────────────► ack
-                  ├─ raised, and may be tried again ─► nack(delay): any member gets it, after a while
+                  ├─ raised, retries left ─► nack(delay): redelivered to any member after the delay
                   └─ raised for the last time ─► reject: to the dead-letter topic; without one, on_error decides
 """
 
@@ -44,7 +44,7 @@ class ShareWorker(Serving):
                 return
             while True:
                 await room.acquire()
-                if self._failure is not None:  # while there was no room; another record may never come
+                if self._failure is not None:  # checked here too: another record may never come
                     break
                 record = await self._waiting(self._next(consumer))
                 if record is None:
@@ -72,14 +72,14 @@ class ShareWorker(Serving):
         while True:
             try:
                 return await consumer.__anext__()
-            except (SerdeError, CorruptRecords) as error:  # the consumer has rejected it
+            except (SerdeError, CorruptRecords) as error:  # already rejected by the consumer
                 one = self.one
                 if not self.policy.dead_letter:
                     one.failure(error)
                     continue
                 one.failed += 1
                 one.dead_lettered += 1
-                log.error("comet: handler %s cannot be called: %s", one.name, error)
+                log.error("comet: handler %s: record or batch rejected: %s", one.name, error)
 
     async def _acknowledge(self, record: ShareRecord[Any]) -> None:
         current_serving.set(self)
@@ -95,12 +95,12 @@ class ShareWorker(Serving):
                 one.handled += 1
         except LockExpired as error:
             log.warning(
-                "comet: handler %s took longer over %s/%d at %d than its lock: %s",
+                "comet: handler %s exceeded the lock of %s/%d at %d: %s",
                 one.name, record.topic, record.partition, record.offset, error,
             )  # fmt: skip
-        except Exception as error:  # noqa: BLE001 - it is raised where the app waits
+        except Exception as error:  # noqa: BLE001 - raised in the app's task
             if isinstance(error, CometError) and error.retriable:
-                log.warning("comet: handler %s: what became of %r was not told: %s", one.name, record.offset, error)
+                log.warning("comet: handler %s: acknowledgement of %r failed: %s", one.name, record.offset, error)
                 return
             self._failure = self._failure or error
             self._interrupt()
@@ -111,12 +111,12 @@ class ShareWorker(Serving):
             one.retried += 1
             ceiling_ms = min(policy.backoff_ms * 2 ** min(record.delivery_count - 1, 30), limits.RETRY_BACKOFF_MS_MAX)
             delay_ms = round(ceiling_ms * (0.5 + self.host.random.random() / 2))
-            log.warning("comet: handler %s failed, delivery_count %d: %r", one.name, record.delivery_count, error)
+            log.warning("comet: handler %s failed at delivery %d: %r", one.name, record.delivery_count, error)
             await record.nack(delay_ms=delay_ms)
         elif policy.dead_letter or one.on_error == "skip":
             one.failed += 1
             one.dead_lettered += bool(policy.dead_letter)
-            log.error("comet: handler %s gives up on %d: %r", one.name, record.offset, error, exc_info=error)
+            log.error("comet: handler %s gave up on %d: %r", one.name, record.offset, error, exc_info=error)
             await record.reject(f"{type(error).__name__}: {error}")
         else:
             one.failure(error)

@@ -1,8 +1,8 @@
-"""Notices that an event loop is held up for so long that a member's session may end, and says by which code.
+"""Detects an event loop that is blocked so long that a member's session may time out, and names the code.
 
-A member beats on its loop. One thread in the process, there only while there are members, looks at all of them: where
-no beat came for half a session it logs what the loop's thread is running, and once the loop runs again, for how long
-it stood still. A process that was stopped as a whole is told apart: then this thread stood still as well.
+A member beats on its loop. One thread in the process, which runs only while there are members, checks all of them: if
+no beat came for half a session it logs the code that the loop's thread runs and, once the loop runs again, how long it
+was blocked. A process that was stopped as a whole is told apart: then this thread stood still as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMET: Final = __file__.removesuffix("_watchdog.py")
 
 
 class Watch:
-    """One member, seen by the watchdog. Made and beaten on the loop's thread, looked at by the watchdog's."""
+    """The watch on one member. Made and beaten on the loop's thread, checked on the watchdog's."""
 
     def __init__(self, watchdog: Watchdog | None) -> None:
         self._watchdog = watchdog
@@ -34,9 +34,9 @@ class Watch:
         self.session_s = 0.0
         self.thread = 0
         self.beaten_s = 0.0
-        self._holder = ""  # the code that held the loop up last,
-        self._stood_still_s = 0.0  # for so long,
-        self._until_s = 0.0  # until then
+        self._holder = ""  # the code that blocked the loop last,
+        self._stood_still_s = 0.0  # how long,
+        self._until_s = 0.0  # and until when
 
     def start(self, name: str, session_s: float) -> None:
         self.name, self.session_s = name, session_s
@@ -66,31 +66,31 @@ class Watch:
         self._schedule()
 
     def beat(self, now_s: float) -> None:
-        """The loop runs."""
+        """Notes that the loop runs."""
         stood_still_s = now_s - self.beaten_s
         self.beaten_s = now_s
         if stood_still_s < self.session_s / 2:
             return
         self._stood_still_s, self._until_s = stood_still_s, now_s
         log.warning(
-            "comet: %s: the event loop stood still for %.1f s, of a session of %g s: %s",
-            self.name, stood_still_s, self.session_s, self._holder or "the process was stopped, or starved",
+            "comet: %s: the event loop was blocked for %.1f s, of a session of %g s: %s",
+            self.name, stood_still_s, self.session_s, self._holder or "the process was stopped or starved",
         )  # fmt: skip
 
     def check(self, now_s: float, frames: Mapping[int, FrameType]) -> None:
-        """Called by the watchdog's thread: whether the loop is held up, and by what."""
+        """Checks whether the loop is blocked, and by which code. Called by the watchdog's thread."""
         still_s = now_s - self.beaten_s
         if still_s < self.session_s / 2:
             self._holder = "" if now_s > self._until_s + self.session_s else self._holder
             return
         if self._loop is not None and not self._loop.is_running():
-            return  # a loop that ends with members on it holds up nothing
+            return  # a loop that ended with members on it is not blocked
         first = not self._holder
         self._holder = holder(frames.get(self.thread))
         if first:
             log.warning(
-                "comet: %s: the event loop has been held up for %.1f s, of a session of %g s, by %s; "
-                "await what takes long, or move it to a thread with asyncio.to_thread",
+                "comet: %s: the event loop has been blocked for %.1f s, of a session of %g s, by %s; "
+                "await slow calls, or move them to a thread with asyncio.to_thread",
                 self.name, still_s, self.session_s, self._holder,
             )  # fmt: skip
 
@@ -101,11 +101,11 @@ class Watch:
         if self._watchdog.clock() > self._until_s + self.session_s:
             return ""
         who = f" by {self._holder}" if self._holder else ", the process was stopped or starved"
-        return f"its event loop was held up for {self._stood_still_s:.1f} s{who}"
+        return f"its event loop was blocked for {self._stood_still_s:.1f} s{who}"
 
 
 class Watchdog:
-    """One per process."""
+    """The thread that checks all members; one per process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -146,9 +146,9 @@ class Watchdog:
 
 
 def holder(frame: FrameType | None) -> str:
-    """The code that a thread is in: where it stands, and the function outside of libraries that got it there."""
+    """The code that a thread runs: its innermost frame, and the caller outside of libraries."""
     if frame is None:
-        return "code that cannot be seen"
+        return "unknown code"
     innermost = _place(frame)
     own: FrameType | None = frame
     while own is not None and _library(own.f_code.co_filename):

@@ -1,7 +1,7 @@
-"""What a member of a share group says about the records that are acquired by it, gathered.
+"""Acknowledgements of a share group's member, batched into frames of ranges.
 
-    ack, nack, reject, extend ─► per kind the offsets ─► after the loop's turn one Acknowledge of ranges per kind
-                                                    ◄── Acknowledged: kept, but for ranges that were lost
+    ack, nack, reject, extend ─► offsets per kind ─► after the loop's turn one Acknowledge of ranges per kind
+                                                    ◄── Acknowledged: kept, except for lost ranges
 
 A caller that awaits one gets the result of its own record. Failures that are not awaited are logged.
 """
@@ -52,7 +52,7 @@ def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
 
 
 class Acknowledge:
-    """One Acknowledge frame, from the first record that is put into it until its answer."""
+    """One Acknowledge frame, from its first record until its answer."""
 
     __slots__ = ("_error", "_lost", "_waiters", "done", "offsets")
 
@@ -64,7 +64,7 @@ class Acknowledge:
         self._waiters: list[asyncio.Future[None]] = []
 
     def finish(self, lost: list[tuple[int, int]], error: CometError | None) -> bool:
-        """The answer is there; whether anybody waits for it."""
+        """Handles the answer; returns whether a caller waits for it."""
         self.done, self._lost, self._error = True, lost, error
         for waiter in self._waiters:
             if not waiter.done():
@@ -77,16 +77,16 @@ class Acknowledge:
         return waiter
 
     def check(self, offset: int) -> None:
-        """Raises what became of one record, unless it is acknowledged."""
+        """Raises the error of one record, unless it is acknowledged."""
         if self._error is not None:
             raise self._error.with_traceback(None)
         if any(first <= offset < end for first, end in self._lost):
-            raise LockExpired(f"the lock of record {offset} has expired: it is another member's by now, or set aside")
+            raise LockExpired(f"the lock of record {offset} expired: another member has it, or it was dead-lettered")
 
 
 class PendingAcknowledgement:
-    """A record that is being acknowledged. Awaited it returns once that is kept, and raises LockExpired where it is
-    not."""
+    """The pending acknowledgement of a record. Awaited it returns once that is kept, and raises LockExpired if the
+    lock is lost."""
 
     __slots__ = ("_acknowledge", "_offset")
 
@@ -107,7 +107,7 @@ class Lot:
         self, client: Client, connection: Connection, subscription: int, place: TopicPartition, handle: int,
         lock_s: float,
     ) -> None:  # fmt: skip
-        self.held: dict[int, float] = {}  # offset: when its lock ends, as far as is known here
+        self.held: dict[int, float] = {}  # offset: end of its lock, as far as known here
         self.connection = connection
         self._client = client
         self._subscription = subscription
@@ -119,13 +119,13 @@ class Lot:
 
     @property
     def over(self) -> bool:
-        """The stream has ended, and with it all locks."""
+        """Handles the end of the stream, which ends all locks."""
         return self.connection.lost is not None
 
     def acknowledge(
         self, kind: groups_pb.AcknowledgeType, offset: int, delay_ms: int = 0, reason: str = ""
     ) -> PendingAcknowledgement:
-        """Acknowledges with the next frame."""
+        """Adds an acknowledgement to the next frame."""
         key = kind, delay_ms, reason
         acknowledge = self._pending.get(key)
         if acknowledge is None:
@@ -138,7 +138,7 @@ class Lot:
         return PendingAcknowledgement(acknowledge, offset)
 
     def extend(self, before: float) -> None:
-        """Restarts all locks that end before that moment."""
+        """Renews all locks that end before that time."""
         for offset, ends in self.held.items():
             if ends < before:
                 self.acknowledge(EXTEND, offset)
@@ -164,11 +164,11 @@ class Lot:
             firsts=[first for first, _ in ranges], ends=[end for _, end in ranges], delay_ms=delay_ms, reason=reason,
         )  # fmt: skip
         lost: list[tuple[int, int]] = []
-        error: CometError | None = Closed("the consumer was closed before it was known whether that is kept")
+        error: CometError | None = Closed("the consumer was closed before the acknowledgement was confirmed")
         until = asyncio.get_running_loop().time() + self._lock_s
         try:
             if self.over:
-                raise LockExpired("the connection that the record came on was lost, and its lock with it")
+                raise LockExpired("the record's connection was lost, and the lock with it")
             answer = await self._request(frame)
             lost, error = list(zip(answer.lost_firsts, answer.lost_ends, strict=True)), None
         except CometError as problem:
@@ -181,7 +181,7 @@ class Lot:
             self._report(kind, len(acknowledge.offsets), lost, error)
 
     async def _request(self, acknowledge: groups_pb.Acknowledge) -> groups_pb.Acknowledged:
-        """The leader's answer; retries while too many requests wait there."""
+        """Returns the leader's answer; retries while too many requests wait there."""
         while True:
             try:
                 return (
@@ -202,9 +202,9 @@ class Lot:
         self, kind: groups_pb.AcknowledgeType, count: int, lost: list[tuple[int, int]], error: CometError | None
     ) -> None:
         what = groups_pb.AcknowledgeType.Name(kind).removeprefix("ACKNOWLEDGEMENT_").lower()
-        why = error if error is not None else f"the locks of {lost} had expired; those come again, or were set aside"
+        why = error if error is not None else f"the locks of {lost} expired; these come again, or were dead-lettered"
         log.warning("comet: %s/%d: %s of %d records: %s", *self._place, what, count, why)
 
 
 def _unknown(error: CometError) -> CometError:
-    return Timeout(f"whether it was kept is not known, so the record may come again: {error.message}")
+    return Timeout(f"the outcome of the acknowledgement is unknown, so the record may come again: {error.message}")

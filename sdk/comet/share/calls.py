@@ -1,11 +1,11 @@
-"""Acquiring and acknowledging by unary calls to the partitions' current leaders.
+"""Acquires and acknowledges by unary calls to the partitions' current leaders.
 
-    take      each leader in turn, without waiting, until enough has come            Lock
-    await     all leaders at once, and nothing is taken by that                      Lock, peek
-    acknowledge    each leader what its records are about, again until it has answered    Acknowledge
+    take      each leader in turn, without waiting, until there are enough            Lock
+    await     all leaders at once, without acquiring                      Lock, peek
+    acknowledge    each leader its own records, retried until it has answered    Acknowledge
 
-Nothing that a broker has acquired is lost on the way here: a call that takes is never cancelled. If the caller is gone
-by then, the records are handed back, undelivered.
+No acquired record is lost in transit: a call that acquires is never cancelled. If its caller was cancelled meanwhile,
+the records are handed back, undelivered.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ M = TypeVar("M", bound=Message)
 
 ACQUIRE: Final = "comet.v1.Comet/Acquire"
 ACKNOWLEDGE: Final = "comet.v1.Comet/Acknowledge"
-PATIENCE_S: Final = 1.0  # with brokers that are slow, beyond the time that a call is to wait
+PATIENCE_S: Final = 1.0  # for slow brokers, beyond the wait of a call
 ACKNOWLEDGED_TOGETHER_MAX: Final = 5_000  # records in one call
 
 
@@ -60,7 +60,7 @@ class AcquiredEntry(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """A broker, and the partitions of a topic that it leads."""
+    """A broker and the partitions of a topic that it leads."""
 
     address: str
     partitions: tuple[int, ...]
@@ -79,13 +79,13 @@ class AcquireCalls:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._turn = client.random.getrandbits(16)  # which broker gets the first request
-        self._followed: set[str] = set()  # topics of which new partitions are to be noticed
+        self._turn = client.random.getrandbits(16)  # decides which broker gets the first request
+        self._followed: set[str] = set()  # topics that are watched for new partitions
 
-    # ---- who leads
+    # ---- leaders
 
     async def _leaders(self, topic: str) -> list[Leader]:
-        """In another order each time, so that none is left out. Raises Unavailable where there is none."""
+        """The leaders, in another order each time, so that none starves. Raises Unavailable if there is none."""
         try:
             info = await self._client.topic(topic)
         except TopicNotFound:
@@ -100,7 +100,7 @@ class AcquireCalls:
             if broker is not None:
                 found.setdefault(f"{broker.host}:{broker.port}", []).append(partition.index)
         if sum(map(len, found.values())) < len(info.partitions):
-            self._client.forget(topic)  # some have none now
+            self._client.forget(topic)  # some partitions have no leader now
         if not found:
             raise Unavailable(f"no partition of {topic!r} has a leader now")
         leaders = [Leader(address, tuple(indexes)) for address, indexes in found.items()]
@@ -112,10 +112,10 @@ class AcquireCalls:
         return list(self._followed)
 
     def _topic_changed(self, topic: TopicInfo) -> None:
-        """Nothing to do: watching keeps the topic in the directory, with its new partitions."""
+        """Does nothing: watching keeps the topic in the directory, with its new partitions."""
 
     async def _call(self, address: str, method: str, request: Message, response: type[M], timeout_ms: int) -> M:
-        """A unary call beside a monitored connection, so that a silent broker is noticed."""
+        """A unary call beside a monitored connection, so that a silent broker is detected."""
         await self._client.connection(address)
         return await self._client.unary_at(address, method, request, response, timeout_ms)
 
@@ -149,8 +149,8 @@ class AcquireCalls:
     async def _take(
         self, request: pb.AcquireRequest, leaders: list[Leader], until: float
     ) -> tuple[list[AcquiredEntry], CometError | None]:
-        """What there is now, and what was in the way. Leaders that could not be asked are taken off the list. Those
-        whose turn is not before `until` are the first another time."""
+        """Acquires from the leaders now; returns the records and the errors. Failed leaders are taken off the list.
+        Those not asked before `until` are the first the next time."""
         tokens: list[Token] = []
         found: list[AcquiredEntry] = []
         problem: CometError | None = None
@@ -174,7 +174,7 @@ class AcquireCalls:
                     bytes_left -= len(one.batches)
                 records_left = request.records_max - len(tokens)
                 if answer.missing:
-                    problem = NotLeader(f"the broker at {leader.address} does not lead all that it did, or not yet")
+                    problem = NotLeader(f"the broker at {leader.address} does not lead all of its partitions now")
                     self._client.forget(request.topic)
                 if records_left <= 0 or bytes_left <= 0:
                     break
@@ -199,11 +199,11 @@ class AcquireCalls:
 
     def _unwanted(self, request: pb.AcquireRequest, call: asyncio.Task[pb.AcquireResponse]) -> None:
         if call.cancelled() or call.exception() is not None:
-            return  # there is nothing, or the partition's leader is unknown: then the locks run out
+            return  # no records, or the partition's leader is unknown: then the locks expire
         self.hand_back([token for one in call.result().ranges for token in _tokens(request.group, request.topic, one)])
 
     async def _await(self, request: pb.AcquireRequest, leaders: Sequence[Leader], until: float) -> CometError | None:
-        """Returns when there may be something to take, or the time is up; or what is in the way of waiting."""
+        """Waits until there may be records to acquire, or the time is up; returns the error if it cannot wait."""
         left_ms = max(int((until - asyncio.get_running_loop().time()) * 1000), 1)
         calls: set[asyncio.Task[pb.AcquireResponse]] = {
             self._client.spawn(
@@ -232,19 +232,19 @@ class AcquireCalls:
         return None
 
     def hand_back(self, tokens: Sequence[Token]) -> None:
-        """Hands back records in the background that the caller no longer wants."""
+        """Hands back, in the background, records that the caller no longer wants."""
         if tokens and not self._client.closed:
             back = self._client.spawn(self.acknowledge(tokens, AckRequest(pb.ACKNOWLEDGE_TYPE_RETURN)))
             back.add_done_callback(mark_retrieved)
 
     def _readable(self, group: str, topic: str, acquired: pb.AcquiredRange) -> list[AcquiredEntry]:
-        """The records that are acquired. Those of a batch that cannot be read are rejected in the background."""
+        """The acquired records. Those of a corrupt batch are rejected in the background."""
         found: list[AcquiredEntry] = []
         for one in _taken(group, topic, acquired):
             if isinstance(one, AcquiredEntry):
                 found.append(one)
                 continue
-            log.error("comet: group %s: rejected: %s", group, one)
+            log.error("comet: group %s: rejected records: %s", group, one)
             first, end = range_of(one)
             lost = [token for token in _tokens(group, topic, acquired) if first <= token.offset < end]
             if not self._client.closed:
@@ -257,12 +257,12 @@ class AcquireCalls:
     # ---- acknowledging
 
     async def acknowledge(self, tokens: Sequence[Token], ack: AckRequest) -> list[CometError | None]:
-        """One answer for each token. Permanent errors are final; others are retried for a while."""
+        """Returns one answer per token. Permanent errors are final; others are retried for a while."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + limits.REQUEST_TIMEOUT_MS / 1000
         backoff = Backoff(self._client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
         answers: dict[Token, CometError | None] = {}
-        unsure: set[Token] = set()  # sent before, without an answer
+        unsure: set[Token] = set()  # sent without an answer
         pending = list(dict.fromkeys(tokens))
         while pending:
             outcomes = await self._acknowledge_once(pending, ack, max(int((give_up - loop.time()) * 1000), 1))
@@ -286,7 +286,7 @@ class AcquireCalls:
     async def _acknowledge_once(
         self, tokens: Sequence[Token], ack: AckRequest, timeout_ms: int
     ) -> dict[Token, CometError | None]:
-        """Acknowledges all of them once, at their leaders."""
+        """Acknowledges all tokens once, at their leaders."""
         outcomes: dict[Token, CometError | None] = {}
         calls: dict[tuple[str, str, str], list[Token]] = {}
         for topic in dict.fromkeys(token.topic for token in tokens):
@@ -317,7 +317,7 @@ class AcquireCalls:
     async def _acknowledge_at(
         self, address: str, tokens: Sequence[Token], ack: AckRequest, timeout_ms: int
     ) -> dict[Token, CometError | None]:
-        """Acknowledges those of one group and topic, at one broker."""
+        """Acknowledges tokens of one group and topic, at one broker."""
         places: dict[tuple[int, bytes, int], list[Token]] = {}
         for token in sorted(tokens, key=_offset):
             places.setdefault((token.partition, token.topic_id, token.lock), []).append(token)
@@ -333,7 +333,7 @@ class AcquireCalls:
         except CometError as error:
             return dict.fromkeys(tokens, error)
         if len(answer.acknowledged) != len(places):
-            return dict.fromkeys(tokens, Unavailable(f"{address} has answered something else than was asked"))
+            return dict.fromkeys(tokens, Unavailable(f"unexpected answer from {address}"))
         outcomes: dict[Token, CometError | None] = {}
         for chosen, acknowledged in zip(places.values(), answer.acknowledged, strict=True):
             if acknowledged.HasField("error"):
@@ -353,7 +353,7 @@ def _offset(token: Token) -> int:
 
 
 def _about(request: pb.AcquireRequest, leader: Leader, **more: Any) -> pb.AcquireRequest:
-    """The request for that leader: a broker that does not lead refuses it instead of forwarding it."""
+    """Marks the request for that leader: a broker that does not lead refuses it instead of forwarding it."""
     leader_request = pb.AcquireRequest(forwarded=True, partitions=leader.partitions)
     leader_request.MergeFrom(request)
     for name, value in more.items():
@@ -366,7 +366,7 @@ def _advice(error: CometError | None) -> int:
 
 
 def _passes(error: CometError) -> bool:
-    """Asking again in a moment may help. Of a limit the caller is to know."""
+    """Whether a retry may help. A reached limit is reported to the caller."""
     return (error.retriable or isinstance(error, Timeout)) and not isinstance(error, LimitExceeded)
 
 
@@ -379,11 +379,11 @@ def _result(token: Token, error: CometError | None, *, unsure: bool) -> CometErr
     if isinstance(error, LockExpired):
         place = f"record {token.offset} of {token.topic}/{token.partition}"
         if unsure:
-            why = "it may have been acknowledged a moment ago, when no answer came"
-            return LockExpired(f"{place} is not acquired so any more; {why}", details={"outcome": "unknown"})
-        return LockExpired(f"{place} is not acquired so any more")
+            why = "an earlier acknowledgement without an answer may have been kept"
+            return LockExpired(f"{place} is no longer acquired under this token; {why}", details={"outcome": "unknown"})
+        return LockExpired(f"{place} is no longer acquired under this token")
     if error is not None and unsure and error.retriable:
-        return Timeout(f"no answer in time; it may or may not be kept: {error.message}")
+        return Timeout(f"no answer in time; the acknowledgement may or may not be kept: {error.message}")
     return error
 
 
@@ -394,7 +394,7 @@ def _tokens(group: str, topic: str, acquired: pb.AcquiredRange) -> Iterator[Toke
 
 
 def _taken(group: str, topic: str, acquired: pb.AcquiredRange) -> Iterator[AcquiredEntry | CorruptRecords]:
-    """Those records of the batches that are acquired; in the place of a batch that cannot be read its error."""
+    """The acquired records of the batches; for a corrupt batch its error."""
     counts = {offset: one.delivery_count for one in acquired.records for offset in range(one.first, one.end)}
     data = memoryview(acquired.batches)
     for at, header in headers(data):

@@ -1,7 +1,7 @@
 """The fetcher of a share consumer: subscribes partitions at their leaders, and queues the records acquired for it.
 
 It is a Fetcher with another request, ShareSubscribe for Subscribe, and other deliveries: a ShareDelivery names the
-records that are acquired by this member among those of its batches. Only these are decoded, when they are taken.
+records of its batches that this member has acquired. Only these are decoded, when they are taken.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class ShareSubscription(BrokerSubscription):
         super().__init__(connection, 0)
         self._client = client
         self._terms = terms
-        self._member = member()  # that opened it; one that was put out and has joined again goes on with it
+        self._member = member()  # that opened it; a member that was removed and rejoined keeps the subscription
         self._in_flight = max(terms.in_flight // max(brokers, 1), 1)
 
     async def _subscribe(self, chosen: list[tuple[PartitionSubscription, Attachment]], leader_only: bool) -> None:
-        assert leader_only, "only the leader knows what is acquired"
+        assert leader_only, "only the leader knows the acquired records"
         if not chosen:
             return
         terms = self._terms
@@ -68,7 +68,7 @@ class ShareSubscription(BrokerSubscription):
             await self.connection.call(pb.ClientFrame(share_subscribe=share))
         except BaseException as error:
             if not isinstance(error, CometError) or isinstance(error, Timeout):
-                self.connection.fail(Unavailable("a share was not answered"))
+                self.connection.fail(Unavailable("a share subscription was not answered"))
             for reader, _ in chosen:
                 reader.leave_subscription()
             raise
@@ -79,7 +79,7 @@ class ShareSubscription(BrokerSubscription):
 
 
 class SharePartitionSubscription(PartitionSubscription):
-    """One partition that is shared. Hears what is acquired of it to this member."""
+    """One shared partition. Gets the records that this member acquires."""
 
     lot: Lot | None = None
     on_delivery: Callable[[SharePartitionSubscription, groups_pb.ShareDelivery, Lot], None]
@@ -94,12 +94,12 @@ class SharePartitionSubscription(PartitionSubscription):
         super().leave_subscription()
 
 
-# A record that is acquired: the columns that it is in and where, the delivery_count, and the lock.
+# An acquired record: its columns and its index there, the delivery_count, and the lock.
 Acquired = tuple[SharePartitionSubscription, records.Batch, int, int, Lot]
 
 
 class CorruptAcquired(NamedTuple):
-    """Records that are acquired in a batch that cannot be read."""
+    """Acquired records of a corrupt batch."""
 
     error: CorruptRecords
     offsets: list[int]
@@ -107,7 +107,7 @@ class CorruptAcquired(NamedTuple):
 
 
 class ShareFetcher(Fetcher):
-    """Owned by a ShareConsumer."""
+    """The fetcher of a share consumer. Owned by a ShareConsumer."""
 
     def __init__(self, client: Client, terms: Terms, member: Callable[[], str]) -> None:
         super().__init__(
@@ -117,7 +117,7 @@ class ShareFetcher(Fetcher):
         self._terms = terms
         self._member = member
         self._shared: deque[tuple[SharePartitionSubscription, groups_pb.ShareDelivery, Lot]] = deque()
-        self.lots: set[Lot] = set()  # with locks, or that had some
+        self.lots: set[Lot] = set()  # with locks, now or before
 
     def _new_reader(self, place: TopicPartition, start: Position) -> PartitionSubscription:
         reader = SharePartitionSubscription(place, start, self._arrived, self._troubled)
@@ -137,7 +137,7 @@ class ShareFetcher(Fetcher):
         self._arrive()
 
     def take_acquired(self) -> Iterator[Acquired | CorruptAcquired] | None:
-        """The records of one Shared frame; None when there is none. Raises what stopped a partition."""
+        """The records of one ShareDelivery; None if there is none. Raises the error that stopped a partition."""
         if self._shared:
             return _acquired(*self._shared.popleft())
         if self._queue:
@@ -145,7 +145,7 @@ class ShareFetcher(Fetcher):
         return None
 
     def _lost(self, connection: Connection, error: CometError) -> None:
-        """The locks that came on it have ended, taken or not."""
+        """Handles the end of a subscription, which ends all its locks."""
         self._shared = deque(one for one in self._shared if not one[2].over)
         self.lots = {lot for lot in self.lots if not lot.over}
         super()._lost(connection, error)
@@ -180,5 +180,5 @@ def _acquired(
                         if first <= offset < last:
                             yield reader, batch, index, lock.delivery_count, lot
             if lock.end > end:
-                break  # it goes on in the next batch
+                break  # the range continues in the next batch
             lock = next(locks, None)

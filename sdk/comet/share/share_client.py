@@ -1,5 +1,4 @@
-"""Records of share groups without a session: acquired by one call, acknowledged by another, from wherever that
-comes."""
+"""Acquires and acknowledges records of share groups without a session, also from different programs."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ from comet.wire.transport import Connect
 class AcquiredRecord(NamedTuple):
     """One record, acquired for the holder of its token. `delivery_count` counts its deliveries, from 1.
 
-    The token is text, good for a URL, and opaque. It can be acknowledged by any program with `Locks`, or by any
-    gateway.
+    The token is opaque text, safe in a URL. Any program with a `ShareClient`, or any gateway, can acknowledge by it.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -50,13 +48,13 @@ class AcquiredRecord(NamedTuple):
 
 
 class ShareClient:
-    """Acquires records of share groups and acknowledges them, with nothing to keep in between but the tokens.
+    """Acquires records of share groups and acknowledges them; only tokens are kept in between.
 
-    For programs that come and go: a job that takes some records and ends, a gateway. A program that stays uses
-    ShareConsumer; both may take from one group. Async; `comet.sync.ShareClient` is the same for synchronous code.
+    For short-lived programs and gateways: a job takes some records and ends. A long-running program uses
+    ShareConsumer; a group may have both. Async; `comet.sync.ShareClient` is the same for synchronous code.
 
-    A lock ends `lock_ms` after it was given, if the record is not acknowledged or extended by then; and when another
-    broker comes to lead the partition. Then the record is given out again, and its token is LockExpired.
+    A lock expires `lock_ms` after the record was acquired, unless the record is acknowledged or extended by then; and
+    when the leader of the partition changes. Then the record is delivered again, and its token raises LockExpired.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -99,14 +97,14 @@ class ShareClient:
         by_key: bool = False,
         start: StartLike = "latest",
     ) -> list[AcquiredRecord]:
-        """Up to so many records for `lock_ms`; waits for the first up to `wait_ms`, and where brokers are slow about a
-        second more. About `bytes_max`, as the records are stored, but one record at least where there is one.
+        """Acquires up to so many records for `lock_ms`; waits for the first up to `wait_ms`, and if brokers are slow
+        about a second more. About `bytes_max`, as the records are stored, but at least one record if there is one.
 
-        The other settings are the group's: settings that differ from those of its members now are refused with
-        InvalidArgument, as with ShareConsumer. A group that is new begins at `start`.
+        The other settings belong to the group: settings that differ from those of its current members are refused with
+        InvalidArgument, as with ShareConsumer. A new group begins at `start`.
 
-        Of a call that is cancelled nothing stays acquired. Where the connection to a broker breaks while it answers,
-        its records stay locked until `lock_ms` are over.
+        A cancelled call leaves no record acquired. If the connection to a broker breaks while it answers, its records
+        stay locked until `lock_ms` have passed.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -137,12 +135,11 @@ class ShareClient:
         return list(map(_record, await self._calls.acquire(request, wait_ms / 1000)))
 
     async def ack(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
-        """They are done. For each None once that is kept, or LockExpired, or what kept the broker from it.
+        """Accepts records as done. Returns for each None once that is kept, or LockExpired, or the broker's error.
 
-        LockExpired has `outcome: unknown` in its details where an earlier try may have been kept, by a leader that
-        went away without an answer. All that acknowledges may be said again where no answer came: what was kept once is
-        answered alike for a minute, by the same leader. With `group`, tokens of another one are refused with
-        InvalidArgument.
+        LockExpired has `outcome: unknown` in its details if an earlier try may have been kept by a leader that
+        failed without an answer. An acknowledgement without an answer may be repeated: for a minute the same leader
+        repeats its answer. With `group`, tokens of another group are refused with InvalidArgument.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -156,8 +153,8 @@ class ShareClient:
         return await self._acknowledge(tokens, group, AckRequest(pb.ACKNOWLEDGE_TYPE_ACCEPT))
 
     async def nack(self, tokens: Sequence[str], *, delay_ms: int = 0, group: str = "") -> list[CometError | None]:
-        """They are to be given out again, not before `delay_ms` are over; after too many attempts they are
-        dead letters.
+        """Releases records: they are delivered again after `delay_ms`; after too many deliveries they are dead
+        letters.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -174,7 +171,7 @@ class ShareClient:
         return await self._acknowledge(tokens, group, AckRequest(pb.ACKNOWLEDGE_TYPE_RELEASE, delay_ms))
 
     async def reject(self, tokens: Sequence[str], *, reason: str = "", group: str = "") -> list[CometError | None]:
-        """They are never to be given out again: they go to the dead-letter topic, or are dropped where there is
+        """Rejects records: they are never delivered again and go to the dead-letter topic, or are dropped if there is
         none.
 
         >>> async def example(address: str) -> None:
@@ -189,7 +186,7 @@ class ShareClient:
         return await self._acknowledge(tokens, group, AckRequest(pb.ACKNOWLEDGE_TYPE_REJECT, reason=reason))
 
     async def extend(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
-        """Renews the locks of records that take longer.
+        """Renews the locks of records.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -221,7 +218,7 @@ class ShareClient:
     async def _acknowledge(self, tokens: Sequence[str], group: str, ack: AckRequest) -> list[CometError | None]:
         self._client.check_open()
         if isinstance(tokens, str):
-            raise InvalidArgument("give a list of tokens, also where it is one")
+            raise InvalidArgument("tokens must be a list, also for a single token")
         answers: list[CometError | None] = []
         parsed: list[Token] = []
         places: list[int] = []
@@ -233,7 +230,7 @@ class ShareClient:
                 answers[place] = error
                 continue
             if group and token.group != group:
-                answers[place] = InvalidArgument(f"that is a token of group {token.group!r}, not of {group!r}")
+                answers[place] = InvalidArgument(f"the token is of group {token.group!r}, not of {group!r}")
                 continue
             parsed.append(token)
             places.append(place)

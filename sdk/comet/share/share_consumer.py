@@ -1,10 +1,10 @@
-"""A member of a share group: takes single records from all partitions of its topics, and acknowledges each by itself.
+"""A member of a share group: takes single records from all partitions of its topics, and acknowledges each on its own.
 
     coordinator ─► Member ─► all partitions of the topics
     leaders ─► ShareFetcher ─► ShareRecord ─► ack | nack | reject | extend ─► the leader that acquired it
 
-There may be more members than partitions. A record is acquired by one member at a time; what is not acknowledged in
-time, or was given back, goes to another.
+There may be more members than partitions. A record is acquired by one member at a time; one that is not acknowledged
+in time, or is released, goes to another.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from comet.wire.transport import Connect
 log = logging.getLogger("comet")
 
 T = TypeVar("T")
-# After so many records without waiting, what was said about them goes out, and other tasks get a turn.
+# Records without waiting before their acknowledgements are sent and other tasks get a turn.
 _TURN_RECORDS: Final = 256
 
 
 class ShareRecord(Generic[T]):
-    """One record, acquired by this member until it is acknowledged. `delivery_count` counts how often it was given out,
+    """One record, acquired by this member until it is acknowledged. `delivery_count` counts its deliveries,
     from 1.
 
-    `ack`, `nack`, `reject` and `extend` take effect also where they are not awaited; awaited they return once it is
-    kept, and raise LockExpired where the record is not this member's any more.
+    `ack`, `nack`, `reject` and `extend` take effect also if they are not awaited; awaited they return once that is
+    kept, and raise LockExpired if the lock is lost.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -81,15 +81,15 @@ class ShareRecord(Generic[T]):
         return f"<ShareRecord {self.topic}/{self.partition} at {self.offset}, delivery_count {self.delivery_count}>"
 
     def ack(self) -> PendingAcknowledgement:
-        """It is done."""
+        """Accepts the record as done."""
         return self._lot.acknowledge(ACCEPT, self.offset)
 
     def nack(self, delay_ms: int = 0) -> PendingAcknowledgement:
-        """It is to be given out again, not before `delay_ms` are over; after too many attempts it is a dead letter."""
+        """Releases the record for redelivery after `delay_ms`; after too many deliveries it is a dead letter."""
         return self._lot.acknowledge(RELEASE, self.offset, delay_ms)
 
     def reject(self, reason: str = "") -> PendingAcknowledgement:
-        """It is never to be given out again: it goes to the dead-letter topic, or is dropped where there is none."""
+        """Rejects the record: it is never redelivered, and goes to the dead-letter topic if there is one."""
         return self._lot.acknowledge(REJECT, self.offset, 0, reason)
 
     def extend(self) -> PendingAcknowledgement:
@@ -98,7 +98,7 @@ class ShareRecord(Generic[T]):
 
 
 class ShareSettings(TypedDict, total=False):
-    """The settings of a ShareConsumer, beside its group and the type of its values."""
+    """The settings of a ShareConsumer, besides its group and the type of its values."""
 
     pattern: str
     start: StartLike
@@ -116,15 +116,15 @@ class ShareSettings(TypedDict, total=False):
 
 
 class ShareConsumer(Generic[T]):
-    """Takes single records of topics together with the other members of its group, of which there may be more than
-    there are partitions. Async; `comet.sync.ShareConsumer` is the same for synchronous code.
+    """Takes single records of topics together with the other members of its group, which may be more than the
+    partitions. Async; `comet.sync.ShareConsumer` is the same for synchronous code.
 
     At most `in_flight` records are acquired by it at a time, each for `lock_ms`. A record that is not acknowledged by
-    then, or that was given back, goes to another member; after `deliveries_max` times (0: 5) it goes to the topic
-    `dead_letter` with its bytes and why, or is dropped where none is named. With `renew` locks are extended for as long
-    as this consumer's event loop runs. With `by_key`, records of one key go to one member at a time, in order.
+    then, or is released, goes to another member; after `deliveries_max` deliveries (0: 5) it goes to the topic
+    `dead_letter` with its bytes and the reason, or is dropped if none is named. With `renew` locks are extended for as
+    long as this consumer's event loop runs. With `by_key`, records of one key go to one member at a time, in order.
 
-    These settings belong to the group: all members say the same. A group that is new begins at `start`.
+    These settings belong to the group: all members must have the same. A new group begins at `start`.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -203,7 +203,7 @@ class ShareConsumer(Generic[T]):
     # ---- life
 
     async def start(self) -> None:
-        """Joins; returns when the group's partitions are shared with it. `async with` does this."""
+        """Joins; returns when the first assignment is there. `async with` does this."""
         if self._closed:
             raise Closed("the consumer was closed")
         if self._starting is None:
@@ -222,8 +222,8 @@ class ShareConsumer(Generic[T]):
             reading.result()
 
     async def close(self) -> None:
-        """Waits for what was said about records to be kept, and leaves the group. What was not acknowledged goes to
-        others at once."""
+        """Waits for outstanding acknowledgements, and leaves the group. Unacknowledged records go to other members at
+        once."""
         if self._closed:
             return
         self._closed = True
@@ -266,7 +266,7 @@ class ShareConsumer(Generic[T]):
             self._fetcher.fail(changes.over)
 
     async def _renew_locks(self) -> None:
-        """Extends what has run for half its time."""
+        """Extends locks that have run for half their time."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._renew_s / 4)
@@ -323,7 +323,7 @@ class ShareConsumer(Generic[T]):
             return None
 
     def _reject(self, corrupt: CorruptAcquired) -> None:
-        """Rejects what is acquired of a batch that cannot be read, and raises the error; the next record comes next."""
+        """Rejects the acquired records of a corrupt batch, and raises its error; the next call goes on after it."""
         error, offsets, lot = corrupt
         self._corrupt += 1
         held = [offset for offset in offsets if offset in lot.held and not lot.over]
@@ -333,7 +333,7 @@ class ShareConsumer(Generic[T]):
             raise error
 
     def _record(self, reader: Any, batch: Any, index: int, delivery_count: int, lot: Lot) -> ShareRecord[T] | None:
-        """None: the lock has ended before it was taken."""
+        """The record; None if its lock expired before it was taken."""
         offset = batch.offsets[index]
         ends = lot.held.get(offset)
         if ends is None or lot.over or ends < asyncio.get_running_loop().time():
@@ -358,7 +358,7 @@ class ShareConsumer(Generic[T]):
             delivery_count, lot,
         )  # fmt: skip
 
-    # ---- who it is
+    # ---- identity
 
     @property
     def group(self) -> str:
@@ -367,11 +367,11 @@ class ShareConsumer(Generic[T]):
 
     @property
     def member(self) -> str:
-        """The id that the coordinator has given this member; empty while it is none."""
+        """The member id from the coordinator; empty while this is not a member."""
         return self._member.state.member
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are shared with this member.
+        """The partitions that this member takes records from.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.ShareConsumer(address, "quotes", group="work") as consumer:
@@ -382,7 +382,7 @@ class ShareConsumer(Generic[T]):
         return sorted(self._fetcher.readers)
 
     def statistics(self) -> dict[str, int]:
-        """Counters since the start, and what is acquired now.
+        """Counters since the start, and the number of records acquired now.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.ShareConsumer(address, "quotes", group="work") as consumer:

@@ -1,9 +1,9 @@
-"""Tokens: what names one acquired record to whichever broker, gateway or program comes to acknowledge it.
+"""Tokens: text that names one acquired record, for any program or gateway that acknowledges it.
 
     version 1 | checksum 4 | lock 8 | topic id 16 | partition 4 | offset 8 | length of group 1 | group | topic
 
-Little-endian, in URL-safe base64 without padding. Opaque to users, and read strictly: a token that was cut, mistyped or
-made by something else is refused. What guards a lock is its number, 64 random bits.
+Little-endian, in URL-safe base64 without padding. Opaque to users, and parsed strictly: a token that was cut, mistyped
+or made elsewhere is refused. A lock is guarded by its number, 64 random bits.
 
 Pure.
 """
@@ -22,11 +22,11 @@ from comet.types import check_topic_name
 VERSION: Final = 1
 CHARS_MAX: Final = 1_000
 _FIXED: Final = struct.Struct("<BIQ16sIqB")
-_CHECKED: Final = struct.Struct("<BI").size  # the checksum is of what comes after it
+_CHECKED: Final = struct.Struct("<BI").size  # the checksum is over the rest
 
 
 class Token(NamedTuple):
-    """Which record, acquired in whose name, under which number."""
+    """The record, group and lock number of an acquisition."""
 
     group: str
     topic: str
@@ -45,10 +45,10 @@ class Token(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises InvalidArgument for a text that `text` did not make."""
+        """Parses a token. Raises InvalidArgument for a text that `text` did not make."""
         token = cls._parse(text) if isinstance(text, str) and len(text) <= CHARS_MAX else None
         if token is None or token.text() != text:
-            raise InvalidArgument("that is no token of a lock: take it as it came with the record")
+            raise InvalidArgument("invalid lock token: use the token that came with the record")
         return token
 
     @classmethod

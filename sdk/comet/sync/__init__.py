@@ -1,8 +1,8 @@
-"""Comet without async: producers, consumers and Admin for scripts, notebooks and threads.
+"""The synchronous API: producers, consumers and Admin for scripts, notebooks and threads.
 
-They are the asynchronous ones, running on one event loop in a background thread that all of them share. Every method
-may be called from any thread; one consumer is read by one thread at a time. A call that waits can be interrupted
-with Ctrl-C.
+They run the asynchronous classes on one event loop in a background thread that all of them share. Every method
+may be called from any thread; one consumer is read by one thread at a time. Ctrl-C
+interrupts a call that waits.
 
     with comet.sync.Producer("localhost:9092") as producer:
         producer.publish("quotes", b"EURUSD 1.08")
@@ -68,7 +68,7 @@ T = TypeVar("T")
 
 
 class Delivery:
-    """A record on its way.
+    """The delivery of a record that is being sent.
 
     >>> with comet.sync.Producer(address) as producer:
     ...     delivery = producer.send("quotes", b"EURUSD 1.08")
@@ -82,11 +82,11 @@ class Delivery:
         self._delivery = delivery
 
     def result(self, timeout_s: float | None = None) -> Receipt:
-        """Waits for the receipt. Raises the record's error, and Timeout when there is none yet."""
+        """Waits for the receipt. Raises the record's error, and Timeout if there is no receipt in time."""
         return self._delivery.result() if self._delivery.done() else call(_wait(self._delivery), timeout_s)
 
     def done(self) -> bool:
-        """It is known what became of the record."""
+        """Whether the outcome of the record is known."""
         return self._delivery.done()
 
 
@@ -99,7 +99,7 @@ async def _wait_bulk(delivery: delivery.BulkDelivery) -> list[ReceiptRange]:
 
 
 class BulkDelivery:
-    """Many records on their way.
+    """The deliveries of records that are being sent.
 
     >>> with comet.sync.Producer(address) as producer:
     ...     print(producer.send_many("quotes", [b"1", b"2"]).result()[0].count)
@@ -116,11 +116,11 @@ class BulkDelivery:
         return call(_wait_bulk(self._delivery), timeout_s)
 
     def outcomes(self, timeout_s: float | None = None) -> list[ReceiptRange | delivery.FailedRange]:
-        """Waits, and says of each run of records what became of it."""
+        """Waits; returns the result of each run of records."""
         return call(self._delivery.outcomes(), timeout_s)
 
     def done(self) -> bool:
-        """It is known what became of every record."""
+        """Whether the outcome of every record is known."""
         return self._delivery.done()
 
 
@@ -182,7 +182,7 @@ class Producer:
         timestamp_us: int | None = None,
         timestamps_us: Sequence[int | None] | None = None,
     ) -> BulkDelivery:
-        """Buffers many records at once; see comet.Producer.send_many. The fastest way to write."""
+        """Buffers many records at once, the fastest way to write; see comet.Producer.send_many."""
         return BulkDelivery(
             call(
                 self._producer.send_many(
@@ -201,7 +201,7 @@ class Producer:
         acks: Acks | Literal[0, 1, "all"] | None = None,
         timeout_ms: int | None = None,
     ) -> list[Receipt]:
-        """Writes records once, however often it is called with the same key; see comet.Producer.publish_once."""
+        """Writes records once per idempotency key, also if it is called again; see comet.Producer.publish_once."""
         return call(
             self._producer.publish_once(
                 topic, records, idempotency_key=idempotency_key, acks=acks, timeout_ms=timeout_ms
@@ -293,7 +293,7 @@ class Consumer(Generic[T]):
         return record
 
     def batches(self) -> Iterator[RecordBatch[T]]:
-        """Whole batches, the fastest way to read."""
+        """Iterates over whole batches, the fastest way to read."""
         while True:
             batch = self.get_batch()
             assert batch is not None, "without a time-out there is always one"
@@ -304,7 +304,7 @@ class Consumer(Generic[T]):
         return self._rest() or call(self._consumer.get_batch(timeout_s))
 
     def _rest(self) -> RecordBatch[T] | None:
-        """What is left of a batch that was read record by record."""
+        """The rest of a batch that was read record by record."""
         if self._batch is None:
             return None
         rest = self._batch.after(self._next_offset)
@@ -314,7 +314,7 @@ class Consumer(Generic[T]):
     def arrow(
         self, *, columns: Iterable[str] | None = None, rows_max: int = 65_536, wait_ms: float = 1_000
     ) -> Iterator[pyarrow.Table]:
-        """Tables of what comes; see comet.Consumer.arrow."""
+        """Iterates over tables of the records; see comet.Consumer.arrow."""
         tables = call(tables_of(self._consumer, columns, rows_max, wait_ms))
         if (rest := self._rest()) is not None:
             yield tables.of(rest)
@@ -322,25 +322,25 @@ class Consumer(Generic[T]):
             yield call(next_table(tables))
 
     def positions(self) -> dict[int, int]:
-        """Per partition the offset of the next record."""
+        """Position per partition: the offset of the next record."""
         found = call(computed(self._consumer.positions))
         if self._batch is not None:
             found[self._batch.partition] = self._next_offset
         return found
 
     def lag(self) -> dict[int, int]:
-        """Per partition how many records were not read yet."""
+        """Number of unread records per partition."""
         found, at = call(computed(lambda: (self._consumer.lag(), self._consumer.positions())))  # of one moment
         if self._batch is not None and self._batch.partition in found:
             found[self._batch.partition] += at[self._batch.partition] - self._next_offset
         return found
 
     def end_offsets(self) -> dict[int, int]:
-        """Per partition the offset after the last record."""
+        """End per partition: the offset after the last record."""
         return call(self._consumer.end_offsets())
 
     def seek(self, start: StartLike, *, partition: int | None = None) -> None:
-        """Goes on reading elsewhere."""
+        """Sets the position in one partition or in all; see comet.Consumer.seek."""
         call(self._consumer.seek(start, partition=partition))
         if self._batch is not None and partition in {None, self._batch.partition}:
             self._batch = self._records = None
@@ -387,31 +387,31 @@ class Admin:
         return call(self._admin.list_topics())
 
     def find_topics(self, part: str = "", *, after: str = "", limit: int = 100) -> TopicPage:
-        """Some topics, by name: those that have this in their name, and come after a name."""
+        """Some topics, by name; see comet.Admin.find_topics."""
         return call(self._admin.find_topics(part, after=after, limit=limit))
 
     def describe_topic(self, name: str, *, broker: int | None = None) -> tuple[TopicInfo, list[PartitionStatus]]:
-        """A topic, and what its partitions hold on their leaders, or on one broker."""
+        """A topic and the replicas of its partitions on their leaders, or on one broker."""
         return call(self._admin.describe_topic(name, broker=broker))
 
     def alter_topic(self, name: str, **settings: Any) -> TopicInfo:
-        """Changes the settings that are named."""
+        """Changes the given settings."""
         return call(self._admin.alter_topic(name, **settings))
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic and everything in it."""
+        """Deletes a topic and its records."""
         call(self._admin.delete_topic(name))
 
     def add_partitions(self, name: str, total: int) -> TopicInfo:
-        """Gives a topic more partitions, so that there are `total`."""
+        """Adds partitions to a topic, up to `total`."""
         return call(self._admin.add_partitions(name, total))
 
     def delete_records(self, name: str, partition: int, before_offset: int | None = None) -> int:
-        """Deletes the records before an offset, or all there are now."""
+        """Deletes the records before an offset, or all."""
         return call(self._admin.delete_records(name, partition, before_offset))
 
     def offsets(self, topic: str, at: StartLike = "latest") -> dict[int, int]:
-        """Per partition the offset that a position stands for."""
+        """The offset of a position, per partition."""
         return call(self._admin.offsets(topic, at))
 
     def list_groups(self) -> list[GroupSummary]:
@@ -419,11 +419,11 @@ class Admin:
         return call(self._admin.list_groups())
 
     def describe_group(self, name: str) -> GroupInfo:
-        """A group with its members, what they own, and how far they are behind."""
+        """A group with its members, their assignments and lag."""
         return call(self._admin.describe_group(name))
 
     def group_lag(self, name: str, *, points_max: int = 300) -> tuple[list[PartitionLag], list[LagPoint]]:
-        """How far a group is behind now, per partition, and how far it was, per topic."""
+        """The lag of a group now, per partition, and its history, per topic."""
         return call(self._admin.group_lag(name, points_max=points_max))
 
     def reset_group(
@@ -436,23 +436,23 @@ class Admin:
         topics: Iterable[str | tuple[str, int]] = (),
         dry_run: bool = False,
     ) -> list[ResetPartition]:
-        """Sets where a group without members goes on, or with `dry_run` only says what would happen."""
+        """Sets the committed offsets of a group without members; with `dry_run` only returns the effect."""
         return call(self._admin.reset_group(name, to, shift=shift, offsets=offsets, topics=topics, dry_run=dry_run))
 
     def group_offsets(self, name: str) -> list[CommittedOffset]:
-        """Where a group goes on, by topic and partition."""
+        """The committed offsets of a group, by topic and partition."""
         return call(self._admin.group_offsets(name))
 
     def commit_offsets(self, name: str, positions: Offsets) -> list[CommitResult]:
-        """Commits committed offsets of a group that has no members; what is refused is told for each partition."""
+        """Commits offsets of a group without members; a refusal is returned per partition."""
         return call(self._admin.commit_offsets(name, positions))
 
     def delete_group(self, name: str) -> None:
-        """Forgets a group without members, with its committed offsets."""
+        """Deletes a group without members, with its committed offsets."""
         call(self._admin.delete_group(name))
 
     def move_partition(self, name: str, partition: int, replicas: Sequence[int]) -> TopicInfo:
-        """Gives a partition to other brokers, the preferred leader first; returns once it is decided."""
+        """Reassigns a partition to brokers, the preferred leader first; returns once it is decided."""
         return call(self._admin.move_partition(name, partition, replicas))
 
     def elect_leader(self, name: str, partition: int, broker: int, *, accept_loss: bool = False) -> TopicInfo:
@@ -460,25 +460,25 @@ class Admin:
         return call(self._admin.elect_leader(name, partition, broker, accept_loss=accept_loss))
 
     def drain_broker(self, broker: int, *, undo: bool = False) -> int:
-        """Has a broker pass on the partitions that it leads; returns how many it still leads."""
+        """Drains a broker: it hands over its leadership; returns how many partitions it still leads."""
         return call(self._admin.drain_broker(broker, undo=undo))
 
     def resume(self, broker: int | None = None) -> int:
-        """Takes up again what has failed on a broker, or on every one, of an unexpected error; returns how many."""
+        """Restarts parts that failed of an unexpected error, on one broker or all; returns how many."""
         return call(self._admin.resume(broker))
 
     def recover_cluster(self, *, accept: str = "") -> ClusterRecovery:
-        """Has brokers accept a metadata store that went back in time or was emptied; without `accept` a dry run."""
+        """Makes brokers accept a metadata store that went back in time or was emptied; without `accept` a dry run."""
         return call(self._admin.recover_cluster(accept=accept))
 
     def describe_cluster(self) -> ClusterInfo:
-        """Which brokers there are."""
+        """The brokers of the cluster."""
         return call(self._admin.describe_cluster())
 
     def statistics(
         self, broker: int | None = None, *, brief: bool = False, topics: bool = False, groups: bool = False
     ) -> dict[str, Any]:
-        """A broker's own numbers."""
+        """The statistics of a broker."""
         return call(self._admin.statistics(broker, brief=brief, topics=topics, groups=groups))
 
     def history(
@@ -491,7 +491,7 @@ class Admin:
         step_s: int = 1,
         since_us: int = 0,
     ) -> History:
-        """What the figures of a broker were, and what has happened to the cluster."""
+        """The history of a broker's figures, and the events of the cluster."""
         return call(
             self._admin.history(
                 broker, topics=topics, every_topic=every_topic, groups=groups, step_s=step_s, since_us=since_us

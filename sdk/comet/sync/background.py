@@ -1,4 +1,4 @@
-"""The event loop of comet.sync: one in a background thread, which everything synchronous shares."""
+"""The event loop of comet.sync: one in a background thread, shared by all synchronous objects."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _thread: threading.Thread | None = None
 
 
 def _background_loop() -> asyncio.AbstractEventLoop:
-    """The loop that everything synchronous runs on, started when it is first needed."""
-    global _loop, _thread  # noqa: PLW0603 - one per process is the point
+    """The loop of all synchronous objects, started at first use."""
+    global _loop, _thread  # noqa: PLW0603 - exactly one per process
     with _starting:
         if _loop is None or _thread is None or not _thread.is_alive():
             _loop = (loop_factory() or asyncio.new_event_loop)()
@@ -32,10 +32,10 @@ def _background_loop() -> asyncio.AbstractEventLoop:
 
 
 def begin(work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-    """Has a coroutine run on the background loop while the caller goes on."""
+    """Starts a coroutine on the background loop without waiting."""
     if sys.is_finalizing():
         work.close()
-        raise Closed("the program is ending, and with it the loop of comet.sync: close what is open before")
+        raise Closed("the program is ending, and comet.sync with it: close producers and consumers before")
     loop = _background_loop()
     if threading.current_thread() is _thread:
         work.close()
@@ -57,10 +57,10 @@ def call(work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
 
 
 async def made(cls: Any, addresses: Addresses, settings: dict[str, Any], *names: str) -> Any:
-    """An asynchronous object, made on the loop that it will live on."""
+    """Makes an asynchronous object on the background loop."""
     return cls(addresses, *names, **settings)
 
 
 async def computed(function: Callable[[], T]) -> T:
-    """What a function returns there."""
+    """Runs a function on the background loop and returns its result."""
     return function()

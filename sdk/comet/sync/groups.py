@@ -1,6 +1,6 @@
 """GroupConsumer and ShareConsumer without async: the asynchronous ones, on the loop of comet.sync.
 
-Their heartbeats are sent on that loop, so that a program that computes for long loses no membership.
+Their heartbeats are sent on that loop, so a program that computes for long stays a member.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class GroupConsumer(Generic[T]):
         return call(self._consumer.get(timeout_s))
 
     def batches(self) -> Iterator[RecordBatch[T]]:
-        """Whole batches, the fastest way to read."""
+        """Iterates over whole batches, the fastest way to read."""
         while True:
             batch = self.get_batch()
             assert batch is not None, "without a time-out there is always one"
@@ -95,13 +95,13 @@ class GroupConsumer(Generic[T]):
     def arrow(
         self, *, columns: Iterable[str] | None = None, rows_max: int = 65_536, wait_ms: float = 1_000
     ) -> Iterator[pyarrow.Table]:
-        """Tables of the records; see comet.Consumer.arrow. The next one marks the one before it as processed."""
+        """Iterates over tables; see comet.Consumer.arrow. The next one marks the one before it as processed."""
         tables = call(tables_of(self._consumer, columns, rows_max, wait_ms))
         while True:
             yield call(next_table(tables))
 
     def commit(self, handled: Handled | None = None) -> None:
-        """The group's committed offsets move behind these, or behind all that was handed out; see
+        """Commits the offsets after these records, or after all that were handed out; see
         comet.GroupConsumer."""
         call(self._consumer.commit(handled))
 
@@ -110,37 +110,37 @@ class GroupConsumer(Generic[T]):
         call(computed(lambda: self._consumer.commit_soon(handled)))
 
     def rewind(self) -> None:
-        """Goes back to what is committed, in all partitions."""
+        """Seeks to the committed offsets of all partitions."""
         call(self._consumer.rewind())
 
     @property
     def member(self) -> str:
-        """The id that the coordinator has given this member; empty while it is none."""
+        """The member id from the coordinator; empty while this is not a member."""
         return self._consumer.member
 
     @property
     def generation(self) -> int:
-        """Rises with every rebalance of the group."""
+        """The group's generation: rises with every rebalance."""
         return self._consumer.generation
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Per partition that this member owns the offset of the next record."""
+        """Position per assigned partition: the offset of the next record."""
         return call(computed(self._consumer.positions))
 
     def committed(self) -> dict[TopicPartition, int]:
-        """Per partition that this member owns what is committed."""
+        """Committed offset per assigned partition."""
         return call(computed(self._consumer.committed))
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Per partition how many records were not read yet."""
+        """Number of unread records per partition."""
         return call(computed(self._consumer.lag))
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that this member owns."""
+        """The partitions assigned to this member."""
         return call(computed(self._consumer.assignment))
 
     def seek(self, start: StartLike, *, partition: tuple[str, int] | None = None) -> None:
-        """Goes on reading elsewhere."""
+        """Sets the position in one partition or in all; see comet.GroupConsumer.seek."""
         call(self._consumer.seek(start, partition=partition))
 
     def statistics(self) -> dict[str, int]:
@@ -148,7 +148,7 @@ class GroupConsumer(Generic[T]):
         return call(computed(self._consumer.statistics))
 
     def close(self) -> None:
-        """Commits what was handed back, and leaves the group."""
+        """Commits processed records, and leaves the group."""
         call(self._consumer.close())
 
     def __enter__(self) -> Self:
@@ -158,12 +158,12 @@ class GroupConsumer(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # A generator that was left by `break` or `return` is no failure.
+        # A generator that was left by `break` or `return` is not a failure.
         call(self._consumer.__aexit__(kind, error, traceback))
 
 
 class ShareRecord(Generic[T]):
-    """comet.ShareRecord for synchronous code: what is said about it returns once it is kept.
+    """comet.ShareRecord for synchronous code: acknowledgements return once they are kept.
 
     >>> with comet.sync.Producer(address) as producer:
     ...     _ = producer.publish("quotes", b"EURUSD 1.08")
@@ -212,19 +212,19 @@ class ShareRecord(Generic[T]):
 
     @property
     def delivery_count(self) -> int:
-        """How often it was given out, from 1."""
+        """The number of deliveries of the record, from 1."""
         return self._record.delivery_count
 
     def ack(self) -> None:
-        """It is done."""
+        """Accepts the record as done."""
         call(_wait(self._record.ack))
 
     def nack(self, delay_ms: int = 0) -> None:
-        """It is to be given out again."""
+        """Releases the record: it is delivered again."""
         call(_wait(self._record.nack, delay_ms))
 
     def reject(self, reason: str = "") -> None:
-        """It is never to be given out again."""
+        """Rejects the record: it is never delivered again."""
         call(_wait(self._record.reject, reason))
 
     def extend(self) -> None:
@@ -286,15 +286,15 @@ class ShareConsumer(Generic[T]):
         return None if record is None else ShareRecord(record)
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are shared with this member."""
+        """The partitions that this member takes records from."""
         return call(computed(self._consumer.assignment))
 
     def statistics(self) -> dict[str, int]:
-        """Counters since the start, and what is acquired now."""
+        """Counters since the start, and the number of records acquired now."""
         return call(computed(self._consumer.statistics))
 
     def close(self) -> None:
-        """Leaves the group; what was not acknowledged goes to others at once."""
+        """Leaves the group; unacknowledged records go to other members at once."""
         call(self._consumer.close())
 
     def __enter__(self) -> Self:

@@ -38,7 +38,7 @@ class Reader:
         isolation: Isolation = "committed",
         topic_id: bytes = b"",
     ) -> range_reader.Fetched:
-        """A part of a partition; see comet.Reader.fetch."""
+        """Reads a range of a partition; see comet.Reader.fetch."""
         return call(
             self._reader.fetch(
                 topic, partition, start, epoch=epoch, records_max=records_max, bytes_max=bytes_max, wait_ms=wait_ms,

@@ -42,7 +42,7 @@ class ShareClient:
         by_key: bool = False,
         start: StartLike = "latest",
     ) -> list[share_client.AcquiredRecord]:
-        """Up to so many records for `lock_ms`; see comet.ShareClient.acquire."""
+        """Acquires up to so many records for `lock_ms`; see comet.ShareClient.acquire."""
         return call(
             self._client.acquire(
                 group, topic, records_max=records_max, bytes_max=bytes_max, wait_ms=wait_ms, lock_ms=lock_ms,
@@ -51,19 +51,19 @@ class ShareClient:
         )  # fmt: skip
 
     def ack(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
-        """They are done."""
+        """Accepts records as done."""
         return call(self._client.ack(tokens, group=group))
 
     def nack(self, tokens: Sequence[str], *, delay_ms: int = 0, group: str = "") -> list[CometError | None]:
-        """They are to be given out again, not before `delay_ms` are over."""
+        """Releases records: they are delivered again after `delay_ms`."""
         return call(self._client.nack(tokens, delay_ms=delay_ms, group=group))
 
     def reject(self, tokens: Sequence[str], *, reason: str = "", group: str = "") -> list[CometError | None]:
-        """They are never to be given out again."""
+        """Rejects records: they are never delivered again."""
         return call(self._client.reject(tokens, reason=reason, group=group))
 
     def extend(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:
-        """Renews the locks of records that take longer."""
+        """Renews the locks of records."""
         return call(self._client.extend(tokens, group=group))
 
     def give_back(self, tokens: Sequence[str], *, group: str = "") -> list[CometError | None]:

@@ -1,15 +1,15 @@
-"""From the columns of the log to those of a table. No record is touched: arrays are wrapped, repeated or cut.
+"""Makes table columns from log columns. No record is touched: arrays are wrapped, repeated or sliced.
 
-    key        binary, null where there is none
-    value      binary, null for a tombstone; with a type its fields, each a column, instead
+    key        binary, null without a key
+    value      binary, null for a tombstone; with a type, a column per field instead
     topic      string
     partition  int32
     offset     int64
     timestamp  timestamp[us, UTC]
-    headers    list<struct<name: string, value: binary>>, where they are asked for
+    headers    list<struct<name: string, value: binary>>, if requested
 
-What is not asked for is not made. A record's column gives way to a field of its name: with a field `timestamp` the
-record's own is `_timestamp`.
+Only requested columns are made. A field takes the name from a record's column: with a field `timestamp` the record's
+timestamp is `_timestamp`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from comet.consumer.record import RecordBatch
 from comet.records._arrow import SCHEMA
 from comet.tables.arrow_values import Values
 
-ROWS: Final = 1 << 16  # batches of the log are put together up to here,
+ROWS: Final = 1 << 16  # small batches are merged up to this size,
 OF_BATCH: Final = ("topic", "partition")  # the same for all its records
-BYTES: Final = 4 << 20  # or to here
+BYTES: Final = 4 << 20  # or this one
 _KINDS: Final = {
     "key": pa.binary(),
     "topic": pa.string(),
@@ -42,9 +42,9 @@ _KINDS: Final = {
 
 
 class ArrowColumns:
-    """Which columns a table has. Immutable; used by any thread.
+    """The columns of a table. Immutable; used by any thread.
 
-    Raises InvalidArgument for columns that there are not, and for types that have none.
+    Raises InvalidArgument for unknown columns, and for types without columns.
     """
 
     def __init__(self, kind: Any = None, columns: Iterable[str] | None = None) -> None:
@@ -62,11 +62,11 @@ class ArrowColumns:
         self.schema: pa.Schema = pa.schema([pa.field(name, names.get(name) or _KINDS[own[name]]) for name in wanted])
         own_of_log = [own for own in self._own.values() if own not in OF_BATCH]
         self._of_log = [*own_of_log, "value"] if self._fields else own_of_log
-        # A column over the memory of a message keeps all of it; that is worth it where it is most of it.
+        # A column over a message's memory keeps all of it; this pays only if the column is most of it.
         self._keeps = values is None and bool(self._fields)
 
     def of(self, batch: RecordBatch[Any]) -> pa.RecordBatch:
-        """Raises SerdeError with the offset of the first value that is no event of the type."""
+        """Raises SerdeError with the offset of the first value that does not fit the type."""
         arrow = batch.to_arrow(self._of_log)
         made: dict[str, pa.Array] = {}
         if self._values is not None:
@@ -81,17 +81,17 @@ class ArrowColumns:
         return pa.RecordBatch.from_arrays([made[field.name] for field in self.schema], schema=self.schema)
 
     def together(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """Several as one, which keeps no more memory than it shows."""
+        """Merges batches into one that keeps no other memory."""
         if len(batches) == 1 and self._keeps:
             return batches[0]
-        # What is put together is copied, also a single one with nothing.
+        # Merged batches are copied, also a single empty one.
         whole = [*batches, batches[0].slice(0, 0)]
         arrays = [pa.concat_arrays([batch.column(at) for batch in whole]) for at in range(len(self.schema))]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 class BatchMerger:
-    """Puts small batches together, in order. Owned by one read."""
+    """Merges small batches, in order. Owned by one read."""
 
     def __init__(self, columns: ArrowColumns) -> None:
         self._columns = columns
@@ -99,7 +99,7 @@ class BatchMerger:
         self._rows = self._bytes = 0
 
     def add(self, batches: Iterable[RecordBatch[Any]]) -> list[pa.RecordBatch]:
-        """What is full by now."""
+        """Adds batches; returns full ones."""
         full: list[pa.RecordBatch] = []
         for batch in batches:
             if self._rows and (self._rows + len(batch) > ROWS or self._bytes + batch.size > BYTES):
@@ -110,7 +110,7 @@ class BatchMerger:
         return full
 
     def rest(self) -> list[pa.RecordBatch]:
-        """What is left, at the end."""
+        """The rest, at the end."""
         waiting, self._waiting, self._rows, self._bytes = self._waiting, [], 0, 0
         return [self._columns.together(waiting)] if waiting else []
 
@@ -130,10 +130,10 @@ def _in_order(own: dict[str, str], fields: Iterable[str]) -> Iterable[str]:
 
 def _checked(columns: Iterable[str], known: Sequence[str]) -> list[str]:
     if isinstance(columns, str):
-        raise InvalidArgument(f"columns are a list of names: columns=[{columns!r}]")
+        raise InvalidArgument(f"columns must be a list of names: columns=[{columns!r}]")
     wanted = list(dict.fromkeys(columns))
     missing = [name for name in wanted if name not in known]
     if missing or not wanted:
-        fault = f"there is no column {missing[0]!r}" if missing else "no column is asked for"
-        raise InvalidArgument(f"{fault}; there are {', '.join(known)}")
+        fault = f"unknown column {missing[0]!r}" if missing else "columns is empty"
+        raise InvalidArgument(f"{fault}; use one of {', '.join(known)}")
     return wanted

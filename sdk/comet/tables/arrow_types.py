@@ -1,11 +1,11 @@
-"""What values are as Arrow columns: from a type of events, or from a pyarrow.Schema.
+"""Maps the type of values to Arrow columns: a class, or a pyarrow.Schema.
 
     class        its fields, by name; Optional ones may be null, nested classes are structs
-    pa.Schema    its fields, of JSON objects; what is missing is null, what is more is left
+    pa.Schema    its fields, of JSON objects; missing ones are null, others are ignored
     str, int, …  one column
 
-Where nothing but its fields decides what is an event of a class, only those that are wanted are read: into a class that
-is made for them, with the same types, constraints and defaults. Else the codec of the class reads all of it.
+If a class has only fields and no validators, only the requested fields are decoded: into a class that is made for
+them, with the same types, constraints and defaults. Else the serde of the class decodes the whole value.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from comet.errors import InvalidArgument
 
 _ADVICE: Final = "give the columns as a pyarrow.Schema instead"
 Plain = Callable[[Any], Any]
-Columns = list[tuple[Plain, pa.DataType]]  # what takes a column's value out of an event
+Columns = list[tuple[Plain, pa.DataType]]  # a getter of the column's value, and its type
 
 
 class Field(NamedTuple):
-    """A field of an object."""
+    """A field of a class or schema."""
 
     name: str
     shape: ArrowShape
@@ -44,16 +44,16 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArrowShape:
-    """A type. `plain` makes of a value what Arrow takes for it; None: it is that."""
+    """An Arrow type. `plain` converts a value to one that Arrow takes; None: no conversion."""
 
     kind: pa.DataType
     plain: Plain | None = None
     fields: tuple[Field, ...] = ()
     by_fields: bool = False
-    get: Callable[[str], Plain] = attrgetter  # what takes a field out of a value
+    get: Callable[[str], Plain] = attrgetter  # makes a getter of a field
 
     def reader(self, chosen: Sequence[Field]) -> tuple[Callable[[bytes], Any], Columns]:
-        """What reads some fields of a value that is a JSON object."""
+        """A decoder of some fields of a JSON object."""
         made, names = struct_of(chosen)
         columns = [
             (_then(attrgetter(name), field.shape.plain), field.shape.kind)
@@ -62,14 +62,14 @@ class ArrowShape:
         return msgspec.json.Decoder(made).decode, columns
 
     def getters(self, chosen: Sequence[Field]) -> Columns:
-        """Of events as the codec reads them; without fields the event itself."""
+        """Getters for values as the serde decodes them; without fields the value itself."""
         if not self.fields:
             return [(self.plain or _as_it_is, self.kind)]
         return [(_then(self.get(field.name), field.shape.plain), field.shape.kind) for field in chosen]
 
 
 def struct_of(fields: Sequence[Field]) -> tuple[type, list[str]]:
-    """A class of these fields, and how it names them: theirs need not be Python's."""
+    """A class of these fields, and its names for them: theirs need not be valid in Python."""
     names = [f"f{number}" for number in range(len(fields))]
     made: list[Any] = []
     for name, field in zip(names, fields, strict=True):
@@ -78,10 +78,10 @@ def struct_of(fields: Sequence[Field]) -> tuple[type, list[str]]:
         made.append((name, field.hint, msgspec.field(**given)) if given else (name, field.hint))
     renamed = {name: field.in_json for name, field in zip(names, fields, strict=True)}
     try:
-        # Nothing that comes out of JSON holds itself: the collector need not look at it.
+        # Values from JSON have no cycles: the garbage collector can skip them.
         return msgspec.defstruct("Value", made, rename=renamed, gc=False, kw_only=True), names
     except ValueError as error:  # quotes, backslashes and control characters
-        raise InvalidArgument(f"fields of JSON that are columns cannot have such names: {error}") from None
+        raise InvalidArgument(f"invalid field name for a column: {error}") from None
 
 
 def _then(get: Plain, plain: Plain | None) -> Plain:
@@ -93,11 +93,11 @@ def _as_it_is(value: Any) -> Any:
 
 
 def shape_of(kind: Any) -> ArrowShape:
-    """Raises InvalidArgument for what has no columns, naming the field."""
+    """The fields of a type. Raises InvalidArgument for a type without columns, naming the field."""
     if isinstance(kind, pa.Schema):
         return _of_arrow_struct(pa.struct(list(kind)), "the schema")[0]
     if kind is dict or kind is Any or kind is object:
-        raise InvalidArgument(f"{kind!r} does not say which columns there are: give a class, or a pyarrow.Schema")
+        raise InvalidArgument(f"{kind!r} has no columns: give a class, or a pyarrow.Schema")
     return _of_hint(kind, getattr(kind, "__qualname__", str(kind)), ())
 
 
@@ -188,7 +188,7 @@ def _of_class(
 
 
 def _of_pydantic(cls: Any, where: str, within: tuple[Any, ...]) -> ArrowShape:
-    """Its validators may do anything, so that its codec reads all of it."""
+    """A pydantic model: its validators may do anything, so its serde decodes the whole value."""
     if cls in within:
         _refuse(where, "a class that contains itself")
     fields = tuple(
@@ -245,7 +245,7 @@ _SIMPLE: Final[dict[type, ArrowShape]] = {
 
 
 def _refuse(where: str, what: str) -> NoReturn:
-    raise InvalidArgument(f"{where} is {what}, for which there is no column; {_ADVICE}")
+    raise InvalidArgument(f"{where} is {what}, which cannot be a column; {_ADVICE}")
 
 
 # ---- schemas
@@ -266,7 +266,7 @@ _PLAIN: Final[tuple[tuple[Callable[[pa.DataType], bool], Any, Plain | None], ...
 
 
 def _of_arrow(kind: pa.DataType, where: str) -> tuple[ArrowShape, Any]:
-    """With the type that msgspec is to read."""
+    """The shape of an Arrow type, and the type that msgspec decodes."""
     for is_, hint, plain in _PLAIN:
         if is_(kind):
             return ArrowShape(kind, _unless_none(plain)), hint
@@ -278,7 +278,7 @@ def _of_arrow(kind: pa.DataType, where: str) -> tuple[ArrowShape, Any]:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         inner, hint = _of_arrow(kind.value_type, where)
         return ArrowShape(kind, _unless_none(_each(inner.plain))), GenericAlias(list, (hint | None,))
-    raise InvalidArgument(f"{where}: JSON does not become {kind}; read it as another type, and cast the table")
+    raise InvalidArgument(f"{where}: JSON cannot be decoded to {kind}; read it as another type, and cast the table")
 
 
 def _of_arrow_struct(kind: pa.DataType, where: str) -> tuple[ArrowShape, Any]:
@@ -288,7 +288,7 @@ def _of_arrow_struct(kind: pa.DataType, where: str) -> tuple[ArrowShape, Any]:
         given = {"hint": hint | None, "default": None} if field.nullable else {"hint": hint}
         fields.append(Field(field.name, shape, field.name, **given))
     if not fields or len({field.name for field in fields}) < len(fields):
-        raise InvalidArgument(f"{where} has two fields of one name" if fields else f"{where} has no fields")
+        raise InvalidArgument(f"{where} has two fields of the same name" if fields else f"{where} has no fields")
     made, names = struct_of(fields)
     getters = {
         field.name: _then(attrgetter(name), field.shape.plain) for name, field in zip(names, fields, strict=True)

@@ -1,10 +1,10 @@
-"""From the values of a batch to columns of Arrow.
+"""Makes Arrow columns from the values of a batch.
 
-    a value ─► an object of the wanted fields, as the codec checks them ─► a list for each ─► an array for each
+    a value ─► an object of the requested fields, as the serde checks them ─► a list for each ─► an array for each
 
-msgspec reads JSON faster than Arrow's reader does, skips what is not asked for, and takes each value by itself, so that
-one which is no object, or two, cannot be mistaken for its neighbours. Some thousand are done at once: what they are in
-between is many times as large, and should stay in the processor's cache.
+msgspec reads JSON faster than Arrow's reader does, skips other fields, and decodes each value by itself, so that an
+invalid value cannot be mistaken for its neighbours. Some thousand are decoded at once: the objects in between are many
+times as large, and should stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from comet.serde import codec_for
 from comet.tables.arrow_types import shape_of
 
 AT_ONCE: Final = 1 << 11
-_SHOWN: Final = 40  # bytes of a value that is wrong
+_SHOWN: Final = 40  # bytes of an invalid value
 _WRONG: Final = (
     SerdeError, msgspec.MsgspecError, pa.ArrowException, TypeError, ValueError, ArithmeticError, RecursionError,
 )  # fmt: skip
@@ -31,7 +31,7 @@ _WRONG: Final = (
 class Values:
     """Makes the columns of one type. Immutable, cheap to share between threads.
 
-    `fields` are the names of those that are wanted; a type without fields is one column.
+    `fields` are the requested names; a type without fields is one column.
     """
 
     def __init__(self, kind: Any, fields: Sequence[str] | None = None) -> None:
@@ -41,7 +41,7 @@ class Values:
         wanted = list(known) if fields is None else list(fields)
         missing = [name for name in wanted if name not in known]
         if missing:
-            raise InvalidArgument(f"there is no field {missing[0]!r}; there are {', '.join(known)}")
+            raise InvalidArgument(f"unknown field {missing[0]!r}; use one of {', '.join(known)}")
         chosen = [known[name] for name in wanted]
         self.fields = [pa.field(field.name, field.shape.kind) for field in chosen]
         if self.shape.by_fields:
@@ -51,7 +51,7 @@ class Values:
 
     def of(self, batch: RecordBatch[Any], values: pa.Array) -> list[pa.Array]:
         """The columns of a batch's values, in the order of `fields`; all null for a tombstone. Raises SerdeError with
-        the offset of the first value that is none."""
+        the offset of the first invalid value."""
         present = values.drop_null() if values.null_count else values
         try:
             parts = [self._part(present.slice(at, AT_ONCE).to_pylist()) for at in range(0, len(present), AT_ONCE)]

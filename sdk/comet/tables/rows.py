@@ -1,6 +1,6 @@
 """The rows of a table as the values, keys and times of records. Pure.
 
-schema ─► plan: which columns, and whether they can be that ─► chunk of rows ─► what send_many takes
+schema ─► plan: the columns, with checked types ─► chunk of rows ─► arguments of send_many
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class RecordColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How rows become records."""
+    """The plan by which rows become records."""
 
     key: str | None
     timestamp: str | None
-    plain: str | None  # a column that is taken as it is, else
-    fields: Sequence[str]  # those of an object
+    plain: str | None  # a column that is the value, else
+    fields: Sequence[str]  # the fields of the JSON object
     encode: Callable[[dict[str, Any]], bytes]
 
     def rows(self, chunk: pa.RecordBatch, first: int) -> RecordColumns:
-        """`first` is the number of its first row. Raises SerdeError for a row that is no value."""
+        """The columns of a chunk; `first` is the number of its first row. Raises SerdeError for an invalid row."""
         values = self._objects(chunk, first) if self.plain is None else _bytes(chunk.column(self.plain))
         keys = None if self.key is None else _bytes(chunk.column(self.key))
         times = None if self.timestamp is None else _times(chunk.column(self.timestamp), self.timestamp)
@@ -58,10 +58,10 @@ class Plan:
 def plan_of(
     schema: pa.Schema, *, key: str | None, value: str | Iterable[str] | None, kind: Any, timestamp: str | None
 ) -> Plan:
-    """Raises InvalidArgument for columns that there are not, or that cannot be what they are to be."""
+    """Makes the plan. Raises InvalidArgument for unknown columns, or columns of the wrong type."""
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if repeated:
-        raise InvalidArgument(f"there are two columns {repeated[0]!r}")
+        raise InvalidArgument(f"two columns are named {repeated[0]!r}; rename one")
     if key is not None:
         _check_text(schema, "key", key, "cast it")
     if timestamp is not None:
@@ -71,33 +71,31 @@ def plan_of(
         encode = _encode if kind is None else _encoder_of(kind)
         return Plan(key, timestamp, None, _checked(schema, fields, kind, chosen=value is not None), encode)
     if kind is not None:
-        raise InvalidArgument(f"{value!r} is taken as it is and cannot be an event: leave out value or type")
-    _check_text(schema, "value", value, f"for JSON objects of it say value=[{value!r}]")
+        raise InvalidArgument(f"column {value!r} is the whole value and cannot have a type: leave out value or type")
+    _check_text(schema, "value", value, f"for JSON objects with this field use value=[{value!r}]")
     return Plan(key, timestamp, value, (), _encode)
 
 
-# ---- what columns can be
+# ---- types of columns
 
 
 def _check_there(schema: pa.Schema, role: str, name: str) -> None:
     if name not in schema.names:
-        raise InvalidArgument(f"{role}: there is no column {name!r}; there are {', '.join(schema.names)}")
+        raise InvalidArgument(f"{role}: unknown column {name!r}; use one of {', '.join(schema.names)}")
 
 
 def _check_text(schema: pa.Schema, role: str, name: str, advice: str) -> None:
     _check_there(schema, role, name)
     kind = schema.field(name).type
     if str(kind.value_type if pa.types.is_dictionary(kind) else kind) not in _TEXTS:
-        raise InvalidArgument(f"{role}: a column of text or bytes is needed, and {name!r} is {kind}; {advice}")
+        raise InvalidArgument(f"{role}: column {name!r} must be text or bytes, not {kind}; {advice}")
 
 
 def _check_times(schema: pa.Schema, name: str) -> None:
     _check_there(schema, "timestamp", name)
     kind = schema.field(name).type
     if not (pa.types.is_timestamp(kind) or kind == pa.int64()):
-        raise InvalidArgument(
-            f"timestamp: a column of times, or of microseconds since 1970, is needed, and {name!r} is {kind}"
-        )
+        raise InvalidArgument(f"timestamp: column {name!r} must be times, or microseconds since 1970, not {kind}")
 
 
 def _checked(schema: pa.Schema, columns: list[str], kind: Any, *, chosen: bool) -> list[str]:
@@ -106,18 +104,18 @@ def _checked(schema: pa.Schema, columns: list[str], kind: Any, *, chosen: bool) 
         _check_there(schema, "value", name)
     fields = columns if kind is None else _fields_of(kind, columns, chosen=chosen)
     if not fields:
-        raise InvalidArgument("a value needs one column at least")
+        raise InvalidArgument("a value needs at least one column")
     for name in fields:
         _check_json(name, schema.field(name).type)
     return fields
 
 
 def _check_json(name: str, kind: pa.DataType) -> None:
-    """Whether JSON has something for it, everywhere in it."""
+    """Checks that JSON has the type, with all types inside it."""
     if pa.types.is_map(kind) and str(kind.key_type) not in {"string", "large_string", "string_view"}:
-        raise InvalidArgument(f"column {name!r}: names in JSON are text, and those of {kind} are not")
+        raise InvalidArgument(f"column {name!r}: keys in JSON are text, those of {kind} are not")
     if pa.types.is_union(kind) or pa.types.is_interval(kind):
-        raise InvalidArgument(f"column {name!r}: there is no JSON for {kind}; cast it")
+        raise InvalidArgument(f"column {name!r}: {kind} has no JSON form; cast it")
     if pa.types.is_dictionary(kind):
         _check_json(name, kind.value_type)
     for at in range(kind.num_fields):
@@ -125,7 +123,7 @@ def _check_json(name: str, kind: pa.DataType) -> None:
 
 
 def _fields_of(kind: Any, columns: list[str], *, chosen: bool) -> list[str]:
-    """Those of the columns that the class has, which must be all that it needs."""
+    """The columns that are fields of the class; checks that no required field is missing."""
     codec = codec_for(kind)
     if hasattr(kind, "__pydantic_fields__"):
         known = {name: field.is_required() for name, field in kind.__pydantic_fields__.items()}
@@ -133,10 +131,10 @@ def _fields_of(kind: Any, columns: list[str], *, chosen: bool) -> list[str]:
         fields = getattr(msgspec.inspect.type_info(kind), "fields", ())
         known = {field.encode_name: field.required for field in fields}
     if not known:
-        raise InvalidArgument(f"{codec.name} has no fields that columns could be")
+        raise InvalidArgument(f"{codec.name} has no fields to fill from columns")
     missing = [name for name, required in known.items() if required and name not in columns]
     if missing:
-        raise InvalidArgument(f"{codec.name} needs a field {missing[0]!r}, and there is no such column")
+        raise InvalidArgument(f"{codec.name} needs a field {missing[0]!r}, but no column has this name")
     strange = [name for name in columns if name not in known]
     if strange and chosen:
         raise InvalidArgument(f"{codec.name} has no field {strange[0]!r}")
@@ -151,7 +149,7 @@ def _encode(row: dict[str, Any]) -> bytes:
 
 
 def _encoder_of(kind: Any) -> Callable[[dict[str, Any]], bytes]:
-    """Makes the event first, so that a row that is none is noticed."""
+    """Converts through the class, so that an invalid row is found."""
     codec = codec_for(kind)
     if hasattr(kind, "__pydantic_validator__"):
         validate = kind.__pydantic_validator__.validate_python
@@ -168,22 +166,22 @@ def _times(column: pa.Array, name: str) -> list[int | None]:
         column = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False).cast(pa.int64())
     least = pc.min(column).as_py()
     if least is not None and least < 0:
-        raise InvalidArgument(f"timestamp: {name!r} has times before 1970, which records cannot have")
+        raise InvalidArgument(f"timestamp: column {name!r} has times before 1970, which records cannot have")
     found: list[int | None] = column.to_pylist()
     return found
 
 
 def _list(chunk: pa.RecordBatch, name: str, first: int) -> list[Any]:
-    """Raises SerdeError for what Python has no value for, such as a time after the year 9999."""
+    """The values of a column. Raises SerdeError for values that Python lacks, such as a time after the year 9999."""
     try:
         return _python(chunk.column(name))
     except (ArithmeticError, ValueError) as error:
         last = first + chunk.num_rows - 1
-        raise SerdeError(f"column {name!r}, somewhere in rows {first} to {last}: {error}") from error
+        raise SerdeError(f"column {name!r}, in rows {first} to {last}: {error}") from error
 
 
 def _python(column: pa.Array) -> list[Any]:
-    """As JSON takes it: times to the microsecond, maps as objects, and null for a number that is none."""
+    """Converts a column for JSON: times to the microsecond, maps to objects, NaN to null."""
     kind = _to_microseconds(column.type)
     if kind != column.type:
         column = column.cast(kind, safe=False)
@@ -194,7 +192,7 @@ def _python(column: pa.Array) -> list[Any]:
 
 
 def _to_microseconds(kind: pa.DataType) -> pa.DataType:
-    """Python has no finer times."""
+    """The type with times in microseconds: Python has no finer ones."""
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return pa.timestamp("us", tz=kind.tz)
     if pa.types.is_duration(kind) and kind.unit == "ns":

@@ -41,15 +41,15 @@ def read(
     timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
     on_corrupt: OnCorrupt = "raise",
 ) -> Scan:
-    """A topic as tables: what it holds from `start` up to, not including, `end`. Needs pyarrow.
+    """A topic as tables: its records from `start` up to, not including, `end`. Needs pyarrow.
 
-    Both are "earliest", "latest", an offset, a time (datetime, or text such as "2026-01-31T12:00:00Z"), or a time ago
-    ("-15m"); or one of these for each partition, as `{0: 42, 1: "latest"}`. The end is fixed when reading begins.
+    Both positions are "earliest", "latest", an offset, a time (datetime, or text such as "2026-01-31T12:00:00Z"), or
+    a time ago ("-15m"); or one of these for each partition, as `{0: 42, 1: "latest"}`. The end is fixed at the start.
 
     Without `type` the columns are key, value, topic, partition, offset and timestamp. With a model or a
-    pyarrow.Schema, the fields of the values are columns, instead of `value`. `columns` chooses some, and only these are
-    decoded; "headers" is one that has to be asked for. `records_max` is shared out among the partitions. A stored batch
-    that cannot be read raises CorruptRecords; with `on_corrupt="skip"` it is logged, and left out.
+    pyarrow.Schema, the fields of the values are columns, instead of `value`. `columns` selects some, and only these are
+    decoded; "headers" is there only if selected. `records_max` is divided among the partitions. A corrupt batch
+    raises CorruptRecords; with `on_corrupt="skip"` it is logged, and left out.
 
     >>> with comet.sync.Producer(address) as producer:
     ...     _ = producer.send_many("quotes", [{"symbol": "EURUSD", "bid": 1.08}, {"symbol": "USDJPY", "bid": 155.2}])
@@ -64,7 +64,7 @@ def read(
     from comet.tables.arrow_columns import ArrowColumns
 
     if records_max is not None and (not isinstance(records_max, int) or records_max < 1):
-        raise InvalidArgument(f"records_max must be 1 at least, not {records_max!r}")
+        raise InvalidArgument(f"records_max must be at least 1, not {records_max!r}")
     check_isolation(isolation)
     check_on_corrupt(on_corrupt)
     chosen = None if partitions is None else tuple(partitions)
@@ -73,10 +73,10 @@ def read(
 
 
 class Scan:
-    """What comet.read was asked for. Nothing is read until it is asked for tables; each time that is a new read.
+    """The result of comet.read. It reads only when tables are requested; each request is a new read.
 
     In plain code, and in notebooks, call `to_polars()`, `to_pandas()` or `to_arrow()`, or go through `batches()`, which
-    holds a few megabytes however much there is. Other libraries take it as an Arrow stream, as `polars.DataFrame(scan)`
+    holds a few megabytes for any size. Other libraries take it as an Arrow stream, as `polars.DataFrame(scan)`
     does. On an event loop `await scan` gives the table, and `async for` the batches.
 
     >>> async def example(address: str) -> None:
@@ -102,13 +102,13 @@ class Scan:
 
     @property
     def schema(self) -> pyarrow.Schema:
-        """The columns of its tables."""
+        """The schema of its tables."""
         return self._columns.schema
 
     # ---- plain code
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
-        """One after the other, each with up to 65,536 rows; a few megabytes of them are in memory."""
+        """Iterates over batches of up to 65,536 rows; a few megabytes of them are in memory."""
         from comet.tables.arrow_columns import BatchMerger
 
         gathering = BatchMerger(self._columns)
@@ -118,18 +118,18 @@ class Scan:
                 yield from gathering.add(part)
             yield from gathering.rest()
         finally:
-            if not sys.is_finalizing():  # else it was kept to the end of the program, and ends with that
+            if not sys.is_finalizing():  # else it ends with the program
                 call(_closed(coming))
 
     def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
         return self.batches()
 
     def to_arrow(self) -> pyarrow.Table:
-        """All of it as a pyarrow.Table."""
+        """The whole scan as a pyarrow.Table."""
         return self._table(self.batches())
 
     def to_polars(self) -> polars.DataFrame:
-        """All of it as a polars.DataFrame."""
+        """The whole scan as a polars.DataFrame."""
         try:
             import polars as pl
         except ImportError as error:
@@ -139,15 +139,15 @@ class Scan:
         return found
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """All of it as a pandas.DataFrame. `options` are those of pyarrow.Table.to_pandas."""
+        """The whole scan as a pandas.DataFrame. `options` are those of pyarrow.Table.to_pandas."""
         try:
-            import pandas  # noqa: F401 - only whether it is there
+            import pandas  # noqa: F401 - only checks that it is installed
         except ImportError as error:
             raise ImportError('to_pandas() needs pandas: pip install "comet-stream[arrow]" pandas') from error
         return self.to_arrow().to_pandas(**options)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The batches as any library takes them that reads Arrow streams."""
+        """The batches for any library that reads Arrow streams."""
         import pyarrow as pa
 
         return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)

@@ -1,8 +1,8 @@
-"""What a scan reads: ranges of partitions, part by part, whose ends are fixed when it begins.
+"""The ranges of a scan: parts of partitions, whose ends are fixed when it begins.
 
-    positions ─► an offset per partition, start and end ─► shares of records_max ─► parts, each asked for ahead
+    positions ─► an offset per partition, start and end ─► shares of records_max ─► parts, each requested ahead
 
-Every record that a range holds and readers may see comes once, in order, one partition after the other; or an error.
+Every visible record of a range comes once, in order, one partition after the other; or an error is raised.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from comet.wire.corrupt import OnCorrupt, range_of
 
 log = logging.getLogger("comet")
 
-PART_BYTES: Final = 4 << 20  # asked for at once; a broker gives no more
+PART_BYTES: Final = 4 << 20  # per request; a broker returns no more
 PART_RECORDS: Final = 1 << 17
-_AT_ONCE: Final = 64  # partitions whose ends are asked for
+_AT_ONCE: Final = 64  # partitions whose ends are requested at once
 
 Places = StartLike | Mapping[int, StartLike]
 Part = list[RecordBatch[bytes]]
@@ -34,7 +34,7 @@ Part = list[RecordBatch[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """What is to be read. `start` and `end` are positions, or one for each partition."""
+    """The arguments of a scan. `start` and `end` are positions, or one for each partition."""
 
     topic: str
     start: Places
@@ -47,21 +47,21 @@ class ScanRequest:
 
 
 class Span(NamedTuple):
-    """A part of a partition, up to, not including, `end`."""
+    """A part of a partition, from `start` up to, not including, `end`."""
 
     partition: int
     start: int
     end: int
-    epoch: int | None = None  # of the record before `start`, where it is known
+    epoch: int | None = None  # of the record before `start`, if known
     topic_id: bytes = b""
 
 
 async def parts(addresses: Addresses, request: ScanRequest) -> AsyncIterator[Part]:
-    """The parts, which are never empty. Belongs to the loop that it is first asked on."""
+    """The parts, which are never empty. Bound to the loop of the first request."""
     async with Reader(addresses, timeout_ms=request.timeout_ms, name="scan") as reader:
         spans = await spans_of(reader, request)
         shares = shared_out([span.end - span.start for span in spans], request.records_max)
-        left = 0  # of the shares before, whose offsets were not all records
+        left = 0  # unused of earlier shares: not all their offsets were records
         for span, share in zip(spans, shares, strict=True):
             left += share
             async for part in _span(reader, request, span, left):
@@ -70,7 +70,7 @@ async def parts(addresses: Addresses, request: ScanRequest) -> AsyncIterator[Par
 
 
 async def spans_of(reader: Reader, request: ScanRequest) -> list[Span]:
-    """By partition, without those of which there is nothing to read."""
+    """The spans by partition, without empty ones."""
     now_us = wall_clock_us()
     topic = await reader._client.topic(request.topic)
     chosen = partitions_of(request, len(topic.partitions))
@@ -89,7 +89,7 @@ async def spans_of(reader: Reader, request: ScanRequest) -> list[Span]:
                     isolation=request.isolation,
                     topic_id=topic.id,
                 )
-            except CorruptRecords as error:  # whose offsets are read past, or raised, in their turn
+            except CorruptRecords as error:  # its offsets are skipped, or raised, in their turn
                 first = range_of(error)[0]
                 end = await reader.fetch(
                     request.topic, partition, "latest", records_max=1, isolation=request.isolation, topic_id=topic.id
@@ -98,7 +98,7 @@ async def spans_of(reader: Reader, request: ScanRequest) -> list[Span]:
 
     async def span(partition: int) -> Span:
         at, where = starts[partition], ends[partition]
-        # The answer to another question does not tell where the log ends: its leader may have begun just now.
+        # Another answer does not tell the log end: the leader may have just begun.
         bound = Latest() if isinstance(where, AtOffset) else where
         if bound == at:
             found = until = await resolve(partition, at)
@@ -113,7 +113,7 @@ async def spans_of(reader: Reader, request: ScanRequest) -> list[Span]:
 
 
 def partitions_of(request: ScanRequest, count: int) -> list[int]:
-    """Those that were chosen, else those that offsets are given for, else all."""
+    """The chosen partitions, else those with given offsets, else all."""
     given = [set(where) for where in (request.start, request.end) if isinstance(where, Mapping)]
     if request.partitions is None:
         chosen = sorted(given[0]) if given else list(range(count))
@@ -122,7 +122,7 @@ def partitions_of(request: ScanRequest, count: int) -> list[int]:
     for where in given:
         if where != set(chosen):
             raise InvalidArgument(
-                f"positions are given for the partitions {sorted(where)}, while {chosen} are read: give one for each"
+                f"positions are given for partitions {sorted(where)}, but {chosen} are read: give one for each"
             )
     missing = [one for one in chosen if not isinstance(one, int) or not 0 <= one < count]
     if missing:
@@ -137,8 +137,7 @@ def _positions(where: Places, chosen: Iterable[int], now_us: int) -> dict[int, P
 
 
 def shared_out(sizes: Sequence[int], most: int | None) -> list[int]:
-    """What of each may be read, so that all together are no more: the same of each, and what some have less of goes to
-    the others.
+    """Divides a maximum among partitions: equal shares, and the rest of smaller partitions goes to the others.
 
     >>> shared_out([5, 100, 100], 25), shared_out([5, 100], None)
     ([5, 10, 10], [5, 100])
@@ -155,7 +154,7 @@ def shared_out(sizes: Sequence[int], most: int | None) -> list[int]:
 
 
 async def _span(reader: Reader, request: ScanRequest, span: Span, most: int) -> AsyncIterator[Part]:
-    """The parts of a span, at most so many records."""
+    """The parts of a span, with at most so many records."""
     task: asyncio.Task[Fetched] | None = None
 
     def fetch(at: int, epoch: int | None) -> asyncio.Task[Fetched]:
@@ -199,6 +198,6 @@ def _up_to(batch: RecordBatch[bytes], end: int) -> RecordBatch[bytes] | None:
 
 def _cut_back(topic: str, span: Span, log_end: int) -> DataLoss:
     return DataLoss(
-        f"{topic}/{span.partition} ends at {log_end}, where it went on to {span.end} when the scan began",
+        f"{topic}/{span.partition} ends at {log_end}, but ended at {span.end} when the scan began",
         details={"topic": topic, "partition": str(span.partition), "log_end": str(log_end)},
     )

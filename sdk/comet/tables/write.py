@@ -17,8 +17,8 @@ from comet.types import check_topic_name
 if TYPE_CHECKING:
     import pyarrow
 
-ROWS: Final = 1 << 13  # of a chunk
-AHEAD: Final = 8  # chunks on their way; the producer's buffer is another bound
+ROWS: Final = 1 << 13  # per chunk
+AHEAD: Final = 8  # chunks in flight; the producer's buffer is another bound
 
 
 def write_frame(
@@ -32,17 +32,17 @@ def write_frame(
     bootstrap: Addresses = DEFAULT_BOOTSTRAP,
     **settings: Any,
 ) -> int:
-    """Writes each row as a record, and returns how many. Needs pyarrow.
+    """Writes each row as a record, and returns their number. Needs pyarrow.
 
     `frame` is a pyarrow.Table, a polars or pandas DataFrame (without its index), a comet.Scan, or anything else that is
-    an Arrow stream. Values are JSON objects of all columns, or of those that `value` lists; where it is one name, that
-    column's text or bytes as they are. With `type`, rows are checked to be such records, and take their defaults. `key`
+    an Arrow stream. Values are JSON objects of all columns, or of those that `value` lists; if it is one name, that
+    column's text or bytes. With `type`, rows are checked against the class and get its defaults. `key`
     names a column of text or bytes, `timestamp` one of times, or of microseconds since 1970. `settings` are those of
     comet.Producer.
 
     Rows of one key keep their order. A float that is not a number, and pandas' NaN, become null; times are written to
-    the microsecond. Raises InvalidArgument, before anything is written, for columns that there are not or that are of
-    the wrong type; SerdeError at the first row that is no record, when rows before it may be written.
+    the microsecond. Raises InvalidArgument, before anything is written, for unknown columns or columns of the
+    wrong type; SerdeError at the first invalid row, when rows before it may be written.
 
     >>> import polars as pl
     >>> bars = pl.DataFrame({"symbol": ["EURUSD", "USDJPY"], "close": [1.08, 155.2]})
@@ -73,7 +73,7 @@ def write_frame(
 
 
 def _stream(frame: Any) -> pyarrow.RecordBatchReader:
-    """Any kind of table, as batches."""
+    """Converts any kind of table to batches."""
     try:
         import pyarrow as pa
     except ImportError as error:
@@ -85,13 +85,13 @@ def _stream(frame: Any) -> pyarrow.RecordBatchReader:
     if not hasattr(frame, "__arrow_c_stream__"):
         advice = "; collect() it first" if hasattr(frame, "collect") else ""
         raise InvalidArgument(
-            "a frame is a pyarrow.Table, a polars or pandas DataFrame, or another Arrow stream, "
+            "frame must be a pyarrow.Table, a polars or pandas DataFrame, or another Arrow stream, "
             f"not {type(frame).__module__}.{type(frame).__qualname__}{advice}"
         )
     try:
         return pa.RecordBatchReader.from_stream(frame)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise InvalidArgument(f"a frame has columns, with names: {error}") from error
+        raise InvalidArgument(f"a frame must have named columns: {error}") from error
 
 
 def _module_of(frame: Any) -> str:
@@ -103,11 +103,11 @@ def _of_pandas(frame: Any) -> pyarrow.Table:
 
     odd = [name for name in frame.columns if not isinstance(name, str)]
     if odd:
-        raise InvalidArgument(f"columns are named by text, and {odd[0]!r} is none")
+        raise InvalidArgument(f"column names must be text, not {odd[0]!r}")
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise InvalidArgument(f"a column of several types: {'; '.join(map(str, error.args))}") from error
+        raise InvalidArgument(f"a column has several types: {'; '.join(map(str, error.args))}") from error
 
 
 def _chunks(reader: pyarrow.RecordBatchReader) -> Iterator[pyarrow.RecordBatch]:
