@@ -79,7 +79,8 @@ class Peer:
             wait_s = self._not_before - loop.time()
             if wait_s * 1000 > limits.BACKOFF_FIRST_MS:
                 # Waiting here would keep the caller from trying another broker.
-                raise Unavailable(f"{self.address} failed; next attempt in {wait_s * 1000:.0f} ms: {self._reason}")
+                wait_ms = wait_s * 1000
+                raise Unavailable(f"broker at {self.address} failed; next attempt in {wait_ms:.0f} ms: {self._reason}")
             self._opening = loop.create_task(self._open(), name=f"comet: connect {self.address}")
             self._opening.add_done_callback(mark_retrieved)
         return await share(self._opening)

@@ -341,7 +341,7 @@ class Connection:
                 await self._wake
         except asyncio.CancelledError:
             if self.lost is None:  # the transport was cancelled, not this task
-                self.fail(Unavailable(f"the connection to {self.address} was cut"))
+                self.fail(Unavailable(f"the connection to {self.address} was interrupted"))
             raise
         except CometError as error:
             self.fail(error)
@@ -371,7 +371,7 @@ class Connection:
             self.fail(Unavailable(f"the broker at {self.address} ended the connection"))
         except asyncio.CancelledError:
             if self.lost is None:
-                self.fail(Unavailable(f"the connection to {self.address} was cut"))
+                self.fail(Unavailable(f"the connection to {self.address} was interrupted"))
             raise
         except CometError as error:
             self.fail(error)

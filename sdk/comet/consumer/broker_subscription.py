@@ -52,9 +52,7 @@ class PartitionSubscription:
         self.attachment: Attachment | None = None
         self.queued_bytes = 0
         self.generation = 0  # a seek raises it: deliveries from before are dropped
-        self.stopped: CometError | None = (
-            None  # the error that stopped it; raised after the deliveries that have arrived
-        )
+        self.stopped: CometError | None = None  # why it stopped; raised after the deliveries that have arrived
         self.paused = False  # a seek is under way
         self.retired = False  # reading has ended for good
         self.last: memoryview | None = None  # the newest delivery, while it is not taken

@@ -45,7 +45,8 @@ def check_isolation(isolation: Isolation) -> bool:
 def check_reading(buffer_bytes: int, on_out_of_range: OutOfRange, on_corrupt: OnCorrupt) -> None:
     if not limits.CONSUMER_BUFFER_BYTES_MIN <= buffer_bytes <= limits.CONSUMER_BUFFER_BYTES_MAX:
         raise InvalidArgument(
-            f"buffer_bytes must be from {limits.CONSUMER_BUFFER_BYTES_MIN} to {limits.CONSUMER_BUFFER_BYTES_MAX}"
+            f"buffer_bytes must be from {limits.CONSUMER_BUFFER_BYTES_MIN} to {limits.CONSUMER_BUFFER_BYTES_MAX}, "
+            f"not {buffer_bytes}"
         )
     if on_out_of_range not in {"raise", "earliest", "latest"}:
         raise InvalidArgument(f'on_out_of_range must be "raise", "earliest" or "latest", not {on_out_of_range!r}')
@@ -69,8 +70,8 @@ class Consumer(RecordIterator[T]):
     """Reads a topic, from all partitions or some. Async; `comet.sync.Consumer` is the same for synchronous code.
 
     `start` is "earliest", "latest", an offset, a time (datetime, or text such as "2026-01-31T12:00:00Z"), or a time ago
-    (timedelta, or text such as "-15m"). `type` is the type that values are decoded to: a model, dict, str, int
-    …; without it they are bytes. At most `buffer_bytes` are buffered.
+    (timedelta, or text such as "-15m"). `type` is the type of decoded values: a model, dict, str, int …;
+    without it they are bytes. At most `buffer_bytes` are buffered.
 
     A position that the topic no longer holds raises OffsetOutOfRange, which says what was lost; with
     `on_out_of_range="earliest"` or `"latest"` the consumer logs it and continues there. With `on_gap` it does not stop

@@ -280,8 +280,8 @@ class Fetcher:
             reader.topic_id = attachment.topic_id
         elif reader.topic_id != attachment.topic_id:
             raise TopicNotFound(
-                f"topic {reader.topic!r} was deleted and recreated: it is another topic now, "
-                "so positions in the old one mean nothing; start a new consumer"
+                f"topic {reader.topic!r} was deleted and recreated: "
+                "positions of the old topic are not valid in the new one; start a new consumer"
             )
         return attachment
 

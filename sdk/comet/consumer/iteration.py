@@ -45,9 +45,7 @@ class RecordIterator(Generic[T]):
         self._batch: RecordBatch[T] | None = None  # the batch that is read record by record,
         self._records: Iterator[Record[T]] | None = None  # what is left of it,
         self._last: Record[T] | None = None  # and the record handed out last: the position lies behind it
-        self._whole_from: int | None = (
-            None  # first offset of a batch, or of a record that failed to decode, that the application is using
-        )
+        self._whole_from: int | None = None  # first offset of the batch, or undecodable record, that is in use
         self._held: dict[PartitionSubscription, int] = {}  # the same for tables and corrupt records, by partition
         self._since_turn_bytes = 0
         self._received_records = 0
@@ -385,9 +383,7 @@ class TableIterator(Generic[T]):
                 self._hold(failed)
             raise failed
         while True:
-            if (
-                consumer._batch is None and consumer._delivery is None
-            ):  # else records are left, and are returned at once
+            if consumer._batch is None and consumer._delivery is None:  # else records are left: returned at once
                 while not consumer._fetcher.waiting(0):
                     await consumer._wait()
                 await self._more()

@@ -99,10 +99,10 @@ class Producer:
         _within("timeout_ms", timeout_ms, 1, limits.PRODUCER_TIMEOUT_MS_MAX)
         _within("in_flight_max", in_flight_max, 1, limits.IN_FLIGHT_BATCHES_MAX)
         if compression not in _CODECS:
-            raise InvalidArgument(f'compression is "lz4", "zstd" or None, not {compression!r}')
+            raise InvalidArgument(f'compression must be "lz4", "zstd" or None, not {compression!r}')
         self._acks = Acks.of(acks)
         client = Client(addresses, name=name, connect=connect, random=random)
-        # No sequences with acks=0: without answers, a lost batch would look like a gap before its successors.
+        # With acks=0 there are no answers, so a lost batch could not be told from its successors: no sequences then.
         remembered = idempotent and self._acks is not Acks.NONE
         settings = Settings(
             acks=int(self._acks),

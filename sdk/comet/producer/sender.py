@@ -91,9 +91,7 @@ class PartitionSender:
         self._sealed = sealed
         self._attachment: Attachment | None = None
         self.unasked_on: Connection | None = None  # the connection that took the last batch with acks=0
-        self._unasked_refused: Callable[[CometError], None] = lambda _: (
-            None
-        )  # called with the refusal of a batch with acks=0
+        self._unasked_refused: Callable[[CometError], None] = lambda _: None  # for refused batches with acks=0
         self._blocked = False
         self._hurried = False  # the open batch is to be sent without lingering or gathering
         self._gathering = False

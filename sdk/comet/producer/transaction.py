@@ -415,7 +415,10 @@ class TransactionalProducer:
         clock_us: Callable[[], int] = wall_clock_us,
     ) -> None:
         if not 1 <= transaction_timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
-            raise InvalidArgument(f"transaction_timeout_ms must be from 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX}")
+            raise InvalidArgument(
+                f"transaction_timeout_ms must be from 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX}, "
+                f"not {transaction_timeout_ms}"
+            )
         self._writer = Writer(
             addresses, timeout_ms=timeout_ms, linger_ms=linger_ms, batch_bytes=batch_bytes,
             bulk_batch_bytes=bulk_batch_bytes, buffer_bytes=buffer_bytes, compression=compression, name=name,

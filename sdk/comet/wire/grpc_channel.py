@@ -115,7 +115,7 @@ class GrpcStream:
 
     def _cut(self) -> CometError:
         """The error of a call that another task cancelled."""
-        return Unavailable(f"the connection to {self._address} was cut")
+        return Unavailable(f"the connection to {self._address} was interrupted")
 
     async def _failure(self, error: Exception | None) -> CometError:
         """The error that ended the call. A failed write has no reason; the call's status has."""
