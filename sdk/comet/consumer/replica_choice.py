@@ -2,7 +2,7 @@
 
     "leader"    only the leader
     "any"       the live replicas that are in sync, each with its share of the partitions
-    "nearest"   one of those in the reader's rack; the leader where there is none
+    "nearest"   one of those in the reader's rack; the leader if there is none
 
 A follower may be behind: its error about an offset that it lacks does not count, and the leader is asked instead. A
 reader leaves a follower that stops while the leader advances, or that is no longer in sync.

@@ -166,7 +166,7 @@ class Accumulator:
     # ---- filling
 
     def start(self, deadline: float) -> ProducerBatch:
-        """An empty batch to gather records in."""
+        """Opens an empty batch."""
         assert self.open is None
         self.open = ProducerBatch(self, deadline)
         return self.open

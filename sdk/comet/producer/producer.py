@@ -224,7 +224,7 @@ class Producer:
     def _start_batch(self, accumulator: Accumulator, size: int) -> ProducerBatch:
         self._check_open()
         if size > _BATCH_ROOM:
-            raise RecordTooLarge(f"a record of {size} bytes with key and headers is over {_BATCH_ROOM}")
+            raise RecordTooLarge(f"a record of {size} bytes with key and headers is over the limit of {_BATCH_ROOM}")
         return accumulator.start(self._deadline())
 
     def _encode(self, value: Any) -> bytes | None:
@@ -348,7 +348,9 @@ class Producer:
             if part.size > route.record_bytes_max:
                 route.check_size(part.lengths if isinstance(part.lengths, int) else max(part.lengths))
             if part.size > _BATCH_ROOM:
-                raise RecordTooLarge(f"a record of {part.size} bytes with key and headers is over {_BATCH_ROOM}")
+                raise RecordTooLarge(
+                    f"a record of {part.size} bytes with key and headers is over the limit of {_BATCH_ROOM}"
+                )
             batches.append(self._add_batch(route, partition, part, timestamp_us, extras))
             await _next_turn()
 
@@ -538,7 +540,7 @@ class Producer:
         await self._client.close()
 
     def statistics(self) -> dict[str, int]:
-        """Counters since the start, and what is in the buffer now.
+        """Counters since the start, and the bytes in the buffer.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:

@@ -4,7 +4,7 @@
                             ├─ lingering (timer) ────────────► in the connection's queue
                             └────────────────────────────────► in the connection's queue
     asked for a frame: sends one, then queues up again, blocks (window full, trouble) or goes idle;
-    with a batch under way and none that is full, gathers for a moment instead
+    with a batch in flight and none that is full, collects records for a moment instead
 
 `armed` is true in every state but idle, so that an append to a busy partition costs one comparison.
 """
@@ -295,7 +295,9 @@ class PartitionSender:
             parts = batch.encode(settings.codec, settings.producer_id, settings.transactional)
             size = sum(map(len, parts))
             if size > connection.batch_bytes_max:
-                raise RecordTooLarge(f"a batch of {size} bytes is over the broker's {connection.batch_bytes_max}")
+                raise RecordTooLarge(
+                    f"a batch of {size} bytes is over the broker's limit of {connection.batch_bytes_max}"
+                )
         except InvalidArgument as error:
             batch.refused(error)
             return None

@@ -110,7 +110,7 @@ def read_i32(view: memoryview) -> Sequence[int]:
 
 
 def view_i32(view: memoryview) -> Sequence[int]:
-    """The same without making the numbers, where the machine's byte order allows."""
+    """The same without creating the numbers, if the machine's byte order allows."""
     return view.cast("i") if _LITTLE else read_i32(view)
 
 
@@ -120,7 +120,7 @@ def read_i64(view: memoryview) -> list[int]:
 
 
 class Binary(NamedTuple):
-    """Where one binary column lies in the body. Within bounds, but its offsets are not yet looked at."""
+    """The place of one binary column in the body: within bounds, but its offsets are not checked yet."""
 
     bitmap: int  # -1: no nulls
     offsets: int
@@ -149,7 +149,7 @@ class Cursor:
         return start
 
     def take_offsets(self, count: int) -> tuple[int, int]:
-        """Steps over count + 1 offsets; returns where they begin and what the last one says."""
+        """Steps over count + 1 offsets; returns where they begin, and the last one."""
         start = self.take(4 * count + 4)
         last: int = _I32.unpack_from(self.body, start + 4 * count)[0]
         if last < 0:
