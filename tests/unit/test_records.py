@@ -159,7 +159,7 @@ def test_a_checksum_over_the_body_and_one_over_the_stamp() -> None:
         ("00000000 01000000 4100000000000000 0000000000000000", {}, "8 bytes after the last column"),
         ("0000000000000000", {"flags": Flag.DUE}, "beyond the body"),
         ("0200000000000000 00000000 00000000", {"flags": Flag.VALUE_NULLS}, "beyond the last record"),
-        ("0000000000000000 00000000 01000000 4100000000000000", {"flags": Flag.VALUE_NULLS}, "a null that has bytes"),
+        ("0000000000000000 00000000 01000000 4100000000000000", {"flags": Flag.VALUE_NULLS}, "a null has bytes"),
         ("00000000 00000000 00000000 00000010", {"flags": Flag.HEADERS}, "headers do not fit"),
         (
             "00000000 00000000 00000000 01000000 00000000 01000000 ff00000000000000 00000000 00000000",
@@ -238,7 +238,7 @@ def test_nothing_at_all_is_no_batches() -> None:
 def test_trailing_bytes_are_no_batch() -> None:
     batches = iterate(join([b"a"]) + b"\0", stamped=False)
     assert next(batches).values == [b"a"]
-    with pytest.raises(CorruptBatch, match="88 bytes; 1 are there"):
+    with pytest.raises(CorruptBatch, match="88 bytes, not 1"):
         next(batches)
 
 

@@ -319,7 +319,7 @@ async def test_a_deleted_topic_ends_the_consumer_and_one_made_again_is_another(b
         await take(c, 1)
         broker.delete("quotes")
         broker.create("quotes", 1)
-        with pytest.raises(TopicNotFound, match="another topic"):
+        with pytest.raises(TopicNotFound, match="deleted and recreated: positions of the old topic"):
             await c.get()
 
 

@@ -1,9 +1,9 @@
-"""The way to the cluster: any of several addresses, one connection per broker, and what the directory knows.
+"""The client of a cluster: bootstrap addresses, one connection per broker, and cached metadata.
 
-Producers and consumers each own one client. They ask it for a partition (`attach`) and get a handle on a live
-connection to its leader or another replica, or an error that says whether to try again. A broker that cannot be
-reached is tried again after a wait that all who need it share, so that a thousand partitions do not make a thousand
-attempts. A broker that falls silent while the others say that it is gone is given up.
+Each producer, consumer and admin owns one. They ask it for a partition (`attach`) and get a handle on a live
+connection to its leader or another replica, or an error that says whether to retry. A broker that cannot be reached
+is retried after a backoff that all callers share, so that a thousand partitions do not make a thousand attempts. The
+connection to a silent broker is closed once the other brokers no longer list it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ log = logging.getLogger("comet")
 
 M = TypeVar("M", bound=Message)
 Addresses = str | Sequence[str]
-# Of a topic as it is known, which broker to go to for a partition; 0: none.
+# Chooses the broker to use for a partition from the topic's metadata; 0: none.
 Choose = Callable[[TopicInfo, int], int]
 
 _FETCH = "comet.v1.Comet/FetchMetadata"
 
 
 def parse_addresses(addresses: Addresses) -> tuple[str, ...]:
-    """The addresses of brokers to begin with.
+    """The bootstrap addresses, with the default port added.
 
     >>> parse_addresses("a:9092, b:9092"), parse_addresses("localhost")
     (('a:9092', 'b:9092'), ('localhost:9092',))
@@ -45,10 +45,10 @@ def parse_addresses(addresses: Addresses) -> tuple[str, ...]:
     parts: list[Any] = addresses.split(",") if isinstance(addresses, str) else list(addresses)
     found = tuple(part.strip() for part in parts if isinstance(part, str) and part.strip())
     if not found or len(found) < len(parts):
-        raise InvalidArgument(f'give the address of a broker, such as "localhost:9092", not {addresses!r}')
+        raise InvalidArgument(f'invalid broker addresses: {addresses!r}; use HOST:PORT, e.g. "localhost:9092"')
     for part in found:
         if "/" in part:
-            raise InvalidArgument(f'{part!r} is no address of a broker: write HOST:PORT, as in "localhost:9092"')
+            raise InvalidArgument(f'invalid broker address: {part!r}; use HOST:PORT, e.g. "localhost:9092"')
     return tuple(dict.fromkeys(part if _has_port(part) else f"{part}:9092" for part in found))
 
 
@@ -58,7 +58,7 @@ def _has_port(address: str) -> bool:
 
 
 class Peer:
-    """One broker's address: its channel, its connection while there is one, and when to try it again."""
+    """One broker's address, with its channel, its connection if there is one, and its backoff."""
 
     def __init__(self, client: Client, address: str, random: Random) -> None:
         self.address = address
@@ -71,15 +71,16 @@ class Peer:
         self._reason = ""
 
     async def connect(self) -> Connection:
-        """The live connection, or the outcome of the one attempt that everyone shares."""
+        """The live connection, or the result of the one attempt that all callers share."""
         if self.connection is not None:
             return self.connection
         if self._opening is None:
             loop = asyncio.get_running_loop()
             wait_s = self._not_before - loop.time()
             if wait_s * 1000 > limits.BACKOFF_FIRST_MS:
-                # Waiting here would keep from going elsewhere.
-                raise Unavailable(f"{self.address} is tried again in {wait_s * 1000:.0f} ms: {self._reason}")
+                # Waiting here would keep the caller from trying another broker.
+                wait_ms = wait_s * 1000
+                raise Unavailable(f"broker at {self.address} failed; next attempt in {wait_ms:.0f} ms: {self._reason}")
             self._opening = loop.create_task(self._open(), name=f"comet: connect {self.address}")
             self._opening.add_done_callback(mark_retrieved)
         return await share(self._opening)
@@ -105,20 +106,20 @@ class Peer:
 
     @property
     def failing(self) -> bool:
-        """It failed a moment ago."""
+        """Whether it failed, and its backoff is not over."""
         return self.connection is None and self._not_before > asyncio.get_running_loop().time()
 
     @property
     def troubled(self) -> bool:
-        """It failed a moment ago, or is silent, which need not mean anything."""
+        """Whether it is failing, or silent, which need not be a failure."""
         return self.failing or (self.connection is not None and self.connection.silent_ms > 0)
 
     def reached(self) -> None:
-        """It has answered: nothing speaks against connecting."""
+        """Ends the backoff: the broker has answered."""
         self._not_before = 0.0
 
     def channel(self) -> Channel:
-        """The way to the broker for unary calls; a new one after every failure, which so connects afresh."""
+        """The channel for unary calls; a new one after every failure, so that it connects afresh."""
         if self._channel is None:
             self._channel = self._client.connect(self.address)
         return self._channel
@@ -134,7 +135,7 @@ class Peer:
         self.renew()
 
     def renew(self) -> None:
-        """Drops a channel that does not work, unless a stream lives on it."""
+        """Drops a failed channel, unless a stream still uses it."""
         if self._channel is not None and self.connection is None:
             self._client.close_later(self._channel)
             self._channel = None
@@ -196,16 +197,18 @@ class Client:
 
     def check_open(self) -> None:
         if self.closed:
-            raise Closed("it was closed")
+            raise Closed("the client was closed")
 
     async def attach(self, topic: str, partition: int, choose: Choose | None = None) -> Attachment:
-        """The partition on a live connection to its leader, or to the broker that `choose` picks. Tries once; after an
-        error that is retriable or says that metadata is stale, the next try looks the partition up again."""
+        """Attaches to a partition at its leader, or at the broker that `choose` picks. Tries once; after an error that
+        is retriable or says that metadata is stale, the next try fetches the metadata again."""
         info: TopicInfo | None = None
         try:
             info = await self._directory.topic(topic)
             if partition >= len(info.partitions):
-                raise PartitionNotFound(f"topic {topic!r} has {len(info.partitions)} partitions, so none {partition}")
+                raise PartitionNotFound(
+                    f"topic {topic!r} has the partitions 0 to {len(info.partitions) - 1}, not {partition}"
+                )
             broker = info.partitions[partition].leader if choose is None else choose(info, partition)
             address = self._directory.address(broker)
             if address is None:
@@ -217,23 +220,23 @@ class Client:
             raise
 
     async def connection(self, address: str) -> Connection:
-        """A live connection to a broker that takes requests. Tries once."""
+        """A live connection to the broker at an address. Raises Unavailable if it is shutting down. Tries once."""
         connection = await self._peer(address).connect()
         if connection.leaving:
-            raise Unavailable(f"the broker at {address} is leaving")
+            raise Unavailable(f"the broker at {address} is shutting down")
         return connection
 
     def lost(self, error: CometError) -> None:
-        """A connection failed, so who leads what may have changed."""
+        """Drops cached metadata after a connection failed: leaders may have changed."""
         del error
         self._directory.forget_all()
 
     def misled(self, topic: str, partition: int, broker: int, error: CometError) -> None:
-        """A broker that was taken for the leader of a partition refused because it is not."""
+        """Handles a broker's answer that it does not lead a partition."""
         self._directory.misled(topic, partition, broker, error)
 
     def broker(self, broker: int) -> BrokerInfo | None:
-        """A broker of the cluster; None where it is not there, or cannot be reached now."""
+        """A broker of the cluster; None if it is unknown, or cannot be reached now."""
         known = self._directory.brokers.get(broker)
         if known is None:
             return None
@@ -241,7 +244,7 @@ class Client:
         return None if peer is not None and peer.failing else known
 
     def silent(self, connection: Connection) -> None:
-        """Nothing was heard from a broker for a while: the others may know more."""
+        """Asks other brokers about one that has been silent for a while."""
         if len(self._directory.brokers) > 1 and self._inquiry is None and not self.closed:
             self._inquiry = self.spawn(self._inquire(connection))
 
@@ -250,28 +253,28 @@ class Client:
         try:
             await self._directory.fetch(topics)
         except CometError:
-            return  # then only time can tell
+            return  # no answer: the ping timeout decides
         finally:
             self._inquiry = None
         if silent.broker_id not in self._directory.brokers and silent.silent_ms:
-            silent.fail(Unavailable(f"the broker at {silent.address} is silent, and the cluster has given it up"))
+            silent.fail(Unavailable(f"the broker at {silent.address} is silent and no longer in the cluster"))
 
     # ---- unary calls
 
     async def unary(
         self, method: str, request: Message, response: type[M], timeout_ms: int = limits.REQUEST_TIMEOUT_MS
     ) -> M:
-        """Asks any broker, one after the other until one can be reached."""
+        """Calls any broker: one after the other, until one can be reached."""
         failures: list[CometError] = []
         for address in self._candidates():
             try:
                 return await self.unary_at(address, method, request, response, timeout_ms)
             except Unavailable as error:
                 failures.append(error)
-        raise _nobody(failures)
+        raise _no_answer(failures)
 
     async def unary_at(self, address: str, method: str, request: Message, response: type[M], timeout_ms: int) -> M:
-        """Asks the broker at that address. Tries once."""
+        """Calls the broker at an address. Tries once."""
         peer = self._peer(address)
         try:
             answer = await peer.channel().unary(method, request, response, timeout_ms / 1000)
@@ -286,7 +289,7 @@ class Client:
         return await self.request(_FETCH, pb.FetchMetadataRequest(topics=topics), pb.FetchMetadataResponse)
 
     async def request(self, method: str, request: Message, response: type[M]) -> M:
-        """Asks one broker, and one more whenever that fails or takes long; the first answer counts."""
+        """Calls one broker, and one more whenever a call fails or takes long; the first answer counts."""
         candidates = self._candidates()
         calls: set[asyncio.Task[M]] = set()
         failures: list[CometError] = []
@@ -296,9 +299,7 @@ class Client:
                     address = candidates.pop(0)
                     call = self.unary_at(address, method, request, response, limits.REQUEST_TIMEOUT_MS)
                     task = self.spawn(call)
-                    task.add_done_callback(
-                        mark_retrieved
-                    )  # once one has answered, the outcome of the others is not read
+                    task.add_done_callback(mark_retrieved)  # only the first answer is read
                     calls.add(task)
                 patience_s = limits.METADATA_PATIENCE_MS / 1000 if candidates else None
                 done, calls = await asyncio.wait(calls, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
@@ -312,10 +313,10 @@ class Client:
         finally:
             for task in calls:
                 task.cancel()
-        raise _nobody(failures)
+        raise _no_answer(failures)
 
     def _candidates(self) -> list[str]:
-        """Brokers to ask: those with a live connection, then those given and heard of, last those in trouble."""
+        """Brokers to call, in order: connected ones, other known ones, and failing or silent ones last."""
         found = list(dict.fromkeys([*self.bootstrap, *self._directory.addresses]))
         self.random.shuffle(found)
 
@@ -328,18 +329,18 @@ class Client:
     # ---- metadata
 
     async def topic(self, name: str) -> TopicInfo:
-        """What is known of a topic, asked for if nothing is. Raises TopicNotFound."""
+        """The metadata of a topic, from the cache or else fetched. Raises TopicNotFound."""
         return await self._directory.topic(name)
 
     async def fetch(self, names: Collection[str]) -> dict[str, TopicInfo]:
-        """Asks the cluster about topics and remembers what it says."""
+        """Fetches the metadata of topics, and caches it."""
         return await self._directory.fetch(names)
 
     def forget(self, name: str) -> None:
         self._directory.forget(name)
 
     def watch(self, names: Callable[[], Iterable[str]], listener: Callable[[TopicInfo], None]) -> None:
-        """Looks the topics up again and again and tells the listener, so that new partitions are noticed."""
+        """Refreshes the topics periodically and calls the listener, so that new partitions are noticed."""
         self._directory.listen(listener)
         if self._refresher is None:
             self._refresher = self.spawn(self._refresh(names))
@@ -352,19 +353,19 @@ class Client:
                 try:
                     await self.fetch(wanted)
                 except CometError:
-                    continue  # who needs a broker now hears of it; this was only to stay up to date
+                    continue  # requests report such errors; a refresh can wait for its next round
 
     # ---- life
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
-        """Runs something in the background; it is cancelled when the client is closed."""
+        """Runs a coroutine in the background; `close` cancels it."""
         task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
 
     def close_later(self, channel: Channel) -> None:
-        """Closes a channel that is done with; `close` waits for it."""
+        """Closes an unused channel in the background; `close` waits for it."""
         task = asyncio.get_running_loop().create_task(_close_channel(channel))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -388,8 +389,8 @@ async def _close_channel(channel: Channel) -> None:
     await channel.close()
 
 
-def _nobody(failures: list[CometError]) -> CometError:
-    """Every broker was asked, and none answered."""
+def _no_answer(failures: list[CometError]) -> CometError:
+    """The error of a call that no broker answered."""
     assert failures, "there is always an address to try"
     first = next((error for error in failures if not isinstance(error, Unavailable)), failures[0])
     if len(failures) == 1:

@@ -4,14 +4,14 @@
     accumulators with batches ready ───┴─► writer ═► reader ───┼─► acknowledgements, to the batch they are for
                                                         ├─► deliveries, to the sink of their partition
                                                         ├─► acquired records, to the sharer of their partition
-                                                        └─► what a coordinator says unasked, to the group's listener
+                                                        └─► assignments and evictions, to the group's listener
 
-Produce frames are pulled, not queued: an accumulator is asked for its next batch when the stream can take one. So what
-waits is still being filled with records, nothing piles up in front of a slow broker, and a batch that becomes ready
-while the stream is idle is written in the next turn of the loop.
+Produce frames are pulled, not queued: an accumulator is asked for its next batch when the stream can take one. So a
+waiting batch still takes records, nothing piles up in front of a slow broker, and a batch that becomes ready while the
+stream is idle is written in the next turn of the loop.
 
-A connection fails once, for good, and everyone who waits on it hears of it in that moment. It is owned by the client
-that opened it, and belongs to one event loop.
+A connection fails once, for good, and all its waiters get the error at once. It is owned by the client that opened
+it, and belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ REQUEST_MAX: Final = (1 << 32) - 1
 
 
 class FrameSource(Protocol):
-    """Something with produce frames to send."""
+    """A source of produce frames."""
 
     def next_frame(self, connection: Connection) -> bytes | None:
-        """The next frame, or None when there is none now; asked again only after `Connection.ready`."""
+        """The next frame, or None when there is none now; called again only after `Connection.ready`."""
 
     def leave(self, connection: Connection) -> None:
-        """Asked instead of for a frame: the broker stops. What is under way is still answered."""
+        """Called instead of `next_frame` once the broker shuts down. Batches in flight are still answered."""
 
 
 class Produced(Protocol):
-    """One batch on the wire; hears exactly one of the two, or of the end of the connection by its accumulator."""
+    """One batch on the wire. One of the two is called once, or its accumulator is told that the connection ended."""
 
     def acked(self, base_offset: int, append_time_us: int) -> None: ...
     def refused(self, error: CometError) -> None: ...
@@ -60,7 +60,7 @@ class Sink(Protocol):
 
     def delivered(self, batches: memoryview, high_watermark: int, leader_epoch: int) -> None: ...
     def aborted(self, transactions: Sequence[groups_pb.AbortedTransaction]) -> None:
-        """Of what is delivered from now on, this was aborted."""
+        """Names aborted transactions in the deliveries that follow."""
 
     def ended(self, error: CometError) -> None: ...
 
@@ -72,13 +72,13 @@ class SharePartition(Protocol):
     def ended(self, error: CometError) -> None: ...
 
 
-# Of a group: hears assignments and evictions.
+# Gets the assignments and evictions of a group.
 Listener = Callable[[pb.ServerFrame], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A partition as one connection knows it."""
+    """A partition's handle on one connection, with the broker's answer about it."""
 
     connection: Connection
     handle: int
@@ -95,7 +95,7 @@ class Connection:
         self.lost: CometError | None = None
         self.broker_id = 0
         self.batch_bytes_max = limits.BATCH_BYTES_MAX
-        self.leaving = False  # the broker said that it stops: no new batches
+        self.leaving = False  # the broker is shutting down: no new batches
         self._hello = pb.Hello(client=client_name, software=software)
         self._loop = asyncio.get_running_loop()
         self._stream = channel.stream()
@@ -113,7 +113,7 @@ class Connection:
         self._request = 0
         self._subscription = 0
         self._received = False
-        self.silent_ms = 0  # how long nothing has come, to the heartbeat
+        self.silent_ms = 0  # time without a frame, in whole heartbeats
         self.on_silent: Callable[[Connection], None] | None = None  # the client, which can ask another broker
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -121,7 +121,7 @@ class Connection:
     # ---- life
 
     async def open(self) -> None:
-        """Introduces the client; afterwards the connection is usable. Raises what went wrong."""
+        """Sends Hello and waits for the answer. Raises the error that prevents it."""
         self._tasks = [
             self._loop.create_task(self._read(), name=f"comet: read from {self.address}"),
             self._loop.create_task(self._write(), name=f"comet: write to {self.address}"),
@@ -130,7 +130,7 @@ class Connection:
             answer = await self.call(pb.ClientFrame(hello=self._hello), limits.CONNECT_TIMEOUT_MS)
         except Timeout as error:
             self.fail(error)
-            raise Unavailable(error.message) from error  # nothing was asked whose outcome could be unknown
+            raise Unavailable(error.message) from error  # no request was sent whose outcome could be unknown
         except BaseException as error:
             self.fail(error if isinstance(error, CometError) else Closed("connecting was given up"))
             raise
@@ -139,19 +139,19 @@ class Connection:
         self._timer = self._loop.call_later(limits.HEARTBEAT_MS / 1000, self._check_alive, self._loop.time())
 
     def on_lost(self, callback: Callable[[CometError], None]) -> None:
-        """Calls back once when the connection fails; at once if it has."""
+        """Calls back once when the connection fails; at once if it has failed."""
         if self.lost is not None:
             callback(self.lost)
         else:
             self._lost_callbacks.append(callback)
 
     def off_lost(self, callback: Callable[[CometError], None]) -> None:
-        """Forgets the request; a later answer to it is dropped."""
+        """Removes a callback of `on_lost`."""
         if callback in self._lost_callbacks:
             self._lost_callbacks.remove(callback)
 
     def fail(self, error: CometError) -> None:
-        """Ends the connection; everyone who waits is told."""
+        """Ends the connection and fails all waiters."""
         if self.lost is not None:
             return
         self.lost = error
@@ -161,7 +161,7 @@ class Connection:
         for future in requests.values():
             if not future.done():
                 future.set_exception(Unavailable(f"the connection to {self.address} was lost: {error.message}"))
-                future.exception()  # a waiter that gave up must not be reported as forgotten
+                future.exception()  # marks the error as retrieved, also if the waiter has given up
         self._produced.clear()
         self._sinks.clear()
         self._sharers.clear()
@@ -178,7 +178,7 @@ class Connection:
             task.cancel()
 
     async def close(self) -> None:
-        """Ends the connection and waits until nothing of it runs any more."""
+        """Ends the connection and waits for its tasks to end."""
         self.fail(Closed(f"the connection to {self.address} was closed"))
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -186,7 +186,7 @@ class Connection:
     # ---- requests
 
     async def call(self, frame: pb.ClientFrame, timeout_ms: int = limits.REQUEST_TIMEOUT_MS) -> pb.ServerFrame:
-        """Sends a request and waits for its answer. Raises the error it was answered with."""
+        """Sends a request and waits for its answer. Raises the error in the answer."""
         future = self._send_request(frame)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -200,14 +200,16 @@ class Connection:
         if self.lost is not None:
             raise Unavailable(f"the connection to {self.address} was lost: {self.lost.message}")
         if len(self._requests) >= limits.REQUESTS_MAX:
-            raise LimitExceeded(f"{len(self._requests)} requests wait for {self.address} already")
+            raise LimitExceeded(
+                f"{len(self._requests)} requests to {self.address} are in flight; await some of them first"
+            )
         frame.request = self.next_request()
         future = self._requests[frame.request] = self._loop.create_future()
         self.send(frame.SerializeToString())
         return future
 
     def send(self, frame: bytes) -> None:
-        """Queues a control frame that wants no answer."""
+        """Queues a control frame without an answer."""
         if self.lost is not None:
             return
         if len(self._control) >= limits.CONTROL_FRAMES_MAX:
@@ -228,7 +230,7 @@ class Connection:
             del self._one_way[next(iter(self._one_way))]
 
     def next_request(self) -> int:
-        """The number of the next request, which no waiting one has; 0 is never used."""
+        """A number for the next request that no pending one has; never 0."""
         while True:
             self._request = self._request % REQUEST_MAX + 1
             taken = self._request in self._requests or self._request in self._one_way
@@ -236,7 +238,7 @@ class Connection:
                 return self._request
 
     async def attach(self, topic: str, partition: int) -> Attachment:
-        """The partition's handle on this connection, asked for once."""
+        """The partition's handle on this connection. All callers share one request."""
         key = (topic, partition)
         future = self._attached.get(key)
         if future is None:
@@ -265,21 +267,21 @@ class Connection:
             del self._attached[key]
 
     def detach(self, topic: str, partition: int) -> None:
-        """Forgets a handle that the broker no longer takes, so that the next attach asks again."""
+        """Forgets a handle that the broker no longer accepts, so that the next attach asks again."""
         self._attached.pop((topic, partition), None)
 
     # ---- produce
 
     def track(self, request: int, produced: Produced) -> None:
-        """The batch that the request number stands for is about to be sent."""
+        """Registers a batch that is about to be sent under a request number."""
         self._produced[request] = produced
 
     def forget(self, request: int) -> None:
-        """The batch is no longer waited for; an answer that comes all the same is ignored."""
+        """Stops waiting for a batch; a late answer is ignored."""
         self._produced.pop(request, None)
 
     def ready(self, source: FrameSource) -> None:
-        """The source has a frame to send; it is in the queue once at most, which it sees to itself."""
+        """Queues a source that has a frame to send. The source makes sure that it is queued once at most."""
         self._ready.append(source)
         self._rouse()
 
@@ -339,7 +341,7 @@ class Connection:
                 await self._wake
         except asyncio.CancelledError:
             if self.lost is None:  # the transport was cancelled, not this task
-                self.fail(Unavailable(f"the connection to {self.address} was cut"))
+                self.fail(Unavailable(f"the connection to {self.address} was interrupted"))
             raise
         except CometError as error:
             self.fail(error)
@@ -369,7 +371,7 @@ class Connection:
             self.fail(Unavailable(f"the broker at {self.address} ended the connection"))
         except asyncio.CancelledError:
             if self.lost is None:
-                self.fail(Unavailable(f"the connection to {self.address} was cut"))
+                self.fail(Unavailable(f"the connection to {self.address} was interrupted"))
             raise
         except CometError as error:
             self.fail(error)
@@ -378,14 +380,14 @@ class Connection:
 
     def _fail_unexpected(self, error: Exception) -> None:
         """Fails all waiters after an unexpected error."""
-        log.error("comet: the connection to %s broke", self.address, exc_info=error)
-        self.fail(Internal(f"the connection to {self.address} broke: {error!r}"))
+        log.error("comet: unexpected error in the connection to %s", self.address, exc_info=error)
+        self.fail(Internal(f"unexpected error in the connection to {self.address}: {error!r}"))
 
     def _receive(self, data: bytes) -> None:
         try:
             frame = pb.ServerFrame.FromString(data)
         except DecodeError:
-            raise MalformedFrame(f"{self.address} sent {len(data)} bytes that are no ServerFrame") from None
+            raise MalformedFrame(f"{self.address} sent {len(data)} bytes that are not a ServerFrame") from None
         match frame.WhichOneof("frame"):
             case "acks":
                 acks = frame.acks
@@ -455,16 +457,16 @@ class Connection:
             if ended is not None:
                 ended.ended(error)
         else:
-            log.warning("comet: %s reports %s: %s", self.address, error.code, error.message)
+            log.warning("comet: unexpected error from %s: %s: %s", self.address, error.code, error.message)
 
-    # ---- the end of it
+    # ---- the end
 
     def _go_away(self, reason: str) -> None:
-        """The broker stops: answers under way are waited for, everything else goes elsewhere."""
-        log.info("comet: the broker at %s is leaving: %s", self.address, reason)
+        """Handles the broker's shutdown: waits for answers in flight; everything else moves to other brokers."""
+        log.info("comet: broker shutdown at %s: %s", self.address, reason)
         self.leaving = True
         if not self._leave_if_done():
-            self._rouse()  # tasks that wait to send go elsewhere
+            self._rouse()  # sources that wait to send move to other brokers
             self._loop.call_later(limits.GO_AWAY_GRACE_MS / 1000, self.fail, self._gone())
 
     def _leave_if_done(self) -> bool:
@@ -477,7 +479,7 @@ class Connection:
         return Draining(f"the broker at {self.address} has stopped", retry_after_ms=limits.BACKOFF_FIRST_MS)
 
     def _check_alive(self, due: float) -> None:
-        """Asks a silent broker whether it is there. A loop that was itself held up gives it another turn."""
+        """Pings a silent broker. If this event loop was itself held up, the broker gets another interval."""
         late_ms = (self._loop.time() - due) * 1000 - limits.HEARTBEAT_MS
         if self._received or late_ms > limits.HEARTBEAT_MS:
             self._received = False
@@ -491,7 +493,7 @@ class Connection:
     def _suspect(self) -> None:
         silent_ms = self.silent_ms
         if silent_ms >= limits.PING_AFTER_MS + limits.PING_TIMEOUT_MS:
-            self.fail(Unavailable(f"nothing was heard from {self.address} for {silent_ms} ms"))
+            self.fail(Unavailable(f"the broker at {self.address} was silent for {silent_ms} ms"))
             return
         if silent_ms == limits.PING_AFTER_MS:
             self.send(pb.ClientFrame(request=self.next_request(), ping=pb.Ping()).SerializeToString())

@@ -1,11 +1,11 @@
-"""The way to the coordinator of a group or transactional id: found through any broker, and found again when it moves.
+"""The coordinator of a group or transactional id: found through any broker, and found again when it moves.
 
     request(frame) ─► the coordinator's connection ─► the answer
                        │ NotCoordinator, Unavailable, lost ─► found again ─► the same frame
                        └ CoordinatorLoading, other errors that are retriable ─► the same frame, a little later
 
-What is sent again may have taken effect before: everything that is asked of a coordinator can be repeated.
-Frames that the coordinator sends unasked go to the listener; `moved` is called when its connection ends.
+A request that is sent again may have taken effect before: all requests to a coordinator can be repeated.
+Assignments and evictions go to the listener; `moved` is called when the connection ends.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ _FIND: Final = "comet.v1.Comet/FindCoordinator"
 
 
 class Coordinator:
-    """Owned by one member or transactional producer, as its client is; on the client's loop."""
+    """Requests to one coordinator. Owned by one member or transactional producer, on its client's loop."""
 
     def __init__(self, client: Client, name: str) -> None:
         self.name = name
         self._client = client
         self._connection: Connection | None = None
         self._finding: asyncio.Task[Connection] | None = None
-        self._hint: str | None = None  # where another broker says that it is; believed once
+        self._hint: str | None = None  # the address that another broker gave; used once
         self._listener: Listener | None = None
         self._moved: Callable[[CometError], None] | None = None
-        self._on_lost: Callable[[CometError], None] | None = None  # what the connection calls
+        self._on_lost: Callable[[CometError], None] | None = None  # the callback at the connection
 
     def listen(self, listener: Listener, moved: Callable[[CometError], None] | None = None) -> None:
-        """Frames with an assignment or eviction go to the listener. `moved` is called when its stream ends, or the
-        coordinator is another broker now: a member has to join again on the next stream."""
+        """Sets the listener for assignments and evictions. `moved` is called when the stream ends or another broker is
+        the coordinator: a member then joins again on the next stream."""
         self._listener, self._moved = listener, moved
         if self._connection is not None:
             self._connection.listen(self.name, listener)
 
     @property
     def connected(self) -> Connection | None:
-        """The connection to the coordinator, while there is one."""
+        """The connection to the coordinator; None if there is none."""
         return self._connection
 
     async def request(self, frame: pb.ClientFrame, timeout_ms: float = limits.REQUEST_TIMEOUT_MS) -> pb.ServerFrame:
-        """The coordinator's answer. Raises what it answered, where trying again cannot help; Timeout when there was no
-        answer in time, with what stood in the way, and Unavailable when it was never reached."""
+        """The coordinator's answer. Raises an error that a retry cannot help; Timeout without an answer in time, with
+        the last error; and Unavailable if the coordinator was never reached."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + timeout_ms / 1000
         backoff = Backoff(self._client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
@@ -92,21 +92,21 @@ class Coordinator:
         return Timeout(f"the coordinator of {self.name!r} did not answer within {timeout_ms:g} ms{why}")
 
     def _judge(self, connection: Connection | None, error: CometError) -> None:
-        """Raises an error that trying again cannot help; what is known of the coordinator may be out of date."""
+        """Raises an error that a retry cannot help; otherwise drops a coordinator that may be outdated."""
         if not error.retriable or self._client.closed:
             raise error
         if error.metadata_stale and connection is not None:
             self.misled(connection, error)
 
     def notify(self, frame: pb.ClientFrame, refused: Callable[[CometError], None]) -> None:
-        """Sends what wants no answer, if there is a connection now; `refused` hears the error it is answered with."""
+        """Sends a frame without an answer, if connected; `refused` is called with the error if it is refused."""
         if self._connection is not None:
             self._connection.notify(frame, refused)
 
     # ---- finding it
 
     async def connection(self) -> Connection:
-        """The coordinator's connection; everyone who needs one shares the attempt. Tries once."""
+        """The coordinator's connection. All callers share one attempt."""
         if self._connection is not None and not self._connection.leaving:
             return self._connection
         self._client.check_open()
@@ -135,9 +135,9 @@ class Coordinator:
         return connection
 
     def misled(self, connection: Connection, error: CometError) -> None:
-        """The broker on that connection says that it is not, or no longer, the coordinator."""
+        """Handles a broker's answer that it is not, or no longer, the coordinator."""
         if connection is not self._connection:
-            return  # something newer was found meanwhile
+            return  # another one was found meanwhile
         details = error.details
         if details.get("host") and details.get("port", "").isdecimal() and details.get("leader", "0") != "0":
             self._hint = f"{details['host']}:{details['port']}"
@@ -148,8 +148,8 @@ class Coordinator:
             self._leave(error)
 
     def close(self) -> None:
-        """Nothing is asked of it any more; the connection serves others."""
-        self._leave(Closed("it was closed"))
+        """Leaves the connection, which others may still use."""
+        self._leave(Closed("the client was closed"))
 
     def _leave(self, error: CometError) -> None:
         connection, self._connection = self._connection, None

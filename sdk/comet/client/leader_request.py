@@ -1,10 +1,10 @@
 """A request to the leader of a partition, retried until it is answered, without a subscription.
 
     where the partition is ─► its leader's connection ─► the answer
-                       │ another leads, none does, lost ─► found again ─► asked again
-                       └ other errors that trying again can help ─► asked again, a little later
+                       │ NotLeader, no leader, lost ─► found again ─► the same request
+                       └ other retriable errors ─► the same request, a little later
 
-What is asked must bear repeating. Nothing is kept between calls, so any number of them may be under way.
+A request must be repeatable. Nothing is kept between calls, so any number of them may run at once.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ async def at_leader(
     give_up: float,
     writes: bool,
 ) -> T:
-    """The answer of the partition's current leader; `call` is given so many milliseconds. Raises what a retry
-    cannot help, and at the loop's time `give_up` what stood in the way: of something that `writes` a Timeout, unless it
-    is known not to have."""
+    """The answer of the partition's current leader; `call` gets the milliseconds that are left. Raises an error that a
+    retry cannot help, and at the loop's time `give_up` the last error: a Timeout if the call may have written
+    (`writes`)."""
     loop = asyncio.get_running_loop()
     backoff = Backoff(client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
     problem: CometError | None = None
@@ -84,7 +84,7 @@ async def at_leader(
 
 
 def _misled(client: Client, attachment: Attachment, topic: str, partition: int, error: CometError) -> None:
-    """What is known of the leader may be out of date."""
+    """Drops metadata about the leader that may be outdated."""
     connection = attachment.connection
     if error.metadata_stale:
         connection.detach(topic, partition)

@@ -1,11 +1,11 @@
-"""What a client knows of the cluster: which brokers there are, and who leads and holds each partition.
+"""A client's metadata cache: the brokers, and the leader and replicas of each partition.
 
-    topic(name) ─► known ─► the answer
-                └► never asked, or long ago ─► asked for at once
-                └► proved wrong ─► the next round: all such topics together, and rounds ever further apart
+    topic(name) ─► cached ─► the answer
+                └► unknown ─► fetched at once
+                └► proved wrong ─► the next round: all such topics in one request, with a growing wait between rounds
 
-So a thousand partitions that lose their leader cost a few questions, and one that has no leader for long is looked
-up four times a second. What a broker answers may be older than what is known; the leader's epoch tells.
+So a thousand partitions that lose their leader cost a few requests, and one that has no leader for long is looked
+up four times a second. An answer may be older than the cache; the leader epoch decides.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Directory:
     def __init__(self, fetch: Fetch, random: Random) -> None:
         self.brokers: dict[int, BrokerInfo] = {}
         self._fetch = fetch
-        self._topics: Topics = {}  # what is believed
-        self._newest: Topics = {}  # the newest answers, believed or not
+        self._topics: Topics = {}  # the cache
+        self._newest: Topics = {}  # the newest answers, also of forgotten topics
         self._doubted: set[str] = set()
         self._hinted: set[tuple[str, int]] = set()
         self._fetching: dict[str, asyncio.Task[Topics]] = {}
@@ -122,28 +122,28 @@ class Directory:
         if listener not in self._listeners:
             self._listeners.append(listener)
 
-    # ---- what proves wrong
+    # ---- invalidation
 
     def forget(self, name: str, seen: TopicInfo | None = None) -> None:
-        """What is known of a topic, or what was `seen` of it, led nowhere."""
+        """Forgets a topic, or only the `seen` metadata of it, so that it is fetched again."""
         if seen is None or self._topics.get(name) is seen:
             self._topics.pop(name, None)
             self._doubted.add(name)
 
     def forget_all(self) -> None:
-        """A connection failed, so who leads what may have changed."""
+        """Forgets all topics: after a failed connection, leaders may have changed."""
         self._doubted.update(self._topics)
         self._topics.clear()
 
     def misled(self, name: str, partition: int, broker: int, error: CometError) -> None:
-        """A broker that was taken for the leader of a partition said that it is not. Where it says who is, that is
-        believed at once, but only once before another broker was asked: two brokers might send us to and fro."""
+        """Handles a broker's answer that it does not lead a partition. If it names the leader, that is used at once,
+        but only once until the next fetch: two brokers might name each other."""
         info = self._topics.get(name)
         if info is None or partition >= len(info.partitions):
             return
         known = info.partitions[partition]
         if known.leader != broker:
-            return  # something newer was heard meanwhile
+            return  # newer metadata came meanwhile
         hint = _hint(error)
         if hint is None or hint.id == broker or (name, partition) in self._hinted:
             self.forget(name)
@@ -165,7 +165,7 @@ class Directory:
         return [f"{broker.host}:{broker.port}" for broker in self.brokers.values()]
 
     def topics(self) -> list[str]:
-        """The topics that were asked about."""
+        """The topics fetched so far."""
         return list(self._newest)
 
     async def close(self) -> None:
@@ -177,7 +177,7 @@ class Directory:
 
 
 def newest(known: TopicInfo | None, reported: TopicInfo) -> TopicInfo:
-    """What was heard, but for partitions of which a later leader is known: brokers learn of changes one by one."""
+    """The reported topic, with cached partitions of a later leader epoch: brokers learn of changes one by one."""
     if known is None or known.id != reported.id:
         return reported
     later = {partition.index: partition for partition in known.partitions}
@@ -210,8 +210,8 @@ async def share(task: asyncio.Task[T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        if task.cancelled():  # by close(), not by a caller who was cancelled
-            raise Closed("it was closed") from None
+        if task.cancelled():  # by close(), not by the caller's own cancellation
+            raise Closed("the client was closed") from None
         raise
 
 

@@ -1,4 +1,4 @@
-"""How long to wait before the next try: exponential with jitter, from a given source of randomness."""
+"""The backoff between retries: exponential with jitter, from a given source of randomness."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from comet import limits
 
 
 class Backoff:
-    """Counts tries in a row and says how long to wait after each; `reset` once one has succeeded.
+    """Counts tries in a row and gives the wait after each; `reset` after a success.
 
     The first `free` tries need no wait. The next wait is between half and the whole of BACKOFF_FIRST_MS, every further
     one twice that, up to `max_ms`: clients that lost the same broker come back spread out, and within a second.

@@ -1,6 +1,6 @@
 """The batches that a reader of committed records drops: markers, and those of aborted transactions.
 
-Pure. The broker names an aborted transaction before the first delivery that it is about. A batch belongs to it when
+Pure. The broker names an aborted transaction before the first delivery with its batches. A batch belongs to it if
 producer and epoch are the same and it lies between the first batch of the transaction and its marker.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 from comet.records import BatchHeader, Flag
 
 CONTROL: Final = int(Flag.CONTROL)
-# Any of them makes a batch worth a look.
+# A batch without any of them is never dropped.
 MARKED: Final = int(Flag.TRANSACTIONAL | Flag.CONTROL)
 
 
@@ -33,22 +33,22 @@ class Discards:
         return len(self._aborted)
 
     def add(self, producer_id: int, epoch: int, first: int, end: int) -> None:
-        """The transaction of that producer and epoch, from `first` up to its marker at `end`, was aborted."""
+        """Adds an aborted transaction of a producer and epoch: from `first` up to its marker at `end`."""
         self._aborted[producer_id, epoch] = (first, end)
 
     def covers(self, producer_id: int, epoch: int, offset: int) -> bool:
-        """Whether the batch at that offset was aborted."""
+        """Whether the batch at an offset is part of an aborted transaction."""
         first, end = self._aborted.get((producer_id, epoch), (0, 0))
         return first <= offset < end
 
     def drops(self, header: BatchHeader) -> bool:
-        """Whether a batch with any flag of MARKED is not for the application."""
+        """Whether to drop a batch that has a flag of MARKED."""
         if header.flags & CONTROL:
             return True
         return bool(self._aborted) and self.covers(header.producer_id, header.producer_epoch, header.base_offset)
 
     def passed(self, offset: int) -> None:
-        """Everything before the offset was read: transactions that ended there need not be known any more."""
+        """Forgets transactions that end before an offset, up to which all was read."""
         over = [key for key, (_, end) in self._aborted.items() if end < offset]
         for key in over:
             del self._aborted[key]

@@ -23,11 +23,11 @@ _UNKNOWN: Final = -1
 
 
 class PartitionSubscription:
-    """One partition of a consumer, for as long as it reads that. The sink of its deliveries.
+    """One partition of a consumer, while the consumer reads it: the sink of its deliveries.
 
-    position   the next record for the application
-    fetch      the first record that has not arrived; from there it goes on after a reconnect
-    epoch      of the leader that wrote the last record that has arrived
+    position   the offset of the next record for the application
+    fetch      the offset of the next record to arrive; a reconnect continues there
+    epoch      the leader epoch of the last record that has arrived
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class PartitionSubscription:
     ) -> None:
         self.place = place
         self.topic, self.partition = place
-        self.start = start  # where to begin, until the broker has said which offset that is
+        self.start = start  # where to begin, until the broker has answered with the offset
         self.position = _UNKNOWN
         self.fetch = _UNKNOWN
         self.epoch = _UNKNOWN
@@ -47,28 +47,28 @@ class PartitionSubscription:
         self.leader_epoch = 0
         self.topic_id = b""
         self.source = 0  # the broker that it is or was read from
-        self.leader_only = True  # because that leads
+        self.leader_only = True  # because that broker leads
         self.subscription: BrokerSubscription | None = None
         self.attachment: Attachment | None = None
         self.queued_bytes = 0
-        self.generation = 0  # what arrived before a seek is not for the application
-        self.stopped: CometError | None = None  # why nothing more comes, once what arrived is taken
+        self.generation = 0  # a seek raises it: deliveries from before are dropped
+        self.stopped: CometError | None = None  # why it stopped; raised after the deliveries that have arrived
         self.paused = False  # a seek is under way
-        self.retired = False  # it is not read any more, and will not be
+        self.retired = False  # reading has ended for good
         self.last: memoryview | None = None  # the newest delivery, while it is not taken
         self.discards = Discards()
-        self.written_in: list[tuple[int, int]] = []  # (offset, epoch): from there on, what was taken is of that epoch
+        self.written_in: list[tuple[int, int]] = []  # (offset, epoch): the records taken from there on have that epoch
         self._arrived = arrived
         self._troubled = troubled
 
     @property
     def needs_subscription(self) -> bool:
-        """It is not subscribed, and should be."""
+        """Whether it should be subscribed, and is not."""
         return self.subscription is None and self.stopped is None and not self.paused and not self.retired
 
     @property
     def next_offset(self) -> int:
-        """The next record for the application, as far as it is known before the broker has said so."""
+        """The next offset for the application; before the broker's first answer that of `start`, if known."""
         if self.position == _UNKNOWN and isinstance(self.start, AtOffset):
             return self.start.offset
         return self.position
@@ -89,36 +89,36 @@ class PartitionSubscription:
         self._troubled(self, error)
 
     def subscribed(self, offset: int, high_watermark: int) -> None:
-        """The broker has said where it begins."""
+        """Sets the offset at which the broker begins."""
         if self.position == _UNKNOWN:
             self.position = offset
         self.fetch = offset
         self.high_watermark = max(high_watermark, self.high_watermark)
 
     def resume_position(self) -> Position:
-        """Where to subscribe: after what has arrived."""
+        """The position to subscribe at: after the last delivery."""
         if self.last is not None:
             self.fetch, self.epoch = tail_of(self.last)
         return self.start if self.fetch == _UNKNOWN else AtOffset(self.fetch)
 
     def taken(self, batches: memoryview) -> None:
-        """The application has taken a delivery."""
+        """Notes that the application has taken a delivery."""
         if self.last is batches:
             self.fetch, self.epoch = tail_of(batches)
             self.last = None
 
     def read(self, offset: int, epoch: int) -> None:
-        """The batch at that offset is about to be handed out; the leader of that epoch wrote it."""
+        """Notes the leader epoch of a batch that is about to be handed out."""
         if not self.written_in or self.written_in[-1][1] != epoch:
             self.written_in.append((offset, epoch))
             del self.written_in[: -limits.EPOCHS_STORED_MAX]
 
     def epoch_before(self, offset: int) -> int | None:
-        """The epoch that the record before an offset was written in, where that is known."""
+        """The leader epoch of the record before an offset; None if unknown."""
         return next((epoch for first, epoch in reversed(self.written_in) if first < offset), None)
 
     def begin(self, offset: int, epoch: int | None) -> None:
-        """It is new, and goes on at an offset where another has left off."""
+        """Begins at an offset at which another reader stopped."""
         assert self.position == _UNKNOWN
         self.position = self.fetch = offset
         if epoch is not None:
@@ -126,13 +126,13 @@ class PartitionSubscription:
             self.written_in.append((offset - 1, epoch))
 
     def retire(self, too_late: Callable[[PartitionSubscription, memoryview], None]) -> None:
-        """Nothing that has arrived or still does is for the application; the latter is for `too_late`."""
+        """Ends reading for good: drops deliveries that have arrived, and passes later ones to `too_late`."""
         self.retired = True
         self.generation += 1
         self._arrived = too_late
 
     def leave_subscription(self) -> None:
-        """It is no longer subscribed; what has arrived stays."""
+        """Leaves its subscription; deliveries that have arrived stay."""
         if self.subscription is not None:
             self.subscription.readers.discard(self)
             if self.attachment is not None:
@@ -141,7 +141,7 @@ class PartitionSubscription:
         self.attachment = None
 
     def restart(self, position: Position) -> None:
-        """Starts again elsewhere: what arrived before is not for the application."""
+        """Starts again at another position; earlier deliveries are dropped."""
         assert self.subscription is None
         self.generation += 1
         self.start = position
@@ -155,7 +155,7 @@ class PartitionSubscription:
 
 
 class BrokerSubscription:
-    """Owned by a consumer; lives as long as its connection."""
+    """A consumer's subscription at one broker. Owned by the consumer; lives as long as its connection."""
 
     def __init__(self, connection: Connection, window_bytes: int, *, uncommitted: bool = False) -> None:
         self.connection = connection
@@ -165,11 +165,11 @@ class BrokerSubscription:
         self.opened = False  # the window was granted
         self.uncommitted = uncommitted
         self._owed_bytes = 0
-        # One change at a time: what is taken out must have been put in, and answered.
+        # One change at a time: a partition is removed only after its subscribe was answered.
         self._changing = asyncio.Lock()
 
     async def subscribe(self, chosen: list[tuple[PartitionSubscription, Attachment]], *, leader_only: bool) -> None:
-        """Adds partitions. Raises what the broker answers; then none of them is subscribed."""
+        """Adds partitions. Raises the broker's error; then none of them is subscribed."""
         async with self._changing:
             await self._subscribe([one for one in chosen if one[0].needs_subscription], leader_only)
 
@@ -191,7 +191,7 @@ class BrokerSubscription:
             self.readers.add(reader)
             self.connection.add_sink(attachment.handle, reader)
         if not self.opened:
-            # What still waits to be taken from an earlier connection counts against the window (see Fetcher).
+            # Deliveries of an earlier connection that are not taken yet count against the window (see Fetcher).
             self._owed_bytes = 0
             frame.subscribe.credit = max(self.window_bytes - sum(reader.queued_bytes for reader, _ in chosen), 0)
         try:
@@ -206,7 +206,7 @@ class BrokerSubscription:
             by_handle[started.partition].subscribed(started.offset, started.high_watermark)
 
     async def unsubscribe(self, reader: PartitionSubscription) -> None:
-        """Takes a partition out; when this returns, no delivery of it is under way any more."""
+        """Removes a partition; when this returns, no delivery of it is in flight."""
         async with self._changing:
             attachment = reader.attachment
             if attachment is None or reader.subscription is not self:
@@ -219,13 +219,13 @@ class BrokerSubscription:
                 raise
 
     def _unanswered(self, what: str, error: BaseException) -> None:
-        """Whether the broker took it is unknown: what it sends from now on may be of the old subscription, or of the
-        new one. So the connection is closed."""
+        """Closes the connection after a change without an answer: deliveries could be of the subscription before or
+        after it."""
         if not isinstance(error, CometError) or isinstance(error, Timeout):
             self.connection.fail(Unavailable(f"{what} was not answered"))
 
     def taken(self, size: int) -> None:
-        """The application took that many bytes: the broker may send as many more."""
+        """Returns credit for bytes that the application took."""
         self._owed_bytes += size
         if self._owed_bytes * 4 >= self.window_bytes:
             credit = pb.Credit(subscription=self.number, bytes=self._owed_bytes)
@@ -234,12 +234,12 @@ class BrokerSubscription:
 
 
 def end_of(batches: memoryview) -> int:
-    """The offset after the last of some whole batches, without decoding them."""
+    """The offset after the last record of some whole batches, without decoding them."""
     return tail_of(batches)[0]
 
 
 def tail_of(batches: memoryview) -> tuple[int, int]:
-    """The offset after the last of some whole batches, and the epoch that it was written in."""
+    """The offset after the last record of some whole batches, and the leader epoch of that record."""
     at, end, epoch = 0, _UNKNOWN, _UNKNOWN
     while at < len(batches):
         header = records.read_header(batches, at)

@@ -1,9 +1,9 @@
-"""The consumer: reads the partitions of a topic, each in order, and carries on where it was after any interruption.
+"""The consumer: reads the partitions of a topic, each in order, and resumes after any interruption.
 
     broker ─► Reader (per partition) ─► arrived (bytes, at most buffer_bytes) ─► batches ─► records
                                          ▲ credit goes back as the application takes
 
-A position moves only when a record or batch is handed out, so `positions()` is always what a restart should begin with.
+A position moves only when a record or batch is handed out, so a restart can always begin at `positions()`.
 The iteration over records is in iteration, the subscriptions in fetcher.
 """
 
@@ -36,25 +36,26 @@ Isolation = Literal["committed", "uncommitted"]
 
 
 def check_isolation(isolation: Isolation) -> bool:
-    """Whether everything is to be read, also what is not committed."""
+    """Whether uncommitted records are read, too. Raises InvalidArgument."""
     if isolation not in {"committed", "uncommitted"}:
-        raise InvalidArgument(f'isolation is "committed" or "uncommitted", not {isolation!r}')
+        raise InvalidArgument(f'isolation must be "committed" or "uncommitted", not {isolation!r}')
     return isolation == "uncommitted"
 
 
 def check_reading(buffer_bytes: int, on_out_of_range: OutOfRange, on_corrupt: OnCorrupt) -> None:
     if not limits.CONSUMER_BUFFER_BYTES_MIN <= buffer_bytes <= limits.CONSUMER_BUFFER_BYTES_MAX:
         raise InvalidArgument(
-            f"buffer_bytes must be from {limits.CONSUMER_BUFFER_BYTES_MIN} to {limits.CONSUMER_BUFFER_BYTES_MAX}"
+            f"buffer_bytes must be from {limits.CONSUMER_BUFFER_BYTES_MIN} to {limits.CONSUMER_BUFFER_BYTES_MAX}, "
+            f"not {buffer_bytes}"
         )
     if on_out_of_range not in {"raise", "earliest", "latest"}:
-        raise InvalidArgument(f'on_out_of_range is "raise", "earliest" or "latest", not {on_out_of_range!r}')
+        raise InvalidArgument(f'on_out_of_range must be "raise", "earliest" or "latest", not {on_out_of_range!r}')
     check_on_corrupt(on_corrupt)
 
 
 def check_on_corrupt(on_corrupt: OnCorrupt) -> None:
     if on_corrupt not in {"raise", "skip"}:
-        raise InvalidArgument(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
+        raise InvalidArgument(f'on_corrupt must be "raise" or "skip", not {on_corrupt!r}')
 
 
 def serde_of(kind: Any) -> Any:
@@ -69,21 +70,21 @@ class Consumer(RecordIterator[T]):
     """Reads a topic, from all partitions or some. Async; `comet.sync.Consumer` is the same for synchronous code.
 
     `start` is "earliest", "latest", an offset, a time (datetime, or text such as "2026-01-31T12:00:00Z"), or a time ago
-    (timedelta, or text such as "-15m"). `type` says what values are decoded to: a model, dict, str, int …;
-    without it they are bytes. At most `buffer_bytes` wait in memory to be taken.
+    (timedelta, or text such as "-15m"). `type` is the type of decoded values: a model, dict, str, int …;
+    without it they are bytes. At most `buffer_bytes` are buffered.
 
     A position that the topic no longer holds raises OffsetOutOfRange, which says what was lost; with
-    `on_out_of_range="earliest"` or `"latest"` the consumer logs it and goes on there. With `on_gap` it never stops for
-    records that are not there, deleted, damaged or truncated: that is called with a Gap, and reading goes on behind it.
+    `on_out_of_range="earliest"` or `"latest"` the consumer logs it and continues there. With `on_gap` it does not stop
+    at records that were deleted, damaged or truncated: it calls `on_gap` with a Gap and continues after it.
 
-    A stored batch that cannot be taken apart raises CorruptRecords, once: the next read goes on behind it. With
-    `on_corrupt="skip"` the consumer logs and counts it instead, and goes on.
+    A corrupt batch raises CorruptRecords, once: the next read continues after it. With `on_corrupt="skip"` the consumer
+    logs and counts it instead.
 
-    Of transactions it sees what is committed, once it is; with `isolation="uncommitted"` everything, at once, also what
-    is aborted later.
+    Records of a transaction are read once it is committed; with `isolation="uncommitted"` at once, even if it is
+    aborted later.
 
-    `read_from` says which brokers it reads from: "leader", the leader of each partition; "any", all that are in sync,
-    each for a share of the partitions; "nearest", one in the reader's `rack` where there is one, else the leader.
+    `read_from` chooses the brokers: "leader", the leader of each partition; "any", all in-sync replicas, each for a
+    share of the partitions; "nearest", an in-sync replica in the consumer's `rack` if there is one, else the leader.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -172,7 +173,7 @@ class Consumer(RecordIterator[T]):
         await self._fetcher.start()
 
     async def close(self) -> None:
-        """Ends the subscription. What has arrived and was not taken is dropped; `positions()` stays readable."""
+        """Ends the subscription. Records that were not taken are dropped; `positions()` stays readable."""
         if self._closed:
             return
         self._settle()
@@ -194,10 +195,10 @@ class Consumer(RecordIterator[T]):
     ) -> None:
         await self.close()
 
-    # ---- where it is
+    # ---- positions
 
     def positions(self) -> dict[int, int]:
-        """Per partition the offset of the next record; what to give to `start` or `seek` to carry on.
+        """The offset of the next record, per partition: pass it to `start` or `seek` to resume.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -216,7 +217,7 @@ class Consumer(RecordIterator[T]):
         return [reader for _, reader in sorted(self._fetcher.readers.items()) if reader.position >= 0]
 
     def lag(self) -> dict[int, int]:
-        """Per partition how many records there are that were not read yet, as far as the consumer has heard.
+        """The number of records not read yet, per partition, up to the last high watermark received.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -231,8 +232,8 @@ class Consumer(RecordIterator[T]):
         return {reader.partition: max(reader.high_watermark - reader.position, 0) for reader in self._placed()}
 
     async def end_offsets(self) -> dict[int, int]:
-        """Per partition the offset after the last record, asked for now. A leader that has just begun is waited for
-        until it knows.
+        """The offset after the last record, per partition, as its leader answers now. Waits for a new leader until it
+        knows the offset.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -261,7 +262,7 @@ class Consumer(RecordIterator[T]):
         return dict(zip(partitions, await asyncio.gather(*map(end, partitions)), strict=True))
 
     async def seek(self, start: StartLike, *, partition: int | None = None) -> None:
-        """Goes on reading elsewhere, in one partition or in all. Clears an error that had stopped it.
+        """Sets the position of one partition, or of all. Clears an error that stopped it.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:

@@ -1,6 +1,6 @@
 """The fetcher: keeps the partitions of one consumer subscribed, and queues the deliveries.
 
-A consumer of a topic reads all of its partitions, or given ones; a member of a group those that are assigned to it, of
+A consumer of a topic reads all of its partitions, or given ones; a member of a group reads its assigned partitions, of
 any topics, which change (`assign`, `unassign`).
 
     connections ─► Reader.delivered ─► queue of deliveries, and of errors in their place ─► take()
@@ -43,7 +43,7 @@ from comet.wire.corrupt import CorruptPolicy, OnCorrupt
 
 log = logging.getLogger("comet")
 
-# Tries before a warning: some seconds, by which a change of leaders is over.
+# Tries before a warning: some seconds; a leader election takes less.
 _TRIES_UNTIL_WARNING: Final = 20
 
 OutOfRange = Literal["raise", "earliest", "latest"]
@@ -68,9 +68,9 @@ class Fetcher:
         uncommitted: bool = False,
         begun: Callable[[PartitionSubscription], None] | None = None,
     ) -> None:
-        self.topic = topic  # None: what is assigned is read
+        self.topic = topic  # None: reads the assigned partitions
         self.readers: dict[TopicPartition, PartitionSubscription] = {}
-        self.in_hand: PartitionSubscription | None = None  # whose delivery the consumer is reading
+        self.in_hand: PartitionSubscription | None = None  # the partition whose delivery is being read
         self.reconnects = 0
         self.received_bytes = 0
         self._client = client
@@ -86,7 +86,7 @@ class Fetcher:
         self._subscriptions: dict[Connection, BrokerSubscription] = {}
         self._attaching: dict[PartitionSubscription, asyncio.Task[Attachment]] = {}
         self._departing: set[TopicPartition] = set()  # unassigned, and the broker has not confirmed it
-        # With the generation of its reader, and the subscription whose credit it took.
+        # Each with its reader, the reader's generation, and the subscription whose credit it used.
         self._queue: deque[tuple[PartitionSubscription, int, memoryview | CometError, BrokerSubscription | None]] = (
             deque()
         )
@@ -110,7 +110,7 @@ class Fetcher:
             self._wake = asyncio.Event()
             self._ready = loop.create_future()
             self._supervisor = loop.create_task(
-                self._supervise(), name=f"comet: consume {self.topic or 'what is assigned'}"
+                self._supervise(), name=f"comet: consume {self.topic or 'assigned partitions'}"
             )
             self._supervisor.add_done_callback(self._supervisor_ended)
         assert self._ready is not None
@@ -143,7 +143,7 @@ class Fetcher:
                 if backoff.tries == _TRIES_UNTIL_WARNING:
                     missing = sorted(reader.place for reader in self.readers.values() if reader.needs_subscription)
                     named = ", ".join(f"{topic}/{partition}" for topic, partition in missing)
-                    log.warning("comet: partitions %s cannot be read for now: %s", named, error)
+                    log.warning("comet: partitions unavailable, retrying: %s: %s", named, error)
                 continue
             backoff.reset()
             if not self._ready.done():
@@ -151,7 +151,7 @@ class Fetcher:
             await self._wake.wait()
 
     async def _find_topic(self, topic: str, backoff: Backoff) -> TopicInfo:
-        """The topic; raises TopicNotFound, and waits for a cluster that cannot be reached for CONNECT_TIMEOUT_MS."""
+        """Looks the topic up; retries for CONNECT_TIMEOUT_MS while no broker answers. Raises TopicNotFound."""
         give_up = asyncio.get_running_loop().time() + limits.CONNECT_TIMEOUT_MS / 1000
         while True:
             try:
@@ -181,19 +181,19 @@ class Fetcher:
         return BrokerSubscription(connection, window_for(self.buffer_bytes, brokers), uncommitted=self._uncommitted)
 
     def _topic_changed(self, info: TopicInfo) -> None:
-        """Partitions that were added are read from their beginning: everything in them is new."""
+        """Reads added partitions from their beginning: everything in them is new."""
         if info.name != self.topic or self._wanted is not None:
             return
         for index in range(len(info.partitions)):
             self._add(TopicPartition(info.name, index), Earliest())
         self._rouse()
 
-    # ---- what comes and goes
+    # ---- assigned partitions
 
     def assign(
         self, place: TopicPartition, topic_id: bytes, start: Position, epoch: int | None = None
     ) -> PartitionSubscription:
-        """Reads a partition from now on; from an offset, with the epoch of the record before it where it is known."""
+        """Starts reading a partition. With an offset, `epoch` is that of the record before it, if known."""
         assert place not in self.readers
         self._add(place, start)
         reader = self.readers[place]
@@ -204,7 +204,7 @@ class Fetcher:
         return reader
 
     def unassign(self, place: TopicPartition) -> PartitionSubscription | None:
-        """Stops reading a partition: none of its records is handed out any more, and its subscription ends."""
+        """Stops reading a partition: hands out no more of its records, and ends its subscription."""
         reader = self.readers.pop(place, None)
         if reader is None:
             return None
@@ -221,7 +221,7 @@ class Fetcher:
             if reader.subscription is not None:
                 await self._unsubscribe(reader, reader.subscription)
         except CometError as error:  # the partition is gone, and the subscription to it
-            log.info("comet: %s/%d: was not unsubscribed: %s", *reader.place, error)
+            log.info("comet: unsubscribing %s/%d failed: %s", *reader.place, error)
         finally:
             reader.leave_subscription()
             self._departing.discard(reader.place)
@@ -280,8 +280,8 @@ class Fetcher:
             reader.topic_id = attachment.topic_id
         elif reader.topic_id != attachment.topic_id:
             raise TopicNotFound(
-                f"topic {reader.topic!r} was deleted and recreated: it is another topic now, "
-                "so positions in the old one mean nothing; start a new consumer"
+                f"topic {reader.topic!r} was deleted and recreated: "
+                "positions of the old topic are not valid in the new one; start a new consumer"
             )
         return attachment
 
@@ -331,7 +331,7 @@ class Fetcher:
             reader.leave_subscription()
         self._rouse()
 
-    # ---- what can go wrong with one partition
+    # ---- errors of one partition
 
     def _troubled(self, reader: PartitionSubscription, error: CometError) -> None:
         """The broker ended a partition's subscription."""
@@ -342,7 +342,7 @@ class Fetcher:
         """Handles a partition's error; returns it if a retry can help."""
         if self.readers.get(reader.place) is not reader:
             return None
-        # Whether a topic that was assigned is there is for the coordinator to say.
+        # The coordinator decides whether an assigned topic still exists.
         gone = self.topic is None and isinstance(error, TopicNotFound)
         if error.retriable or error.metadata_stale or isinstance(error, Timeout) or gone:
             if error.metadata_stale or gone:
@@ -365,7 +365,7 @@ class Fetcher:
         gap = gap_of(error, reader.topic, reader.partition, reader.next_offset)
         if resets:
             policy = self._on_out_of_range
-            log.warning("comet: %s/%d: going on at %s: %s", reader.topic, reader.partition, policy, error)
+            log.warning("comet: offset reset of %s/%d to %s: %s", reader.topic, reader.partition, policy, error)
             reader.restart(Earliest() if policy == "earliest" else Latest())
         elif gap is not None and self._on_gap is not None:
             reader.restart(way_on(gap))
@@ -377,7 +377,7 @@ class Fetcher:
         return True
 
     def passes(self, reader: PartitionSubscription, error: CometError) -> bool:
-        """A delivery lacks records: reads them from the leader, or skips them. False: the application must be told."""
+        """Reads records that a delivery lacks from the leader, or skips them. False: the error is to be raised."""
         gap = gap_of(error, reader.topic, reader.partition, reader.position)
         if self._replicas.only_here(reader, error):
             self.stop(reader, error, again=True)
@@ -417,8 +417,10 @@ class Fetcher:
             self._ready.exception()
         elif not task.cancelled():
             if not isinstance(error, CometError):
-                log.error("comet: consuming %s broke", self.topic or "what is assigned", exc_info=error)
-                error = Internal(f"consuming broke: {error!r}")
+                log.error(
+                    "comet: unexpected error while consuming %s", self.topic or "assigned partitions", exc_info=error
+                )
+                error = Internal(f"unexpected error while consuming: {error!r}")
             self._broken = error
             self._arrive()
 
@@ -474,7 +476,7 @@ class Fetcher:
         if self._broken is not None:
             raise self._broken.with_traceback(None)
         if self._arrival is not None:
-            raise InvalidArgument("this consumer is being read by another task already; give every task its own")
+            raise InvalidArgument("another task already reads this consumer; give every task its own")
         self._arrival = asyncio.get_running_loop().create_future()
         try:
             await self._arrival

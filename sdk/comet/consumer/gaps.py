@@ -1,9 +1,9 @@
 """Missing records: the gap that is reported to the application, and the offset at which reading continues.
 
-position before log_start    "deleted"      on at log_start
-position after log_end       "truncated"    on at log_end: the log was truncated, and those offsets are reused
-cut below what was read      "truncated"    on at log_end
-a range that is damaged      "damaged"      on behind it; also a batch whose columns do not add up
+position before log_start    "deleted"      continues at log_start
+position after log_end       "truncated"    continues at log_end: the log was truncated, and those offsets are reused
+truncated below position     "truncated"    continues at log_end
+a damaged range              "damaged"      continues after it; also after a corrupt batch
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def gap_of(error: CometError, topic: str, partition: int, position: int) -> Gap 
     """The missing range, if the error names one.
 
     >>> from comet.errors import Truncated
-    >>> gap_of(Truncated("cut back", details={"log_end": "40"}), "quotes", 0, 42)
+    >>> gap_of(Truncated("truncated", details={"log_end": "40"}), "quotes", 0, 42)
     Gap(topic='quotes', partition=0, first=40, end=42, reason='truncated')
     """
     log_start, log_end = _offset(error, "log_start"), _offset(error, "log_end")

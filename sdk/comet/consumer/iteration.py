@@ -39,14 +39,14 @@ class RecordIterator(Generic[T]):
     def __init__(self, serde: Any, *, uncommitted: bool) -> None:
         self._serde = serde
         self._uncommitted = uncommitted
-        # The batches of the delivery in hand, and in the place of one that cannot be read its error.
+        # The batches of the current delivery; a corrupt one is replaced by its error.
         self._delivery: Iterator[RecordBatch[T] | CorruptRecords] | None = None
-        self._reader: PartitionSubscription | None = None  # whose it is, or was
+        self._reader: PartitionSubscription | None = None  # the partition of the current or last delivery
         self._batch: RecordBatch[T] | None = None  # the batch that is read record by record,
         self._records: Iterator[Record[T]] | None = None  # what is left of it,
         self._last: Record[T] | None = None  # and the record handed out last: the position lies behind it
-        self._whole_from: int | None = None  # where that begins which was handed out otherwise, and is being used
-        self._held: dict[PartitionSubscription, int] = {}  # the same of what was handed out as a table, by partition
+        self._whole_from: int | None = None  # first offset of the batch, or undecodable record, that is in use
+        self._held: dict[PartitionSubscription, int] = {}  # the same for tables and corrupt records, by partition
         self._since_turn_bytes = 0
         self._received_records = 0
 
@@ -109,7 +109,7 @@ class RecordIterator(Generic[T]):
     # ---- batch by batch
 
     def batches(self) -> BatchIterator[T]:
-        """Whole batches, the fastest way to read. `positions()` lies behind a batch once it is handed out.
+        """Whole batches, the fastest way to read. `positions()` moves past a batch once it is handed out.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -126,9 +126,9 @@ class RecordIterator(Generic[T]):
     def arrow(
         self, *, columns: Iterable[str] | None = None, rows_max: int = 65_536, wait_ms: float = 1_000
     ) -> TableIterator[T]:
-        """Tables of the records, as pyarrow.Table: of up to `rows_max` rows, or of the rows within `wait_ms` after the
-        first of them, or of as many as the consumer may buffer. Columns are those of comet.read; with a model as
-        the consumer's type, its fields. A table counts as handed out, and as done, as a batch does.
+        """The records as pyarrow.Table. A table ends at `rows_max` rows, `wait_ms` after its first row, or when the
+        buffer is full. Columns are those of comet.read; with a model as the consumer's type, its fields. A table
+        counts as handed out, and as processed, as a batch does.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -265,8 +265,8 @@ class RecordIterator(Generic[T]):
                 return
             self._fetcher.stop(reader, error, again=True)
             raise CorruptBatch(
-                f"{reader.topic}/{reader.partition} at {reader.position}: what the broker sent is damaged; "
-                f"reading on asks for it again: {error.message}",
+                f"{reader.topic}/{reader.partition} at offset {reader.position}: the delivery is damaged; "
+                f"the next read requests it again: {error.message}",
                 details={"topic": reader.topic, "partition": str(reader.partition), "offset": str(reader.position)},
             ) from error
         except DataLoss as error:
@@ -356,7 +356,7 @@ class TableIterator(Generic[T]):
         from comet.tables.arrow_columns import ArrowColumns  # here: it needs pyarrow
 
         if rows_max < 1:
-            raise InvalidArgument(f"rows_max must be 1 at least, not {rows_max!r}")
+            raise InvalidArgument(f"rows_max must be at least 1, not {rows_max!r}")
         if not 0 <= wait_ms <= _WAIT_MS_MAX:
             raise InvalidArgument(f"wait_ms must be from 0 to {_WAIT_MS_MAX}, not {wait_ms!r}")
         serde = consumer._serde
@@ -364,7 +364,7 @@ class TableIterator(Generic[T]):
         self._consumer = consumer
         self._rows_max = rows_max
         self._wait_s = wait_ms / 1000
-        self._failed: CometError | None = None  # what is raised behind the table before
+        self._failed: CometError | None = None  # to be raised after the last table
 
     @property
     def schema(self) -> pyarrow.Schema:
@@ -383,7 +383,7 @@ class TableIterator(Generic[T]):
                 self._hold(failed)
             raise failed
         while True:
-            if consumer._batch is None and consumer._delivery is None:  # else something was left, and comes at once
+            if consumer._batch is None and consumer._delivery is None:  # else records are left: returned at once
                 while not consumer._fetcher.waiting(0):
                     await consumer._wait()
                 await self._more()
@@ -412,7 +412,7 @@ class TableIterator(Generic[T]):
                         return
                     await fetcher.arrival()
         except (TimeoutError, CometError):
-            return  # what ended everything is raised when nothing is left to take
+            return  # the error that ended the consumer is raised when nothing is left to take
 
     def _take(self) -> list[pyarrow.RecordBatch]:
         """All records that have arrived, without an await. An error is raised after the rows before it."""
@@ -463,14 +463,14 @@ class TableIterator(Generic[T]):
         return self._table([self._columns.of(batch)])
 
     def _table(self, found: list[pyarrow.RecordBatch]) -> pyarrow.Table:
-        import pyarrow as pa  # here: where it is missing, the import of Columns says what to install
+        import pyarrow as pa  # here: if it is missing, the import of ArrowColumns has said what to install
 
         return pa.Table.from_batches([self._columns.together(found)])
 
 
 def hole(topic: str, partition: int, first: int, end: int) -> DataLoss:
     return DataLoss(
-        f"{topic}/{partition}: offsets {first} to {end - 1} are missing from what the broker sent",
+        f"{topic}/{partition}: offsets {first} to {end - 1} are missing in the broker's answer",
         details={"topic": topic, "partition": str(partition), "first": str(first), "end": str(end)},
     )
 

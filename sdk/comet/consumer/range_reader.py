@@ -32,7 +32,7 @@ from comet.wire.transport import Connect
 
 _FETCH: Final = "comet.v1.Comet/Fetch"
 INT64_MAX: Final = (1 << 63) - 1
-KNOWN_WAIT_MS: Final = 500  # at one broker, for records that are known to be there: another may lead by then
+KNOWN_WAIT_MS: Final = 500  # at one broker, for records that are known to exist: another may lead by then
 
 
 class Fetched(NamedTuple):
@@ -62,16 +62,16 @@ class _FetchSpec(NamedTuple):
     records_max: int
     bytes_max: int
     uncommitted: bool
-    topic_id: bytes  # empty: whichever has the name
+    topic_id: bytes  # empty: any topic of the name
     waits: bool
     give_up: float
 
 
 class Reader:
-    """Reads ranges of partitions by request. To follow a topic there is Consumer.
+    """Reads ranges of partitions by request. To follow a topic, use Consumer.
 
     Async; `comet.sync.Reader` is the same for synchronous code. While a partition has no leader, or its leader cannot
-    be reached, a call goes on trying for `timeout_ms`, and for as long as it may wait for records.
+    be reached, a call retries for `timeout_ms`, plus its `wait_ms`.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -110,14 +110,13 @@ class Reader:
         isolation: Isolation = "committed",
         topic_id: bytes = b"",
     ) -> Fetched:
-        """At most so many records and bytes (of keys and values), but one record at least where there is one; waits for
-        the first up to `wait_ms`.
+        """Reads up to `records_max` records and `bytes_max` bytes of keys and values, but at least one record if there
+        is one. Waits up to `wait_ms` for the first.
 
-        With an offset, `epoch` is that of the record before it: where the log was cut behind it since, Truncated
-        is raised. With `topic_id`, the `id` of a TopicInfo, another topic that has the name now is TopicNotFound.
-        Raises OffsetOutOfRange, with `log_start` and `log_end` in its details, TopicNotFound,
-        PartitionNotFound, DataLoss; and CorruptRecords where the first record is in a batch that cannot be read: go on
-        at `details["end"]`.
+        With an offset, `epoch` is that of the record before it: if that record was truncated since, raises Truncated.
+        With `topic_id`, the `id` of a TopicInfo, raises TopicNotFound if the topic was recreated. Raises
+        OffsetOutOfRange, with `log_start` and `log_end` in its details, TopicNotFound, PartitionNotFound, DataLoss; and
+        CorruptRecords if the first record is in a corrupt batch: continue at `details["end"]`.
         """
         at = position(start, now_us=self._clock_us())
         _check(at, epoch)
@@ -147,11 +146,11 @@ class Reader:
             except CorruptBatch as error:
                 if damaged:
                     raise _damaged(spec.place, error) from error
-                damaged = True  # on its way, as it seems
+                damaged = True  # in transit, it seems: fetched again once
                 continue
             epoch = found_epoch or (epoch if next_offset == answer.first_offset else None)
             now = loop.time()
-            # What came may all have been markers, or aborted.
+            # All records may have been markers, or aborted.
             if batches or now >= spec.give_up or (next_offset >= answer.readable_end and now >= wait_until):
                 return Fetched(batches, first_offset, next_offset, epoch, answer.log_start, answer.readable_end)
             at = AtOffset(next_offset)
@@ -199,8 +198,8 @@ async def fetch_known(
     reader: Reader, topic: str, partition: int, start: int, *,
     epoch: int | None, records_max: int, bytes_max: int, isolation: Isolation, topic_id: bytes, within_ms: int,
 ) -> Fetched:  # fmt: skip
-    """As `reader.fetch`, from an offset that was once known to have records. That there are none is believed after
-    `within_ms`: a new leader may not know yet how far the log goes."""
+    """As `reader.fetch`, from an offset that was once known to have records. An empty answer counts only after
+    `within_ms`: a new leader may not know the high watermark yet."""
     loop = asyncio.get_running_loop()
     until, wait_ms = loop.time() + within_ms / 1000, 0
     while True:
@@ -216,7 +215,7 @@ async def fetch_known(
 
 def left_ms(left_s: float, *, waits: bool) -> int:
     """The rest of a time to wait, at least 1 ms for a request that waits: a leader that does not know yet whether there
-    are records refuses requests that do not wait, and answers the others that there are none.
+    are records refuses requests that do not wait, and answers the others with none.
 
     >>> left_ms(0.0004, waits=True), left_ms(-1.0, waits=True), left_ms(-1.0, waits=False)
     (1, 1, 0)
@@ -230,9 +229,9 @@ def _check(at: Position, epoch: int | None) -> None:
     else:
         number = at.timestamp_us if isinstance(at, AtTime) else 0
         if epoch is not None:
-            raise InvalidArgument("an epoch is that of the record before an offset: give an offset")
+            raise InvalidArgument("epoch needs an offset as start: it is the leader epoch of the record before it")
     if not -INT64_MAX <= number <= INT64_MAX:
-        raise InvalidArgument(f"{number} is no offset, and no time, in 64 bits")
+        raise InvalidArgument(f"invalid offset or time: {number} is over 64 bits")
     _within("epoch", epoch or 0, 0)
 
 
@@ -260,7 +259,7 @@ def _open(spec: _FetchSpec, answer: pb.FetchResponse) -> tuple[list[RecordBatch[
                 batch = opened(header, data, at, *spec.place, since=expected)
             except CorruptRecords:
                 if found:
-                    return found, expected, epoch or None  # what comes before it; the next call raises
+                    return found, expected, epoch or None  # the records before it; the next call raises
                 raise
             skip = bisect_left(batch.offsets, expected) if header.base_offset < expected else 0
             fitting = max(batch.fitting(skip, bytes_left), 0 if found else 1)
@@ -287,6 +286,6 @@ def _hidden(header: records.BatchHeader, discards: Discards, *, uncommitted: boo
 
 def _damaged(place: TopicPartition, error: CorruptBatch) -> CorruptBatch:
     return CorruptBatch(
-        f"{place.topic}/{place.partition}: what the broker sent is damaged: {error.message}",
+        f"{place.topic}/{place.partition}: the broker's answer is damaged: {error.message}",
         details={"topic": place.topic, "partition": str(place.partition)},
     )

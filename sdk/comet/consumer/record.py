@@ -1,4 +1,4 @@
-"""What a consumer gets: single records, or whole batches as columns."""
+"""Records, to read or to write, and batches of them as columns."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ HeaderList = list[tuple[str, bytes]]
 
 
 class NewRecord(NamedTuple):
-    """A record that is to be written. `value` is what Producer.send takes: bytes, str, None, or a model; without a
-    timestamp it gets that of the broker.
+    """A record to write. `value` is what Producer.send takes: bytes, str, None, or a model; without a timestamp, the
+    broker sets it.
 
     >>> async def example(address: str) -> None:
     ...     records = [comet.NewRecord("EURUSD 1.08", key="EURUSD", headers={"source": "demo"})]
@@ -44,7 +44,7 @@ class NewRecord(NamedTuple):
 
 
 class Record(NamedTuple, Generic[T]):
-    """One record as it was read. `value` is bytes, or a model where the consumer was given a type.
+    """A record that was read. `value` is bytes, or of the consumer's `type` if it has one.
 
     The value of a tombstone is None, for every type.
 
@@ -68,9 +68,9 @@ class Record(NamedTuple, Generic[T]):
 
 
 class RecordBatch(Generic[T]):
-    """Records of one partition as columns: nothing is made per record until it is asked for.
+    """Records of one partition as columns: no object is made per record until it is used.
 
-    Pins the bytes it came in for as long as it lives. Its lists are not to be changed.
+    Keeps its buffer in memory for as long as it lives. Do not change its lists.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -102,7 +102,7 @@ class RecordBatch(Generic[T]):
         self.high_watermark = high_watermark
         self.leader_epoch = leader_epoch
         self._batch = batch
-        # The records that were asked for; None: all.
+        # The requested records; None: all.
         self._part = slice(skip, len(batch) if end is None else end) if skip or end is not None else None
         self._serde = serde
 
@@ -120,7 +120,7 @@ class RecordBatch(Generic[T]):
 
     @property
     def next_offset(self) -> int:
-        """Where the partition goes on after this batch, or after the part of it that this is."""
+        """The offset after this batch, or after this part of it."""
         part = self._part
         if part is None or part.stop == len(self._batch):
             return self._batch.header.next_offset
@@ -128,7 +128,7 @@ class RecordBatch(Generic[T]):
 
     @property
     def epoch(self) -> int:
-        """Of the leader that wrote these records: with `next_offset`, what it takes to notice that they are gone."""
+        """The leader epoch of these records: with `next_offset`, it detects a later truncation."""
         return self._batch.header.leader_epoch
 
     @property
@@ -155,7 +155,7 @@ class RecordBatch(Generic[T]):
 
     @property
     def size(self) -> int:
-        """Bytes of all its keys and values; none of them is read for it."""
+        """Bytes of all keys and values, computed without reading them."""
         part = self._part
         return self._batch.size_of(0, len(self._batch)) if part is None else self._batch.size_of(part.start, part.stop)
 
@@ -189,7 +189,7 @@ class RecordBatch(Generic[T]):
     def models(self) -> list[T]:
         """The values as models of the consumer's type; without one, as `values`. A tombstone stays None.
 
-        Raises SerdeError, with the offset of the first value that is not such a model.
+        Raises SerdeError, with the offset of the first value that cannot be decoded.
         """
         values = self.values
         if self._serde is None:
@@ -214,14 +214,14 @@ class RecordBatch(Generic[T]):
         return error
 
     def at(self, error: SerdeError, offset: int) -> SerdeError:
-        """The error, saying which record it is about."""
+        """The error with the record's place added."""
         place = {"topic": self.topic, "partition": str(self.partition), "offset": str(offset)}
         return SerdeError(
             f"record {offset} of {self.topic}/{self.partition}: {error.message}", details=error.details | place
         )
 
     def records(self) -> Iterator[Record[T]]:
-        """The batch record by record. Raises SerdeError at the record it is about, and ends there."""
+        """The batch record by record. Raises SerdeError at the first record that cannot be decoded, and ends there."""
         serde = self._serde
         values: Any = self.values
         if serde is not None:

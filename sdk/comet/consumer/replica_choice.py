@@ -2,7 +2,7 @@
 
     "leader"    only the leader
     "any"       the live replicas that are in sync, each with its share of the partitions
-    "nearest"   one of those in the reader's rack; the leader where there is none
+    "nearest"   one of those in the reader's rack; the leader if there is none
 
 A follower may be behind: its error about an offset that it lacks does not count, and the leader is asked instead. A
 reader leaves a follower that stops while the leader advances, or that is no longer in sync.
@@ -33,9 +33,9 @@ _ONLY_HERE: Final = (OffsetOutOfRange, Truncated, DataLoss, LogFailed, CorruptBa
 
 def check_read_from(read_from: ReadFrom, rack: str) -> None:
     if read_from not in {"leader", "any", "nearest"}:
-        raise InvalidArgument(f'read_from is "leader", "any" or "nearest", not {read_from!r}')
+        raise InvalidArgument(f'read_from must be "leader", "any" or "nearest", not {read_from!r}')
     if read_from == "nearest" and not rack:
-        raise InvalidArgument('read_from="nearest" needs to know where the reader is: give rack="..."')
+        raise InvalidArgument('read_from="nearest" needs the consumer\'s rack: give rack="..."')
 
 
 def suitable(partition: PartitionInfo, brokers: Iterable[BrokerInfo], read_from: ReadFrom, rack: str) -> list[int]:
@@ -96,7 +96,7 @@ class Replicas:
         return reader.source
 
     def misled(self, reader: PartitionSubscription, error: CometError) -> None:
-        """Handles a broker's answer that it does not lead the partition any more."""
+        """Handles a broker's answer that it no longer leads the partition."""
         if reader.leader_only:
             self._client.misled(reader.topic, reader.partition, reader.source, error)
 

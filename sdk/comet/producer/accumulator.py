@@ -1,4 +1,4 @@
-"""Records on their way to one partition: gathered into batches, numbered, sent, answered. Pure; it does no I/O.
+"""The accumulator of one partition: fills batches, numbers them, and tracks their answers. Pure; it does no I/O.
 
     send ─► open batch ─► queue ═════════════════════════════════► answered
                           │ waiting │ on the wire (≤ in_flight_max) │
@@ -9,15 +9,15 @@ The rules that keep an idempotent partition exact
 Each batch gets an *identity*, (producer epoch, sequence of its first record), when it is first put on the wire, in
 order and without holes. The broker writes a batch once per identity, and only next to its predecessor.
 
-1. **A batch that may have been written keeps its identity for good.** When a connection is lost, what was on the wire
-   is `maybe_written`: it is sent again as it was, and the broker answers with the offset of the first copy if
+1. **A batch that may have been written keeps its identity for good.** When a connection is lost, a batch on the wire
+   becomes `maybe_written`: it is sent again unchanged, and the broker answers with the offset of the first copy if
    there is one. No path gives such a batch a new identity, because then it could be written twice.
 2. **A refusal is an answer: that attempt wrote nothing.** A batch whose every attempt was refused is known not to
    be in the log. After a refusal nothing more is sent until all that is on the wire is answered, so order holds.
 3. **A hole ends the epoch.** When a batch that had an identity will never be written under it (it failed for good,
    or it timed out), no later sequence of the epoch can be: the accumulator goes on under the next epoch, from sequence
    0. What is known not to be in the log moves along; what may be written fails with Timeout, its outcome unknown. The
-   first batch of the new epoch fences the old one, so that late copies of what timed out are refused.
+   first batch of the new epoch fences the old one, so that late copies of batches that timed out are refused.
 4. **A gap proves absence.** SEQUENCE_GAP says that the log of the partition ends before the batch's predecessor.
    Unless a batch of unknown outcome was given up in this epoch (a *ghost*, whose late copy could close the gap), the
    batch is not there and can never be, and moves along. That is what happens when a broker lost its unsynced tail in
@@ -25,10 +25,10 @@ order and without holes. The broker writes a batch once per identity, and only n
 5. **UNKNOWN_PRODUCER proves nothing** about an earlier attempt: the broker has forgotten. Only a batch that no
    earlier attempt can have written moves to a new epoch. The usual case is a producer that was idle for days.
 
-Without idempotence there are no identities: what may have been written is never sent again.
+Without idempotence there are no identities: a batch that may have been written is never sent again.
 
-In a transaction the epoch is the transaction, and all of it counts or nothing: where rule 3 would go on under the next
-epoch, everything fails instead, and the transaction with it. `begin` starts the next one.
+In a transaction the epoch is the transaction: where rule 3 would go on under the next epoch, all batches fail instead,
+and the transaction with them. `begin` starts the next one.
 """
 
 from __future__ import annotations
@@ -55,10 +55,9 @@ NO_SEQUENCE: Final = -1
 
 
 class ProducerBatch:
-    """Records of one partition that go to the broker together, until they are answered.
+    """A batch of one partition, from its first record until its answer.
 
-    Owned by its accumulator; deliveries point at it, and may outlive it by far, so that it lets go of its records when
-    it is done.
+    Owned by its accumulator. Deliveries refer to it, also long after, so it drops its records when it is done.
     """
 
     __slots__ = (
@@ -90,7 +89,7 @@ class ProducerBatch:
         self.keys: Sequence[bytes | None] | None = None
         self.headers: list[HeaderPairs | None] | None = None
         self.timestamps: int | list[int] = []
-        self.lengths: int | list[int] | None = None  # of the values, where that is known
+        self.lengths: int | list[int] | None = None  # of the values, if known
         self.size = 0
         self.count = 0  # set when it is first sent; values are dropped when it is done
         self.deadline = deadline
@@ -110,7 +109,7 @@ class ProducerBatch:
         return len(self.values)
 
     def encode(self, codec: Codec, producer_id: int, transactional: bool = False) -> list[bytes]:
-        """The batch as it goes on the wire."""
+        """The encoded batch, in parts."""
         if producer_id:
             return records.encode(
                 self.values, keys=self.keys, timestamps=self.timestamps, headers=self.headers,
@@ -122,7 +121,7 @@ class ProducerBatch:
             codec=codec,
         )  # fmt: skip
 
-    # Called by the connection, see _connection.Produced.
+    # Called by the connection, see connection.Produced.
 
     def acked(self, base_offset: int, append_time_us: int) -> None:
         self.accumulator.acked(self, base_offset, append_time_us)
@@ -132,8 +131,8 @@ class ProducerBatch:
 
 
 class Accumulator:
-    """One partition's batches. Its owner (see sender) does the I/O and is told of what changed by
-    `finished` (a batch is done) and `changed` (an answer came: there may be something to do).
+    """One partition's batches. Its owner, the sender, does the I/O. `finished` is called when a batch is done, and
+    `changed` after an answer, when there may be something to send.
     """
 
     def __init__(
@@ -167,24 +166,24 @@ class Accumulator:
     # ---- filling
 
     def start(self, deadline: float) -> ProducerBatch:
-        """An empty batch to gather records in."""
+        """Opens an empty batch."""
         assert self.open is None
         self.open = ProducerBatch(self, deadline)
         return self.open
 
     def seal(self) -> None:
-        """The open batch takes no more records."""
+        """Closes the open batch to further records."""
         if self.open is not None:
             self.queue.append(self.open)
             self.open = None
 
     def add(self, batch: ProducerBatch) -> None:
-        """Queues a batch made elsewhere; what was gathered before goes before it."""
+        """Queues a complete batch, after the open one."""
         self.seal()
         self.queue.append(batch)
 
     def begin(self, epoch: int) -> None:
-        """The next transaction: its first batch has sequence 0 of that epoch."""
+        """Begins the next transaction: its first batch has sequence 0 of that epoch."""
         assert self._transactional and not self.pending and self.on_wire == 0
         self.epoch = epoch
         self._next_sequence = 0
@@ -192,24 +191,24 @@ class Accumulator:
 
     @property
     def pending(self) -> bool:
-        """There is a batch that is not answered."""
+        """Whether there is a batch without an answer."""
         return self.open is not None or bool(self.queue)
 
     # ---- sending
 
     @property
     def sendable(self) -> bool:
-        """A sealed batch may go on the wire now."""
+        """Whether a sealed batch may be sent now."""
         return self.has_room and self.unsent
 
     @property
     def unsent(self) -> bool:
-        """There is a sealed batch that is not on the wire, whether or not there is room for it."""
+        """Whether there is a sealed batch that is not on the wire, with or without room for it."""
         return self._sent < len(self.queue)
 
     @property
     def has_room(self) -> bool:
-        """Another batch may go on the wire."""
+        """Whether another batch may be sent."""
         return self.trouble is None and self.on_wire < self._in_flight_max
 
     def take(self, request: int) -> ProducerBatch:
@@ -238,7 +237,7 @@ class Accumulator:
 
     def acked(self, batch: ProducerBatch, base_offset: int, append_time_us: int) -> None:
         if batch.done:
-            return  # it timed out; the answer comes too late to be told
+            return  # it timed out before the answer
         batch.base_offset = base_offset
         batch.append_time_us = append_time_us
         self._off_wire(batch)
@@ -247,8 +246,8 @@ class Accumulator:
         self._changed(self)
 
     def refused(self, batch: ProducerBatch, error: CometError) -> None:
-        """This attempt wrote nothing, unless the error says otherwise. `recover` decides what follows, when all is
-        answered."""
+        """Handles a refusal: the attempt wrote nothing, unless the error says otherwise. `recover` follows once
+        everything on the wire is answered."""
         if batch.done:
             return
         self._off_wire(batch)
@@ -293,7 +292,7 @@ class Accumulator:
             self.fail(error)
 
     def _is_first(self, batch: ProducerBatch) -> bool:
-        """No earlier batch is unanswered that the refused one could be waiting for."""
+        """Whether no earlier batch is unanswered that the refused one could be waiting for."""
         return self.queue[0] is batch
 
     def _trouble(self, error: CometError) -> None:
@@ -303,11 +302,11 @@ class Accumulator:
 
     @property
     def settled(self) -> bool:
-        """There was trouble, and everything on the wire has been answered: `recover` may be called."""
+        """Whether there was trouble and everything on the wire has been answered: `recover` may be called."""
         return self.trouble is not None and self.on_wire == 0
 
     def recover(self) -> None:
-        """Everything unanswered is to be sent again, under a new epoch where the old one has a hole."""
+        """Prepares all unanswered batches to be sent again, under a new epoch if the old one has a hole."""
         assert self.on_wire == 0
         self.trouble = None
         self._sent = 0
@@ -316,7 +315,7 @@ class Accumulator:
         assert not any(batch.request for batch in self.queue)
 
     def lost(self, error: CometError) -> None:
-        """The connection is gone: what was on the wire may or may not have been written."""
+        """Handles a lost connection: batches on the wire may or may not have been written."""
         for batch in list(self.queue)[: self._sent]:
             if batch.request:
                 self._off_wire(batch)
@@ -332,7 +331,7 @@ class Accumulator:
         assert self.on_wire == 0 and self.trouble is None
 
     def _next_epoch(self) -> None:
-        """Rule 3: what is known not to be in the log moves to a new epoch, the rest fails."""
+        """Rule 3: batches known not to be in the log move to a new epoch; the others fail."""
         if self._transactional:
             self._give_up(list(self.queue), "a batch of its transaction was not written, so the transaction ends")
             return
@@ -357,9 +356,10 @@ class Accumulator:
         return self.open.deadline if self.open is not None else None
 
     def expire(self, now: float, reason: CometError | None) -> list[int]:
-        """Fails what has been waiting too long, and with it everything whose outcome depends on it.
+        """Fails batches that have waited too long, and those whose outcome depends on them.
 
-        `reason` is why nothing could be sent, if so. Returns the numbers on the wire that are no longer waited for.
+        `reason` is the error that kept them from being sent, if any. Returns the request numbers that are no longer
+        waited for.
         """
         if self.open is not None and self.open.deadline <= now:
             self.seal()
@@ -397,7 +397,7 @@ class Accumulator:
                 self._finish(batch, cause or Unavailable("it could not be sent in time; nothing was written"))
 
     def fail(self, error: CometError) -> None:
-        """Everything that is waiting fails: the topic is gone, or the producer is closed."""
+        """Fails all unanswered batches: the topic was deleted, or the producer closed."""
         self.seal()
         batches = list(self.queue)
         for batch in batches:
@@ -449,7 +449,7 @@ def _unknown(why: str, batch: ProducerBatch) -> Timeout:
 
 
 def add_extras(batch: ProducerBatch, index: int, key: Any, pairs: HeaderPairs | None) -> None:
-    """Notes key and headers of the record at `index`; the columns are made when the first of them comes."""
+    """Adds key and headers of the record at `index`; a column is created with its first entry."""
     if key is not None and batch.keys is None:
         batch.keys = [None] * index
     if batch.keys is not None:

@@ -1,4 +1,4 @@
-"""What records sent in bulk have besides keys and values, where they have it: headers, and times of their own. Pure."""
+"""Headers and timestamps of records that are sent in bulk, as columns. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Extras:
         timestamp_us: int,
         count: int,
     ) -> Extras:
-        """Of so many records; those without a time get `timestamp_us`."""
+        """The columns of `count` records; those without a timestamp get `timestamp_us`."""
         for name, column in (("headers", headers), ("timestamps", timestamps_us)):
             if column is not None and len(column) != count:
                 raise InvalidArgument(f"{len(column)} {name} for {count} values")
@@ -41,7 +41,7 @@ class Extras:
         return cls(pairs, times, None if pairs is None else [_size(one) for one in pairs])
 
     def chosen(self, members: Sequence[int]) -> Extras:
-        """Those of some of the records."""
+        """The columns of the records at some indexes."""
         headers, timestamps, sizes = self._headers, self._timestamps, self.sizes
         return Extras(
             None if headers is None else [headers[member] for member in members],
@@ -50,7 +50,7 @@ class Extras:
         )
 
     def put(self, batch: ProducerBatch, first: int) -> None:
-        """Gives a batch, whose first record is that one, what its records have."""
+        """Sets the columns of a batch whose first record has the index `first`."""
         part = slice(first, first + len(batch))
         if self._headers is not None:
             batch.headers = [*self._headers[part]]

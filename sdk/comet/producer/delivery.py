@@ -40,7 +40,7 @@ def check(batch: ProducerBatch) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FailedRange:
-    """A run of records that were not acknowledged; without an error, not yet.
+    """A run of records that failed; without an error, they are still in flight.
 
     >>> failed = FailedRange(2, comet.Timeout("no acknowledgement came in time"))
     >>> failed.count, failed.error.outcome_unknown
@@ -52,7 +52,7 @@ class FailedRange:
 
 
 class Delivery:
-    """A record on its way. Awaiting it gives the Receipt, or raises what went wrong.
+    """The result of sending a record. Awaiting it gives the Receipt, or raises the record's error.
 
     It need not be awaited: `flush` and `close` raise failures that no caller has read.
 
@@ -81,10 +81,10 @@ class Delivery:
         return self._batch.done
 
     def result(self) -> Receipt:
-        """The receipt. Raises the record's error; InvalidStateError while it is under way."""
+        """The receipt. Raises the record's error; InvalidStateError while it is in flight."""
         batch = self._batch
         if not batch.done:
-            raise asyncio.InvalidStateError("the record is still under way; await the delivery")
+            raise asyncio.InvalidStateError("the record is still in flight; await the delivery")
         check(batch)
         offset = batch.base_offset + self._index if batch.base_offset >= 0 else -1
         return Receipt(batch.accumulator.topic, batch.accumulator.partition, offset, batch.append_time_us)
@@ -96,7 +96,7 @@ class Delivery:
 
 
 class BulkDelivery:
-    """Many records on their way. Awaiting it gives a list of ReceiptRange, or raises the first error.
+    """The result of sending many records. Awaiting it gives a list of ReceiptRange, or raises the first error.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -133,7 +133,7 @@ class BulkDelivery:
         return all(batch.done for batch in self._batches)
 
     async def outcomes(self) -> list[ReceiptRange | FailedRange]:
-        """Waits as awaiting it does, and returns the outcome of each run of records, in order.
+        """Waits until every record is acknowledged or failed; returns the outcome of each run of records, in order.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:

@@ -32,17 +32,17 @@ def request_of(
 ) -> pb.PublishRequest:
     """The checked request. Raises InvalidArgument if no broker would accept it."""
     if not isinstance(key, str) or not 1 <= len(key) <= _KEY_CHARS_MAX:
-        raise InvalidArgument(f"an idempotency key is text of 1 to {_KEY_CHARS_MAX} characters, not {key!r}")
+        raise InvalidArgument(f"an idempotency key must be text of 1 to {_KEY_CHARS_MAX} characters, not {key!r}")
     if not records:
-        raise InvalidArgument("there is no record to publish")
+        raise InvalidArgument("no records to publish: give at least one")
     if acks is Acks.NONE:
-        raise InvalidArgument("an idempotency key takes acks=1 or acks=all: with acks=0 there is no answer to rely on")
+        raise InvalidArgument('an idempotency key needs acks=1 or acks="all": acks=0 is never acknowledged')
     request = pb.PublishRequest(topic=check_topic_name(topic), acks=_ACKS[acks])
     try:
         request.idempotency_key = key
         request.records.extend([_record(record, encode) for record in records])
     except (ValueError, TypeError) as error:
-        raise InvalidArgument(f"cannot be published: {error}") from error
+        raise InvalidArgument(f"the records cannot be published: {error}") from error
     return request
 
 
@@ -75,7 +75,7 @@ async def publish_once(client: Client, request: pb.PublishRequest, timeout_s: fl
 
 
 def place_of(request: pb.PublishRequest, partitions: int) -> int:
-    """The partition that a broker will find for the first record."""
+    """The partition that a broker will choose for the first record."""
     first = request.records[0]
     if first.HasField("partition"):
         return first.partition

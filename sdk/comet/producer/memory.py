@@ -20,7 +20,7 @@ class Budget:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def wait(self) -> None:
-        """Waits its turn until the budget is no longer used up."""
+        """Waits until the budget has free bytes. Waiters are served in order."""
         if self._error is not None:
             raise self._error.with_traceback(None)
         if self.used_bytes < self.limit_bytes:

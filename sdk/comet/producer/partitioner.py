@@ -1,4 +1,4 @@
-"""Which partition a record goes to, and in what form its parts travel. Pure."""
+"""The partitioner: chooses a record's partition, and checks keys, headers and timestamps. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def key_bytes(key: Any) -> bytes:
         return key.encode()
     if isinstance(key, bytearray | memoryview):
         return bytes(key)
-    raise InvalidArgument(f"a key is bytes or str, not {type(key).__name__}")
+    raise InvalidArgument(f"a key must be bytes or str, not {type(key).__name__}")
 
 
 def header_pairs(headers: Headers) -> HeaderPairs:
@@ -44,15 +44,15 @@ def header_pairs(headers: Headers) -> HeaderPairs:
                 raise TypeError(f"{name!r}: {value!r}")
             found.append((name, value.encode() if isinstance(value, str) else value))
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"headers are names with bytes or str as values: {error}") from None
+        raise InvalidArgument(f"headers must be names with bytes or str as values: {error}") from None
     return found
 
 
 def check_timestamp(timestamp_us: Any) -> int:
-    """A record's own time, in microseconds since 1970."""
+    """The timestamp of a record in microseconds since 1970. Raises InvalidArgument."""
     if isinstance(timestamp_us, int) and not isinstance(timestamp_us, bool) and 0 <= timestamp_us <= _TIMESTAMP_US_MAX:
         return timestamp_us
-    raise InvalidArgument(f"timestamp_us is a whole number of microseconds since 1970, not {timestamp_us!r}")
+    raise InvalidArgument(f"timestamp_us must be a whole number of microseconds since 1970, not {timestamp_us!r}")
 
 
 def check_partition(topic: str, partition: Any, partitions: int) -> int:

@@ -50,16 +50,16 @@ def wall_clock_us() -> int:
 
 @coroutine
 def _next_turn() -> Generator[None, None, None]:
-    """Lets everything else that is ready run once."""
+    """Lets all other ready tasks run once."""
     yield
 
 
 class Producer:
     """Writes records to topics. Async; `comet.sync.Producer` is the same for synchronous code.
 
-    `acks` says when a record counts as written: 1, the leader's log has it; "all", every in-sync replica has; 0,
-    without an answer. `linger_ms` waits for more records before a batch is sent; with 0 an idle partition sends at
-    once, and records that come while a batch is on its way gather for a millisecond, or until it is answered where
+    `acks` says when a record is acknowledged: 1, the leader's log has it; "all", every in-sync replica has it; 0, at
+    once, without an answer. `linger_ms` is the time that a batch waits for more records; with 0 an idle partition sends
+    at once, and records that come while a batch is in flight are collected for a millisecond, or until its answer if
     one of them is awaited or few come.
     `idempotent`, the default, writes every record once and in order, also after retries. A record that is
     not acknowledged within `timeout_ms` fails.
@@ -99,7 +99,7 @@ class Producer:
         _within("timeout_ms", timeout_ms, 1, limits.PRODUCER_TIMEOUT_MS_MAX)
         _within("in_flight_max", in_flight_max, 1, limits.IN_FLIGHT_BATCHES_MAX)
         if compression not in _CODECS:
-            raise InvalidArgument(f'compression is "lz4", "zstd" or None, not {compression!r}')
+            raise InvalidArgument(f'compression must be "lz4", "zstd" or None, not {compression!r}')
         self._acks = Acks.of(acks)
         client = Client(addresses, name=name, connect=connect, random=random)
         # With acks=0 there are no answers, so a lost batch could not be told from its successors: no sequences then.
@@ -141,7 +141,7 @@ class Producer:
     ) -> Delivery:
         """Buffers a record and returns; waits only while the buffer is full. Await the Delivery for the receipt.
 
-        `value` is bytes, str, None (a tombstone), or an event: a dataclass, msgspec.Struct, pydantic model or dict.
+        `value` is bytes, str, None (a tombstone), or a model: a dataclass, msgspec.Struct, pydantic model or dict.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -224,11 +224,11 @@ class Producer:
     def _start_batch(self, accumulator: Accumulator, size: int) -> ProducerBatch:
         self._check_open()
         if size > _BATCH_ROOM:
-            raise RecordTooLarge(f"a record of {size} bytes with key and headers is over {_BATCH_ROOM}")
+            raise RecordTooLarge(f"a record of {size} bytes with key and headers is over the limit of {_BATCH_ROOM}")
         return accumulator.start(self._deadline())
 
     def _encode(self, value: Any) -> bytes | None:
-        """Any value but bytes as the bytes of a record."""
+        """Encodes a value that is not bytes."""
         if value is None:
             return None
         encoder = self._encoders.get(value.__class__)
@@ -249,10 +249,10 @@ class Producer:
     ) -> list[Receipt]:
         """Writes records once, however often it is called with the same key, also by other producers and later.
 
-        It goes on trying until all are acknowledged, or raises Timeout: then the same call completes it. Records that
-        are there already have `duplicate` in their receipts. The same key with other records raises KeyReused. Each
-        partition remembers its last 4096 keys. Records without a key and partition go where the key says; a topic that
-        is given more partitions in between may get some of them twice.
+        Retries until all are acknowledged, or raises Timeout: repeat the call then. Records that were written before
+        have `duplicate` in their receipts. The same key with other records raises KeyReused. Each partition remembers
+        its last 4096 keys. Records without a key and partition go to the partition of the idempotency key; if
+        partitions are added to the topic in between, some may be written twice.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address, acks="all") as producer:
@@ -291,8 +291,8 @@ class Producer:
         timestamp_us: int | None = None,
         timestamps_us: Sequence[int | None] | None = None,
     ) -> BulkDelivery:
-        """Buffers many records at once, the fastest way to write. All get one timestamp, but where `timestamps_us`
-        has one for a record.
+        """Buffers many records at once, the fastest way to write. All get one timestamp, except records with
+        one of their own in `timestamps_us`.
 
         With keys, each record goes where `send` would put it; without, whole batches go to the partitions in turn.
         Records of one partition keep their order. Await the BulkDelivery for the receipts.
@@ -333,7 +333,7 @@ class Producer:
     def _encode_all(self, values: Sequence[Any]) -> Sequence[bytes | None]:
         if not isinstance(values, list | tuple):
             values = list(values)
-        if list(map(type, values)).count(bytes) == len(values):  # the quickest way to ask
+        if list(map(type, values)).count(bytes) == len(values):  # the fastest check
             return values
         encode = self._encode
         return [value if value.__class__ is bytes else encode(value) for value in values]
@@ -348,7 +348,9 @@ class Producer:
             if part.size > route.record_bytes_max:
                 route.check_size(part.lengths if isinstance(part.lengths, int) else max(part.lengths))
             if part.size > _BATCH_ROOM:
-                raise RecordTooLarge(f"a record of {part.size} bytes with key and headers is over {_BATCH_ROOM}")
+                raise RecordTooLarge(
+                    f"a record of {part.size} bytes with key and headers is over the limit of {_BATCH_ROOM}"
+                )
             batches.append(self._add_batch(route, partition, part, timestamp_us, extras))
             await _next_turn()
 
@@ -413,7 +415,7 @@ class Producer:
     # ---- memory and time
 
     def _finished(self, batch: ProducerBatch) -> None:
-        """A batch is acknowledged or failed: it needs no memory any more."""
+        """Counts a batch that is acknowledged or failed, and frees its memory."""
         self._batches += 1
         if batch.error is None:
             self._acked_records += batch.count
@@ -448,7 +450,7 @@ class Producer:
             self._expiry = asyncio.get_running_loop().call_at(deadline, self._expire)
 
     def _expire(self) -> None:
-        """Fails what was not acknowledged in time, and sets the timer for what is next."""
+        """Fails batches that were not acknowledged in time, and sets the timer for the next deadline."""
         self._expiry = None
         now = asyncio.get_running_loop().time()
         senders = list(self._senders())
@@ -468,7 +470,8 @@ class Producer:
     async def flush(self) -> None:
         """Waits until everything sent so far is acknowledged. Raises the first failure that no caller has read.
 
-        With acks=0, until brokers have taken it, or have not answered for a while: that is no failure then.
+        With acks=0 it waits until the brokers have read the records, or have not answered for a while; that raises
+        nothing.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address, linger_ms=1000) as producer:
@@ -482,7 +485,7 @@ class Producer:
         self._raise_unseen()
 
     async def _drain(self) -> None:
-        """Waits until it is known of everything sent so far what became of it."""
+        """Waits until all records sent so far are acknowledged or failed."""
         batches: list[ProducerBatch] = []
         for sender in self._senders():
             if sender.accumulator.open is not None:
@@ -496,8 +499,8 @@ class Producer:
             await self._read_by_brokers()
 
     async def _read_by_brokers(self) -> None:
-        """With acks=0 there are no answers, but a broker that answers a later request has taken them. One that does
-        not, or is gone, may have lost them."""
+        """Pings the brokers that got batches with acks=0: an answer shows that they have read them. Without one, the
+        records may be lost."""
         timeout_ms = min(limits.REQUEST_TIMEOUT_MS, round(self._settings.timeout_s * 1000))
         connections = {sender.unasked_on for sender in self._senders()} - {None}
         pings = [
@@ -537,7 +540,7 @@ class Producer:
         await self._client.close()
 
     def statistics(self) -> dict[str, int]:
-        """Counters since the start, and what is in the buffer now.
+        """Counters since the start, and the bytes in the buffer.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -564,9 +567,9 @@ class Producer:
             return
         try:
             if isinstance(error, Exception):
-                await self.flush()  # what was accepted before the error goes out
+                await self.flush()  # records buffered before the error are sent
         except CometError as failure:
-            log.warning("comet: closing after an error: %s", failure)
+            log.warning("comet: flush failed while closing after an error: %s", failure)
         finally:
             await self._shut()
 

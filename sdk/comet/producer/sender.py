@@ -4,7 +4,7 @@
                             ├─ lingering (timer) ────────────► in the connection's queue
                             └────────────────────────────────► in the connection's queue
     asked for a frame: sends one, then queues up again, blocks (window full, trouble) or goes idle;
-    with a batch under way and none that is full, gathers for a moment instead
+    with a batch in flight and none that is full, collects records for a moment instead
 
 `armed` is true in every state but idle, so that an append to a busy partition costs one comparison.
 """
@@ -90,8 +90,8 @@ class PartitionSender:
         self._settings = settings
         self._sealed = sealed
         self._attachment: Attachment | None = None
-        self.unasked_on: Connection | None = None  # that took the last batch with acks=0
-        self._unasked_refused: Callable[[CometError], None] = lambda _: None  # what was sent there with acks=0
+        self.unasked_on: Connection | None = None  # the connection that took the last batch with acks=0
+        self._unasked_refused: Callable[[CometError], None] = lambda _: None  # for refused batches with acks=0
         self._blocked = False
         self._hurried = False  # the open batch is to be sent without lingering or gathering
         self._gathering = False
@@ -107,7 +107,7 @@ class PartitionSender:
     # ---- getting ready to send
 
     def arm(self) -> None:
-        """Starts sending, when there is a batch and no activity that would send it."""
+        """Starts sending a batch if nothing else is about to send it."""
         self.armed = True
         attachment = self._attachment
         if attachment is None:
@@ -128,7 +128,7 @@ class PartitionSender:
             connection.ready(self)
 
     def hurry(self) -> None:
-        """Sends what there is without lingering."""
+        """Sends the open batch without lingering."""
         if self.accumulator.open is not None:
             self._hurried = True
             if self._linger_timer is not None:
@@ -136,7 +136,7 @@ class PartitionSender:
                 self.arm()
 
     def filled(self) -> None:
-        """The open batch is full: it is sealed, and lingers no more."""
+        """Seals the open batch, which is full, and ends its lingering."""
         self._seal()
         if not self.armed or self._linger_timer is not None:
             self._stop_lingering()
@@ -158,7 +158,7 @@ class PartitionSender:
         self._linger_timer = loop.call_at(began + self._settings.linger_s, self._lingered)
 
     def _gather(self) -> None:
-        """Records that come while a batch is on its way gather for a moment.
+        """Collects records for a moment while a batch is in flight.
 
         That keeps a busy pipeline from sending batches of one record. A batch with an awaited record is sent as soon
         as the batch before it is answered. So is one of a slow stream, with about a record per moment: each would come
@@ -170,7 +170,7 @@ class PartitionSender:
         self._linger_timer = asyncio.get_running_loop().call_later(delay_s, self._lingered)
 
     def _seal(self) -> None:
-        """No more records come into the open batch."""
+        """Closes the open batch to further records."""
         batch = self.accumulator.open
         if batch is not None:
             self._last_deadline, self._last_records = batch.deadline, len(batch)
@@ -258,7 +258,7 @@ class PartitionSender:
     # ---- sending
 
     def next_frame(self, connection: Connection) -> bytes | None:
-        """Called by the connection when it can send; see _connection.Source."""
+        """Called by the connection when it can send; see connection.FrameSource."""
         attachment = self._attachment
         if attachment is None or attachment.connection is not connection:
             return None
@@ -295,7 +295,9 @@ class PartitionSender:
             parts = batch.encode(settings.codec, settings.producer_id, settings.transactional)
             size = sum(map(len, parts))
             if size > connection.batch_bytes_max:
-                raise RecordTooLarge(f"a batch of {size} bytes is over the broker's {connection.batch_bytes_max}")
+                raise RecordTooLarge(
+                    f"a batch of {size} bytes is over the broker's limit of {connection.batch_bytes_max}"
+                )
         except InvalidArgument as error:
             batch.refused(error)
             return None
@@ -312,7 +314,7 @@ class PartitionSender:
         if self._attachment is not attachment or not error.metadata_stale:
             return
         log.info(
-            "comet: %s/%d: records with acks=0 are lost: %s", self.accumulator.topic, self.accumulator.partition, error
+            "comet: records with acks=0 lost in %s/%d: %s", self.accumulator.topic, self.accumulator.partition, error
         )
         self._mislead(attachment, error)
         if self.accumulator.pending:
@@ -328,7 +330,7 @@ class PartitionSender:
         self._detach(error)
 
     def leave(self, connection: Connection) -> None:
-        """The broker stops: moves to another as soon as all batches in flight are answered."""
+        """Leaves a broker that shuts down, as soon as all batches in flight are answered."""
         attachment = self._attachment
         if attachment is None or attachment.connection is not connection:
             return
@@ -336,7 +338,7 @@ class PartitionSender:
         if self.accumulator.on_wire:
             self._blocked = True
             return
-        self._detach(Draining(f"the broker at {connection.address} is leaving"))
+        self._detach(Draining(f"the broker at {connection.address} is shutting down"))
         self._client.forget(self.accumulator.topic)
         self._start_attaching()
 
@@ -371,14 +373,14 @@ class PartitionSender:
             self.accumulator.recover()
             self._start_attaching(self._route_backoff.next_s(error.retry_after_ms))
             return
-        # Where the answer alone has cleared matters up, the first try needs no wait.
+        # If the answer alone resolves the error, the first retry needs no wait.
         backoff = self._route_backoff if isinstance(error, NotEnoughReplicas) else self._backoff
         delay_s = backoff.next_s(error.retry_after_ms)
         first = self._backoff.tries == 1 and not error.retriable
         self.armed = True
         self.reason = error
         if error.retriable and backoff.tries == 1:
-            log.info("comet: %s/%d: trying again: %s", self.accumulator.topic, self.accumulator.partition, error)
+            log.info("comet: retrying %s/%d: %s", self.accumulator.topic, self.accumulator.partition, error)
         self._retry_timer = asyncio.get_running_loop().call_later(0.0 if first else delay_s, self._recovered)
 
     def _recovered(self) -> None:
@@ -392,14 +394,14 @@ class PartitionSender:
     # ---- giving up
 
     def expire(self, now: float) -> None:
-        """Fails what has waited too long."""
+        """Fails batches that have waited too long."""
         forgotten = self.accumulator.expire(now, self._why())
         if self._attachment is not None:
             for request in forgotten:
                 self._attachment.connection.forget(request)
 
     def _why(self) -> CometError | None:
-        """The reason why nothing is sent, for the error of a caller whose time is over."""
+        """The reason why nothing is sent, as the error of a batch that times out."""
         within = f"within {self._settings.timeout_s:g} s"
         error, attachment = self.accumulator.trouble or self.reason, self._attachment
         if error is not None:
@@ -424,7 +426,7 @@ class PartitionSender:
         if self._retry_timer is not None:
             self._retry_timer.cancel()
             self._retry_timer = None
-        # Where something is under way that would see to the next record, it finds nothing to do, and says so.
+        # While queued or attaching it stays armed: that finds nothing to send, and disarms it.
         self.armed = self._queued is not None or self._attaching is not None
 
     def close(self, error: CometError) -> None:

@@ -34,7 +34,7 @@ class Route:
         self.record_bytes_max = 0
 
     def update(self, info: TopicInfo) -> None:
-        """Takes note of new partitions and settings."""
+        """Adds senders for new partitions, and updates the topic's settings."""
         self.record_bytes_max = info.config.record_bytes_max
         for index in range(len(self.senders), len(info.partitions)):
             self.senders.append(self.make(self.topic, index))
@@ -44,7 +44,7 @@ class Route:
             self.current = self.senders[(sender.accumulator.partition + 1) % len(self.senders)]
 
     def sender(self, key: bytes | None, partition: int | None) -> PartitionSender:
-        """Where a record goes: to the partition asked for, else to that of its key, else to the current one."""
+        """The sender of a record: that of the given partition, else of its key's partition, else the current one."""
         if partition is not None:
             return self.senders[check_partition(self.topic, partition, len(self.senders))]
         if key is not None:
@@ -52,7 +52,7 @@ class Route:
         return self.current
 
     def check_size(self, largest: int) -> None:
-        """Refuses a record that the topic would not take."""
+        """Raises RecordTooLarge for a record over the topic's limit."""
         if largest > self.record_bytes_max:
             raise RecordTooLarge(
                 f"a record of {largest} bytes is over record_bytes_max={self.record_bytes_max} of topic {self.topic!r}",
@@ -61,7 +61,7 @@ class Route:
 
 
 class Slice(NamedTuple):
-    """Columns that make one batch, and what they take in memory."""
+    """Columns of one batch, with their size in memory."""
 
     values: Column
     keys: Column | None
@@ -72,9 +72,9 @@ class Slice(NamedTuple):
 
 def cut(values: Column, keys: Column | None, batch_bytes: int, others: Sequence[int] | None = None) -> Iterator[Slice]:
     """Cuts columns into slices of about `batch_bytes`, in order; a record larger than that gets one of its own.
-    `others` is what each record has in bytes besides key and value.
+    `others` has the bytes of each record besides key and value.
 
-    Records of a similar size need no look at each: one slice predicts the length of the next.
+    One slice predicts the length of the next, so records of a similar size are not measured one by one.
 
     >>> [len(slice.values) for slice in cut([b"x" * 100] * 10, None, 400)]
     [3, 3, 3, 1]

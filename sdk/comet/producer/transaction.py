@@ -1,12 +1,12 @@
-"""Transactions: records for several topics, and the positions they came from, become visible together or not at all.
+"""Transactions: records for several topics, and committed offsets, become visible together or not at all.
 
     transaction() ─► open: send, send_many, commit_offsets
         ├─ left normally ──────────────────► all acknowledged ─► End(commit) ─► committed
         └─ an exception, a record that failed ─► all given up ─► End(abort) ──► aborted
 
-Each transaction has an epoch of its own, which the answer to the End of the one before it gives. So what is late of one
-transaction, a batch or an End, can never count for the next. An End whose answer is missing is sent again as it
-was, now or before the next transaction: under one epoch the answer is always the same.
+Each transaction has an epoch of its own, from the answer to the End of the one before it. So a late batch or End of one
+transaction never counts for the next. An End without an answer is sent again unchanged, now or before the next
+transaction: under one epoch the answer is always the same.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ State = Literal["new", "open", "ending", "committed", "aborted", "unknown"]
 
 
 class OffsetSource(Protocol):
-    """A consumer of a group, as far as a transaction needs it."""
+    """The part of a group consumer that a transaction uses."""
 
     def offsets_to_commit(self, positions: Any) -> groups_pb.Commit:
         """The positions as this member of the group commits them now."""
 
     def were_committed(self, offsets: groups_pb.Commit) -> None:
-        """They are."""
+        """Called after the commit."""
 
 
 class Transaction:
     """One transaction, made by `TransactionalProducer.transaction` or `App.transaction`. Lives for one `async with`.
 
-    Leaving the block waits until every record is acknowledged by all in-sync replicas, and commits; it raises
-    TransactionAborted where that is not possible: nothing of it is visible then. A Timeout (or another error with
-    `outcome_unknown`) says that the coordinator did not answer: it is committed or not, as a whole.
+    Leaving the block waits until every record is acknowledged by all in-sync replicas, and commits. If that fails, it
+    raises TransactionAborted, and none of its records becomes visible. After a Timeout (or another error with
+    `outcome_unknown`) the coordinator did not answer: the transaction is committed or aborted as a whole.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.TransactionalProducer(address, "example") as producer:
@@ -81,14 +81,14 @@ class Transaction:
         self._note = b""
         self._sending = 0
         self._quiet: asyncio.Future[None] | None = None
-        self._after: list[Callable[[], None]] | None = []  # called once it sends nothing any more; then None
+        self._after: list[Callable[[], None]] | None = []  # called once it has sent everything; then None
 
     @property
     def state(self) -> str:
         """new, open, ending, committed, aborted, or unknown: it is committed or aborted, and no answer said which."""
         return self._state
 
-    # ---- what belongs to it
+    # ---- records and offsets
 
     async def send(
         self,
@@ -100,7 +100,7 @@ class Transaction:
         timestamp_us: int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Buffers a record, as `Producer.send` does. It need not be awaited further: the commit waits for all.
+        """Buffers a record, as `Producer.send` does. The Delivery need not be awaited: the commit waits for all.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.TransactionalProducer(address, "example") as producer:
@@ -145,24 +145,24 @@ class Transaction:
             self._leave()
 
     async def commit_offsets(self, consumer: OffsetSource, positions: Any = None) -> None:
-        """With the commit, the group's committed offsets move: behind these records or batches, or to these offsets per
-        (topic, partition); without any, behind all that the consumer has handed out.
+        """Sets the group's committed offsets with the commit: after these records or batches, or to these offsets per
+        (topic, partition); by default after everything that the consumer has handed out.
 
-        The producer must have been made for the consumer's group. The commit is refused where the consumer does not
-        own the partitions any more.
+        The producer must have been made for the consumer's group. The commit is refused if the partitions are no
+        longer assigned to the consumer.
         """
         self._check()
         if not self._producer.group:
-            raise InvalidArgument("a producer that commits offsets is made with group=, the consumer's group")
+            raise InvalidArgument("commit_offsets needs a producer that was made with group=, the consumer's group")
         _, chosen = self._offsets.setdefault(id(consumer), (consumer, []))
         chosen.append(positions)
 
     def note(self, note: bytes) -> None:
-        """With the commit, the transactional id remembers this, at most 256 bytes; a later producer of the id finds it
-        as `producer.note`. So a writer that starts again knows which of its transactions counts as the last one.
+        """Stores a note of at most 256 bytes with the commit; a later producer of the transactional id gets it as
+        `producer.note`. So a writer that restarts knows its last committed transaction.
 
-        Kept as one with the decision. Of several calls the last one counts; without any, or when it is empty, the note
-        from before stays. A transaction with a note is committed even if nothing else is in it.
+        Stored atomically with the decision. Of several calls the last one counts; without a note, or with an empty one,
+        the previous note stays. A transaction with a note is committed even if it is otherwise empty.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.TransactionalProducer(address, "loader") as producer:
@@ -198,14 +198,14 @@ class Transaction:
             raise self._why()
 
     def _why(self) -> CometError:
-        """What is told of a transaction in which a record failed."""
+        """The error of a transaction in which a record failed."""
         failure = self._writer.failure
         assert failure is not None
-        aborted = TransactionAborted(f"nothing of it was written: {failure.message}", details=failure.details)
+        aborted = TransactionAborted(f"a record of the transaction failed: {failure.message}", details=failure.details)
         aborted.__cause__ = failure
         return aborted
 
-    # ---- from the beginning to the end
+    # ---- begin and end
 
     async def __aenter__(self) -> Self:
         if self._state != "new":
@@ -260,38 +260,38 @@ class Transaction:
         """The state after a commit that raised, with everything given up."""
         producer = self._producer
         if producer._ending is not None:
-            # The answer is asked for before the next transaction. An abort is of who closes the producer.
+            # The next transaction asks for the answer. An abort here was sent by closing the producer.
             self._state = "unknown" if producer._ending.commit else "aborted"
             return
         self._state = "aborted"
         await self._give_up()
         if producer._fenced is None:
-            await producer._abort(error)  # a leader that fences may know less than the coordinator, who is asked here
+            await producer._abort(error)  # a fencing leader may be outdated: the coordinator decides
 
     async def _give_up(self) -> None:
         self._writer.drop()
         await self._wait_for_sends()
-        self._writer.drop()  # what those have appended after all
+        self._writer.drop()  # records that those sends have added
 
     async def _wait_for_sends(self) -> None:
-        """A send that is under way belongs to this transaction, and must not end up in the next."""
+        """Waits for sends in progress: their records must not end up in the next transaction."""
         while self._sending:
             if self._quiet is None or self._quiet.done():
                 self._quiet = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._quiet)  # a close of the producer may wait beside the end of the block
+            await asyncio.shield(self._quiet)  # closing the producer may wait for it, too
 
     def _positions(self) -> tuple[OffsetSource | None, groups_pb.Commit | None]:
-        """What is to be committed of the group, as its member says now."""
+        """The offsets to commit for the group, as its member gives them now."""
         if not self._offsets:
             return None, None
         if len(self._offsets) > 1:
-            raise InvalidArgument("one transaction commits the positions of one consumer")
+            raise InvalidArgument("a transaction can commit the offsets of one consumer only")
         ((source, chosen),) = self._offsets.values()
         return source, source.offsets_to_commit(None if None in chosen else _flat(chosen))
 
     def hold_behind(self, other: Transaction) -> None:
-        """What is sent in this one stays here until all of the other one is acknowledged, or that has failed; so it
-        lies behind it in every partition. It may be committed only after the other one is."""
+        """Holds this transaction's records back until all records of the other one are acknowledged, or it has failed,
+        so that they come after them in every partition. Commit this one only after the other."""
         if other._after is not None:
             self._writer.hold()
             other._after.append(self._writer.release)
@@ -313,7 +313,7 @@ class Transaction:
 
 
 class TransactionMember(Protocol):
-    """A consumer of a group, as far as its producer needs it."""
+    """The part of a group consumer that its producer uses."""
 
     @property
     def group(self) -> str: ...
@@ -322,7 +322,7 @@ class TransactionMember(Protocol):
 
 
 class Writer(Producer):
-    """The accumulators of a transactional producer, which all of its transactions use one after the other."""
+    """The producer behind a transactional producer, used by its transactions one after the other."""
 
     _transactional = True
     epoch = 0
@@ -346,11 +346,11 @@ class Writer(Producer):
         return sender
 
     def _note_failure(self, batch: ProducerBatch, error: CometError) -> None:
-        batch.seen = True  # the transaction tells it
+        batch.seen = True  # the transaction raises it
         self.failure = self.failure or error
 
     def hold(self) -> None:
-        """Sends nothing until `release`: what is sent now comes behind what another writer is still sending."""
+        """Sends nothing until `release`, so that records come after those that another writer still sends."""
         self._settings.held = True
 
     def release(self) -> None:
@@ -362,7 +362,7 @@ class Writer(Producer):
         await self._drain()
 
     def drop(self) -> None:
-        """What is not acknowledged is given up: it will not count, wherever it got."""
+        """Gives up all unacknowledged records; even written ones stay invisible."""
         error = TransactionAborted(_GIVEN_UP)
         self.failure = self.failure or error
         for sender in self._senders():
@@ -376,14 +376,14 @@ class Writer(Producer):
 class TransactionalProducer:
     """Writes records in transactions, one after the other: each becomes visible as a whole, or not at all.
 
-    `transactional_id` names the producer across restarts: opening the id again aborts the open transaction of the
-    producer before, and fences it. With `group`, the comet.GroupConsumer whose offsets the transactions commit, no id
+    `transactional_id` names the producer across restarts: opening the id again aborts the open transaction of its
+    predecessor, and fences it. With `group`, the comet.GroupConsumer whose offsets the transactions commit, no id
     is needed: when the member is removed from its group, its transaction is aborted and its commits are refused.
-    A transaction that is open for longer than `transaction_timeout_ms` is aborted, so that no reader waits for it. What
-    is not answered within `timeout_ms` fails: a record, and opening, committing and aborting as well.
+    A transaction that is open for longer than `transaction_timeout_ms` is aborted, so that no consumer waits for it.
+    A record, and also opening, committing and aborting, fails without an answer within `timeout_ms`.
 
-    One transaction at a time; all sends of it may run at once. Readers see it when it is committed, unless they asked
-    for `isolation="uncommitted"`.
+    One transaction at a time; its sends may run at once. Consumers read it once it is committed, or at once with
+    `isolation="uncommitted"`.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.TransactionalProducer(address, "ledger") as producer:
@@ -415,7 +415,10 @@ class TransactionalProducer:
         clock_us: Callable[[], int] = wall_clock_us,
     ) -> None:
         if not 1 <= transaction_timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
-            raise InvalidArgument(f"transaction_timeout_ms must be from 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX}")
+            raise InvalidArgument(
+                f"transaction_timeout_ms must be from 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX}, "
+                f"not {transaction_timeout_ms}"
+            )
         self._writer = Writer(
             addresses, timeout_ms=timeout_ms, linger_ms=linger_ms, batch_bytes=batch_bytes,
             bulk_batch_bytes=bulk_batch_bytes, buffer_bytes=buffer_bytes, compression=compression, name=name,
@@ -428,12 +431,12 @@ class TransactionalProducer:
         self._member = None if isinstance(group, str) else group
         self._opened_for = ""  # the member that it was opened for
         self._group = group if isinstance(group, str) else group.group
-        self._transaction_timeout_ms = transaction_timeout_ms  # the broker keeps it
+        self._transaction_timeout_ms = transaction_timeout_ms  # enforced by the broker
         self._timeout_ms = timeout_ms
         self._coordinator = Coordinator(client, self._group or transactional_id)
         self._producer_id = 0
         self._epoch: int | None = None  # of the next transaction; None: to be asked for
-        self._ending: groups_pb.EndTransaction | None = None  # whose answer is missing
+        self._ending: groups_pb.EndTransaction | None = None  # an End without an answer
         self._note = b""
         self._current: Transaction | None = None
         self._fenced: ProducerFenced | None = None
@@ -442,19 +445,19 @@ class TransactionalProducer:
 
     @property
     def transactional_id(self) -> str:
-        """Its name to the coordinator, given or made up."""
+        """The transactional id, given or generated."""
         return self._id
 
     @property
     def group(self) -> str:
-        """The group whose positions its transactions can commit; empty: none."""
+        """The group whose offsets its transactions can commit; empty: none."""
         return self._group
 
     @property
     def note(self) -> bytes:
-        """The note of the last transaction under its id that was committed with one, as far as this producer knows; see
-        `Transaction.note`. Empty: there is none, or `start` has not asked yet. While the answer to a commit is missing
-        it is the note from before: the next transaction asks for that answer, and so does the next `start` of the id.
+        """The last note committed under its id, as far as this producer knows; see `Transaction.note`. Empty if there
+        is none, or before `start`. While the answer to a commit is missing it is the previous note: the next
+        transaction asks for that answer, and so does the next `start` of the id.
 
         >>> comet.TransactionalProducer("localhost:9092", "example").note
         b''
@@ -464,7 +467,7 @@ class TransactionalProducer:
     # ---- life
 
     async def start(self) -> None:
-        """Shuts out an earlier producer of the same id, and ends what it left open. The first transaction does it too.
+        """Fences an earlier producer of the same id, and ends its open transaction. The first transaction does it, too.
 
         Raises Unavailable when no coordinator was reached within `timeout_ms`.
         """
@@ -492,10 +495,10 @@ class TransactionalProducer:
         if self._current is not None:
             raise InvalidArgument("a transaction of this producer is open: end it first")
         if self._group:
-            raise InvalidArgument("the producer of a group has the id of its stream: make another one")
+            raise InvalidArgument("a producer with group= cannot be reopened: make another one")
         self._fenced = None
         self._check()
-        self._epoch = self._ending = None  # opening ends what is left open, or finds that it was committed
+        self._epoch = self._ending = None  # opening ends an open transaction, or finds that it was committed
         self._note = b""
         if transactional_id and transactional_id != self._id:
             self._id = transactional_id
@@ -503,8 +506,8 @@ class TransactionalProducer:
         await self._open()
 
     async def close(self) -> None:
-        """Aborts a transaction that is open, and closes the connections. What became of one that another task is ending
-        is not known then."""
+        """Aborts an open transaction, and closes the connections. The outcome of one that another task is ending is
+        then unknown."""
         if self._closed:
             return
         try:
@@ -573,14 +576,14 @@ class TransactionalProducer:
         self._writer.begin(self._producer_id, self._epoch)
 
     async def _ready(self) -> None:
-        """There is an epoch for the next transaction."""
+        """Gets an epoch for the next transaction."""
         if self._ending is not None:
             try:
                 await self._request_end()
             except (Closed, ProducerFenced, Timeout, Unavailable):
                 raise
             except CometError as error:
-                log.info("comet: the last transaction of %s did not commit: %s", self._id, error)
+                log.info("comet: transaction of %s not committed: %s", self._id, error)
         if self._epoch is None or (self._member is not None and self._member.member != self._opened_for):
             await self._open()
 
@@ -596,7 +599,7 @@ class TransactionalProducer:
         self._note = opened.note
 
     async def _end(self, commit: bool, offsets: groups_pb.Commit | None = None, note: bytes = b"") -> None:
-        """Raises what the coordinator says against it; Timeout or Unavailable when nothing is known."""
+        """Ends the transaction. Raises the coordinator's refusal; Timeout or Unavailable if the outcome is unknown."""
         assert self._ending is None
         self._ending = groups_pb.EndTransaction(
             transactional_id=self._id, producer_id=self._producer_id, epoch=self._writer.epoch, commit=commit,
@@ -612,7 +615,7 @@ class TransactionalProducer:
         except (Closed, Timeout, Unavailable):
             raise
         except CometError:
-            self._ending = None  # that is an answer, too
+            self._ending = None  # a refusal is an answer, too
             raise
         ended, self._ending = self._ending, None
         self._note = ended.note or self._note
@@ -626,21 +629,21 @@ class TransactionalProducer:
             raise
 
     async def _abort(self, why: BaseException) -> None:
-        """Best effort: what is not aborted now is before the next transaction, or when its time is over."""
+        """Aborts, best effort: otherwise the next transaction does, or the transaction timeout."""
         hurried = not isinstance(why, Exception) or waited_in_vain(why)
         try:
             async with asyncio.timeout(limits.LAST_WORD_MS / 1000 if hurried else None):
                 await self._end(False)
         except TimeoutError:
-            pass  # who is cancelled has no time, and who has waited for answers has none left
+            pass  # after a cancellation or a timeout there is no time left
         except ProducerFenced:
             pass  # the producer that fenced it has aborted it
         except CometError as error:
-            log.info("comet: a transaction of %s is given up without an answer: %s", self._id, error)
+            log.info("comet: abort of a transaction of %s failed: %s", self._id, error)
 
 
 def _flat(chosen: list[Any]) -> Any:
-    """All that was asked for in several calls as one: a mapping where all are, else a list of records and batches."""
+    """The arguments of several calls as one: a mapping if all are, else a list of records and batches."""
     if all(isinstance(one, Mapping) for one in chosen):
         return {place: offset for one in chosen for place, offset in one.items()}
     flat: list[Any] = []
@@ -652,12 +655,12 @@ def _flat(chosen: list[Any]) -> Any:
 
 
 def cause_of(error: CometError) -> CometError:
-    """What a transaction was aborted for."""
+    """The cause of an aborted transaction, else the error itself."""
     cause = error.__cause__
     return cause if isinstance(error, TransactionAborted) and isinstance(cause, CometError) else error
 
 
 def waited_in_vain(error: BaseException) -> bool:
-    """All of the time was used, as for every error that may pass by itself."""
+    """Whether the whole timeout was used, as for every retriable error."""
     cause = cause_of(error) if isinstance(error, CometError) else error
     return isinstance(cause, CometError) and (cause.retriable or isinstance(cause, Timeout))

@@ -8,8 +8,7 @@
     batch.check()                             whether every column holds together, for leaders and readers
     encode_marker(...), marker_of(batch)      how a transaction ended: a control batch
 
-Nothing here does I/O, and nothing trusts its input: for any bytes, what is raised is CorruptBatch or
-UnsupportedVersion.
+Nothing here does I/O, and nothing trusts its input: invalid bytes raise only CorruptBatch or UnsupportedVersion.
 """
 
 from __future__ import annotations

@@ -52,16 +52,16 @@ def to_arrow(batch: Batch, columns: Iterable[str] | None = None) -> pa.RecordBat
         for array in arrays:
             array.validate(full=True)
     except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
-        raise CorruptBatch(f"columns that do not hold together: {error}") from None
+        raise CorruptBatch(f"the columns do not add up: {error}") from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def chosen(columns: Iterable[str]) -> pa.Schema:
-    """Some of the columns. Raises InvalidArgument for one that there is not."""
+    """Some of the columns. Raises InvalidArgument for an unknown one."""
     names = list(columns)
     for name in names:
         if name not in _MAKERS:
-            raise InvalidArgument(f"a batch has no column {name!r}, but {', '.join(_MAKERS)}")
+            raise InvalidArgument(f"unknown column: {name!r}; use {', '.join(_MAKERS)}")
     return pa.schema([SCHEMA.field(name) for name in names])
 
 
@@ -87,7 +87,7 @@ def _timestamps(batch: Batch, body: pa.Buffer) -> Any:
         return pa.repeat(pa.scalar(low, pa.int64()), count).view(kind)
     times = pa.Array.from_buffers(pa.int64(), count, [None, body.slice(batch.timestamps_at, 8 * count)])
     if pc.min_max(times).as_py() != {"min": low, "max": high}:
-        raise CorruptBatch("timestamps that are not those the header promises")
+        raise CorruptBatch("the timestamps differ from those of the header")
     return times.view(kind)
 
 
@@ -95,7 +95,7 @@ def _keys(batch: Batch, body: pa.Buffer) -> Any:
     if batch.keys_column is None:
         return pa.nulls(len(batch), pa.binary())
     if batch.keys_column.bitmap >= 0:
-        _ = batch.keys  # checks what Arrow does not care about: that nulls have no bytes
+        _ = batch.keys  # checks what Arrow does not: that nulls have no bytes
     return _binary(body, batch.keys_column, len(batch), pa.binary())
 
 
@@ -115,7 +115,7 @@ def _binary(body: pa.Buffer, column: Binary, count: int, kind: Any) -> Any:
 def _starts_at_zero(body: pa.Buffer, at: int) -> None:
     """Arrow allows a column to begin later; this format does not."""
     if body.slice(at, 4).to_pybytes() != bytes(4):
-        raise CorruptBatch("an offsets column that does not start at 0")
+        raise CorruptBatch("an offsets column does not start at 0")
 
 
 def _headers(batch: Batch, body: pa.Buffer) -> Any:

@@ -2,8 +2,8 @@
 
 `decode` checks the checksum, opens the body and walks its buffers, so that everything lies within bounds before
 anything is read. What a column says inside its bounds (offsets that rise, nulls without bytes, names in UTF-8)
-is checked when that column is first read; so a CorruptBatch can come from a property too. Nothing else can. After
-`check`, which looks at all columns at once, no property raises, and what it has looked at is not looked at again.
+is checked when that column is first read; so a property can raise CorruptBatch, too, and nothing else. After
+`check`, which checks all columns at once, no property raises or checks again.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 class Batch:
     """The records of one batch as columns.
 
-    Owned by the code that decoded it; it pins the buffer that it was decoded from for as long as it lives. Not to be
-    changed: what the properties return is shared between callers.
+    Owned by the code that decoded it; keeps its buffer in memory for as long as it lives. Not to be changed: callers
+    share the lists that its properties return.
 
     >>> from comet.records import decode, encode
     >>> batch = decode(b"".join(encode([b"a", b"b"], timestamps=1_700_000_000_000_000)))
@@ -116,7 +116,7 @@ class Batch:
             return [low] * len(self)
         timestamps = self._read_times(self.timestamps_at)
         if not self._checked and (min(timestamps) != low or max(timestamps) != high):
-            raise CorruptBatch("timestamps that are not those the header promises")
+            raise CorruptBatch("the timestamps differ from those of the header")
         return timestamps
 
     @cached_property
@@ -134,17 +134,17 @@ class Batch:
             return range(len(self))
         deltas = read_i32(self.body[self.deltas_at : self.deltas_at + 4 * len(self)])
         if deltas[0] < 0 or deltas[-1] != self.header.last_offset_delta or not all(map(lt, deltas, deltas[1:])):
-            raise CorruptBatch("offset deltas that do not rise from 0 or more to the last one")
+            raise CorruptBatch("the offset deltas do not rise from 0 or more to the last one")
         return deltas
 
     @cached_property
     def due(self) -> list[int] | None:
-        """When each record is to be delivered, µs since 1970; None where the batch does not say."""
+        """The time at which each record is to be delivered, µs since 1970; None if the batch has no such column."""
         return None if self.due_at < 0 else self._read_times(self.due_at)
 
     @cached_property
     def expiry(self) -> list[int] | None:
-        """When each record stops being of use, µs since 1970; None where the batch does not say."""
+        """The time at which each record expires, µs since 1970; None if the batch has no such column."""
         return None if self.expiry_at < 0 else self._read_times(self.expiry_at)
 
     @cached_property
@@ -157,15 +157,15 @@ class Batch:
         try:
             decoded = [name.decode() for name in read_binary(self.body, names, total)]
         except UnicodeDecodeError as error:
-            raise CorruptBatch(f"a header name that is not UTF-8: {error}") from None
+            raise CorruptBatch(f"a header name is not UTF-8: {error}") from None
         pairs = list(zip(decoded, read_binary(self.body, values, total), strict=True))
         return [pairs[start:end] for start, end in pairwise(ends)]
 
     def value_over(self, size: int) -> int | None:
-        """How long a value of more than `size` bytes is, None if there is none; no value is read for it.
+        """The length of a value of more than `size` bytes; None if there is none. No value is read for it.
 
-        A value that long covers a multiple of `size`, so that only the values at those places are looked at. What is
-        said of offsets that fall means nothing; reading the column finds that out.
+        A value that long covers a multiple of `size`, so that only the values at those places are looked at. The result
+        is meaningless for offsets that fall; reading the column raises then.
         """
         at, count = self.values_column.offsets, len(self)
         offsets = view_i32(self.body[at : at + 4 * count + 4])
@@ -184,7 +184,7 @@ class Batch:
         return bisect_right(range(first + 1, count + 1), size, key=lambda end: self.size_of(first, end))
 
     def size_of(self, first: int, end: int) -> int:
-        """Bytes of the keys and values of some records. What is said of offsets that fall means nothing."""
+        """Bytes of the keys and values of some records; meaningless for offsets that fall."""
         return sum(offsets[end] - offsets[first] for offsets in self._ends)
 
     @cached_property
@@ -207,7 +207,7 @@ class Batch:
 
 
 class HeaderColumns(NamedTuple):
-    """Where the three columns lie that together are the headers, and how many headers there are."""
+    """The places of the three columns that make up the headers, and the number of headers."""
 
     lists_at: int
     names: Binary

@@ -1,6 +1,6 @@
 """The check of a batch's columns: everything that a reader relies on to slice them, without reading a value.
 
-    offsets         begin at 0, never fall, end at the size of what follows (the walk over the buffers sees to the end)
+    offsets         begin at 0, never fall, end at the size of what follows (the walk over the buffers checks that)
     bitmaps         no bit beyond the last record; a null has no bytes
     deltas          rise from 0 or more to last_offset_delta
     timestamps      the smallest and the largest are those of the header: for leaders alone
@@ -38,7 +38,7 @@ _CONTINUES_END: Final = 0xC0  # up to, not including, here
 
 
 def check(batch: Batch, times: bool) -> None:
-    """Raises CorruptBatch, which names the column and what is wrong with it."""
+    """Raises CorruptBatch with the column and its error."""
     header, body, count = batch.header, batch.body, len(batch)
     if times and batch.timestamps_at >= 0:
         _check_timestamps(
@@ -66,7 +66,7 @@ def _check_timestamps(column: memoryview, count: int, low: int, high: int) -> No
     times = read_i64(column)
     first, last = min(times), max(times)
     if first != low or last != high:
-        raise CorruptBatch(f"timestamps from {first} to {last}, where the header says {low} to {high}")
+        raise CorruptBatch(f"the timestamps are from {first} to {last}, but {low} to {high} in the header")
 
 
 def _check_binary(body: memoryview, column: Binary, count: int, name: str) -> None:
@@ -76,7 +76,7 @@ def _check_binary(body: memoryview, column: Binary, count: int, name: str) -> No
 
 
 def _check_offsets(body: memoryview, at: int, count: int, end: int, name: str) -> None:
-    """The last one was found to be `end` by the walk over the buffers."""
+    """Checks a column of offsets; the walk over the buffers has found that the last one is `end`."""
     column = body[at : at + 4 * count + 4]
     if count == 0:  # headers of records that have none
         if end:
@@ -129,4 +129,4 @@ def _check_names(body: memoryview, names: Binary, total: int) -> None:
             if start < end and _CONTINUES <= data[start] < _CONTINUES_END:
                 data[start:end].decode()  # begins within a character
     except UnicodeDecodeError as error:
-        raise CorruptBatch(f"a header name that is not UTF-8: {error}") from None
+        raise CorruptBatch(f"a header name is not UTF-8: {error}") from None

@@ -36,7 +36,7 @@ _EQUAL_RECORDS_MAX: Final = 1 << 16
 
 
 class BadColumn(Exception):
-    """What is wrong with a value that a caller gave; turned into InvalidArgument where the column's name is known."""
+    """An invalid value from a caller; becomes an InvalidArgument where the column's name is known."""
 
 
 # ---- writing
@@ -70,7 +70,7 @@ def _equal_offsets(size: int, count: int) -> bytes:
 
 
 def measure(values: Sequence[bytes | None]) -> int | list[int]:
-    """How long each value is, a null 0; one number where all are as long. Raises TypeError for what has no length."""
+    """The length of each value, 0 for a null; one number if all are equal. Raises TypeError for an invalid value."""
     try:
         lengths = list(map(len, values))  # type: ignore[arg-type]  # a None, which is rare, is found by the error
     except TypeError:
@@ -81,7 +81,7 @@ def measure(values: Sequence[bytes | None]) -> int | list[int]:
 
 
 def pack_binary(values: Sequence[bytes], lengths: int | Sequence[int] | None = None) -> tuple[bytes, bytes]:
-    """Offsets and bytes of values without nulls; `lengths` as `measure` has it, where that was done already.
+    """Offsets and bytes of values without nulls; `lengths` is the result of `measure`, if there is one.
 
     Raises TypeError where a value is not bytes-like.
     """
@@ -110,7 +110,7 @@ def read_i32(view: memoryview) -> Sequence[int]:
 
 
 def view_i32(view: memoryview) -> Sequence[int]:
-    """The same without making the numbers, where the machine's byte order allows."""
+    """The same without creating the numbers, if the machine's byte order allows."""
     return view.cast("i") if _LITTLE else read_i32(view)
 
 
@@ -120,7 +120,7 @@ def read_i64(view: memoryview) -> list[int]:
 
 
 class Binary(NamedTuple):
-    """Where one binary column lies in the body. Within bounds, but its offsets are not yet looked at."""
+    """The place of one binary column in the body: within bounds, but its offsets are not checked yet."""
 
     bitmap: int  # -1: no nulls
     offsets: int
@@ -145,15 +145,15 @@ class Cursor:
         if after > len(self.body):
             raise CorruptBatch(f"a column of {size} bytes reaches beyond the body")
         if after != end and self.body[end:after] != PADDING[after - end]:
-            raise CorruptBatch("padding bytes that are not zero")
+            raise CorruptBatch("padding bytes are not zero")
         return start
 
     def take_offsets(self, count: int) -> tuple[int, int]:
-        """Steps over count + 1 offsets; returns where they begin and what the last one says."""
+        """Steps over count + 1 offsets; returns where they begin, and the last one."""
         start = self.take(4 * count + 4)
         last: int = _I32.unpack_from(self.body, start + 4 * count)[0]
         if last < 0:
-            raise CorruptBatch(f"an offsets column that ends at {last}")
+            raise CorruptBatch(f"an offsets column ends at {last}")
         return start, last
 
     def take_binary(self, count: int, *, nulls: bool = False) -> Binary:
@@ -167,13 +167,13 @@ def read_offsets(body: memoryview, at: int, count: int, *, checked: bool = False
     offsets = read_i32(body[at : at + 4 * count + 4])
     # Sorting what is in order is one pass, and comparing lists of the same objects another: 5 ns a record.
     if not checked and (offsets[0] != 0 or sorted(offsets) != offsets):
-        raise CorruptBatch("an offsets column that does not start at 0 or falls")
+        raise CorruptBatch("an offsets column does not start at 0, or falls")
     return offsets
 
 
 def equal_size(column: memoryview, count: int, end: int) -> int | None:
-    """The size of each value where all are of one size: the offsets column is compared whole with what it then is.
-    None where they are not, and where it would take a table too large to keep."""
+    """The size of each value if all are of one size: the offsets column is compared whole with the column of that size.
+    None if they are not, or if the table would be too large to keep."""
     size = end // count
     if size * count != end or size > _EQUAL_BYTES_MAX or count > _EQUAL_RECORDS_MAX:
         return None
@@ -188,12 +188,12 @@ def read_binary(body: memoryview, column: Binary, count: int, *, checked: bool =
     """The values of a binary column, as if none were null. `checked`: the batch was, so its offsets are right."""
     if count == 0:  # headers of records that have none
         if column.size:
-            raise CorruptBatch("an offsets column that does not start at 0")
+            raise CorruptBatch("an offsets column does not start at 0")
         return []
     data = body[column.data : column.data + column.size].tobytes()
     if count == 1:
         if _I32.unpack_from(body, column.offsets)[0] != 0:
-            raise CorruptBatch("an offsets column that does not start at 0")
+            raise CorruptBatch("an offsets column does not start at 0")
         return [data]
     size = equal_size(body[column.offsets : column.offsets + 4 * count + 4], count, column.size)
     if size is not None:
@@ -221,7 +221,7 @@ def read_present(body: memoryview, at: int, count: int) -> list[bool]:
     """For each record whether its bit is set; the bits beyond the last record must not be."""
     bits = int.from_bytes(body[at : at + (count + 7) // 8], "little")
     if bits >> count:
-        raise CorruptBatch("a bitmap with bits beyond the last record")
+        raise CorruptBatch("a bitmap has bits beyond the last record")
     digits = f"{bits:0{count}b}"
     return [digit == "1" for digit in reversed(digits)]
 
@@ -233,5 +233,5 @@ def read_nullable(body: memoryview, column: Binary, count: int, *, checked: bool
         return values  # type: ignore[return-value]  # a list of bytes that only its new owner will see
     present = read_present(body, column.bitmap, count)
     if any(value and not there for value, there in zip(values, present, strict=True)):
-        raise CorruptBatch("a null that has bytes")
+        raise CorruptBatch("a null has bytes")
     return [value if there else None for value, there in zip(values, present, strict=True)]

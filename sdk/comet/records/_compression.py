@@ -1,6 +1,6 @@
-"""The body's codecs. Decompression is bounded by what the header says, which is bounded by BODY_BYTES_MAX.
+"""The body's codecs. Decompression is bounded by the header's body size, which is bounded by BODY_BYTES_MAX.
 
-The wheels are imported when a batch first needs them, and contexts are kept per thread: cold reads decode on
+The libraries are imported when a batch first needs them, and contexts are kept per thread: cold reads decode on
 worker threads, and neither library's contexts may be shared between threads.
 """
 
@@ -57,7 +57,7 @@ def _open_lz4(data: Buffer, body_size: int) -> bytes:
     try:
         body: bytes = lz4.block.decompress(data, uncompressed_size=body_size)
     except lz4.block.LZ4BlockError as error:
-        raise CorruptBatch(f"the body is no lz4 block: {error}") from None
+        raise CorruptBatch(f"the body is not an lz4 block: {error}") from None
     return body
 
 
@@ -72,4 +72,4 @@ def _open_zstd(data: Buffer, body_size: int) -> bytes:
             raise CorruptBatch(f"the zstd frame does not hold the {body_size} bytes that the header says")
         return _contexts.decompressor.decompress(data, max_output_size=body_size, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise CorruptBatch(f"the body is no zstd frame: {error}") from None
+        raise CorruptBatch(f"the body is not a zstd frame: {error}") from None

@@ -66,7 +66,7 @@ def encode(
 ) -> list[bytes]:
     """The parts of an unstamped batch, header first; b"".join(parts) is the batch.
 
-    `lengths` is what `measure` says of the values, for those who have asked already. A `transactional` batch counts
+    `lengths` is the result of `measure` for the values, if there is one. A `transactional` batch counts
     only once the transaction of its producer and epoch is committed; a `keyed` one is what a request with an
     idempotency key wrote.
 
@@ -83,7 +83,7 @@ def encode(
     if transactional and not producer_id:
         raise InvalidArgument("a transactional batch needs a producer id")
     if keyed and (transactional or producer_epoch or not producer_id):
-        raise InvalidArgument("a keyed batch needs a producer id without an epoch, and is part of no transaction")
+        raise InvalidArgument("a keyed batch needs a producer id without an epoch, and cannot be transactional")
     part = TRANSACTIONAL if transactional else KEYED if keyed else 0
     rare = offset_deltas is not None or due is not None or expiry is not None
     if count == 1 and codec == Codec.NONE and keys is None and headers is None and not rare:
@@ -108,7 +108,7 @@ def encode(
             last_delta, producer_epoch, size, schema_id,
         )  # fmt: skip
     except (TypeError, ValueError, AttributeError, OverflowError, struct.error, BadColumn) as error:
-        raise InvalidArgument(f"cannot be put into a batch: {error}") from error
+        raise InvalidArgument(f"the records cannot be encoded: {error}") from error
     return seal(tail, body)
 
 
@@ -230,7 +230,7 @@ def _add_headers(parts: list[bytes], headers: Sequence[HeaderPairs | None]) -> i
 
 
 def _pack_body(codec: Codec, parts: list[bytes]) -> tuple[Codec, list[bytes], int]:
-    """The codec that it ends up with, the parts to be stored, and how large they are when opened."""
+    """The codec that is used, the parts to store, and their uncompressed size."""
     size = sum(map(len, parts))
     if size > BODY_BYTES_MAX:
         raise BadColumn(f"the records take {size} bytes; at most {BODY_BYTES_MAX} are possible")

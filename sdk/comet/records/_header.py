@@ -1,4 +1,4 @@
-"""The 88-byte header of a record batch: what it says, how it is checked, and the stamp of the leader.
+"""The 88-byte header of a record batch: its fields, its checks, and the stamp of the leader.
 
      0  base_offset i64 ┐
      8  append_time i64 │ the stamp: the leader overwrites these (not `length`), so that
@@ -134,30 +134,30 @@ class BatchHeader(NamedTuple):
 
     @property
     def transactional(self) -> bool:
-        """It counts only if its transaction is committed: the one of this producer and epoch."""
+        """Whether it counts only if the transaction of its producer and epoch is committed."""
         return self.flags & TRANSACTIONAL != 0
 
     @property
     def control(self) -> bool:
-        """It is no data, but says how a transaction ended; see `marker_of`."""
+        """Whether it is a control record instead of data; see `marker_of`."""
         return self.flags & CONTROL != 0
 
     @property
     def keyed(self) -> bool:
-        """It is what a request with an idempotency key wrote: the producer id says which, the sequence what."""
+        """Whether a request with an idempotency key wrote it: producer id and sequence identify key and content."""
         return self.flags & KEYED != 0
 
 
 def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
     """The header at `at`, once everything that it says about itself and the buffer's size holds. No checksum.
 
-    Raises UnsupportedVersion for a version, codec or flag from the future, CorruptBatch for anything else.
+    Raises UnsupportedVersion for an unknown version, codec or flag, CorruptBatch for any other error.
     """
     assert at >= 0
     try:
         header = HEADER.unpack_from(buffer, at)
     except struct.error:
-        raise CorruptBatch(f"a batch header is {HEADER_BYTES} bytes; {max(len(buffer) - at, 0)} are there") from None
+        raise CorruptBatch(f"a batch header has {HEADER_BYTES} bytes, not {max(len(buffer) - at, 0)}") from None
     (base_offset, _, _, length, _, _, version, codec, flags, count, producer_id, base_sequence) = header[:12]
     (min_timestamp, max_timestamp, last_delta, producer_epoch, body_size, _) = header[12:]
     stored = length - HEADER_BYTES
@@ -184,14 +184,14 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
 
 
 def _adds_up(flags: int, count: int, codec: int, body_size: int, base_sequence: int, producer_epoch: int) -> bool:
-    """What must hold besides for a marker, or a request with a key."""
+    """The further conditions of a marker, or of a request with a key."""
     if flags & CONTROL:
         return count == 1 and codec == 0 and body_size == MARKER_BODY_BYTES and not base_sequence
     return not producer_epoch
 
 
 def _refusal(h: BatchHeader, available: int) -> CometError:
-    """What read_header found wrong, in the order that helps most: a newer format before its consequences."""
+    """The error of an invalid header, in the order that helps most: a newer format before its consequences."""
     if h.version != VERSION:
         return UnsupportedVersion(f"batch format version {h.version}; this is a reader of version {VERSION}")
     if h.codec > Codec.ZSTD:
@@ -199,7 +199,7 @@ def _refusal(h: BatchHeader, available: int) -> CometError:
     if h.flags & ~_FLAGS_KNOWN:
         return UnsupportedVersion(f"unknown flags {h.flags & ~_FLAGS_KNOWN:#06x}")
     if h.length > available:
-        return CorruptBatch(f"a batch of {h.length} bytes is cut off: {available} are there")
+        return CorruptBatch(f"a batch of {h.length} bytes is cut off: {available} bytes are left")
     idempotent = h.producer_id != 0
     for wrong, name in (
         (not 1 <= h.record_count <= RECORDS_MAX, "record_count"),

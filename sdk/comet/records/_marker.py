@@ -6,7 +6,7 @@
                2  six zero bytes
                8  first i64      the transaction's first offset in this partition; -1: it wrote nothing here
 
-A marker is no data: readers step over it. It lies behind all that its transaction wrote to the partition.
+A marker is not data: consumers skip it. It comes after all records that its transaction wrote to the partition.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ assert len(_OFFSETS) + _VALUE.size == MARKER_BODY_BYTES
 
 
 class Marker(NamedTuple):
-    """How a transaction ended, and where it began in the partition; -1 where it wrote nothing."""
+    """The end of a transaction, and its first offset in the partition; -1 if it wrote nothing there."""
 
     commit: bool
     first_offset: int
@@ -42,26 +42,26 @@ def encode_marker(producer_id: int, epoch: int, commit: bool, first_offset: int,
     Marker(commit=True, first_offset=41)
     """
     if not (0 < producer_id <= INT64_MAX and -1 <= first_offset <= INT64_MAX):
-        raise InvalidArgument(f"no marker of producer {producer_id} from offset {first_offset} is possible")
+        raise InvalidArgument(f"invalid marker: producer {producer_id}, first offset {first_offset}")
     try:
         tail = TAIL.pack(
             VERSION, 0, TRANSACTIONAL | CONTROL, 1, producer_id, 0, timestamp, timestamp, 0, epoch, MARKER_BODY_BYTES, 0
         )
     except struct.error as error:
-        raise InvalidArgument(f"cannot be put into a marker: {error}") from error
+        raise InvalidArgument(f"the marker cannot be encoded: {error}") from error
     value = _VALUE.pack(_MARKER_VERSION, _COMMIT if commit else _ABORT, bytes(6), first_offset)
     return b"".join(seal(tail, [_OFFSETS, value]))
 
 
 def marker_of(batch: Batch) -> Marker:
-    """What a batch with the CONTROL flag says."""
+    """The marker in a batch with the CONTROL flag."""
     assert batch.header.control, "only a control batch is a marker"
     value = batch.values[0]
     if value is None or len(value) != _VALUE.size:
-        raise CorruptBatch("a marker that is not as long as a marker is")
+        raise CorruptBatch("a marker has the wrong length")
     version, kind, zero, first_offset = _VALUE.unpack(value)
     if version != _MARKER_VERSION:
         raise UnsupportedVersion(f"marker version {version}; this is a reader of version {_MARKER_VERSION}")
     if kind > _COMMIT or zero != bytes(6) or first_offset < -1:
-        raise CorruptBatch(f"a marker of kind {kind} from offset {first_offset}")
+        raise CorruptBatch(f"invalid marker: kind {kind}, first offset {first_offset}")
     return Marker(kind == _COMMIT, first_offset)

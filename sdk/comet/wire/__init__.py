@@ -1,1 +1,1 @@
-"""The wire: frames, protobuf conversion and transport, shared with the servers."""
+"""The wire format: frames, protobuf conversion and transport, shared with the servers."""

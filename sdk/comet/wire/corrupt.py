@@ -1,7 +1,7 @@
-"""Stored batches that no reader can take apart: the checksum holds, and the columns do not add up.
+"""Corrupt stored batches: the checksum holds, but the columns do not add up.
 
-    CorruptBatch      bytes were damaged on the way, or are no batch: asked for again
-    CorruptRecords    what the log holds is like this on every replica: told once, with its offsets, and read past
+    CorruptBatch      bytes were damaged in transit, or are not a batch: requested again
+    CorruptRecords    the log is like this on every replica: raised once, with its offsets, then skipped
 
 Every reader of the SDK opens batches here, so that a property of a batch that it hands out never raises.
 """
@@ -42,7 +42,7 @@ def opened(header: BatchHeader, buffer: memoryview, at: int, topic: str, partiti
         first, end = max(header.base_offset, since), header.next_offset
         raise CorruptRecords(
             f"{topic}/{partition}: offsets {first} to {end - 1} cannot be read: their batch is corrupt "
-            f"({error.message}); reading goes on at {end}",
+            f"({error.message}); reading continues at {end}",
             details={
                 "topic": topic,
                 "partition": str(partition),
@@ -55,7 +55,7 @@ def opened(header: BatchHeader, buffer: memoryview, at: int, topic: str, partiti
 
 
 def range_of(error: CorruptRecords) -> tuple[int, int]:
-    """The first of the offsets that cannot be read, and where reading goes on."""
+    """The first offset that cannot be read, and the offset at which reading continues."""
     return int(error.details["first"]), int(error.details["end"])
 
 
@@ -70,7 +70,7 @@ class CorruptPolicy:
         self.batches = 0  # so far
 
     def passes(self, error: CorruptRecords) -> bool:
-        """Counts one. False: the application is to be told by the error."""
+        """Counts a corrupt batch, and skips it or not. False: the error is to be raised."""
         self.batches += 1
         if self._on_gap is not None:
             self._on_gap(Gap(error.details["topic"], int(error.details["partition"]), *range_of(error), "damaged"))

@@ -1,4 +1,4 @@
-"""Between the protocol's messages about groups and the SDK's own types."""
+"""Conversion between the protocol's messages about groups and the SDK's types."""
 
 from __future__ import annotations
 

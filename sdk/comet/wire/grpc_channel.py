@@ -1,8 +1,8 @@
-"""gRPC under the SDK: the real `_transport.Channel`.
+"""The gRPC implementation of transport.Channel.
 
 Stream carries bytes as they are, without a serialiser, so that the hot frames are never parsed or built by
 protobuf. An error that the broker sent arrives as a gRPC status whose details are google.rpc.ErrorInfo and
-RetryInfo; here it becomes the CometError it was.
+RetryInfo; here it becomes a CometError again.
 
 Imported when the first connection is made, because grpc takes a tenth of a second to import.
 """
@@ -41,7 +41,7 @@ OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", limits.CONNECT_TIMEOUT_MS),
     ("grpc.max_reconnect_backoff_ms", limits.BACKOFF_MAX_MS),
-    ("grpc.enable_retries", 0),  # what may be repeated is decided above, not by gRPC
+    ("grpc.enable_retries", 0),  # the callers decide what may be repeated
 )
 
 
@@ -81,7 +81,7 @@ class GrpcChannel:
 
 
 class GrpcStream:
-    """One Stream call. After a failure every method raises what ended it."""
+    """One Stream call. After a failure every method raises its error."""
 
     def __init__(self, call: Any, address: str) -> None:
         self._call = call
@@ -114,11 +114,11 @@ class GrpcStream:
         self._call.cancel()
 
     def _cut(self) -> CometError:
-        """Another task cancelled the call."""
-        return Unavailable(f"the connection to {self._address} was cut")
+        """The error of a call that another task cancelled."""
+        return Unavailable(f"the connection to {self._address} was interrupted")
 
     async def _failure(self, error: Exception | None) -> CometError:
-        """What ended the call; a write that failed only knows that it did, the status knows why."""
+        """The error that ended the call. A failed write has no reason; the call's status has."""
         if isinstance(error, grpc.aio.AioRpcError):
             return from_status(error, self._address)
         if self._call.done():
@@ -133,7 +133,7 @@ class GrpcStream:
 
 
 def from_status(error: grpc.aio.AioRpcError, address: str) -> CometError:
-    """The CometError that a failed call stands for."""
+    """The CometError of a failed call."""
     details = error.details() or error.code().name
     sent = _sent_error(error, details)
     if sent is not None:
@@ -146,13 +146,13 @@ def from_status(error: grpc.aio.AioRpcError, address: str) -> CometError:
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return BY_CODE["RECORD_TOO_LARGE"](details)
         case grpc.StatusCode.UNIMPLEMENTED:
-            return BY_CODE["UNSUPPORTED_VERSION"](f"what answers at {address} does not speak comet.v1: {details}")
+            return BY_CODE["UNSUPPORTED_VERSION"](f"the server at {address} does not speak comet.v1: {details}")
         case _:
             return Internal(f"{error.code().name} from {address}: {details}")
 
 
 def _sent_error(error: grpc.aio.AioRpcError, message: str) -> CometError | None:
-    """What the broker itself put into the status, if it did."""
+    """The error that the broker itself put into the status, if any."""
     for name, value in error.trailing_metadata() or ():
         if name != STATUS_DETAILS or not isinstance(value, bytes):
             continue

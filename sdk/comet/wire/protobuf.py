@@ -1,4 +1,4 @@
-"""Between the protocol's messages and the SDK's own types: one place for both directions, used by SDK and broker."""
+"""Conversion between the protocol's messages and the SDK's types, in both directions, for SDK and broker."""
 
 from __future__ import annotations
 
@@ -55,22 +55,20 @@ def _known(code: str) -> bool:
 
 
 def config_to_pb(config: TopicConfig) -> pb.TopicConfig:
-    """Every field set."""
+    """A configuration with every field set."""
     return settings_to_pb({name: getattr(config, name) for name in TopicConfig.names()})
 
 
 def settings_to_pb(settings: dict[str, Any]) -> pb.TopicConfig:
-    """Only the named fields set, for create and alter."""
+    """A configuration with only the named fields set, for create and alter."""
     message = pb.TopicConfig()
     for name, value in settings.items():
         if name not in TopicConfig.names():
-            raise InvalidArgument(
-                f"there is no topic setting {name!r}; the settings are {', '.join(TopicConfig.names())}"
-            )
+            raise InvalidArgument(f"unknown topic setting: {name!r}; use one of {', '.join(TopicConfig.names())}")
         try:
             setattr(message, name, _setting_to_pb(name, value))
         except (TypeError, ValueError) as error:
-            raise InvalidArgument(f"{name} cannot be {value!r}: {error}") from error
+            raise InvalidArgument(f"invalid {name}: {value!r}: {error}") from error
     return message
 
 

@@ -1,4 +1,4 @@
-"""A replica that does not follow its leader, as the cluster tells of it."""
+"""A replica that does not follow its leader, as the cluster reports it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class ReplicaConflict:
     """A replica that does not follow its leader: it would lose committed records. `comet topic elect` settles it.
 
-    To follow broker `leader` in `epoch`, the replica on `broker` would have to be cut back to `offset`; it knows that
-    records below `high_watermark` are committed. `problem` says why a cut that was accepted could not be made.
+    To follow broker `leader` in `epoch`, the replica on `broker` would have to be truncated to `offset`; it knows that
+    records below `high_watermark` are committed. `problem` says why an accepted truncation failed.
 
     >>> from comet import ReplicaConflict
     >>> conflict = ReplicaConflict(2, leader=1, epoch=8, offset=600, high_watermark=1050, log_end=1050)

@@ -1,4 +1,4 @@
-"""How the SDK reaches a broker: the port that gRPC implements in `_channel` and simulations implement in memory."""
+"""The transport to a broker: the interface that gRPC implements in grpc_channel and simulations in memory."""
 
 from __future__ import annotations
 

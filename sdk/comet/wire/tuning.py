@@ -1,4 +1,4 @@
-"""What a process that moves large messages through gRPC should set before it does; see docs/performance.md.
+"""Process settings for large messages through gRPC, made before its import; see docs/performance.md.
 
 Three things, the first two measured on the product's own paths:
 
@@ -7,8 +7,8 @@ Three things, the first two measured on the product's own paths:
 - glibc gives memory above its trim threshold back to the kernel at every chance, so that each large message faults
   its pages in again. Allocating and freeing one large block raises the thresholds for good: bulk transfers gain
   about a half. The block is never touched, so it costs address space for a moment and nothing else.
-- gRPC has handlers that run when the process forks. They say lines of their own on stderr, and now and then kill a
-  child that was only to become another program, such as the Java that pyspark starts. Connections of asyncio do not
+- gRPC has handlers that run when the process forks. They print to stderr, and sometimes kill a child that is
+  to become another program, such as the Java that pyspark starts. Connections of asyncio do not
   outlive a fork anyway.
 """
 
@@ -22,7 +22,7 @@ _BLOCK_BYTES: Final = 31 << 20  # just below the 32 MiB at which glibc stops ada
 
 
 def tune_process() -> None:
-    """Call before the first `import grpc`. What the user has set in the environment is left alone."""
+    """Tunes the process; call it before the first `import grpc`. The user's environment variables take precedence."""
     os.environ.setdefault("GRPC_EXPERIMENTS", _WITHOUT_EVENT_ENGINE)
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     bytes(_BLOCK_BYTES)
