@@ -123,7 +123,7 @@ def test_without_a_java_it_says_what_to_install_and_runs_the_rest(tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert "There are no analytics. Spark needs Java 17 or later" in done.stderr
     assert "no analytics: Spark needs Java" in done.stdout.splitlines()[-1]
-    assert "that was" in done.stderr
+    assert "events of" in done.stderr
 
 
 def test_on_a_terminal_it_draws_a_table() -> None:

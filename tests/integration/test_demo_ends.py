@@ -164,7 +164,7 @@ def test_without_a_gateway_it_is_said_why(monkeypatch: pytest.MonkeyPatch) -> No
     with listening("127.0.0.1") as port, Crew() as crew:
         started = _broker(crew, port)
     assert started.url == ""
-    assert started.lacks.startswith(f"no gateway: something listens on 127.0.0.1:{port} already")
+    assert started.lacks.startswith(f"no gateway: 127.0.0.1:{port} is in use")
 
 
 def test_a_signal_in_the_middle_is_heard_afterwards() -> None:
