@@ -130,7 +130,7 @@ def readable(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, OffsetAn
             )
         elif now.offset < mark.offset:
             kind = "shorter"
-            problem = f"ends at {now.offset}, before the next offset {mark.offset}: was the topic deleted or recreated?"
+            problem = f"ends at {now.offset}, before the next offset {mark.offset}: was the topic recreated?"
             found[place] = mark._replace(topic_id=mark.topic_id or now.topic_id)
         else:
             continue
@@ -146,8 +146,8 @@ def there(ranges: Iterable[Range], ids: Mapping[TopicPartition, str]) -> tuple[l
         if not (now and one.topic_id) or now == one.topic_id:
             found.append(one)
             continue
-        problem = f"{one.topic}/{one.partition}: offsets {one.start} to {one.end} are lost: the topic was deleted and recreated"
-        losses.append(Loss(one.place, f"planned {one.topic_id}", problem))
+        lost = f"{one.topic}/{one.partition}: offsets {one.start} to {one.end} are lost"
+        losses.append(Loss(one.place, f"planned {one.topic_id}", f"{lost}: the topic was deleted and recreated"))
     return found, losses
 
 
