@@ -23,10 +23,10 @@ class RestartPolicy:
     """Decides about restarts. Owned by the launcher. Writes the state of each failed process to `notes`, by name.
 
     >>> notes = {}
-    >>> care = Care(notes)
-    >>> care.due("paper", 0.0, "code 1, no luck"), notes["paper"]
+    >>> policy = RestartPolicy(notes)
+    >>> policy.due("paper", 0.0, "code 1, no luck"), notes["paper"]
     (False, 'paper ended, restarting: code 1, no luck')
-    >>> care.due("paper", 1.0, "code 1, no luck")
+    >>> policy.due("paper", 1.0, "code 1, no luck")
     True
     """
 
