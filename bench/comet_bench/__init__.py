@@ -3,6 +3,6 @@
     the command ──starts──► a broker (python -m comet_broker, fresh folder)
                ──starts──► workers  (python -m comet_bench.worker NAME): producer, consumer, limits
 
-Every part is a process of its own, started afresh, talking to the command in JSON lines. Nothing here asserts
-a time: it reports. What each figure means is in docs/benchmarks.md.
+Every part is a new process that exchanges JSON lines with the command. Benchmarks report times and assert none.
+The figures are explained in docs/benchmarks.md.
 """

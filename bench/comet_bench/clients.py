@@ -1,4 +1,4 @@
-"""The producing and consuming processes of a benchmark, with the SDK exactly as a user has it."""
+"""The producing and consuming processes of a benchmark, with the SDK as users have it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def _send_blocks(producer: Producer, topic: str, values: list[bytes], reco
 
 
 async def produce_each(link: Link, config: Any) -> dict[str, Any]:
-    """One `send` a record; every acknowledgement is in before the clock stops."""
+    """One `send` a record; the clock stops at the last acknowledgement."""
     import comet
 
     values = plain_values(min(DISTINCT_VALUES, config["records"]), config["record_bytes"])

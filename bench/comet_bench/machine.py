@@ -65,7 +65,7 @@ class Usage:
 
 
 class ProcessMeter:
-    """CPU and memory of one running process; zeros where there is no /proc."""
+    """CPU and memory of one running process; zeros without /proc."""
 
     def __init__(self, pid: int) -> None:
         self._folder = _PROC / str(pid)

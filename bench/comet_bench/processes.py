@@ -52,7 +52,7 @@ class Lines:
         while (end := self._held.find(b"\n")) < 0:
             readable, _, _ = select.select([self._descriptor], [], [], max(deadline - time.monotonic(), 0))
             if not readable:
-                raise Timeout(f"a process of the benchmark said nothing for {timeout_s:.0f} s")
+                raise Timeout(f"a process of the benchmark was silent for {timeout_s:.0f} s")
             chunk = os.read(self._descriptor, 1 << 16)
             if not chunk or len(self._held) > LINE_BYTES_MAX:
                 return None
@@ -94,7 +94,7 @@ class Child:
             raise BenchFailed(f"{self.name} ended with code {self.process.wait(STOP_TIMEOUT_S)}; see above") from None
 
     def stop(self) -> None:
-        """Ends the process: asks it to with SIGTERM, waits, and kills it only if it does not end."""
+        """Ends the process: sends SIGTERM, waits, and kills it if it does not end."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -139,7 +139,7 @@ class Worker(Child):
 
 
 class Broker:
-    """A broker to measure: its address and, where it is ours, its process."""
+    """A broker to measure: its address and, if the benchmark started it, its process."""
 
     def __init__(self, address: str, meter: ProcessMeter | None) -> None:
         self.address = address
@@ -148,7 +148,7 @@ class Broker:
 
 @contextmanager
 def own_broker(folder: Path | None) -> Iterator[Broker]:
-    """A fresh broker on a fresh folder (below `folder`, if one is given), both gone afterwards."""
+    """A fresh broker on a fresh folder (below `folder`, if one is given), both removed afterwards."""
     data = Path(tempfile.mkdtemp(prefix="comet-bench-", dir=folder))
     try:
         child = Child(["comet_broker", "--data", str(data), "--port", "0"])

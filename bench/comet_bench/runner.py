@@ -10,7 +10,7 @@ from comet_bench.processes import Broker, given_broker, own_broker
 from comet_bench.report import Result, combine
 from comet_bench.subjects import SUBJECTS, Bench, Sizes, Subject
 
-Progress = Callable[[str, int, Result | None], None]  # subject, run, what it gave (None: it starts)
+Progress = Callable[[str, int, Result | None], None]  # subject, run, result (None: the run starts)
 
 
 def run_subjects(

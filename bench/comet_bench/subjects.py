@@ -21,7 +21,7 @@ from comet_bench.report import Result
 
 RECORD_BYTES: Final = 100
 FANOUT: Final = 50
-# Before a paced load starts, so that every process is up; and what is left out of its figures as warm-up.
+# The wait before a paced load, so that every process is up; and its warm-up, which no figure counts.
 LEAD_S: Final = 0.2
 WARM_SHARE: Final = 0.1
 SETTLE_S: Final = 0.3
@@ -347,7 +347,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "startup": Subject(startup, False, "comet up to the first acknowledged record"),
     "limit_grpc_stream": Subject(limit_grpc_stream, False, "bare gRPC byte stream, frames as send_many makes"),
     "limit_grpc_stream_tuned": Subject(limit_grpc_stream_tuned, False, "the same, the processes set up as Comet's"),
-    "limit_grpc_echo": Subject(limit_grpc_echo, False, "bare gRPC there and back at 1,000 messages/s"),
+    "limit_grpc_echo": Subject(limit_grpc_echo, False, "bare gRPC round trip at 1,000 messages/s"),
     "limit_clock": Subject(limit_clock, False, "watching the clock: how late 5,000 ticks/s are seen"),
     "limit_tcp": Subject(limit_tcp, False, "loopback TCP"),
     "limit_file": Subject(limit_file, False, "appending to a file, page cache"),

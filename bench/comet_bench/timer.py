@@ -3,7 +3,7 @@
 uvloop's own timers count whole milliseconds, as long as the latencies to measure, and even a timerfd of the kernel
 wakes a sleeping process some 50 µs late: a cost of the load generator, not of the system under test. So the timerfd
 wakes us early, and the loop turns without sleeping until the tick is due. If the system under test needs every core,
-`sleepy` leaves that out: the turning would cost it more than those 50 µs.
+`sleepy` disables that: the busy loop would cost more than those 50 µs.
 
 Ticks are due by the clock alone, and a late caller gets all that are due: a stall of the system shows up in the
 latencies instead of being left out (coordinated omission).
@@ -66,7 +66,7 @@ class Ticker:
         while time.perf_counter_ns() < self._next_ns - self._early_ns:
             self._wake = self._loop.create_future()
             await self._wake
-        while (now_ns := time.perf_counter_ns()) < self._next_ns:  # noqa: ASYNC110 - to sleep is what it must not
+        while (now_ns := time.perf_counter_ns()) < self._next_ns:  # noqa: ASYNC110 - it must not sleep
             await asyncio.sleep(0)
         count = (now_ns - self._next_ns) // self._interval_ns + 1
         self._next_ns += count * self._interval_ns

@@ -24,7 +24,7 @@ class Link:
     def _on_readable(self) -> None:
         chunk = os.read(0, 1 << 16)
         if not chunk:
-            os._exit(1)  # the command is gone
+            os._exit(1)  # the command has ended
         *lines, self._held = (self._held + chunk).split(b"\n")
         for line in lines:
             self._orders.put_nowait(json.loads(line)["go"])
@@ -34,7 +34,7 @@ class Link:
         sys.stdout.flush()
 
     async def go(self, **ready: Any) -> dict[str, Any]:
-        """Reports to be ready and waits for the order to start. Excludes start-up objects from garbage collection."""
+        """Reports ready and waits for the order to start. Excludes start-up objects from garbage collection."""
         gc.collect()
         gc.freeze()
         return await self.next_order(**ready)

@@ -3,5 +3,5 @@
     provider ─► feed (process) ─► broker (process) ─► consumer: the table
     model.Quote is the record; launcher starts and ends all processes.
 
-It uses nothing but the public API of `comet`, as any other program would.
+It uses only the public API of `comet`, as any other program would.
 """

@@ -30,15 +30,15 @@ from comet_demo.providers.normal import moments
 
 log = logging.getLogger("comet_demo.feed")
 
-EVENTS_MAX: Final = 100_000  # that wait for the producer
-AT_ONCE_MAX: Final = 10_000  # of them that are sent together
+EVENTS_MAX: Final = 100_000  # waiting for the producer
+AT_ONCE_MAX: Final = 10_000  # sent together
 AGE_MAX_S: Final = 2.0  # of live events; older ones are dropped
 SYMBOLS_MAX: Final = 100_000  # whose keys are cached
 BUFFER_BYTES: Final = 8 << 20
 REPORT_EVERY_S: Final = 10.0
 AGAIN_S: Final = 1.0  # after an error
 _USUAL: Final = Choice()
-SPAN_US: Final = 200_000  # of a file's events that are written before they are acknowledged
+SPAN_US: Final = 200_000  # of a file's events that are written before their acknowledgement
 FILE_TIMEOUT_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 
@@ -132,7 +132,7 @@ class Counts:
     dropped: int  # too old to be written
 
     def __str__(self) -> str:
-        return f"{self.sent:,} events were sent, {self.dropped:,} were dropped"
+        return f"{self.sent:,} events sent, {self.dropped:,} dropped"
 
 
 class Feed:
@@ -178,7 +178,7 @@ class Feed:
         reading = loop.create_task(self._read())
         try:
             await self._write()
-            await reading  # raises what the provider failed with
+            await reading  # raises the provider's error
         finally:
             for task in (reporting, reading):
                 task.cancel()
@@ -203,7 +203,7 @@ class Feed:
                         self._ahead.note(events[-1].timestamp_us, time.time_ns() // 1000)
                     self._backlog.add(events, loop.time())
                     self._changed.set()
-                    await asyncio.sleep(0)  # a source that always has more must not keep the writer from its turn
+                    await asyncio.sleep(0)  # a source that never waits must let the writer run
         finally:
             self._ended = True
             self._changed.set()
@@ -228,8 +228,8 @@ class Feed:
         if self._provider.live:
             await self._send_parts(events)
             return
-        # A replay may write minutes of market time in a moment. Both topics advance together, or a reader of both would
-        # take the records of one for late.
+        # A replay may write minutes of market time in a moment. Both topics advance together, else one topic's records
+        # would be late for a reader of both.
         for part in moments(events, SPAN_US):
             await asyncio.gather(*(self._deliver(topic, share) for topic, share in self._shares(part)))
 
@@ -306,7 +306,7 @@ class Feed:
             ahead_us = self._ahead.take()
             if ahead_us > EARLY_US:
                 log.warning(
-                    "this machine's clock is %d s behind the market's, and events over %d s ahead of it are left out: "
+                    "this machine's clock is %d s behind the market's; events more than %d s ahead of it are dropped: "
                     "set the clock",
                     ahead_us // 1_000_000,
                     EARLY_US // 1_000_000,
@@ -345,22 +345,24 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="comet_demo.feed",
         description="Produces quotes and trades of a market.",
-        epilog="Alpaca's key is taken from COMET_ALPACA_KEY and COMET_ALPACA_SECRET.",
+        epilog="Alpaca's key is read from COMET_ALPACA_KEY and COMET_ALPACA_SECRET.",
     )
     parser.add_argument("--bootstrap", default="localhost:9092", metavar="HOST:PORT")
     parser.add_argument("--provider", default="synthetic", choices=NAMES)
-    parser.add_argument("--symbols", default="", help="with commas between; synthetic: all by default")
+    parser.add_argument("--symbols", default="", help="separated by commas; synthetic: all by default")
     parser.add_argument("--rate", type=float, default=1000.0, help="synthetic: quotes a second, on average")
     parser.add_argument("--seed", type=int, default=None, help="synthetic: the same seed gives the same market")
     parser.add_argument("--day", type=float, default=_USUAL.day_s, help="synthetic: seconds from opening to closing")
-    parser.add_argument("--faults", type=float, default=_USUAL.faults, help="synthetic: share of quotes that are wrong")
+    parser.add_argument("--faults", type=float, default=_USUAL.faults, help="synthetic: share of invalid quotes")
     parser.add_argument("--file", default="", help="replay: a CSV or Parquet file")
     parser.add_argument(
-        "--pace", type=float, default=1.0, help="replay: times as fast as it was; 0: as fast as it goes"
+        "--pace", type=float, default=1.0, help="replay: speed relative to the file's times; 0: as fast as possible"
     )
-    parser.add_argument("--keep-times", action="store_true", help="replay: times stay those of the file")
-    parser.add_argument("--columns", default="", help="replay: name=column, with commas between, where they differ")
-    parser.add_argument("--url", default="", help="real markets: another address than the usual one")
+    parser.add_argument("--keep-times", action="store_true", help="replay: keep the file's times")
+    parser.add_argument(
+        "--columns", default="", help="replay: name=column, separated by commas, for other column names"
+    )
+    parser.add_argument("--url", default="", help="real markets: another address than the default")
     return parser
 
 
@@ -388,7 +390,7 @@ def _words(text: str) -> tuple[str, ...]:
 def _pair(word: str) -> tuple[str, str]:
     name, equals, column = word.partition("=")
     if not equals:
-        raise comet.InvalidArgument(f"--columns takes name=column, with commas between, not {word!r}")
+        raise comet.InvalidArgument(f"invalid --columns {word!r}: use name=column, separated by commas")
     return name.strip(), column.strip()
 
 

@@ -36,7 +36,7 @@ FEED: Final = "feed"
 
 
 class Started(NamedTuple):
-    """The broker's address and the dashboard's URL, or why there is none."""
+    """The broker's address and the dashboard's URL, or the reason why it is missing."""
 
     address: str
     url: str = ""
@@ -48,23 +48,23 @@ class Options:
     rate: float = 1000.0
     seed: int | None = None
     provider: str = "synthetic"
-    symbols: str = ""  # with commas between; the provider's usual ones
+    symbols: str = ""  # separated by commas; empty: the provider's default
     file: str = ""  # to replay
     pace: float | None = None  # of the file
     duration_s: float | None = None  # None: until Ctrl-C
-    bootstrap: str | None = None  # None: a broker of its own, with a gateway and all that works on the quotes
-    gateway_port: int = GATEWAY_PORT  # another if it is taken; 0: any
-    spark: bool | None = None  # None: with a broker of its own
-    parquet: Path | None = None  # where bars of a minute are kept
+    bootstrap: str | None = None  # None: starts a broker, with a gateway and all processes
+    gateway_port: int = GATEWAY_PORT  # another if it is in use; 0: any
+    spark: bool | None = None  # None: if the demo starts the broker
+    parquet: Path | None = None  # the folder for one-minute bars
     quiet: bool = False  # show nothing
 
 
 def run(options: Options) -> QuoteTable:
-    """Runs the demo and returns the last state of the table. Ctrl-C is the usual way to end it."""
+    """Runs the demo and returns the last state of the table. Ctrl-C ends it."""
     quote_table = QuoteTable()
     for number in set(ENDINGS) - {signal.SIGINT}:  # a closed terminal must not leave a broker behind
         signal.signal(number, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), Crew() as crew:  # how a person ends the demo; the processes end with it
+    with suppress(KeyboardInterrupt), Crew() as crew:  # the normal end of the demo and its processes
         try:
             _start_and_watch(quote_table, crew, options)
         finally:
@@ -80,7 +80,7 @@ def _start_and_watch(quote_table: QuoteTable, crew: Crew, options: Options) -> N
     to = ["--bootstrap", at.address]
     crew.start(FEED, "comet_demo.feed", [*to, *_market(options)])
     if own:
-        _print(f"Quotes are at {at.url}quotes" if at.url else f"There is no dashboard. {at.lacks}")
+        _print(f"Quotes are at {at.url}quotes" if at.url else f"No dashboard. {at.lacks}")
     if own:
         crew.start("life", "comet_demo.sample_workload", [*to, *_seed(options)])
         crew.start("paper", "comet_demo.paper_trading", to)
@@ -93,7 +93,7 @@ def _spark(quote_table: QuoteTable, crew: Crew, at: Started, options: Options) -
     lacking = runtime.missing()
     if lacking is not None:
         quote_table.analytics.note = f"no analytics: {lacking}"
-        _print(f"There are no analytics. {lacking}")
+        _print(f"No analytics. {lacking}")
         return
     arguments = ["--bootstrap", at.address, "--checkpoint", str(crew.temporary / "checkpoint"), "--parallelism", "1"]
     if options.parquet is not None:
@@ -120,8 +120,8 @@ def _print(text: str) -> None:
 
 
 async def _watch(quote_table: QuoteTable, crew: Crew, at: Started, options: Options) -> None:
-    """Runs the table and the supervision of processes. The first to end ends all: the table at its end, the supervision
-    with an error."""
+    """Runs the table and the supervision of processes. The end of either ends both: the table at its end, the
+    supervision with an error."""
     where = f"{at.url}quotes" if at.url else at.address
     title = f"Comet demo: {options.provider} quotes, {where} (Ctrl-C ends)"
     work: tuple[Coroutine[Any, Any, None], ...] = (
@@ -160,7 +160,7 @@ async def _supervise(quote_table: QuoteTable, crew: Crew) -> None:
     """Restarts ended processes and notes under the table how they ended, since their logs are out of sight. The end of
     the broker, or a failure of the feed, ends the demo."""
     policy = RestartPolicy(quote_table.notes)
-    quote_table.heard_us = time.time_ns() // 1000  # from now on quotes are waited for
+    quote_table.heard_us = time.time_ns() // 1000  # the wait for quotes begins
     while True:
         now = time.monotonic()
         for member in crew.ended():
@@ -181,7 +181,7 @@ async def _supervise(quote_table: QuoteTable, crew: Crew) -> None:
 
 def _over(message: str, member: Member) -> comet.Unavailable:
     alone = "comet up" if member.name == BROKER else f"python -m {member.module} --help"
-    return comet.Unavailable(message, details={"hint": f"it runs by itself, too: {alone}"})
+    return comet.Unavailable(message, details={"hint": f"run it alone to see the error: {alone}"})
 
 
 def _reason(member: Member) -> str:

@@ -14,16 +14,16 @@ BARS: Final = {"1s": "quotes.bars.1s", "1m": "quotes.bars.1m", "5m": "quotes.bar
 STATS: Final = "quotes.stats"
 ALERTS: Final = "quotes.alerts"
 JOB: Final = "quotes.job"
-RESULTS: Final = (*BARS.values(), STATS, ALERTS, JOB)  # what the analytics write
+RESULTS: Final = (*BARS.values(), STATS, ALERTS, JOB)  # the topics that the analytics write
 ORDERS: Final = "orders"
 DEAD_ORDERS: Final = "orders.dead"
-EARLY_US: Final = 5_000_000  # records from further in the future are left out: they would make all later ones late
+EARLY_US: Final = 5_000_000  # records from further in the future are dropped: they would make all others late
 
 
 @comet.model
 class Quote:
-    """The best bid and ask at one moment. `last` is the price of the last trade, or the middle while there was none;
-    `last_size` what was traded since the symbol's quote before, so that their sum is the volume."""
+    """The best bid and ask at one moment. `last` is the price of the last trade, or the middle before the first;
+    `last_size` the size traded since the symbol's previous quote, so that their sum is the volume."""
 
     symbol: str
     bid: float
@@ -54,7 +54,7 @@ class Fill:
     side: str  # "buy", "sell"
     size: int
     price: float
-    cash: float  # what all of the symbol's fills have brought in, less what they have cost
+    cash: float  # proceeds less costs of all fills of the symbol
     position: int
     timestamp_us: int  # of the quote that it came from
 
@@ -74,7 +74,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """An instrument that is quoted, and where its synthetic price starts."""
+    """A quoted instrument, and its first synthetic price."""
 
     symbol: str
     sector: str
@@ -84,7 +84,7 @@ class Instrument:
     tick: float = 0.01
 
 
-# Names a reader knows; prices and everything that follows from them are made up.
+# Well-known names; all prices are synthetic.
 INSTRUMENTS: Final = (
     Instrument("AAPL", "tech", 228.0, 0.24, 3.0),
     Instrument("MSFT", "tech", 425.0, 0.22, 2.5),

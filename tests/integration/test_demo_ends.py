@@ -125,7 +125,7 @@ async def test_one_that_ends_is_started_again_but_not_the_feed(tmp_path: Path) -
             before = running(process.pid, module)
             os.kill(before[0], signal.SIGKILL)
             assert await until(partial(_another, process.pid, module, before), within_s=WITHIN_S)
-        assert "; life ended, and is started again: code -9" in said.read_text()
+        assert "; life ended, restarting: code -9" in said.read_text()
         os.kill(running(process.pid, "comet_demo.feed")[0], signal.SIGKILL)
         assert process.wait(WITHIN_S) != 0
     assert said.read_text().splitlines()[-2].startswith("error: feed ended with code -9")
@@ -137,7 +137,7 @@ async def test_a_market_that_says_nothing_is_no_riddle(tmp_path: Path) -> None:
     market = ("--provider", "replay", "--file", str(quotes))
     first = "from comet_demo.terminal import quote_table; quote_table.SILENT_US = 1"
     with demo(tmp_path / "tmp", *market, first=first) as (_, said):
-        reason = ", the feed said: 1 events were sent"
+        reason = "; last line of the feed: 1 events sent"
         assert await until(lambda: reason in said.read_text(), within_s=WITHIN_S), said.read_text()
 
 
@@ -164,7 +164,7 @@ def test_without_a_gateway_it_is_said_why(monkeypatch: pytest.MonkeyPatch) -> No
     with listening("127.0.0.1") as port, Crew() as crew:
         started = _broker(crew, port)
     assert started.url == ""
-    assert started.lacks.startswith(f"no gateway: something listens on 127.0.0.1:{port} already")
+    assert started.lacks.startswith(f"no gateway: 127.0.0.1:{port} is in use")
 
 
 def test_a_signal_in_the_middle_is_heard_afterwards() -> None:

@@ -215,7 +215,7 @@ async def test_a_live_market_outlives_its_broker_and_goes_on_with_what_is_new_ev
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert first.timestamp_us > gone_us - 1_000_000
-    assert f"{one.counts.dropped:,} were dropped" in str(one.counts)
+    assert f"{one.counts.dropped:,} dropped" in str(one.counts)
 
 
 def test_what_makes_no_sense_ends_the_command_with_what_to_do(

@@ -83,7 +83,7 @@ async def test_the_board_leaves_out_what_is_no_quote_and_shows_the_others() -> N
     Console(file=shown, width=200).print(draw(quote_table, "quotes of [/x]"))
     text = " ".join(shown.getvalue().split())
     assert "quotes of [/x]" in text and "[red]A" in text and "[/paper] has ended" in text
-    assert f"{len(NO_QUOTES)} left out: not quotes" in text
+    assert f"{len(NO_QUOTES)} records skipped: not quotes" in text
 
 
 async def test_paper_trading_takes_the_quotes_beside_what_is_none() -> None:

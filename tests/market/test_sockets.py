@@ -81,7 +81,7 @@ async def polite(socket: ServerConnection) -> None:
     ("script", "says"),
     [
         (servers.coinbase(), "no message for 0.2 s"),
-        (servers.until_gone, "nothing was subscribed within"),
+        (servers.until_gone, "no subscription within"),
         (servers.coinbase(then=polite), "closed the connection (1001 going away)"),
         (servers.coinbase("x" * (MESSAGE_BYTES_MAX + 1)), "1009"),
         (servers.coinbase(b"\xff\xfe", "{", "", then=servers.leave), "the connection was lost"),
@@ -94,10 +94,10 @@ async def test_whatever_ends_a_connection_the_next_one_goes_on(
     script: Any, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with market(script, servers.coinbase(servers.ticker())) as server:
-        hasty = says.startswith(("nothing", "no message"))
+        hasty = says.startswith(("no subscription", "no message"))
         # Nothing else of the first connection may take too long, however busy the machine: it is to end for this.
         silence_s = 0.2 if "no message" in says else WITHIN_S
-        timing = replace(PATIENT, subscribe_s=0.3) if "subscribed" in says else PATIENT
+        timing = replace(PATIENT, subscribe_s=0.3) if "no subscription" in says else PATIENT
         assert prices(await take(coinbase(server, silence_s=silence_s, timing=timing), 1)) == [100.5]
         assert server.asked >= 2 if hasty else server.asked == 2
     assert says in caplog.text

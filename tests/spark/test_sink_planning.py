@@ -49,7 +49,7 @@ BEFORE, NOW = CommitMessage(4, before=True), CommitMessage(3)
         (
             "load-1",
             [BEFORE, BEFORE],
-            ["nothing was written: under the transactionalId 'load-1' all parts were written"],
+            ["nothing written: transactionalId 'load-1' has written all partitions before"],
         ),
         ("load-1", [BEFORE, NOW], []),
         ("load-1", [NOW], []),

@@ -214,7 +214,7 @@ def test_a_load_under_an_id_of_another_topic_is_refused(broker: Broker, unit: Un
     load = unit._replace(batch=None)
     assert write_unit(load, _batches(), _options(broker.address)) == WriteResult(12)
     elsewhere = replace(_options(broker.address), topic="quotes")
-    with pytest.raises(InvalidArgument, match="to the topic 'bars' before, and is for 'quotes' now: a batch write of"):
+    with pytest.raises(InvalidArgument, match="to topic 'bars' before, and is now for 'quotes': a batch write of"):
         write_unit(load, _batches(), elsewhere)
     assert write_unit(load, _batches(), _options(broker.address)) == WriteResult(12, before=True)
 

@@ -143,7 +143,7 @@ def test_no_broker_ends_with_4_and_says_how_to_start_one(words: list[str]) -> No
     shown = runner.invoke(app, [*words, "--bootstrap", NOBODY])
     assert shown.exit_code == 4, shown.output
     assert "Traceback" not in shown.output
-    assert shown.stderr.startswith("error: ") and "hint: is a broker running there?" in shown.stderr
+    assert shown.stderr.startswith("error: ") and "hint: start a broker: comet up" in shown.stderr
     assert shown.stdout == ""
 
 

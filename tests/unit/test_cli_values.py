@@ -66,7 +66,7 @@ def test_retention_may_be_without_limit(word: str) -> None:
     ("word", "complaint"),
     [
         ("retention_ms", "name=value"),
-        ("retention=7d", "no setting 'retention'"),
+        ("retention=7d", "unknown setting 'retention'"),
         ("flush=sometimes", "always, interval or os"),
         ("segment_ms=none", "invalid duration"),
         ("retention_records=many", "whole number"),

@@ -12,7 +12,7 @@ def test_it_is_started_again_after_ever_longer_and_in_the_end_no_more() -> None:
     for pause_s in PAUSES_S:
         assert not policy.due("life", now, "code 1")
         assert not policy.due("life", now + pause_s - 0.1, "code 1")
-        assert notes["life"] == "life ended, and is started again: code 1"
+        assert notes["life"] == "life ended, restarting: code 1"
         now += pause_s
         assert policy.due("life", now, "code 1")
         policy.update(now)
@@ -20,7 +20,7 @@ def test_it_is_started_again_after_ever_longer_and_in_the_end_no_more() -> None:
     for later in range(10):
         assert not policy.due("life", now + later * 100, "code 2")
         policy.update(now + later * 100)
-        assert notes["life"] == "life ended, again and again: code 2"
+        assert notes["life"] == "life keeps ending, not restarted: code 2"
 
 
 def test_what_runs_well_again_has_no_note_and_begins_with_the_first_pause() -> None:

@@ -169,7 +169,7 @@ def test_the_reason_is_taken_out_of_pages_of_traceback() -> None:
     )
     assert reason(pages) == "Unavailable: no broker at 127.0.0.1:9092"
     assert reason("[A_CLASS] something\n\tat org.apache") == "[A_CLASS] something"
-    assert reason("") == "no reason was given"
+    assert reason("") == "no reason given"
     assert len(reason("x" * 10_000)) <= 500
 
 

@@ -43,7 +43,7 @@ def test_while_no_quotes_come_it_says_so_and_what_the_feed_said_last() -> None:
     assert quote_table.summary(now_us=1_000_000 + SILENT_US).endswith("; no quotes for 5 s")
     quote_table.feed_line = "coinbase: there is no connection"
     line = quote_table.summary(now_us=3_000_000 + SILENT_US)
-    assert line.endswith("; no quotes for 7 s, the feed said: coinbase: there is no connection")
+    assert line.endswith("; no quotes for 7 s; last line of the feed: coinbase: there is no connection")
     quote_table.apply(quote("A", 100.0), now_us=3_000_000 + SILENT_US)
     assert "no quotes" not in quote_table.summary(now_us=3_000_000 + SILENT_US)
 

@@ -273,8 +273,8 @@ def test_waits_grow_and_differ() -> None:
         ("alpaca", Choice(key="k"), "COMET_ALPACA_SECRET"),
         ("binance", Choice(symbols=tuple(f"S{n}" for n in range(600))), "512 symbols"),
         ("replay", Choice(), "--file"),
-        ("replay", Choice(file="/nowhere.csv"), "there is no file"),
-        ("synthetic", Choice(file="quotes.csv"), "say --provider replay"),
+        ("replay", Choice(file="/nowhere.csv"), "does not exist"),
+        ("synthetic", Choice(file="quotes.csv"), "use --provider replay"),
     ],
 )
 def test_what_cannot_work_is_refused_before_it_begins(name: str, choice: Choice, says: str) -> None:

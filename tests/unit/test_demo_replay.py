@@ -184,8 +184,8 @@ def test_a_time_may_be_written_in_many_ways(value: object) -> None:
         (["time", "price"], {}, "one for the symbol; it has time, price"),
         (["symbol", "price"], {}, "a column for the time"),
         (["symbol", "time", "bid"], {}, "bid and ask, or a price"),
-        (["symbol", "time", "price"], {"cost": "price"}, "not cost"),
-        (["symbol", "time", "price"], {"size": "n"}, "no column 'n', which size was to be"),
+        (["symbol", "time", "price"], {"cost": "price"}, "unknown columns cost"),
+        (["symbol", "time", "price"], {"size": "n"}, "no column 'n' for size"),
     ],
 )
 def test_columns_that_are_not_enough_are_refused(there: list[str], given: dict[str, str], says: str) -> None:
@@ -198,5 +198,5 @@ async def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
         await replayed(written(tmp_path / "empty.csv"), pace=0)
     with pytest.raises(comet.InvalidArgument, match="not a Parquet file"):
         await replayed(written(tmp_path / "text.parquet", "text"), pace=0)
-    with pytest.raises(comet.InvalidArgument, match="the pace is"):
+    with pytest.raises(comet.InvalidArgument, match="invalid pace -1"):
         ReplayProvider(tmp_path / "empty.csv", pace=-1)

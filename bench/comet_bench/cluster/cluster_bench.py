@@ -6,7 +6,7 @@
     latency_1000_acks_all    one event a millisecond, sent with acks=all, until the consumer has it
     failover                 the leader killed under load, repeatedly
 
-All share this machine's cores. What each figure means is in docs/benchmarks.md.
+All share this machine's cores. The figures are explained in docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _produce(addresses: Sequence[str], topic: str, records: int, acks: int | str
 
 
 def single_broker(sizes: ClusterSizes, folder: Path | None) -> list[Result]:
-    """All runs, on a broker of its own that is gone before the cluster starts."""
+    """All runs, on a separate broker that ends before the cluster starts."""
     runs = []
     with own_broker(folder) as broker:
         for _ in range(sizes.runs):

@@ -207,7 +207,7 @@ class WebSocketClient(Listener):
 
 
 def masked(first: int, payload: bytes) -> bytes:
-    """A client's frame. The mask is nothing but zeros, which changes no byte."""
+    """A client's frame. The mask is all zeros, which changes no byte."""
     size = len(payload)
     length = bytes([0x80 | size]) if size < 126 else bytes([0xFE]) + size.to_bytes(2, "big")
     return bytes([first]) + length + bytes(4) + payload

@@ -1,9 +1,9 @@
-"""`comet bench gateway`: what the gateway delivers and takes, beside bare servers that do nothing else.
+"""`comet bench gateway`: the gateway's throughput and latency, beside bare servers that do nothing else.
 
     limit_ws_broadcast    a bare uvicorn loop that sends the frames of the run of `ws_fanout` before it, to as many
-    ws_fanout             WebSockets that follow one topic, as fast as it goes
+    ws_fanout             WebSockets that follow one topic, as fast as possible
     limit_sse_broadcast   the bare loop with server-sent events
-    sse_fanout            server-sent events, as fast as it goes
+    sse_fanout            server-sent events, as fast as possible
     limit_echo            POST to a bare ASGI application that answers with the body
     limit_bare_post       POST to a bare FastAPI route that parses the body
     post_one              POST of one record to the gateway, the same bodies
@@ -14,7 +14,7 @@
     ws_stalled            the same, while some of them do not read
     ws_conflate           many updates of many keys, to clients that take the latest of each
 
-What each figure means is in docs/benchmarks.md.
+The figures are explained in docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class GatewaySizes:
     deaf_s: float  # for so long
     conflate_s: float
     runs: int
-    pairs: int  # runs of what is compared with each other
+    pairs: int  # runs of compared subjects
 
 
 FULL: Final = GatewaySizes(1_000, 500, 5.0, 10.0, 20.0, 100, 60.0, 20.0, runs=1, pairs=5)
@@ -122,7 +122,7 @@ def listening(kind: str, topic: str, **options: Any) -> dict[str, Any]:
 _BARE_PATHS: Final = {"ws": "/ws", "sse": "/events"}
 
 
-# ---- as fast as it goes
+# ---- as fast as possible
 
 
 def _fanout(bench: GatewayBench, kind: str, frames: Path) -> Result:
@@ -308,9 +308,9 @@ def ws_conflate(bench: GatewayBench) -> Result:
     return done | {"updates_per_s": records / sent["seconds"]} | use
 
 
-# ---- all of it
+# ---- all subjects
 
-# What is compared with each other is measured in turn.
+# Compared subjects are measured in turn.
 _SUBJECTS: Final[Subjects[GatewayBench]] = {
     ("limit_ws_broadcast", "ws_fanout"): fanout("ws"),
     ("limit_sse_broadcast", "sse_fanout"): fanout("sse"),
@@ -324,14 +324,14 @@ _SUBJECTS: Final[Subjects[GatewayBench]] = {
 COMPARED: Final = compared(_SUBJECTS)
 ABOUT: Final = {
     "limit_ws_broadcast": "a bare loop that sends the frames of ws_fanout to as many WebSockets",
-    "ws_fanout": "WebSockets that follow one topic, as fast as it goes",
+    "ws_fanout": "WebSockets that follow one topic, as fast as possible",
     "limit_sse_broadcast": "the same of server-sent events",
-    "sse_fanout": "server-sent events of one topic, as fast as it goes",
+    "sse_fanout": "server-sent events of one topic, as fast as possible",
     "limit_echo": "a bare server that answers a POST with its body",
     "limit_bare_post": "a bare FastAPI route that parses the body of post_one",
     "post_one": "POST of one record",
     "post_batch": f"POST of {BATCH_RECORDS:,} records",
-    "limit_ws_echo": "there and back over one WebSocket of a bare server",
+    "limit_ws_echo": "round trip over one WebSocket of a bare server",
     "latency_ws": "latency of 200 events/s to one WebSocket",
     "ws_paced": "latency of 20 events/s to each of 1,000 WebSockets",
     "ws_stalled": "the same while 100 of them do not read",

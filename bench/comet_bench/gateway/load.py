@@ -67,12 +67,12 @@ def _crowd(config: Any, tally: Tally) -> list[Listener]:
 
 async def _leave(clients: list[Listener]) -> None:
     for client in clients:
-        client.expendable = True  # what happens to the connection now is no failure
+        client.expendable = True  # the end of the connection is not a failure from here on
         client.transport.abort()
     await asyncio.sleep(0)
 
 
-# ---- as fast as it goes
+# ---- as fast as possible
 
 
 async def fanout(link: Link, config: Any) -> dict[str, Any]:
@@ -320,7 +320,7 @@ async def posters(link: Link, config: Any) -> dict[str, Any]:
     await _run_for(config["seconds"], answers)
     while not answers.count:  # a disk or a machine may stall for longer than a short run
         if time.perf_counter() - start > config["seconds"] + CATCH_UP_S:
-            raise Refused("nothing was answered")
+            raise Refused("the server answered no request")
         await _run_for(POLL_S, answers)
     answers.counting, seconds = False, time.perf_counter() - start
     answers.over = True

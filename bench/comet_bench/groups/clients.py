@@ -1,4 +1,4 @@
-"""The processes of `comet bench groups`: members of groups, with the SDK exactly as a user has it."""
+"""The processes of `comet bench groups`: members of groups, with the SDK as users have it."""
 
 from __future__ import annotations
 

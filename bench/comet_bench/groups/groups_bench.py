@@ -1,4 +1,4 @@
-"""`comet bench groups`: what groups, share groups and transactions cost, and how quickly partitions change hands.
+"""`comet bench groups`: the cost of groups, share groups and transactions, and the time to move partitions.
 
     explicit             a full topic of several partitions, read without a group
     group                the same data by the only member of a group; run by run after `explicit`
@@ -8,7 +8,7 @@
     takeover             from a member's leave, or its death, until another one reads its partitions
     rebalance_100x1000   from a join or a leave until every member has its share, and how it delays the others
 
-What each figure means is in docs/benchmarks.md.
+The figures are explained in docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class GroupSizes:
     crowd_partitions: int
     cycles: int
     runs: int
-    pairs: int  # runs of what is compared with each other
+    pairs: int  # runs of compared subjects
 
 
 FULL: Final = GroupSizes(4_000_000, 1_000_000, 500_000, 4, 10, 5, 6_000, 100, 1_000, 5, runs=3, pairs=5)
@@ -328,7 +328,7 @@ def _wait_until(workers: Sequence[Worker], there: Callable[[Sequence[State]], bo
         if there(states):
             return states
         if time.monotonic() > deadline:
-            raise BenchFailed(f"after {SETTLED_S_MAX:.0f} s the members are not where they should be: {states}")
+            raise BenchFailed(f"members have not reached the expected state after {SETTLED_S_MAX:.0f} s: {states}")
         time.sleep(POLL_S)
 
 
@@ -338,9 +338,9 @@ def _end(workers: Sequence[Worker]) -> None:
         worker.done()
 
 
-# ---- all of it
+# ---- all subjects
 
-# What is compared with each other is measured in turn.
+# Compared subjects are measured in turn.
 _SUBJECTS: Final[Subjects[GroupBench]] = {
     ("explicit", "group"): explicit_and_group,
     ("at_least_once", "exactly_once"): transforming,

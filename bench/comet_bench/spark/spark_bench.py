@@ -1,6 +1,6 @@
 """`comet bench spark`: the speed of Spark's reads from topics, and the latency of its stream.
 
-    limit_arrow_count       values of 100 bytes, repeated from memory: a source that costs nothing
+    limit_arrow_count       values of 100 bytes, repeated from memory: a source without cost
     read_arrow_count        a topic of the same values, batches as they are stored
     read_rows_count         the same topic, each record as a tuple
     read_arrow_whole        the same topic with all columns that the source has
@@ -8,8 +8,8 @@
     read_typed_aggregate    a topic of quotes as JSON, of which the source takes the fields of the aggregate
     stream_bars             a feed, the demo's job with its bars of a second, and a WebSocket that watches them
 
-Reads of the same records are run in turn, after a run that does not count: a Java needs a while to get up to speed.
-What each figure means is in docs/performance.md.
+Reads of the same records are run in turn, after a run that does not count: a JVM needs a while to warm up.
+The figures are explained in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def stream_bars(bench: SparkBench) -> Result:
         stream = _Stream(bench, stack)
         stream.feed.go()
         stream.feed.ready()
-        stream.wait(lambda state: state["bars"] > 0, UP_S_MAX, "there is no bar")
+        stream.wait(lambda state: state["bars"] > 0, UP_S_MAX, "no bar was written")
         time.sleep(sizes.warm_s)
         stream.wait(
             lambda state: state["lag_us"] is not None and state["lag_us"] < LAG_MS * 1e3,
@@ -271,7 +271,7 @@ def _sleep_until(time_us: int) -> None:
     time.sleep(max(time_us / 1e6 - time.time(), 0))
 
 
-# ---- all of it
+# ---- all subjects
 
 _BYTES: Final = tuple(name for name, read in READS.items() if read[2] == "bytes")
 _TYPED: Final = tuple(name for name, read in READS.items() if read[2] == "quotes")

@@ -4,11 +4,11 @@
     quotes_of, trades_of   raw frame of a topic -> its columns
     bars, bars_of          open, high, low, close, volume, VWAP, spreads of each window     update, append
     stats                  averages, return and volatility of sliding windows               append
-    as_of                  each trade with the quote that it met                            append
+    as_of                  each trade with the latest quote before it                            append
     alerts                 crossed, stale, gaps and outliers, each a stream of its own      append
     as_records             any of them -> key and value, for a topic
 
-Nothing here knows where rows come from, looks at the clock, starts a query or runs Python per row.
+Nothing here reads a source or the clock, starts a query, or runs Python per row.
 `docs/demo.md` has the formulas.
 """
 

@@ -1,8 +1,7 @@
 """Bars: prices, volume and spread per symbol and window, in one stateful operator.
 
-Quotes and trades become rows of one kind, of which each has the columns of the other as null. Every aggregate is one
-that Spark keeps in a hash table of fixed-size rows, so that hundreds of thousands of quotes per second are a matter of
-adding numbers up.
+Quotes and trades become rows of one kind; the columns of the other kind are null. Spark keeps every aggregate in a
+hash table of fixed-size rows, so that hundreds of thousands of quotes per second only need additions.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _FIELDS: Final = ("symbol", "bid", "ask", "price", "size")
 
 
 def bars(quotes: DataFrame, trades: DataFrame, window: str = "1 second", *, watermark: str = "1 second") -> DataFrame:
-    """Bars of two frames. Of two streams, the one that is further behind in time decides what is late."""
+    """Bars of two frames. Of two streams, the slower one decides which records are late."""
     number, count = sql.lit(None).cast("double"), sql.lit(None).cast("bigint")
     quoted = quotes.withWatermark("ts", watermark).select(
         "symbol", *PLACE, "bid", "ask", number.alias("price"), count.alias("size")
@@ -50,7 +49,7 @@ def _bars(ticks: DataFrame, window: str) -> DataFrame:
         _of_trades("max(price)", "high"),
         _of_trades("min(price)", "low"),
         _of_trades("max_by(price, at)", "close"),
-        _of_trades("sum(double(size))", "volume"),  # exact up to 2^53, and without an end
+        _of_trades("sum(double(size))", "volume"),  # exact up to 2^53, and cannot overflow
         _of_trades("sum(price * size)", "turnover"),
         _of_trades("count(1)", "trades"),
         sql.count("bid").alias("quotes"),
@@ -75,5 +74,5 @@ def _bars(ticks: DataFrame, window: str) -> DataFrame:
 
 
 def _of_trades(aggregate: str, name: str) -> Column:
-    """An aggregate over the trades only: quotes are many more, and the filter skips them."""
+    """An aggregate over the trades only: the filter skips the quotes, which are many more."""
     return sql.expr(f"{aggregate} FILTER (WHERE price IS NOT NULL)").alias(name)

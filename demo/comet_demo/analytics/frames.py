@@ -19,11 +19,11 @@ QUOTE: Final = ("symbol", "bid", "ask", "bid_size", "ask_size", "last", "last_si
 TRADE: Final = ("symbol", "price", "size", "side")
 PLACE: Final = ("ts", "partition", "offset")
 
-# Any client may write any values to the topics. A value that overflows a sum, a window or the record of a result would
-# fail a query, and again after each restart from the batch that has it.
+# Any client may write any values to the topics. A value that overflows a sum, a window or the record of a result
+# fails a query, and again after each restart from the batch that has it.
 SYMBOL_BYTES_MAX: Final = 256
 PRICE_MAX: Final = 1e15
-WHOLE_MAX: Final = 1 << 53  # of sizes and times; beyond it JSON's readers differ
+WHOLE_MAX: Final = 1 << 53  # of sizes and times; above it JSON parsers differ
 _MEANT: Final = (
     f"octet_length(value.symbol) BETWEEN 1 AND {SYMBOL_BYTES_MAX} AND value.timestamp_us BETWEEN 0 AND {WHOLE_MAX}"
 )
@@ -40,7 +40,7 @@ _UNITS: Final = {
     "hour": 3_600_000_000,
 }
 _DURATION: Final = re.compile(rf"\s*(\d+)\s+({'|'.join(_UNITS)})s?\s*", re.IGNORECASE)
-_OFFSETS: Final = 10**14  # a partition has fewer, and a topic fewer partitions than fit beside them into a long
+_OFFSETS: Final = 10**14  # a partition has fewer offsets, and the partition's number fits into the rest of a long
 _PLACES: Final = Decimal(10**19)
 
 
@@ -55,11 +55,11 @@ def trades_of(raw: DataFrame) -> DataFrame:
 
 
 def timely(raw: DataFrame) -> DataFrame:
-    """Leaves out records with a timestamp after their append time: one would move the watermark there for good, and all
-    others would be late. `raw` has the column append_time.
+    """Drops records with a timestamp after their append time: one would advance the watermark for good, and all others
+    would be late. `raw` has the column append_time.
 
-    The result does not depend on the time of reading. A limit by the batch's own time would be a constant in the code
-    that Spark generates, which would be compiled again for each batch.
+    The result does not depend on the time of reading. A limit by the batch's own time would be a constant in the
+    generated code, which Spark would compile again for each batch.
     """
     return raw.where(f"value.timestamp_us BETWEEN 0 AND unix_micros(append_time) + {EARLY_US}")
 
@@ -72,7 +72,7 @@ def events_of(raw: DataFrame, fields: tuple[str, ...]) -> DataFrame:
 
 
 def as_records(frame: DataFrame) -> DataFrame:
-    """A record of each row: its symbol is the key, all of it the value, as JSON in which nulls are written."""
+    """A record for each row: the key is its symbol, the value the row as JSON, with nulls."""
     value = sql.to_json(sql.struct(*frame.columns), {"ignoreNullFields": "false"})
     return frame.select(sql.col("symbol").alias("key"), value.alias("value"))
 
@@ -82,15 +82,15 @@ def micros(duration: str) -> int:
     found = _DURATION.fullmatch(duration)
     length = int(found[1]) * _UNITS[found[2].lower()] if found else 0
     if not length:
-        raise InvalidArgument(f"{duration!r} is no duration: write a whole number and {', '.join(_UNITS)}s")
+        raise InvalidArgument(f"{duration!r} is not a duration: give a whole number and {', '.join(_UNITS)}s")
     return length
 
 
 def order() -> Column:
     """One number that orders ticks by time, and those of one microsecond by partition and offset.
 
-    A struct of the three would do, but an aggregate that keeps one cannot be hashed: Spark then sorts all rows first,
-    which costs about twice as much as everything else about a bar.
+    Not a struct of the three: Spark cannot hash an aggregate with a struct, and sorts all rows first, which costs about
+    twice as much as the rest of a bar.
     """
     place = sql.col("partition").cast("long") * sql.lit(_OFFSETS) + sql.col("offset")
     time = sql.unix_micros("ts").cast(DecimalType(18, 0)) * sql.lit(_PLACES)

@@ -16,9 +16,9 @@ from typing import Any, Final, Literal, NamedTuple
 State = Literal["starting", "running", "stopped", "failed"]
 
 REPORT_EVERY_US: Final = 1_000_000
-ALIVE_EVERY_US: Final = 5_000_000  # also without news: readers take a silent job for dead
-PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # before the restarts of a failed query; the last one from then on
-CALM_US: Final = 120_000_000  # a query that ran longer begins again with the first pause
+ALIVE_EVERY_US: Final = 5_000_000  # also without changes: readers consider a silent job dead
+PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # before the restarts of a failed query; then the last one repeats
+CALM_US: Final = 120_000_000  # a query that ran longer restarts after the first pause
 REASON_MAX: Final = 500
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -43,7 +43,7 @@ class Job:
     window_s: float
     mode: str  # update, append
     state: State = "starting"
-    doing: str = ""  # the current step of a start that takes long
+    doing: str = ""  # the current step of a slow start
     error: str = ""
     last: BatchFigures = _NO_BATCH
     event_us: int | None = None  # the newest event it has processed
@@ -57,7 +57,7 @@ class Job:
         self._change("starting", doing=doing)
 
     def progressed(self, progress: Mapping[str, Any], now_us: int) -> None:
-        """`progress` is a document as Spark's StreamingQueryProgress has it; the same one may come several times."""
+        """Takes a document of Spark's StreamingQueryProgress; the same one may come several times."""
         if self.state != "running":
             self._began_us = now_us
             self._change("running")
@@ -75,7 +75,7 @@ class Job:
         times = progress.get("eventTime") or {}
         newest, watermark = micros(times.get("max")), micros(times.get("watermark"))
         self.event_us = max(filter(None, (self.event_us, newest)), default=None)
-        self.watermark_us = watermark or self.watermark_us  # 1970 stands for none
+        self.watermark_us = watermark or self.watermark_us  # 1970 means none
         if self.failures and now_us - self._began_us > CALM_US:
             self.failures = 0
 
@@ -86,7 +86,7 @@ class Job:
         return PAUSES_S[min(self.failures, len(PAUSES_S)) - 1]
 
     def stopped(self) -> None:
-        """Marks the query as stopped; a failed one stays failed, which is the more useful state."""
+        """Marks the query as stopped; a failed one stays failed, the more useful state."""
         if self.state != "failed":
             self._change("stopped")
 
@@ -112,7 +112,7 @@ class Job:
 
 
 def is_batch(progress: Mapping[str, Any]) -> bool:
-    """Whether the progress is that of a batch, not of a trigger without data."""
+    """Whether the progress is of a batch rather than of a trigger without data."""
     return "addBatch" in (progress.get("durationMs") or {})
 
 
@@ -126,7 +126,7 @@ def rounded(value: Any) -> float:
 
 
 def micros(text: Any) -> int | None:
-    """Microseconds of Spark's 2026-01-31T12:00:00.000Z; None for other texts, and for 1970, which stands for none."""
+    """Microseconds of Spark's 2026-01-31T12:00:00.000Z; None for other texts, and for 1970, which means none."""
     if not isinstance(text, str):
         return None
     try:
@@ -145,4 +145,4 @@ def reason(text: str) -> str:
     if "Traceback (most recent call last)" in text and ends:
         kind, what = ends[-1]
         return f"{kind}: {what}"[:REASON_MAX]
-    return (lines[0] if lines else "no reason was given")[:REASON_MAX]
+    return (lines[0] if lines else "no reason given")[:REASON_MAX]

@@ -1,4 +1,4 @@
-"""Trades beside the quotes that they met: the latest of the symbol, at or before the trade."""
+"""Joins trades with the latest quote of the symbol, at or before the trade."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ _QUOTED: Final = ("bid", "ask", "bid_size", "ask_size")
 
 
 def as_of(trades: DataFrame, quotes: DataFrame, *, within: str | None = None, watermark: str = "1 second") -> DataFrame:
-    """Trades with bid, ask, bid_size, ask_size and quote_ts; these are null where there is no quote.
+    """Trades with bid, ask, bid_size, ask_size and quote_ts; these are null without a quote.
 
     A quote of the same microsecond comes before the trade; of several, the last in (ts, partition, offset) counts.
     With `within`, older quotes do not count; streams need it, because it limits how long quotes are retained.
     """
     if within is None and (trades.isStreaming or quotes.isStreaming):
-        raise InvalidArgument(
-            "a join of streams keeps quotes for so long: say within='5 seconds', or how old they may be"
-        )
+        raise InvalidArgument("a join of streams needs a limit for the age of quotes: within='5 seconds'")
     rows = _rows(trades.withWatermark("ts", watermark), quotes.withWatermark("ts", watermark))
     if trades.isStreaming or quotes.isStreaming:
         assert within is not None
@@ -55,7 +53,7 @@ def _of_batch(rows: DataFrame) -> DataFrame:
 
 
 def _of_stream(rows: DataFrame, within: str) -> DataFrame:
-    """Windows of twice `within`, each half over the next: a trade is in the second half of one, and all quotes that may
+    """Windows of twice `within` that overlap by half: a trade is in the second half of one, and all quotes that may
     count for it are in the same window. Of the first half, only the last quote is stored.
     """
     length = micros(within)
@@ -78,7 +76,7 @@ def _of_stream(rows: DataFrame, within: str) -> DataFrame:
 
 
 def _met(rows: DataFrame) -> Column:
-    """Walks through the ticks in order, with the latest quote and the trades with theirs as state."""
+    """Folds the ticks in order; the state is the latest quote, and the trades with theirs."""
     types = {field.name: field.dataType for field in rows.schema}
     trade, quote = types["trade"].simpleString(), types["quote"].simpleString()
     nothing = sql.array().cast(f"array<struct<trade:{trade},quote:{quote}>>")

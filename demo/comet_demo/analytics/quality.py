@@ -2,7 +2,7 @@
 
     alert   kind, symbol, time_us, value, limit, text
 
-Each alert comes once, so streams of them are for append mode: silence and outliers are known when their window is over.
+Each alert comes once, so their streams use append mode: silence and outliers are known when their window closes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import functions as sql
 from comet.errors import InvalidArgument
 from comet_demo.analytics.frames import micros
 
-_SCALE: Final = 1.4826  # from the median distance of what is spread normally to its standard deviation
+_SCALE: Final = 1.4826  # from the median distance to the standard deviation, of a normal distribution
 
 
 def alerts(
@@ -56,7 +56,7 @@ def gaps(
 ) -> DataFrame:
     """Quotes that came `limit` or more after the previous one; the value is the pause, the time that of the quote.
 
-    Pauses longer than `reach` less the limit may be missed: the quote before is forgotten by then.
+    Pauses longer than `reach` less the limit may be missed: the previous quote is no longer in the state.
     """
     return _silences(quotes, limit, reach, watermark).where("kind = 'gap'")
 
@@ -102,7 +102,7 @@ def _median(ordered: Column) -> Column:
 
 
 def _silences(quotes: DataFrame, limit: str, reach: str, watermark: str) -> DataFrame:
-    """Stale symbols and gaps, of two stateful operators that do next to nothing per quote.
+    """Stale symbols and gaps, by two stateful operators with little work per quote.
 
     Time is cut into slots as long as the limit: a silence of that length is never within one, so only the first and the
     last quote of a slot matter. Windows of slots then compare the start of their last slot with the quotes before it.
@@ -110,7 +110,7 @@ def _silences(quotes: DataFrame, limit: str, reach: str, watermark: str) -> Data
     """
     length, whole = micros(limit), micros(reach)
     if whole % length or whole < 2 * length:
-        raise InvalidArgument(f"a reach of {reach} is not two or more times the limit of {limit}")
+        raise InvalidArgument(f"the reach {reach} must be at least twice the limit {limit}")
     slots = (
         quotes.withWatermark("ts", watermark)
         .groupBy(sql.window("ts", limit).alias("slot"), "symbol")
@@ -154,7 +154,7 @@ def _silence(kind: str, at: Column, pause: Column, holds: Column) -> Column:
 
 
 def _over(windows: DataFrame, quotes: DataFrame, end: Column, watermark: str) -> DataFrame:
-    """Windows that are over. A stream gives no others; of a batch, those that a stream would give."""
+    """Closed windows. A stream emits no others; a batch is filtered to those that a stream would emit."""
     if quotes.isStreaming:
         return windows
     clock = quotes.agg((sql.unix_micros(sql.max("ts")) - micros(watermark)).alias("clock"))

@@ -1,7 +1,7 @@
 """Keeps the queries of the Spark job running, and reports their states. It uses only a few methods of Spark.
 
-Queries are started one after the other, each after the first batch of the previous one: started all at once, all would
-be late, and two that start in the same moment may corrupt shared state (docs/spark.md).
+Queries start one after the other, each after the first batch of the previous one: a start of all at once delays all,
+and two that start in the same moment may corrupt shared state (docs/spark.md).
 A query that fails is restarted after a pause, from its checkpoint, while the others continue.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from comet_demo.analytics.job_state import Job
 
-FIRST_BATCH_US_MAX: Final = 90_000_000  # a query that takes longer to begin is not waited for
+FIRST_BATCH_US_MAX: Final = 90_000_000  # the next query starts after this time in any case
 
 
 class Running(Protocol):
@@ -69,7 +69,7 @@ class Supervisor:
             self._check(name, query, now_us)
             if name in self._running and (force or not _busy(query)):
                 del self._running[name]
-                with suppress(Exception):  # the Java may have gone since: then it has stopped as well
+                with suppress(Exception):  # the JVM may have ended, and the query with it
                     query.stop()
         self._due_us.clear()
         if not self._running:
@@ -82,7 +82,7 @@ class Supervisor:
         job = self.jobs[name]
         try:
             progress = query.lastProgress
-            ended = "" if query.isActive else str(query.exception() or "it ended by itself")
+            ended = "" if query.isActive else str(query.exception() or "the query ended without an error")
         except Exception as error:  # noqa: BLE001 - any error means that Spark does not answer
             progress, ended = None, str(error) or "Spark does not answer"
         if progress is not None:
@@ -116,5 +116,5 @@ def _busy(query: Running) -> bool:
     """Whether the query is in a batch."""
     try:
         return bool(query.status.get("isTriggerActive"))
-    except Exception:  # noqa: BLE001 - as one that is gone
+    except Exception:  # noqa: BLE001 - as for an ended query
         return False

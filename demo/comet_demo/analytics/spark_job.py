@@ -1,12 +1,12 @@
 """The Spark job: quotes and trades in, bars, statistics and alerts out, each as a query of its own.
 
-    python -m comet_demo.analytics.spark_job --bootstrap HOST:PORT       a local Spark, in this process and a Java
-    spark-submit demo/comet_demo/analytics/spark_job.py --bootstrap …    any cluster; its settings are the cluster's
+    python -m comet_demo.analytics.spark_job --bootstrap HOST:PORT       a local Spark, in this process and a JVM
+    spark-submit demo/comet_demo/analytics/spark_job.py --bootstrap …    any cluster, with the cluster's settings
 
-    quotes ─┬─► bars.1s, bars.1m, bars.5m ─► quotes.bars.*     update mode: a bar comes again with more in it
+    quotes ─┬─► bars.1s, bars.1m, bars.5m ─► quotes.bars.*     update mode: a bar is written again as it grows
     trades ─┼─► stats                     ─► quotes.stats
             ├─► alerts                    ─► quotes.alerts
-            └─► archive                   ─► Parquet, in the folder of --parquet: minutes that are over, by date
+            └─► archive                   ─► Parquet, in the folder of --parquet: closed minutes, by date
                     └─ of each query: quotes.job
 
 The computations are in `analytics`, the restarts of queries in `query_supervisor`, the search for a Java in `runtime`.
@@ -44,30 +44,30 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
 TURN_EVERY_S: Final = 0.25
-ALIVE_S: Final = 4.0  # between two status records of a job that is starting
+ALIVE_S: Final = 4.0  # between two status records of a starting job
 ENSURE_S: Final = 2
-CALM_S: Final = 3.0  # for batches to end before queries are stopped in the middle of one
+CALM_S: Final = 3.0  # that batches get to end before their queries are stopped
 JAVA_END_S: Final = 10
 BACK_S: Final = 300
-SETTLE_MS: Final = 30  # batches begin where windows end, and the last ticks of a window are on their way then
+SETTLE_MS: Final = 30  # batches begin at the ends of windows, whose last ticks arrive a little later
 ARCHIVE: Final = "archive"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One query: what it computes, how often, and where to."""
+    """One query: its computation, interval and target."""
 
     name: str
     window: str
     window_s: float
     mode: str
-    every: str  # as Spark takes it; batches begin at multiples of it
+    every: str  # in Spark's form; batches begin at multiples of it
     topic: str | None
     frame: Callable[[Inputs, str], DataFrame]
 
 
 class Inputs:
-    """The two streams, as one query reads them: its progress shows as that of a group."""
+    """The two streams of one query; its progress is committed to a group."""
 
     def __init__(self, session: SparkSession, options: argparse.Namespace, query: str, window_s: float) -> None:
         self._session = session
@@ -80,7 +80,7 @@ class Inputs:
         """Quotes and trades in one stream: two sources would double all costs."""
         from comet_demo.analytics import TICK, timely
 
-        # Only the columns that bars need: at hundreds of thousands of rows a second each one costs.
+        # Only the columns that bars need: each costs time at hundreds of thousands of rows a second.
         columns = f"value struct<{TICK}>, partition int, offset bigint, append_time timestamp"
         return timely(self._stream(f"{TOPIC},{TRADES}").schema(columns).load())
 
@@ -149,7 +149,7 @@ def _closed(inputs: Inputs, window: str) -> DataFrame:
     return closed.withColumn("date", F.to_date(F.timestamp_micros("start_us"))).coalesce(1)  # one file a batch
 
 
-# Bars of a second are to be on the screen soon; the others change little from one moment to the next.
+# Bars of a second must be displayed soon; the others change slowly.
 PLANS: Final = (
     Plan("bars.1s", "1 second", 1, "update", "250 milliseconds", BARS["1s"], _bars),
     Plan("bars.1m", "1 minute", 60, "update", "5 seconds", BARS["1m"], _bars),
@@ -169,35 +169,37 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--checkpoint", metavar="DIR", help="where queries store their progress; without it they restart from scratch"
     )
-    parser.add_argument("--parquet", metavar="DIR", help="also keep bars of a minute here, for good")
+    parser.add_argument("--parquet", metavar="DIR", help="also write one-minute bars here, permanently")
     parser.add_argument("--queries", default=names, help=f"of {names}")
-    parser.add_argument("--trigger", metavar="INTERVAL", help='of bars.1s, instead of "250 milliseconds"')
-    parser.add_argument("--back", type=float, default=BACK_S, metavar="SECONDS", help="how far back a new query begins")
-    parser.add_argument("--per-batch", type=int, metavar="N", help="records at most that a batch takes of each topic")
-    parser.add_argument("--master", help="of Spark; spark-submit has its own. [local[*]]")
-    parser.add_argument("--memory", default="768m", help="of the Java, where it runs here")
+    parser.add_argument("--trigger", metavar="INTERVAL", help='interval of bars.1s; default: "250 milliseconds"')
     parser.add_argument(
-        "--java", default=runtime.QUICK_START, metavar="OPTIONS", help="of the Java, where it runs here [%(default)s]"
+        "--back", type=float, default=BACK_S, metavar="SECONDS", help="time before now at which a new query begins"
+    )
+    parser.add_argument("--per-batch", type=int, metavar="N", help="the most records of each topic in a batch")
+    parser.add_argument("--master", help="Spark's master; spark-submit sets its own. [local[*]]")
+    parser.add_argument("--memory", default="768m", help="memory of a local JVM")
+    parser.add_argument(
+        "--java", default=runtime.QUICK_START, metavar="OPTIONS", help="options of a local JVM [%(default)s]"
     )
     parser.add_argument(
         "--parallelism",
         type=int,
         default=0,
         metavar="N",
-        help="tasks that read, or add up; 0: as many as partitions, or cores",
+        help="tasks that read and that aggregate; 0: as many as partitions, and cores",
     )
     options = parser.parse_args(given)
     options.queries = [name for name in options.queries.split(",") if name]
     strangers = sorted(set(options.queries) - {plan.name for plan in PLANS})
     if strangers or not options.queries:
-        parser.error(f"there is no query {strangers[0]!r}; there are {names}" if strangers else "name a query")
+        parser.error(f"unknown query {strangers[0]!r}; use {names}" if strangers else "give at least one query")
     return options
 
 
 def main(given: list[str] | None = None) -> None:
     """Runs until a signal ends it."""
     options = arguments(given)
-    # A Java is started by a fork: what gRPC does in its child, for one that would go on with it, now and then kills it.
+    # A JVM is started by a fork. gRPC's fork handlers sometimes kill the child, and are not needed here.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     hush_py4j()
     stopping = threading.Event()
@@ -205,7 +207,7 @@ def main(given: list[str] | None = None) -> None:
 
     def end(_number: int, _frame: FrameType | None) -> None:
         stopping.set()
-        if not session_up.is_set():  # nothing runs yet that needs an orderly end
+        if not session_up.is_set():  # no query runs yet
             raise SystemExit(0)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -218,7 +220,7 @@ def main(given: list[str] | None = None) -> None:
         with _reporting(writer, jobs):
             session = stack.enter_context(_session(options))
         session_up.set()
-        signal.signal(signal.SIGINT, end)  # Spark has put its own in its place
+        signal.signal(signal.SIGINT, end)  # Spark has replaced the handler
         if not options.checkpoint:
             options.checkpoint = stack.enter_context(tempfile.TemporaryDirectory(prefix="comet-spark-"))
         starts = {plan.name: plan for plan in plans}
@@ -236,8 +238,8 @@ def main(given: list[str] | None = None) -> None:
 
 
 def hush_py4j() -> None:
-    """Silences py4j's log. If a Java dies during a call, py4j raises that and also logs it to the root logger with two
-    tracebacks; the caller reports it better."""
+    """Silences py4j's log. If a JVM dies during a call, py4j raises an error and also logs it with two tracebacks;
+    the caller's report is enough."""
     logging.getLogger().addFilter(_not_of_py4j)
 
 
@@ -247,7 +249,7 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _reporting(writer: StatusWriter, jobs: Sequence[Job]) -> Iterator[None]:
-    """Reports in a thread that the job is starting, while its main thread waits for a Java."""
+    """Reports in a thread that the job is starting, while its main thread waits for a JVM."""
     up = threading.Event()
 
     def report() -> None:
@@ -273,13 +275,13 @@ def _check(session: SparkSession, jobs: Sequence[Job], stopping: threading.Event
         java: Any = session.sparkContext._jsc
         why = "Spark has stopped" if java.sc().isStopped() else ""
     except Exception as error:  # noqa: BLE001 - any error means that Spark does not answer
-        why = f"the Java that Spark runs in is gone: {error}"
+        why = f"Spark's JVM does not answer: {error}"
     if why and not stopping.is_set():  # one Ctrl-C may reach both
         raise comet.Unavailable(why)
 
 
 def _end(supervisor: Supervisor) -> None:
-    """Stops queries between batches if that is soon, else in the middle of one, which the checkpoint repeats."""
+    """Stops queries between batches if one ends soon, else during a batch, which is repeated from the checkpoint."""
     until = time.monotonic() + CALM_S
     while not supervisor.end(_now_us(), force=time.monotonic() > until):
         time.sleep(0.02)
@@ -297,13 +299,13 @@ def start(session: SparkSession, options: argparse.Namespace, plan: Plan, writer
     every = options.trigger if plan.name == "bars.1s" and options.trigger else plan.every
     checkpoint = below(options.checkpoint, plan.name)
     if plan.topic is None:
-        # Spark records in the folder which batches are in it, by number, and skips those. A new checkpoint counts from
-        # 0 again, and would write nothing until it exceeds the numbers of the old one.
+        # Spark records the numbers of written batches in the folder, and skips these. A new checkpoint counts from 0,
+        # and would write nothing until it exceeds the old numbers.
         checkpoint = below(options.parquet, "_checkpoint")
         writer = frame.writeStream.format("parquet").option("path", options.parquet).partitionBy("date")
     elif plan.mode == "update":
-        # Spark takes no updates for sinks in Python, and gives batches to a function all the same. They are small: what
-        # changed since the last one, of each symbol and window.
+        # Spark's Python sinks support no update mode, but foreachBatch does. Batches are small: the changed windows of
+        # each symbol.
         writer = _records(frame).writeStream.foreachBatch(writers.of(plan.name, plan.topic).write)
     else:
         writer = _to(_records(frame).writeStream.format("comet"), options.bootstrap, plan.topic)
@@ -312,7 +314,7 @@ def start(session: SparkSession, options: argparse.Namespace, plan: Plan, writer
 
 
 def below(folder: str, name: str) -> str:
-    """The folder may be any that Spark can write to, such as s3a://bucket/quotes: no Path."""
+    """The folder is any that Spark can write to, such as s3a://bucket/quotes, so it is not a Path."""
     return f"{folder.rstrip('/')}/{name}"
 
 
@@ -328,7 +330,7 @@ def _to(writer: Any, bootstrap: str, topic: str) -> Any:
 
 @contextmanager
 def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
-    """A session on a Java of its own, or that of `spark-submit`."""
+    """A session on its own JVM, or the session of `spark-submit`."""
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     with ExitStack() as stack:
         if not submitted:
@@ -355,30 +357,30 @@ def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
 
 
 def _close(session: SparkSession) -> None:
-    """Ends the session, and the Java if it is ours."""
+    """Ends the session, and its JVM unless spark-submit started it."""
     java = _java_of(session)
     gateway: Any = session.sparkContext._gateway
-    with suppress(Exception), HangWatchdog(java, checks=JAVA_END_S):  # a Java that has gone does not answer
+    with suppress(Exception), HangWatchdog(java, checks=JAVA_END_S):  # an ended JVM does not answer
         session.stop()
     if java is None:
         return
     with suppress(Exception):
         gateway.shutdown()
-    java.stdin.close()  # on which it ends
+    java.stdin.close()  # ends the JVM
     try:
         java.wait(JAVA_END_S)
-    except Exception:  # noqa: BLE001 - it has had its time
+    except Exception:  # noqa: BLE001 - it did not end in time
         java.kill()
 
 
 def _java_of(session: SparkSession) -> Any:
-    """The process of the session's Java, if it is ours."""
+    """The process of the session's JVM; None if spark-submit started it."""
     gateway: Any = session.sparkContext._gateway
     return None if gateway is None else gateway.proc
 
 
 class StatusWriter:
-    """Writes the states of queries. Never waits: without a broker they cannot be read either."""
+    """Writes the states of queries. Never waits: without a broker no client can read them."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = comet.sync.Producer(bootstrap, name="spark", timeout_ms=5_000)

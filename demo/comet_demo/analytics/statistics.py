@@ -1,8 +1,8 @@
 """Averages, return and realised volatility of sliding windows of trades.
 
-Trades are first summed up in buckets as long as the slide, then each window is put together from its buckets: a trade
-is held and looked at once, however many windows it is in. That is two stateful operators, one after the other, which
-Spark runs in append mode: a window comes once, when it is over.
+Trades are first summed up in buckets as long as the slide; then each window is merged from its buckets. So a trade is
+processed once, however many windows it is in. Spark runs these two stateful operators in append mode: a window is
+written once, when it closes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def stats(
 ) -> DataFrame:
     """Statistics of each window with a trade. A trade as old as `half_life` counts half in the exponential average."""
     if micros(window) % micros(slide):
-        raise InvalidArgument(f"a window of {window} is not made of whole slides of {slide}")
+        raise InvalidArgument(f"the window {window} must be a multiple of whole slides of {slide}")
     decay = math.log(2) / micros(half_life)  # per microsecond
     buckets = _buckets(trades.withWatermark("ts", watermark), slide, decay)
     windows = buckets.groupBy(sql.window(sql.window_time("window"), window, slide).alias("over"), "symbol").agg(
@@ -66,7 +66,7 @@ def _buckets(trades: DataFrame, slide: str, decay: float) -> DataFrame:
         sql.sum(sql.col("price") * sql.col("weight")).alias("weighted"),
         sql.sum("weight").alias("weight"),
         sql.sum("price").alias("total"),
-        sql.sum(sql.col("size").cast("double")).alias("volume"),  # exact up to 2^53, and without an end
+        sql.sum(sql.col("size").cast("double")).alias("volume"),  # exact up to 2^53, and cannot overflow
         sql.count("price").alias("trades"),
         sql.max("price").alias("high"),
         sql.min("price").alias("low"),

@@ -12,7 +12,7 @@ FIRST: Final = "bars.1s"  # the query whose delay is shown
 SILENT_US: Final = 10_000_000
 QUERIES_MAX: Final = 100
 CHARACTERS_MAX: Final = 300  # of a text from another program
-NUMBER_MAX: Final = 1 << 53  # beyond it JSON's readers differ
+NUMBER_MAX: Final = 1 << 53  # above it JSON parsers differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class Analytics:
 
     def __init__(self) -> None:
         self.jobs: dict[str, State] = {}
-        self.note = ""  # where there is no job: why not
+        self.note = ""  # the reason, if there is no job
 
     def apply(self, record: Any) -> None:
-        """Takes a status record; any other record is left out."""
+        """Takes a status record; ignores any other record."""
         name = plain(record.get("query")) if isinstance(record, dict) else ""
         if name and (name in self.jobs or len(self.jobs) < QUERIES_MAX):
             self.jobs[name] = State(
@@ -67,7 +67,7 @@ class Analytics:
             )
 
     def delay_us(self, newest_us: int) -> int | None:
-        """How far the newest bars are behind the newest quote; None before there are any."""
+        """The delay of the newest bars behind the newest quote; None before the first bars."""
         event_us = self.jobs[FIRST].event_us if FIRST in self.jobs else None
         return max(0, newest_us - event_us) if event_us is not None and newest_us else None
 

@@ -1,7 +1,7 @@
-"""Writes batches of updates into a topic, each once. For small ones: they come to the driver.
+"""Writes batches of updates into a topic, each once. For small batches: they are collected on the driver.
 
-The note of the last transaction under a query's name says which batch it was. After a crash, wherever it was, Spark
-gives the last batch again, and the note tells whether that had been written.
+The note of the last transaction under a query's name has the batch's number. After a crash at any point, Spark repeats
+the last batch, and the note tells whether it was written.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ class Updates:
         self._producer: comet.TransactionalProducer | None = None
 
     def write(self, batch: Any, number: int) -> None:
-        """Writes a batch, a frame of Spark's with the columns key and value. An error is raised, and Spark ends the
-        query."""
+        """Writes a batch: a Spark DataFrame with the columns key and value. On an error Spark ends the query."""
         table = batch.toArrow()
         query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         keys, values = (table.column(name).to_pylist() for name in ("key", "value"))
         comet.sync.call(self.store(str(query), number, keys, values))
 
     async def store(self, query: str, number: int, keys: list[str], values: list[str]) -> None:
-        """Writes a batch, unless it is written already: Spark repeats the last one, and none before it."""
+        """Writes a batch, unless it is written already: Spark repeats only the last one."""
         try:
             producer = await self._open(query)
             last = last_of(producer.note)
             if number < last:
                 raise comet.DataLoss(
                     f"batch {number} of the query {query} comes after batch {last} was written: its checkpoint is "
-                    "older than what was written since. Start with a new one"
+                    "older than the written batches. Start with a new one"
                 )
             if number == last:
                 return
@@ -50,7 +49,7 @@ class Updates:
                         self._topic, [value.encode() for value in values], keys=[key.encode() for key in keys]
                     )
         except BaseException:
-            await self.close()  # the note tells the outcome when the batch comes again
+            await self.close()  # the note tells the outcome when the batch is repeated
             raise
 
     async def _open(self, query: str) -> comet.TransactionalProducer:
@@ -71,7 +70,7 @@ class Updates:
 
 
 class Writers:
-    """The `Updates` of all queries. Owned by the job, whose thread starts its queries, and starts them again."""
+    """The `Updates` of all queries. Owned by the job; its thread starts and restarts the queries."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -90,7 +89,7 @@ class Writers:
     def _close(self, query: str) -> None:
         updates = self._of.pop(query, None)
         if updates is not None:
-            with suppress(comet.CometError):  # if the broker is unavailable, it times the transaction out
+            with suppress(comet.CometError):  # an unavailable broker times the transaction out later
                 comet.sync.call(updates.close(), CLOSE_S)
 
 

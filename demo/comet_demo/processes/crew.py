@@ -1,5 +1,5 @@
 """The processes of the demo. Each has a session of its own, so that Ctrl-C reaches the launcher alone; a parent
-watchdog, so that it does not outlive the launcher; and a file for its output, so that nothing runs over the table.
+watchdog, so that it does not outlive the launcher; and a file for its output, to keep it off the table.
 
     FOLDER/NAME.log    the output of a process
     FOLDER/tmp         temporary files: the broker's data, Spark's files; removed at the end, also after a kill
@@ -45,7 +45,7 @@ class Member(NamedTuple):
         return ""
 
     def last_words(self) -> str:
-        return self.last_line() or "it said nothing"
+        return self.last_line() or "its log is empty"
 
 
 class Crew:
@@ -160,7 +160,7 @@ def _stop(members: list[Member]) -> None:
 
 
 def _sweep(member: Member) -> None:
-    """Kills the processes that it left behind, such as a Java that was still starting."""
+    """Kills its remaining child processes, such as a JVM that was still starting."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(member.process.pid, signal.SIGKILL)
     member.process.wait()

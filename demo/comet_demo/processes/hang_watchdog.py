@@ -13,8 +13,8 @@ class Process(Protocol):
 
 
 class HangWatchdog:
-    """Watches the calls of one thread to a process; the thread reports each answer with `answered`. More than `checks`
-    checks in a row without an answer kill the process. Time that the machine sleeps does not count."""
+    """Watches the calls of one thread to a process; the thread reports each answer with `answered`. After more than
+    `checks` checks without an answer it kills the process. Time that the machine sleeps does not count."""
 
     def __init__(self, process: Process | None, *, checks: int = 120, every_s: float = 1.0) -> None:
         self._process = process

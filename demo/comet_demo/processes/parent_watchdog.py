@@ -2,7 +2,7 @@
 
     python -m comet_demo.processes.parent_watchdog FOLDER comet_demo.feed --bootstrap …
 
-However the parent dies, the system closes its end of the pipe. No other way to notice works everywhere. FOLDER holds
+The system closes the parent's end of the pipe however it dies. This is the only portable way to notice. FOLDER holds
 the temporary files of all processes that were started together. Each holds a share of its lock; the last one to release
 it removes the folder. That is the parent, unless it was killed.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-GRACE_S: Final = 15  # for ending in order
+GRACE_S: Final = 15  # for an orderly end
 LOCK: Final = "lock"
 REMOVE_TRIES_MAX: Final = 20
 LEAVE_TRIES_MAX: Final = 60
@@ -95,7 +95,7 @@ def _leave(share: Share, alone: threading.Event) -> None:
     share.leave(patient=alone.is_set())
     if alone.is_set() and os.getpgrp() == os.getpid():
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # the reader is gone, or the disk is full
+            with suppress(OSError, ValueError):  # the reader has ended, or the disk is full
                 stream.flush()
         os.killpg(0, signal.SIGKILL)
 
@@ -107,7 +107,7 @@ def main() -> None:
     try:
         share = Share(Path(folder))
     except OSError as error:
-        raise SystemExit(f"the folder {folder} is gone: {error}") from None
+        raise SystemExit(f"the folder {folder} was removed: {error}") from None
     alone = threading.Event()
     atexit.register(_leave, share, alone)  # runs after the program's own handlers
     threading.Thread(target=_watch, args=(share, alone), name="leash", daemon=True).start()

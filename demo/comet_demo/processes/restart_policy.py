@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # before the first, the second … restart; after the last, none
-CALM_S: Final = 60.0  # a process that ran longer begins again with the first pause
+CALM_S: Final = 60.0  # a process that ran longer restarts after the first pause
 
 
 @dataclass(slots=True)
@@ -23,10 +23,10 @@ class RestartPolicy:
     """Decides about restarts. Owned by the launcher. Writes the state of each failed process to `notes`, by name.
 
     >>> notes = {}
-    >>> care = Care(notes)
-    >>> care.due("paper", 0.0, "code 1, no luck"), notes["paper"]
-    (False, 'paper ended, and is started again: code 1, no luck')
-    >>> care.due("paper", 1.0, "code 1, no luck")
+    >>> policy = RestartPolicy(notes)
+    >>> policy.due("paper", 0.0, "code 1, no luck"), notes["paper"]
+    (False, 'paper ended, restarting: code 1, no luck')
+    >>> policy.due("paper", 1.0, "code 1, no luck")
     True
     """
 
@@ -51,11 +51,11 @@ class RestartPolicy:
             restarts.failures = 0
         restarts.given_up = restarts.failures == len(PAUSES_S)
         if restarts.given_up:
-            self._notes[name] = f"{name} ended, again and again: {why}"
+            self._notes[name] = f"{name} keeps ending, not restarted: {why}"
             return
         restarts.due = now + PAUSES_S[restarts.failures]
         restarts.failures += 1
-        self._notes[name] = f"{name} ended, and is started again: {why}"
+        self._notes[name] = f"{name} ended, restarting: {why}"
 
     def update(self, now: float) -> None:
         """Removes the notes of processes that run well again."""

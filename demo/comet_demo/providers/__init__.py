@@ -1,6 +1,6 @@
 """Providers: the sources of market data. A provider has a name and a `stream` of lists of quotes and trades.
 
-    synthetic                       a made-up market, seeded; needs no network
+    synthetic                       a simulated market, seeded; needs no network
     replay                          quotes and trades of a CSV or Parquet file
     coinbase, binance, alpaca       real markets, over the state machine for connections in sockets
 
@@ -23,8 +23,8 @@ class Provider(Protocol):
 
     @property
     def live(self) -> bool:
-        """Whether the source continues without us. Live events that cannot be written in time are dropped, the oldest
-        first; others wait."""
+        """Whether the source does not wait. Live events that cannot be written in time are dropped, the oldest first;
+        others wait."""
 
     def stream(self) -> AsyncGenerator[Sequence[Event], None]:
         """The events as they happen; all of one moment together, in order. Ends when the source does."""

@@ -28,7 +28,7 @@ SYMBOLS: Final = ("AAPL", "MSFT", "NVDA", "AMZN", "GOOG", "TSLA", "JPM", "XOM")
 
 # Hints for the server's permanent errors, by code. Any other code: connect again.
 REFUSED: Final = {
-    400: "it did not understand us",
+    400: "the request is malformed",
     402: "check COMET_ALPACA_KEY and COMET_ALPACA_SECRET",
     405: "the account may not have so many symbols: choose fewer with --symbols",
     408: "the account has no market data of this version",

@@ -5,9 +5,9 @@
     ◄─ {"stream": "btcusdt@bookTicker", "data": {…}} | {"stream": "btcusdt@trade", "data": {…}}
 
 Trades of a symbol are numbered without gaps. The server pings every 20 s, which the connection answers, and ends a
-connection after 24 hours or with `serverShutdown`: another is made before, or at once. A bookTicker has no time of its
-own: it gets the time of its arrival by our clock. So do trades, although they have theirs (`T`): of two clocks one is
-ahead, and one of the two kinds would always be late for a watermark over both.
+connection after 24 hours or with `serverShutdown`: another is made before, or at once. A bookTicker has no time: it
+gets its arrival time by our clock. So do trades, although they have a time (`T`): with two clocks, one of the two kinds
+would always be late for a watermark over both.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Binance:
         self.url = url or URL
         self._symbols = {symbol.upper() for symbol in symbols or SYMBOLS}
         if len(self._symbols) > SYMBOLS_MAX:
-            raise comet.InvalidArgument(f"Binance gives {SYMBOLS_MAX} symbols at most over one connection")
+            raise comet.InvalidArgument(f"Binance allows at most {SYMBOLS_MAX} symbols for one connection")
         self._trades = Numbers()
         self._books = Numbers()
         self._tape = Tape()
@@ -68,14 +68,14 @@ class Binance:
         bid, ask = price(data["b"]), price(data["a"])
         bid_size, ask_size = size(data["B"], UNITS_PER_COIN), size(data["A"], UNITS_PER_COIN)
         if self._books.missed(symbol, whole(data["u"])) is None:
-            return ParsedMessage()  # an older one; these numbers leave others out, so nothing is known to be missing
+            return ParsedMessage()  # an older one; the numbers have gaps, so missing ones are unknown
         last, traded = self._tape.quote(symbol, (bid + ask) / 2)
         return ParsedMessage([Quote(symbol, bid, ask, bid_size, ask_size, last, traded, now_us)])
 
     def _trade(self, data: Any, now_us: int) -> ParsedMessage:
         if not isinstance(data["m"], bool):
-            raise TypeError("whether the buyer was the maker is yes or no")
-        moment(data["T"], now_us)  # whether it makes sense
+            raise TypeError("the maker flag must be a boolean")
+        moment(data["T"], now_us)  # raises if implausible
         trade = Trade(
             symbol=self._symbol(data),
             price=price(data["p"]),

@@ -37,13 +37,13 @@ class Choice:
 
 def _synthetic(choice: Choice) -> Provider:
     if not 0 < choice.rate <= RATE_MAX:
-        raise comet.InvalidArgument(f"the rate is from 1 to {RATE_MAX:,} quotes a second, not {choice.rate:g}")
+        raise comet.InvalidArgument(f"invalid rate {choice.rate:g}: use 1 to {RATE_MAX:,} quotes a second")
     if choice.day_s <= 0 or not 0 <= choice.faults < 1:
-        raise comet.InvalidArgument("a day lasts more than 0 seconds, and faults are a share, from 0 to less than 1")
+        raise comet.InvalidArgument("the day must be longer than 0 seconds, and faults a share from 0 to below 1")
     unknown = set(choice.symbols) - {instrument.symbol for instrument in INSTRUMENTS}
     if unknown:
         names = ", ".join(instrument.symbol for instrument in INSTRUMENTS)
-        raise comet.InvalidArgument(f"the synthetic market has no {', '.join(sorted(unknown))}; it has {names}")
+        raise comet.InvalidArgument(f"unknown symbols {', '.join(sorted(unknown))}; the synthetic market has {names}")
     chosen = [one for one in INSTRUMENTS if not choice.symbols or one.symbol in choice.symbols]
     random = Random(choice.seed)
     return SyntheticProvider(chosen, random, rate=choice.rate, day_s=choice.day_s, faults=choice.faults)
@@ -95,7 +95,7 @@ def by_name(name: str, choice: Choice) -> Provider:
     """
     maker = _MAKERS.get(name)
     if maker is None:
-        raise comet.InvalidArgument(f"there is no provider {name!r}; there are {', '.join(NAMES)}")
+        raise comet.InvalidArgument(f"unknown provider {name!r}; use {', '.join(NAMES)}")
     if choice.file and maker is not _replay:
-        raise comet.InvalidArgument(f"{name} reads no file: say --provider replay to have {choice.file!r} replayed")
+        raise comet.InvalidArgument(f"{name} reads no file: use --provider replay for {choice.file!r}")
     return maker(choice)

@@ -21,8 +21,8 @@ from comet_demo.providers.sockets import ParsedMessage
 URL: Final = "wss://ws-feed.exchange.coinbase.com"
 SYMBOLS: Final = ("BTC-USD", "ETH-USD", "SOL-USD", "XRP-USD", "DOGE-USD", "LTC-USD")
 CHANNELS: Final = ("ticker", "matches", "heartbeat")
-TAKER: Final = {"buy": "sell", "sell": "buy"}  # `side` is the maker's: who took is on the other
-PASSING: Final = ("rate", "too many", "slow", "internal", "timeout")  # words of an error that passes
+TAKER: Final = {"buy": "sell", "sell": "buy"}  # `side` is the maker's; the taker has the other
+PASSING: Final = ("rate", "too many", "slow", "internal", "timeout")  # words of a temporary error
 
 
 class Coinbase:
@@ -34,7 +34,7 @@ class Coinbase:
         self.url = url or URL
         self._symbols = tuple(symbol.upper() for symbol in symbols) or SYMBOLS
         self._trades = Numbers()
-        self._promised: dict[str, int] = {}  # the last trade that the heartbeat before knew
+        self._promised: dict[str, int] = {}  # the last trade of the previous heartbeat
         self._subscribed = False
 
     def begin(self) -> list[str]:

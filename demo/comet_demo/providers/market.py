@@ -1,4 +1,4 @@
-"""A made-up market that looks like a real one. Seeded: the same seed gives the same market, at any speed.
+"""A simulated market. The same seed gives the same market, at any speed.
 
 Time goes in frames of ten milliseconds. In each the walks move once, and then all quotes of the frame are drawn from
 columns of random numbers, so that a quote costs little more than the objects it is made of.
@@ -37,7 +37,7 @@ from comet_demo.providers import Event
 
 FRAME_US: Final = 10_000
 YEAR_US: Final = 252 * 6.5 * 3600 * 1e6  # of trading hours
-# A real market barely moves within the minute that a demo is watched: ours lives faster.
+# A real market barely moves during a demo of a minute: this one moves faster.
 TIME_LAPSE: Final = 40.0
 MARKET_SHARE: Final = 0.6  # of an instrument's variance
 SECTOR_SHARE: Final = 0.2
@@ -88,7 +88,7 @@ class MarketInstrument:
         self.last = round(self.middle)
         self.half = 0.0  # of the spread
         self.heat = self.wide = 1.0  # of news, of a reopening; both cool down to 1
-        self.buys = 0  # of the 16 bits that say whether there is a trade: below this one it is a purchase
+        self.buys = 0  # threshold in the trade's 16 bits: below it the trade is a purchase
         self.quiet_until_us = 0  # halted, or its data is lost
 
     def move(self, shared: float, excited: float, own: float) -> None:
@@ -141,11 +141,11 @@ class Market:
 
     @property
     def at_us(self) -> int:
-        """The time up to which all events have been made."""
+        """The time up to which events are generated."""
         return self._start_us + self._now_us
 
     def advance(self, now_us: int) -> list[Event]:
-        """Everything that happened since the last call, in order of time."""
+        """The events since the last call, in order of time."""
         events, self._ahead = self._ahead, []
         while self.at_us <= now_us:
             events += self._frame()
@@ -254,7 +254,7 @@ class Market:
         return events
 
     def _spoil(self, events: list[Event]) -> None:
-        """Makes one event wrong, as data sometimes is."""
+        """Adds a fault to one event."""
         random = self._random
         kind = random.choice(FAULT_KINDS)
         chosen = [n for n, event in enumerate(events) if isinstance(event, Trade) == (kind == "outlier")]

@@ -12,11 +12,11 @@ from comet_demo.providers import Event
 
 # Sizes are whole numbers, and coins are traded in fractions: they are counted in millionths.
 UNITS_PER_COIN: Final = 1_000_000
-SIZE_MAX: Final = 1 << 53  # beyond it JSON's readers differ
+SIZE_MAX: Final = 1 << 53  # above it JSON parsers differ
 PRICE_MAX: Final = 1e15
-SYMBOLS_MAX: Final = 100_000  # whose last trade is remembered
-OLD_MAX: Final = 100  # messages in a row that have come already
-FUTURE_US: Final = 3_600_000_000  # a clock may be wrong by an hour, not by more
+SYMBOLS_MAX: Final = 100_000  # whose last trade is kept
+OLD_MAX: Final = 100  # duplicates in a row
+FUTURE_US: Final = 3_600_000_000  # tolerance for a wrong clock
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -84,7 +84,7 @@ def whole(value: Any) -> int:
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         raise TypeError(f"{value!r} is not a number")
-    return float(value)  # one that is not finite is within no limits
+    return float(value)  # the limits exclude infinity and NaN
 
 
 class Tape:
@@ -108,7 +108,7 @@ class Tape:
         self._last[symbol] = price, min(before + size, SIZE_MAX)
 
     def quote(self, symbol: str, middle: float) -> tuple[float, int]:
-        """`last` and `last_size` of a quote that is written now; `middle` is the price while there was no trade."""
+        """`last` and `last_size` of the next quote; `middle` is the price before the first trade."""
         last, size = self._last.get(symbol, (middle, 0))
         if size:
             self._last[symbol] = last, 0

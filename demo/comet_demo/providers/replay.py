@@ -1,15 +1,15 @@
-"""Quotes and trades of a file, as fast as they were, a number of times faster, or as fast as it goes.
+"""Replays quotes and trades of a file at its own speed, a multiple of it, or as fast as possible.
 
-A row is a quote where it has a bid and an ask, a trade where it has a price; both, where it has all three. Columns are
-found by their names, in capitals or not:
+A row with a bid and an ask is a quote, one with a price a trade, one with all three both. Columns are found by their
+names, in any case:
 
-    symbol                          symbol, sym, ticker, product_id; not needed where one symbol is asked for
+    symbol                          symbol, sym, ticker, product_id; not needed for a single requested symbol
     time                            timestamp_us, timestamp, time, ts, date: ISO, or seconds, milliseconds, micro- or
                                     nanoseconds since 1970, as large as they are
     bid, ask, bid_size, ask_size    bid, bid_price, bid_px, best_bid …; sizes may be missing
     price, size, side               price, last, trade_price …; size, volume, qty …; side may be missing
 
-Rows keep the order of the file, which is read a chunk at a time. Malformed rows are counted and left out; sizes are
+Rows keep the order of the file, which is read a chunk at a time. Malformed rows are counted and skipped; sizes are
 rounded to whole numbers. With a pace, times are moved to now: the first row gets the time at which it is read, and the
 others keep their distance from it, divided by the pace. With pace 0, or with `keep_times`, times stay as they are.
 """
@@ -73,18 +73,18 @@ def find_columns(there: Sequence[str], given: Mapping[str, str], *, one_symbol: 
     >>> find_columns(["Time", "Symbol", "Price"], {"size": "n"}, one_symbol=False)
     Traceback (most recent call last):
     ...
-    comet.errors.InvalidArgument: the file has no column 'n', which size was to be; it has Time, Symbol, Price
+    comet.errors.InvalidArgument: the file has no column 'n' for size; it has Time, Symbol, Price
     """
     unknown = set(given) - set(NAMES)
     if unknown:
-        raise comet.InvalidArgument(f"columns are {', '.join(NAMES)}, not {', '.join(sorted(unknown))}")
+        raise comet.InvalidArgument(f"unknown columns {', '.join(sorted(unknown))}; use {', '.join(NAMES)}")
     lower = {name.strip().lower(): name for name in reversed(there)}
     has = f"it has {', '.join(there)}"
     found: dict[str, str] = {}
     for meaning, usual in NAMES.items():
         name = given.get(meaning)
         if name is not None and name not in there:
-            raise comet.InvalidArgument(f"the file has no column {name!r}, which {meaning} was to be; {has}")
+            raise comet.InvalidArgument(f"the file has no column {name!r} for {meaning}; {has}")
         found[meaning] = name or next((lower[one] for one in usual if one in lower), "")
     columns = Columns(**found)
     if not columns.time or not (columns.symbol or one_symbol):
@@ -113,7 +113,7 @@ def time_of(value: Any, now_us: int) -> int:
             except ValueError:
                 return moment(value.strip(), now_us)
     unit = next((unit for limit, unit in _UNITS if abs(value) < limit), 0.0)
-    # Whole microseconds and nanoseconds are more than a float holds.
+    # A float cannot hold whole microseconds and nanoseconds.
     return known(int(value if unit == 1.0 else value // 1000 if unit == 0.001 else round(value * unit)), now_us)
 
 
@@ -135,10 +135,10 @@ class ReplayProvider:
     ) -> None:
         self._path = Path(file)
         if not self._path.is_file():
-            raise comet.InvalidArgument(f"there is no file {str(file)!r}")
+            raise comet.InvalidArgument(f"the file {str(file)!r} does not exist")
         if pace < 0:
             raise comet.InvalidArgument(
-                f"the pace is how many times as fast, or 0 for as fast as it goes, not {pace:g}"
+                f"invalid pace {pace:g}: use a multiple of the file's speed, or 0 for as fast as possible"
             )
         self._pace = pace
         self._move = pace > 0 and not keep_times
@@ -211,7 +211,7 @@ class ReplayProvider:
         low, high = price(bid), price(ask)
         low_size = size(_given(row, columns.bid_size) or 0)
         high_size = size(_given(row, columns.ask_size) or 0)
-        if trade is not None:  # here, where nothing of the row can be wrong any more
+        if trade is not None:  # after all checks of the row
             self._tape.trade(symbol, trade.price, trade.size)
         last, traded = self._tape.quote(symbol, (low + high) / 2)
         quote = Quote(symbol, low, high, low_size, high_size, last, traded, at_us)
@@ -235,7 +235,7 @@ def _csv(path: Path) -> Iterator[tuple[Sequence[str], Iterator[Row]]]:
         lines = csv.DictReader(iter(lambda: file.readline(LINE_CHARS_MAX), ""))
         names = [name for name in lines.fieldnames or () if name]
         if not names:
-            raise comet.InvalidArgument(f"{str(path)!r} is empty: its first line names the columns")
+            raise comet.InvalidArgument(f"{str(path)!r} is empty: the first line must name the columns")
         yield names, _readable(lines)
 
 
@@ -255,7 +255,7 @@ def _parquet(path: Path) -> Iterator[tuple[Sequence[str], Iterator[Row]]]:
         import pyarrow
         from pyarrow import compute, parquet
     except ImportError:
-        raise comet.InvalidArgument('reading Parquet takes pyarrow: pip install "comet-stream[arrow]"') from None
+        raise comet.InvalidArgument('reading Parquet needs pyarrow: pip install "comet-stream[arrow]"') from None
 
     def times(column: Any) -> Any:
         """Timestamps that Python can hold: no nanoseconds, and not after the year 9999."""

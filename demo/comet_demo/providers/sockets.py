@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("comet_demo.feed")
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
-# HTTP statuses for which a retry is no use.
+# HTTP statuses of permanent errors.
 REFUSALS: Final = {400, 401, 403, 404, 410, 451}
 MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 
@@ -44,7 +44,7 @@ class ParsedMessage:
     events: list[Event] = field(default_factory=list)
     replies: list[str] = field(default_factory=list)
     subscribed: bool = False
-    missed: int = 0  # messages that never arrived, by the numbers of those that did
+    missed: int = 0  # missing messages, by sequence numbers
     garbage: int = 0  # malformed parts
     again: str = ""  # the reason to connect again
     refused: str = ""  # the server's permanent error
@@ -75,7 +75,7 @@ class Timing:
     close_s: float = 2.0
     wait_s: float = 1.0  # before the second try
     wait_max_s: float = 60.0
-    stable_s: float = 60.0  # a connection that lasted as long was a good one
+    stable_s: float = 60.0  # a connection that lasts longer resets the wait
     log_every_s: float = 10.0
 
 
@@ -117,7 +117,7 @@ class SocketProvider:
         return dict(self._counts)
 
     async def stream(self) -> AsyncGenerator[Sequence[Event], None]:
-        """Events without end. Raises InvalidArgument if the server refuses the connection or the subscription."""
+        """Yields events forever. Raises InvalidArgument if the server refuses the connection or the subscription."""
         loop = asyncio.get_running_loop()
         tries = 0
         while True:
@@ -223,7 +223,7 @@ class SocketProvider:
         while True:
             reasons = {f"connected for {dialect.life_s:g} s": opened + dialect.life_s}
             if not self._subscribed:
-                reasons[f"nothing was subscribed within {timing.subscribe_s:g} s"] = opened + timing.subscribe_s
+                reasons[f"no subscription within {timing.subscribe_s:g} s"] = opened + timing.subscribe_s
             if dialect.silence_s is not None:
                 reasons[f"no message for {dialect.silence_s:g} s"] = self._received_at + dialect.silence_s
             why, due = min(reasons.items(), key=lambda one: one[1])

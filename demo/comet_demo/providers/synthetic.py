@@ -1,4 +1,4 @@
-"""The made-up market in real time: a clock around `market.Market`."""
+"""The simulated market in real time: a clock around `market.Market`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from comet_demo.providers.market import Market
 
 STEP_S: Final = 0.02
 SLICE_US: Final = 50_000  # of market time made in one step, at most
-# After a sleep, or when too slow, the market skips ahead and makes up for no more than this.
+# After a sleep or when too slow, the market catches up by at most this, and skips the rest.
 CATCH_UP_US: Final = 500_000
 
 
@@ -52,10 +52,10 @@ class SyntheticProvider:
             await asyncio.sleep(STEP_S)
             now_us = self._now_us()
             late_us = now_us - CATCH_UP_US - market.at_us
-            if late_us > 0:  # a laptop that slept would owe hours of quotes at once
+            if late_us > 0:  # after a laptop's sleep hours of quotes would be due at once
                 self._skipped_us += late_us
                 market.skip_to(now_us - CATCH_UP_US)
-            # One slice, then other tasks run: a process that is too slow for the rate makes less.
+            # One slice, then other tasks run: a process too slow for the rate generates fewer events.
             if events := market.advance(min(now_us, market.at_us + SLICE_US)):
                 yield events
 

@@ -24,7 +24,7 @@ FIRST_QUOTE_S: Final = 30.0  # that the first quote may take to arrive
 
 async def follow(quote_table: QuoteTable, bootstrap: str, topic: str = TOPIC) -> None:
     """Feeds the table with all quotes from now on, until it is cancelled."""
-    # A table of the latest quotes does not miss records that retention or a purge has deleted.
+    # Records that retention or a purge deletes do not matter for a table of the latest quotes.
     async with comet.Consumer(bootstrap, topic, start="latest", type=Quote, on_out_of_range="latest") as consumer:
         async for batch in consumer.batches():
             now_us = _now_us()

@@ -22,7 +22,7 @@ class QuoteRow:
     """One symbol's line of the table."""
 
     quote: Quote
-    first_price: float  # what `change` is counted from
+    first_price: float  # the base of `change`
     events: int = 0
     trades: int = 0
     volume: int = 0
@@ -78,7 +78,7 @@ class QuoteTable:
         self.left_out = 0  # records that were not quotes
         self.lag_p50_us: int | None = None  # None: no quote arrived
         self.lag_p99_us: int | None = None
-        self.newest_us = 0  # when the newest quote was made
+        self.newest_us = 0  # timestamp of the newest quote
         self.heard_us = 0  # when the last quote arrived, or the wait for quotes began; 0: not waiting
         self.feed_line = ""  # the feed's last line, while no quotes arrive
         self.notes: dict[str, str] = {}  # problems, by process or task
@@ -121,9 +121,9 @@ class QuoteTable:
         lags = f"lag p50 {_ms(self.lag_p50_us)}, p99 {_ms(self.lag_p99_us)}"
         parts = [f"{self.events:,} events, {self.events_per_s:,.0f}/s, {len(self.lines)} symbols, {lags}"]
         if self.left_out:
-            parts.append(f"{self.left_out:,} left out: not quotes")
+            parts.append(f"{self.left_out:,} records skipped: not quotes")
         if silent_us := self.silent_us(now_us):
-            feed = f", the feed said: {plain(self.feed_line)}" if self.feed_line else ""
+            feed = f"; last line of the feed: {plain(self.feed_line)}" if self.feed_line else ""
             parts.append(f"no quotes for {silent_us / 1e6:.0f} s{feed}")
         parts += self.notes.values()
         if analytics := self.analytics.summary(self.newest_us, now_us):

@@ -2,9 +2,9 @@
 
     comet up | broker | gateway | topic ... | produce | consume | group ... | cluster | doctor | demo | bench
 
-`comet.cli` may start the broker, the gateway and the demo; nothing else in `comet` knows of them. Everything heavy
-(gRPC, the broker, rich) is imported by the command that needs it, so that `comet --help` and completion stay quick.
-Exit codes, which scripts may rely on, are in `comet.cli._exit`; what each option takes is in docs/cli.md.
+`comet.cli` may start the broker, the gateway and the demo; nothing else in `comet` imports them. The command
+that needs a heavy module (gRPC, the broker, rich) imports it, so that `comet --help` and completion stay quick.
+Exit codes, which scripts may rely on, are in `comet.cli._exit`; options are described in docs/cli.md.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs one command and leaves with its exit code."""
+    """Runs one command and exits with its exit code."""
     try:
         from comet.cli._commands import app
-    except KeyboardInterrupt:  # in the first half second; the guard around each command is not there yet
+    except KeyboardInterrupt:  # in the first half second, before the guard around each command exists
         from comet.cli._exit import INTERRUPTED
 
         raise SystemExit(INTERRUPTED) from None

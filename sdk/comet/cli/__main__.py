@@ -1,4 +1,4 @@
-"""`python -m comet.cli`, for where the `comet` script is not on the path."""
+"""`python -m comet.cli`, if the `comet` script is not on the path."""
 
 from comet.cli import main
 

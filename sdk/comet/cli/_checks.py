@@ -63,16 +63,16 @@ def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except OSError as error:
-        return Finding(name, "fail", error.strerror or str(error), f"could not even look: {error}")
+        return Finding(name, "fail", error.strerror or str(error), f"the check failed: {error}")
 
 
 def check_python() -> Finding:
-    """An older Python than 3.11 does not get as far as this."""
+    """The version of Python. Comet cannot be imported before 3.11."""
     return Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
 
 
 def check_packages() -> Finding:
-    """Every required dependency of the wheel is there and new enough for it to import."""
+    """All required dependencies of the wheel are installed."""
     missing = []
     for requirement in importlib.metadata.requires("comet-stream") or []:
         name, _, marker = requirement.partition(";")
@@ -93,11 +93,11 @@ def check_uvloop() -> Finding:
     try:
         return Finding("uvloop", "ok", importlib.metadata.version("uvloop"))
     except importlib.metadata.PackageNotFoundError:
-        return Finding("uvloop", "warn", "missing", "without it latency doubles: pip install uvloop")
+        return Finding("uvloop", "warn", "missing", "latency doubles without it: pip install uvloop")
 
 
 def _nearest(data: Path) -> Path:
-    """A data folder that does not exist yet is judged by the one that would hold it."""
+    """The nearest existing folder: a new data folder is created there."""
     folder = data.resolve()
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -108,7 +108,7 @@ def check_data_folder(data: Path) -> Finding:
     folder = _nearest(data)
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         return Finding("data folder", "fail", f"cannot write in {folder}", "choose another: comet up --data DIR")
-    state = "there" if data.exists() else "will be made"
+    state = "exists" if data.exists() else "will be created"
     return Finding("data folder", "ok", f"{data.resolve()} ({state})")
 
 
@@ -124,7 +124,7 @@ def check_space(data: Path) -> Finding:
 
 
 def check_disk_speed(data: Path) -> Finding:
-    """One file, written and forced to disk: what a broker can keep up for long, page cache or not."""
+    """The rate of writing and syncing one file: a broker's sustained rate, despite the page cache."""
     block = os.urandom(1 << 20)
     with tempfile.TemporaryFile(dir=_nearest(data)) as file:
         start = time.perf_counter()
@@ -135,7 +135,7 @@ def check_disk_speed(data: Path) -> Finding:
         rate = WRITE_BYTES / (time.perf_counter() - start)
     detail = f"{format_bytes(rate)}/s to disk"
     if rate < WRITE_RATE_GOOD:
-        return Finding("disk speed", "warn", detail, "a broker can take no more than this for long; use a local SSD")
+        return Finding("disk speed", "warn", detail, "a broker cannot sustain a higher rate; use a local SSD")
     return Finding("disk speed", "ok", detail)
 
 
@@ -162,7 +162,7 @@ def check_port(host: str, port: int) -> Finding:
         except OSError as error:
             detail = f"{host}:{port}: {error.strerror}"
             return Finding(
-                "port", "warn", detail, "a broker may run there already; or choose another: comet up --port N"
+                "port", "warn", detail, "a broker may be running there; choose another port: comet up --port N"
             )
     return Finding("port", "ok", f"{host}:{port} is free")
 
@@ -184,14 +184,16 @@ def check_open_files() -> Finding:
 
 
 def check_clock() -> Finding:
-    """Wall time must run as monotonic time does, and not be absurd: retention and --from -1h go by it."""
+    """Wall time must be plausible and run as fast as monotonic time: retention and --from -1h use it."""
     wall, steady = time.time(), time.monotonic()
     time.sleep(CLOCK_STEP_S_MAX)
     step = abs((time.time() - wall) - (time.monotonic() - steady))
     if time.time() < 1_700_000_000:
-        return Finding("clock", "fail", time.ctime(), "the clock is years behind: set it, and run a time service")
+        return Finding("clock", "fail", time.ctime(), "the clock is years behind: set it and run a time service")
     if step > CLOCK_STEP_S_MAX:
-        return Finding("clock", "warn", f"jumped by {step * 1e3:.0f} ms", "run a time service such as chrony, slewing")
+        return Finding(
+            "clock", "warn", f"jumped by {step * 1e3:.0f} ms", "run a time service that slews the clock, such as chrony"
+        )
     return Finding("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
 
 
@@ -204,7 +206,7 @@ def check_memory() -> Finding:
 
 
 def check_program(name: str, arguments: list[str], why: str) -> Finding:
-    """Optional programs: missing is fine, it only says what would need it."""
+    """An optional program. If it is missing, the finding names what needs it."""
     path = shutil.which(name)
     if path is None:
         return Finding(name, "ok", f"not found; {why}")

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from comet.types import PartitionInfo, TopicInfo
 
 ANSWER_S_MAX: Final = 10.0
-NAMED_MAX: Final = 3  # of what is wrong, by name
+NAMED_MAX: Final = 3  # problems shown; the others are counted
 
 
 def check_cluster(addresses: tuple[str, ...]) -> list[Finding]:
-    """One finding for each broker, then those about partitions."""
+    """Findings about each broker, then about the partitions."""
     return asyncio.run(_check(addresses))
 
 
@@ -34,14 +34,14 @@ async def _check(addresses: tuple[str, ...]) -> list[Finding]:
                 if f"{one.host}:{one.port}" not in addresses
             ]
     except (CometError, TimeoutError) as error:
-        advice = "start the brokers, or see the findings about each"
+        advice = "start the brokers; see the findings about each"
         return [*findings, Finding("cluster", "fail", str(error) or "no answer", advice)]
     members = Finding("cluster", "ok", f"{len(seen)} brokers, {len(topics)} topics")
     return [*findings, *others, members, _about_conflicts(topics), _about_leaders(topics)]
 
 
 async def _statistics(address: str) -> dict[str, Any] | str:
-    """A broker's statistics, or why there are none."""
+    """A broker's statistics, or the error."""
     import comet
 
     try:
@@ -57,27 +57,27 @@ def _about_broker(address: str, found: dict[str, Any] | str) -> Finding:
         return Finding(name, "fail", found, "start it, or correct the address")
     metadata = found.get("metadata") or {}
     if not metadata.get("trusted", True):
-        advice = "put the right metadata store back, or have it accepted: comet cluster recover"
+        advice = "restore the right metadata store, or accept this one: comet cluster recover"
         return Finding(name, "fail", str(metadata["reason"]), advice)
     failed = [f"{one['kind']} {one['name']} ({one['reason']})" for one in found.get("failed", ())]
     if failed:
         return Finding(name, "fail", f"failed: {_some(failed)}", "report it, then: comet cluster resume")
     problems = [f"{topic}: {why}" for topic, why in found.get("problems", {}).items()]
     if problems:
-        return Finding(name, "fail", _some(problems), "mend the disk or free space; the broker tries again by itself")
+        return Finding(name, "fail", _some(problems), "repair the disk or free space; the broker retries by itself")
     return Finding(name, "ok", f"version {found['version']}, {found['topics']} topics")
 
 
 def _about_conflicts(topics: list[TopicInfo]) -> Finding:
     found = [
-        f"{topic.name}/{one.index}: broker {conflict.broker} knows committed records up to {conflict.high_watermark},"
+        f"{topic.name}/{one.index}: broker {conflict.broker} has committed records up to {conflict.high_watermark},"
         f" its leader {conflict.leader} agrees up to {conflict.offset}"
         for topic in topics
         for one in topic.partitions
         for conflict in one.conflicts
     ]
     if not found:
-        return Finding("conflicts", "ok", "no replica knows more committed records than its leader")
+        return Finding("conflicts", "ok", "no replica has more committed records than its leader")
     return Finding("conflicts", "fail", _some(found), "choose the replica to keep: comet topic elect TOPIC PARTITION")
 
 

@@ -1,4 +1,4 @@
-"""The tree of commands. Importing it is all that `comet --help` costs, so command modules import nothing heavy."""
+"""The tree of commands. `comet --help` imports all of it, so command modules import nothing heavy."""
 
 from __future__ import annotations
 

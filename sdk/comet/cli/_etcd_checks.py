@@ -38,7 +38,7 @@ def check_members(addresses: tuple[str, ...]) -> Finding:
             "etcd members",
             "warn",
             f"{len(addresses)} named",
-            "name all members, and run three: with half of them gone nothing can be decided any more",
+            "run three members and name all of them: the cluster makes no decisions without a majority",
         )
     return Finding("etcd members", "ok", f"{len(addresses)} named")
 
@@ -55,7 +55,7 @@ class MemberCheck:
         try:
             return self._check()
         except (OSError, ValueError, http.client.HTTPException) as error:
-            advice = "start it, or correct the address; with TLS give etcd_ca, etcd_cert and etcd_key as settings"
+            advice = "start it, or correct the address; with TLS set etcd_ca, etcd_cert and etcd_key"
             return Finding(self.name, "fail", str(error) or type(error).__name__, advice)
 
     def _check(self) -> Finding:
@@ -71,11 +71,13 @@ class MemberCheck:
         fsync_ms = _fsync_ms(self._get("/metrics").decode(errors="replace"))
         detail = f"{version}, answers in {median:.1f} ms" + ("" if fsync_ms is None else f", fsync {fsync_ms:.1f} ms")
         if str(health.get("health")).lower() != "true":
-            return Finding(self.name, "fail", f"{detail}, not healthy", "has it a leader? etcdctl endpoint status")
+            return Finding(
+                self.name, "fail", f"{detail}, not healthy", "check that it has a leader: etcdctl endpoint status"
+            )
         if tuple(map(int, re.findall(r"\d+", version)[:2])) < VERSION_MIN:
             return Finding(self.name, "fail", detail, "Comet needs etcd 3.4 or later")
         if median > ANSWER_MS_GOOD or (fsync_ms or 0) > FSYNC_MS_GOOD:
-            return Finding(self.name, "warn", detail, "failover waits for it: give etcd a fast disk of its own")
+            return Finding(self.name, "warn", detail, "it slows failover: give etcd a fast disk of its own")
         if not is_sound(version):
             later = " or ".join(f"{line[0]}.{line[1]}.{patch}" for line, patch in SOUND_VERSIONS.items())
             return Finding(self.name, "warn", detail, f"this version has known defects: run {later} or later")
@@ -100,7 +102,7 @@ class MemberCheck:
 
 
 def _fsync_ms(metrics: str) -> float | None:
-    """The mean time of a sync of etcd's log since it started; None where it does not say."""
+    """The mean time of a sync of etcd's log since it started; None if the metrics lack it."""
     found = dict(re.findall(r"^etcd_disk_wal_fsync_duration_seconds_(sum|count) (\S+)", metrics, re.MULTILINE))
     count = float(found.get("count", 0))
     return float(found["sum"]) / count * 1e3 if count and "sum" in found else None

@@ -1,6 +1,6 @@
 """Exit codes and error texts of the command line.
 
-0 done   1 failed   2 wrong usage   3 no such topic, partition, broker or group   4 broker not reachable, or no answer
+0 done   1 failed   2 wrong usage   3 topic, partition, broker or group not found   4 broker unreachable, or no answer
 130 interrupted by Ctrl-C
 """
 
@@ -17,7 +17,7 @@ NOT_FOUND: Final = 3
 UNAVAILABLE: Final = 4
 INTERRUPTED: Final = 130
 
-# Every code of the error tree that is not a plain ERROR; a code that is missing here is one.
+# Exit codes by error code; ERROR for all others.
 _EXIT_CODE: Final[dict[str, int]] = {
     "INVALID_ARGUMENT": USAGE,
     "TOPIC_NOT_FOUND": NOT_FOUND,
@@ -32,26 +32,26 @@ _EXIT_CODE: Final[dict[str, int]] = {
 }
 assert _EXIT_CODE.keys() <= BY_CODE.keys()
 
-# What a person can do next. The message says what is wrong; this says which command helps.
+# The next step for the user: the message says what is wrong, the hint names a command that helps.
 _HINT: Final[dict[str, str]] = {
-    "TOPIC_NOT_FOUND": "see what there is: comet topic list; make it: comet topic create NAME",
-    "TOPIC_EXISTS": "look at it: comet topic describe NAME; change it: comet topic alter NAME --set ...",
-    "PARTITION_NOT_FOUND": "see its partitions: comet topic describe NAME",
-    "BROKER_NOT_FOUND": "see which there are: comet cluster",
-    "GROUP_NOT_FOUND": "see which there are: comet group list; comet group reset --topic TOPIC makes one",
-    "GROUP_NOT_EMPTY": "stop its members (comet group describe NAME lists them); they are removed after their session",
-    "NOT_LEADER": "the partition has no leader now; see why: comet cluster",
+    "TOPIC_NOT_FOUND": "list topics: comet topic list; create it: comet topic create NAME",
+    "TOPIC_EXISTS": "show it: comet topic describe NAME; change it: comet topic alter NAME --set ...",
+    "PARTITION_NOT_FOUND": "list its partitions: comet topic describe NAME",
+    "BROKER_NOT_FOUND": "list brokers: comet cluster",
+    "GROUP_NOT_FOUND": "list groups: comet group list; create one: comet group reset NAME --topic TOPIC",
+    "GROUP_NOT_EMPTY": "stop its members (comet group describe NAME lists them), or wait for their session timeout",
+    "NOT_LEADER": "the partition has no leader now; see the reason: comet cluster",
     "NOT_ENOUGH_REPLICAS": "see which brokers are missing: comet cluster; or produce with --acks 1",
-    "TRUNCATED": "the end of the log was lost with a broker; go on with --from OFFSET, or --from earliest",
-    "OFFSET_OUT_OF_RANGE": "see what is there: comet topic describe NAME; or read --from earliest",
-    "DATA_LOSS": "go on after the damage with --from OFFSET, past corrupt batches with --on-corrupt skip",
+    "TRUNCATED": "the end of the log was lost with a broker; continue with --from OFFSET or --from earliest",
+    "OFFSET_OUT_OF_RANGE": "see the offsets: comet topic describe NAME; or read --from earliest",
+    "DATA_LOSS": "continue after the damage with --from OFFSET; skip corrupt batches with --on-corrupt skip",
     "RECORD_TOO_LARGE": "raise the topic's limit: comet topic alter NAME --set record_bytes_max=4MiB",
-    "UNAVAILABLE": "is a broker running there? start one: comet up; another address: --bootstrap HOST:PORT",
+    "UNAVAILABLE": "start a broker: comet up; or give another address: --bootstrap HOST:PORT",
     "DRAINING": "the broker is stopping; try again in a moment",
-    "TIMEOUT": "it may have happened all the same: look before you repeat it",
-    "DISK_FULL": "free space on the broker's disk, or let go of old data: comet topic alter NAME --set retention_ms=1h",
+    "TIMEOUT": "the request may have taken effect: check before you repeat it",
+    "DISK_FULL": "free space on the broker's disk, or delete old data: comet topic alter NAME --set retention_ms=1h",
     "LOG_FAILED": "the broker's disk failed: check it, then restart the broker",
-    "DATA_FOLDER_TAKEN": "a broker runs on it already; stop that one, or give another folder: comet up --data DIR",
+    "DATA_FOLDER_TAKEN": "stop the broker that uses it, or give another folder: comet up --data DIR",
     "INTERNAL": "this is a bug in Comet: please report it, with the output of comet --debug ...",
 }
 assert _HINT.keys() <= BY_CODE.keys()
@@ -62,5 +62,5 @@ def exit_code(error: CometError) -> int:
 
 
 def hint(error: CometError) -> str:
-    """The hint of an error: its own, else that of its code; one line, or empty."""
+    """The hint of an error: its own, else its code's; one line, or empty."""
     return error.details.get("hint", _HINT.get(error.code, ""))

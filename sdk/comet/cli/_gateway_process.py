@@ -1,6 +1,6 @@
-"""The gateway that `comet up` starts beside its brokers: a process of its own, which they do not depend on.
+"""The gateway that `comet up` starts beside its brokers: a separate process, on which they do not depend.
 
-It listens on this machine only; who wants others to reach it runs `comet gateway` with a tokens file.
+It listens on this machine only; for access from other machines run `comet gateway` with a tokens file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WATCH_S: Final = 0.5
 
 
 class GatewayProcess:
-    """One gateway. `start` returns when it answers, or has said why it does not."""
+    """One gateway process."""
 
     def __init__(self, bootstrap: str, port: int, folder: Path) -> None:
         self._held = None if port else HeldPorts(1)
@@ -37,11 +37,11 @@ class GatewayProcess:
         self._ending = asyncio.Event()
 
     def start(self, enough: Callable[[], bool] = lambda: False) -> str | None:
-        """Its URL once it listens; None where it does not, which is said."""
+        """Returns its URL once it listens; prints the reason and returns None if it does not start."""
         if listening(self.member.address):
             note(
-                f"no gateway: something listens on {self.member.address} already; choose another --gateway-port, "
-                "or 0 for any free one, or --no-gateway"
+                f"no gateway: {self.member.address} is in use; choose another --gateway-port (0: any free one), "
+                "or --no-gateway"
             )
             return None
         self.member.start()
@@ -49,19 +49,19 @@ class GatewayProcess:
         while not listening(self.member.address):
             if self.member.ended is not None or enough():
                 if self.member.ended is not None:
-                    note(f"no gateway: {self.member.last_line()}; all that it said is in {self.member.log}")
+                    note(f"no gateway: {self.member.last_line()}; see its log: {self.member.log}")
                 return None
             if time.monotonic() > deadline:
-                note(f"the gateway takes long to start; what it says is in {self.member.log}")
+                note(f"the gateway is slow to start; see its log: {self.member.log}")
                 break
             time.sleep(POLL_S)
         return self.url
 
-    # ---- beside a broker that runs in this very process
+    # ---- beside a broker in this process
 
     async def keep(self, started: Callable[[str | None], None]) -> None:
-        """As `start`, without holding up the loop: `started` gets what that returns, unless `end` comes before. Then it
-        is watched until `end`, and drained."""
+        """Starts the gateway without blocking the loop and passes the result to `started`, unless `end` comes first;
+        restarts it until `end`, then drains it."""
         try:
             url = await asyncio.to_thread(self.start, self._ending.is_set)
             if not self._ending.is_set():
@@ -75,13 +75,13 @@ class GatewayProcess:
         while not self._ending.is_set():
             try:
                 due_s = self._keeper.check(time.monotonic())
-            except OSError as error:  # no memory for a process, no folder for its log: the broker goes on all the same
-                note(f"the gateway cannot be started again yet: {error}")
+            except OSError as error:  # no memory for a process, no folder for its log: the broker continues
+                note(f"cannot restart the gateway yet: {error}")
                 due_s = WATCH_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(due_s, WATCH_S)):
                     await self._ending.wait()
 
     def end(self) -> None:
-        """At any moment, also while it is starting; `keep` returns when it is gone."""
+        """Ends it, also while it is starting; `keep` returns when the process has ended."""
         self._ending.set()

@@ -35,7 +35,7 @@ def guarded(command: Callable[P, Awaitable[None]] | Callable[P, None]) -> Callab
 
 
 def run_async(work: Awaitable[None]) -> None:
-    """Uvloop halves the cost of a loop turn; where there is none (Windows) asyncio's own loop does."""
+    """Runs `work` on uvloop, which halves the cost of a loop turn, or on asyncio's loop if it is missing (Windows)."""
     import asyncio
 
     async def main() -> None:
@@ -61,7 +61,7 @@ def _report(error: BaseException, *, as_json: bool) -> int:
             return exit_code(error)
         case KeyboardInterrupt():
             return INTERRUPTED
-        case BrokenPipeError():  # the reader had enough, as `head` does
+        case BrokenPipeError():  # the reader closed the pipe, as `head` does
             abandon_stdout()
             return OK
         case OSError():
@@ -82,11 +82,11 @@ def _describe(error: OSError) -> str:
 
 
 def reraise_all(flag: bool) -> None:
-    """`comet --debug`: show tracebacks. Through the environment, so that processes we start follow."""
+    """`comet --debug`: shows tracebacks. Set in the environment, for child processes too."""
     if flag:
         os.environ[DEBUG_VARIABLE] = "1"
 
 
 def drop_nones(**options: Any) -> dict[str, Any]:
-    """Only what was given, so that defaults stay where they belong: in the SDK."""
+    """The given options only; the SDK has the defaults."""
     return {name: value for name, value in options.items() if value is not None}

@@ -1,4 +1,4 @@
-"""How far a group is behind, for the eye: rows of tables, and a curve of a few characters. Pure."""
+"""A group's lag as text: rows of tables, and a curve of bars. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ CURVE_CHARS: Final = 60
 
 
 def lag_table(lags: Sequence[PartitionLag], *, shared: bool) -> tuple[list[str], list[list[object]]]:
-    """Columns and rows; of a share group also what is acquired, and what was given out again."""
+    """Columns and rows; of a share group also the acquired and the redelivered records."""
     columns = ["topic", "partition", "member", "committed", "end", "lag", "age", "drained in"]
     return columns + (["in flight", "redelivered", "dead letters"] if shared else []), lag_rows(lags, shared=shared)
 
 
 def lag_rows(lags: Sequence[PartitionLag], *, shared: bool) -> list[list[object]]:
-    """One row a partition."""
+    """One row for each partition."""
     return [
         [
             one.topic,
@@ -39,12 +39,12 @@ def lag_rows(lags: Sequence[PartitionLag], *, shared: bool) -> list[list[object]
 
 
 def unwritten(lags: Sequence[PartitionLag]) -> list[str]:
-    """What stands in the way of dead letters, if anything."""
+    """The reasons why dead letters are not written yet, one line each."""
     counts: dict[str, int] = {}
     for one in lags:
         if one.dead_problem:
             counts[one.dead_problem] = counts.get(one.dead_problem, 0) + one.dead_waiting
-    return [f"dead letters that are not written yet: {count}, because {why}" for why, count in counts.items()]
+    return [f"dead letters not written yet: {count}: {why}" for why, count in counts.items()]
 
 
 def _drain(lag: PartitionLag) -> str:
@@ -54,7 +54,7 @@ def _drain(lag: PartitionLag) -> str:
 
 
 def places_text(places: Sequence[TopicPartition]) -> str:
-    """Partitions by topic, neighbours as one.
+    """Partitions by topic, adjacent ones as a range.
 
     >>> places_text([TopicPartition("quotes", 0), TopicPartition("quotes", 1), TopicPartition("quotes", 3)])
     'quotes 0-1,3'
@@ -76,7 +76,7 @@ def _ranges(indexes: Sequence[int]) -> str:
 
 
 def curve(values: Sequence[int], chars: int = CURVE_CHARS) -> str:
-    """A bar for each value; of more values than fit, the highest of each share.
+    """A bar for each value; if there are too many, for the highest of each equal share.
 
     >>> curve([0, 1, 2, 4, 8, 4, 0])
     '▁▁▂▄█▄▁'
@@ -89,7 +89,7 @@ def curve(values: Sequence[int], chars: int = CURVE_CHARS) -> str:
 
 
 def topic_trends(history: Sequence[LagPoint]) -> list[list[object]]:
-    """Of each topic: the lag now, the worst, over how long, and its curve."""
+    """For each topic: the lag now, the highest lag, the time span, and the curve."""
     by_topic: dict[str, list[LagPoint]] = {}
     for point in history:
         by_topic.setdefault(point.topic, []).append(point)
@@ -106,7 +106,7 @@ def topic_trends(history: Sequence[LagPoint]) -> list[list[object]]:
 
 
 def history_rows(history: Sequence[LagPoint]) -> list[list[object]]:
-    """One row a moment and topic, oldest first."""
+    """One row for each moment and topic, oldest first."""
     return [
         [
             datetime.fromtimestamp(point.time_us / 1e6, UTC).isoformat(timespec="seconds"),

@@ -1,9 +1,9 @@
-"""A whole cluster on this machine: etcd and some brokers, each a process of its own, below one folder.
+"""A cluster on this machine: etcd and some brokers, each a separate process, in one folder.
 
-    FOLDER/etcd        etcd's data            FOLDER/etcd.log        what it said
+    FOLDER/etcd        etcd's data            FOLDER/etcd.log        its output
     FOLDER/broker-1    the first broker's     FOLDER/broker-1.log    ...
 
-For `comet up --brokers`, the benchmark and tests: all may be killed and started again. Owned by one thread, which
+For `comet up --brokers`, the benchmark and tests: each may be killed and restarted. Owned by one thread, which
 must outlive the processes: they end with it.
 """
 
@@ -28,13 +28,13 @@ from comet.errors import CometError, InvalidArgument, Unavailable
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 30.0
 POLL_S: Final = 0.02
-REPLICAS: Final = 3  # of a topic that does not say, where there are so many brokers
+REPLICAS: Final = 3  # by default, if there are so many brokers
 LOCALHOST: Final = "127.0.0.1"
-NO_ETCD: Final = "etcd does not answer"  # the text of a broker that ends for this reason
+NO_ETCD: Final = "etcd does not answer"  # in the last line of a broker that ends for this reason
 
 
 class ClusterProcess:
-    """One process of the cluster. Its stdout and stderr go to its log, which grows over its lives."""
+    """One process of the cluster. Its stdout and stderr are appended to its log, across restarts."""
 
     def __init__(self, name: str, command: list[str], address: str, log: Path) -> None:
         self.name = name
@@ -55,9 +55,9 @@ class ClusterProcess:
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
-        # What is set for a broker or an etcd of the user's own is not meant for these.
+        # Settings for the user's own broker or etcd do not apply to these.
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("COMET_", "ETCD_"))}
-        # A session of its own, so that Ctrl-C reaches only the owner, which then ends us in order.
+        # A session of its own, so that Ctrl-C reaches only the owner, which then ends the processes in order.
         with self.log.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(  # noqa: S603 - our own modules, and the etcd that was found
@@ -75,7 +75,7 @@ class ClusterProcess:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """As `kill -9`; returns when it is gone."""
+        """Kills it as `kill -9` does; returns when it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -93,15 +93,15 @@ class ClusterProcess:
                 self._process.wait(POLL_S)
 
     def last_line(self) -> str:
-        """Its last words in this life."""
+        """The last line of its log since it started."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             lines = log.read().decode(errors="replace").splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "its log is empty"
 
 
 class LocalCluster:
-    """A context manager: entering returns once all brokers know each other, leaving stops all in good order."""
+    """A context manager: entering starts the cluster, leaving stops it, one process after the other."""
 
     def __init__(
         self,
@@ -113,8 +113,8 @@ class LocalCluster:
         metrics_port: int = 0,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """`port` is the first broker's, the others take the next ones; 0: any free ones. So is `metrics_port`, but 0 is
-        none. `settings` go to every broker, by name."""
+        """`port` is the first broker's; the others get the next ones; 0: any free ports. The same holds for
+        `metrics_port`, but 0 is none. `settings` are those of every broker, by name."""
         self.folder = folder
         self._held = HeldPorts(2 + (brokers if port == 0 else 0))
         client, peer, *others = self._held.numbers
@@ -123,7 +123,7 @@ class LocalCluster:
         )
         ports = others or [port + number for number in range(brokers)]
         if ports[-1] > 65535:
-            raise InvalidArgument(f"{brokers} brokers from port {port} on do not fit below 65536")
+            raise InvalidArgument(f"{brokers} brokers need the ports {port} to {ports[-1]}, and the last port is 65535")
         common = {"etcd": self.etcd.address, "host": host, "default_replicas": str(min(brokers, REPLICAS))} | dict(
             settings or {}
         )
@@ -147,7 +147,7 @@ class LocalCluster:
 
     @property
     def addresses(self) -> str:
-        """Of all brokers, as clients take them."""
+        """The brokers' addresses, as clients take them."""
         return ",".join(broker.address for broker in self.brokers)
 
     def __enter__(self) -> Self:
@@ -163,11 +163,11 @@ class LocalCluster:
     def start(self, enough: Callable[[], bool] = lambda: False) -> None:
         """Waits until all brokers know each other, or until `enough()` is true."""
         if (self.folder / "metadata.db").exists():
-            raise InvalidArgument(f"{self.folder} is the folder of a single broker; give another one: --data DIR")
+            raise InvalidArgument(f"{self.folder} holds the data of a single broker; give another folder: --data DIR")
         for broker in self.brokers:
             if listening(broker.address):
-                hint = {"hint": "choose other ports: --port N, and the brokers take N, N+1 and so on"}
-                raise Unavailable(f"something listens on {broker.address} already", details=hint)
+                hint = {"hint": "choose other ports: --port N; the brokers use N, N+1 and so on"}
+                raise Unavailable(f"{broker.address} is in use", details=hint)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.etcd.start()
         self._wait(lambda: enough() or etcd_healthy(self.etcd.address), [self.etcd])
@@ -176,7 +176,7 @@ class LocalCluster:
         self.wait_registered(enough)
 
     def wait_registered(self, enough: Callable[[], bool] = lambda: False) -> None:
-        """Until each broker sees all of them."""
+        """Waits until each broker knows all brokers."""
         for broker in self.brokers:
             self._wait(lambda: enough() or _registered(broker.address) == len(self.brokers), self.members)  # noqa: B023
 
@@ -185,29 +185,29 @@ class LocalCluster:
         while not ready():
             for member in needed:
                 if member.ended is not None and NO_ETCD in member.last_line():
-                    member.start()  # etcd runs, and stood still for as long as a broker has patience
+                    member.start()  # etcd runs, but stalled for longer than a broker waits
                 elif member.ended is not None:
-                    hint = {"hint": f"see all that it said in {member.log}"}
+                    hint = {"hint": f"see its log: {member.log}"}
                     raise Unavailable(f"{died(member)} before the cluster was up: {member.last_line()}", details=hint)
             if time.monotonic() > deadline:
-                hint = {"hint": f"see what its processes said in {self.folder}"}
+                hint = {"hint": f"see the logs in {self.folder}"}
                 raise Unavailable(f"the cluster was not up after {START_S_MAX:.0f} s", details=hint)
             time.sleep(POLL_S)
 
     def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
-        """One broker after the other, so that each can hand over what it leads, and etcd last."""
+        """Stops one broker after the other, so that each can hand over its leaderships, and etcd last."""
         for member in (*self.brokers, self.etcd):
             member.stop(hurry)
 
 
 def etcd_command(folder: Path, client: int, peer: int) -> list[str]:
-    """A single member on the loopback. Being alone it need not wait long for others at an election."""
+    """A single member on the loopback. The election timeout is short, as there are no other members."""
     from comet_broker.metadata.etcd_binary import EtcdNotFound, find_etcd
 
     try:
         etcd = find_etcd()
     except EtcdNotFound as error:
-        raise Unavailable("several brokers need an etcd, and there is none", details={"hint": str(error)}) from None
+        raise Unavailable("several brokers need etcd, which was not found", details={"hint": str(error)}) from None
     at, peers = f"http://{LOCALHOST}:{client}", f"http://{LOCALHOST}:{peer}"
     options = {
         "name": "local",
@@ -228,7 +228,7 @@ def etcd_command(folder: Path, client: int, peer: int) -> list[str]:
 
 
 def etcd_healthy(address: str, timeout_s: float = 1.0) -> bool:
-    """Whether an etcd without TLS answers there and has a leader."""
+    """Whether etcd without TLS answers at this address and has a leader."""
     connection = http.client.HTTPConnection(address, timeout=timeout_s)
     try:
         connection.request("GET", "/health")
@@ -247,9 +247,9 @@ def listening(address: str) -> bool:
 
 
 class HeldPorts:
-    """Free ports, reserved while this object lives: the system gives them to no other process, neither before the one
-    that is to listen there starts, nor while it restarts. A process that is told the number can still listen on it.
-    That takes Linux; elsewhere the ports are only free at the moment."""
+    """Free ports, reserved while this object lives: the system assigns them to no other process, before the listener
+    starts and while it restarts. A process that is given the number can still listen on it.
+    Only on Linux; elsewhere the ports are free at creation, without a reservation."""
 
     def __init__(self, count: int) -> None:
         holders = [socket.socket() for _ in range(count)]
@@ -268,7 +268,7 @@ def _close_all(sockets: list[socket.socket]) -> None:
 
 
 def _registered(address: str) -> int:
-    """How many brokers the one at `address` knows of; 0 while it does not answer."""
+    """The number of brokers that the one at `address` knows; 0 while it does not answer."""
     import comet
 
     async def count() -> int:
@@ -291,7 +291,7 @@ def _log(folder: Path, name: str) -> Path:
 
 
 def died(member: ClusterProcess) -> str:
-    """How it ended, for a person."""
+    """A text that says how the process ended."""
     code = member.ended
     assert code is not None
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"

@@ -1,4 +1,4 @@
-"""Options that several commands share, so that they are spelled and explained once."""
+"""Options of several commands, spelled and explained once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Bootstrap = Annotated[
     typer.Option("--bootstrap", "-b", envvar="COMET_BOOTSTRAP", metavar="HOST:PORT", help="Any broker of the cluster."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="NAME=VALUE", help="A topic setting, e.g. retention_ms=7d; may repeat."),
@@ -27,12 +27,12 @@ Settings = Annotated[
 
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of the cluster's topics for the shell; nothing where no broker answers at once."""
+    """Names of the cluster's topics for the shell; empty if no broker answers within a second."""
     return _complete(context, incomplete, lambda admin: admin.list_topics())
 
 
 def complete_group(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of its groups."""
+    """Names of the cluster's groups, likewise."""
     return _complete(context, incomplete, lambda admin: admin.list_groups())
 
 
@@ -52,7 +52,7 @@ def _complete(
     try:
         found = asyncio.run(asyncio.wait_for(names(), COMPLETION_TIMEOUT_S))
     except (CometError, OSError, TimeoutError):
-        return []  # a completion that complains would garble the line being typed
+        return []  # an error message would garble the line being typed
     return [name for name in found if name.startswith(incomplete)]
 
 

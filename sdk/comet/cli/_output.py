@@ -1,7 +1,6 @@
 """Everything a command prints: one JSON document or a table on stdout, errors and progress on stderr.
 
-A table is drawn by rich on a terminal and plainly aligned in a pipe, where colours and frames only get in the
-way of awk. stdout carries nothing but the answer.
+A table is drawn by rich on a terminal, and aligned with spaces in a pipe, for awk. stdout carries only the answer.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from comet.errors import CometError
 
 
 def print_json(document: object) -> None:
-    """One document, on one line in a pipe and indented on a terminal."""
+    """Prints a document: on one line in a pipe, indented on a terminal."""
     text = json.dumps(document, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None)
     print(text, flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
-    """Columns whose every cell is a number stand right-aligned."""
+    """Prints a table; columns of numbers are right-aligned."""
     cells = [[str(cell) for cell in row] for row in rows]
     right = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in range(len(columns))]
     if sys.stdout.isatty():
@@ -63,19 +62,19 @@ def _print_rich(columns: Sequence[str], cells: Sequence[Sequence[str]], right: S
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
-    """Names and values, one a line."""
+    """Prints names and values, one pair a line."""
     width = max(len(name) for name in fields)
     for name, value in fields.items():
         print(f"{name.ljust(width)}  {value}")
 
 
 def note(text: str) -> None:
-    """Something for the person at the terminal, which is no part of the answer."""
+    """Prints a message for the user to stderr; it is not part of the answer."""
     print(text, file=sys.stderr, flush=True)
 
 
 def report_error(error: CometError, *, as_json: bool) -> None:
-    """One line that says what is wrong, one that says what to do."""
+    """Prints an error and its hint, a line each; one JSON document with `as_json`."""
     if as_json:
         document: dict[str, Any] = {"code": error.code, "message": error.message, "retriable": error.retriable}
         if error.details:
@@ -90,5 +89,5 @@ def report_error(error: CometError, *, as_json: bool) -> None:
 
 
 def abandon_stdout() -> None:
-    """After a broken pipe: what is still buffered must not raise again when Python closes stdout."""
+    """Discards buffered output after a broken pipe: Python must not raise again as it closes stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

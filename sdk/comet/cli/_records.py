@@ -1,4 +1,4 @@
-"""Between lines of text and records, for `comet produce` and `comet consume`. Pure."""
+"""Conversion between lines of text and records, for `comet produce` and `comet consume`. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from comet.errors import InvalidArgument
 
 FORMATS: Final = ("value", "key-value", "json", "raw")
 Header = tuple[str, bytes]
-# One record for output: offset, timestamp_us, key, value, headers. Columns of a batch zip into it.
+# One record for output: offset, timestamp_us, key, value, headers; the zipped columns of a batch.
 Row = tuple[int, int, bytes | None, bytes | None, Sequence[Header]]
 
 
@@ -25,18 +25,18 @@ def parse_headers(pairs: Sequence[str]) -> list[Header]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise InvalidArgument(f"a header is written NAME=VALUE, not {pair!r}")
+            raise InvalidArgument(f"invalid header {pair!r}: use NAME=VALUE")
         headers.append((name, value.encode()))
     return headers
 
 
 def split_keys(lines: Sequence[bytes], separator: bytes, first: int) -> tuple[list[bytes], list[bytes]]:
-    """Keys and values. Every line must have the separator: half-keyed input is nearly always a mistake."""
+    """Splits lines into keys and values. Raises for a line without the separator: nearly always a mistake."""
     keys, values = [], []
     for number, line in enumerate(lines, first):
         key, found, value = line.partition(separator)
         if not found:
-            raise InvalidArgument(f"line {number} has no {separator.decode()!r} between key and value")
+            raise InvalidArgument(f"line {number} lacks the separator {separator.decode()!r} between key and value")
         keys.append(key)
         values.append(value)
     return keys, values
@@ -53,7 +53,7 @@ def check_json_lines(lines: Sequence[bytes], first: int) -> None:
 
 
 def render(form: str, topic: str, partition: int) -> Callable[[Row], bytes]:
-    """How one record of a partition is printed."""
+    """The function that formats one record of a partition."""
     match form:
         case "value":
             return lambda row: (row[3] or b"") + b"\n"
@@ -63,7 +63,7 @@ def render(form: str, topic: str, partition: int) -> Callable[[Row], bytes]:
             return lambda row: (row[2] or b"") + b"\t" + (row[3] or b"") + b"\n"
         case "json":
             return lambda row: _json_line(topic, partition, row)
-    raise InvalidArgument(f"--format takes {', '.join(FORMATS)}, not {form!r}")
+    raise InvalidArgument(f"invalid --format {form!r}: use {', '.join(FORMATS)}")
 
 
 def _json_line(topic: str, partition: int, row: Row) -> bytes:
@@ -81,7 +81,7 @@ def _put(document: dict[str, Any], name: str, content: bytes | None) -> None:
 
 
 def _field(name: str, content: bytes | None) -> dict[str, Any]:
-    """Text as it is; bytes that are no text under another name, so that no reader takes one for the other."""
+    """Text as it is; bytes that are not UTF-8 under another name, so that readers can tell them apart."""
     if content is None:
         return {name: None}
     try:

@@ -1,4 +1,4 @@
-"""`comet cluster recover`: a metadata store that went back in time or was emptied, accepted by an operator."""
+"""`comet cluster recover`: accepts a metadata store that went back in time or was emptied."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ async def recover(
     context: typer.Context,
     broker: Annotated[
         list[str] | None,
-        typer.Option("--broker", metavar="HOST:PORT", help="A broker whose folder counts; name all of them."),
+        typer.Option("--broker", metavar="HOST:PORT", help="A broker; name all of them."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this it is only shown.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Carry out the plan. Without it the plan is only shown.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
     """Have brokers accept a metadata store that was restored from an old snapshot, or was emptied.
 
-    For each partition one copy is chosen, and all others follow it. What each choice would lose is shown first.
+    Chooses one replica of each partition, which the others follow. Shows what each choice would lose first.
     """
     import comet
 
@@ -66,21 +66,21 @@ def _show(found: ClusterRecovery) -> None:
     if len(found.partitions) > SHOWN_MAX:
         note(f"{len(found.partitions)} partitions: --json is easier to search")
     if found.unknown:
-        note(f"no folder knows the name of these topics, they stay as they are: {', '.join(found.unknown)}")
+        note(f"topics left as they are, as no data folder has their names: {', '.join(found.unknown)}")
     if found.silent or found.missing:
         silent = ", ".join([*found.silent, *(f"broker {one}" for one in found.missing)])
-        note(f"did not answer: {silent}. What only they hold is lost: start them first")
+        note(f"no answer from {silent}. Records that only they hold would be lost: start them first")
     if not found.done:
-        note("nothing was changed; --yes does it")
+        note("nothing was changed; add --yes to carry it out")
     elif found.restart:
-        note(f"done. Restart broker {', '.join(map(str, found.restart))}: the others go on by themselves")
+        note(f"done. Restart broker {', '.join(map(str, found.restart))}; the others continue by themselves")
     else:
-        note("done. The brokers go on by themselves")
+        note("done. The brokers continue by themselves")
 
 
 def _rows(one: PartitionRecovery) -> list[list[object]]:
     if not one.choices:
-        return [[one.topic, one.partition, "-", "-", "-", "-", "-", 0, "no copy anywhere"]]
+        return [[one.topic, one.partition, "-", "-", "-", "-", "-", 0, "no replica found"]]
     return [
         [
             one.topic,

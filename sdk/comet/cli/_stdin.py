@@ -1,7 +1,7 @@
 """Lines from a file, pipe or terminal for an event loop, in bounded memory.
 
-Reads come when the descriptor has something, so a person's line goes out at once and a full pipe in large
-chunks; a slow reader slows the writer down. No thread sits in a read that Ctrl-C could not end.
+Reads as the descriptor becomes readable, so that a typed line is sent at once and a full pipe in large chunks; a slow
+reader slows the writer down. No thread blocks in a read, which Ctrl-C could not interrupt.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LINE_BYTES_MAX: Final = 7 << 20  # no topic takes a larger record
 
 
 async def line_chunks(descriptor: int) -> AsyncIterator[list[bytes]]:
-    """The lines as they come, many at a time, without their newline; a last line without one counts too."""
+    """Yields lists of lines as they arrive, without newlines; the last line may lack one."""
     splitter = LineSplitter()
     while chunk := await _read(descriptor):
         if lines := splitter.feed(chunk):
@@ -28,7 +28,7 @@ async def line_chunks(descriptor: int) -> AsyncIterator[list[bytes]]:
 
 
 class LineSplitter:
-    """Cuts chunks into lines; holds the beginning of the one that is not complete. Pure."""
+    """Splits chunks into lines; keeps an incomplete line. Pure."""
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
@@ -43,7 +43,7 @@ class LineSplitter:
             self._held.append(rest)
             self._held_bytes += len(rest)
         if self._held_bytes > LINE_BYTES_MAX:
-            raise RecordTooLarge(f"a line is longer than {LINE_BYTES_MAX} bytes; one line is one record")
+            raise RecordTooLarge(f"a line is longer than {LINE_BYTES_MAX} bytes, the most that a record may have")
         return [line.removesuffix(b"\r") for line in lines] if b"\r" in chunk else lines
 
     def finish(self) -> list[bytes]:
@@ -57,7 +57,7 @@ async def _read(descriptor: int) -> bytes:
     try:
         loop.add_reader(descriptor, _set, readable)
     except PermissionError:
-        await asyncio.sleep(0)  # a plain file: it cannot be waited for, and need not be
+        await asyncio.sleep(0)  # a plain file: always readable, and no loop can watch it
         return os.read(descriptor, CHUNK_BYTES)
     try:
         await readable

@@ -1,7 +1,7 @@
-"""`python -m comet.cli._tied PARENT COMMAND...`: becomes COMMAND, tied to the life of the process PARENT.
+"""`python -m comet.cli._tied PARENT COMMAND...`: becomes COMMAND, which ends with the process PARENT.
 
-When the parent is gone, however it went, the kernel sends SIGTERM. That is Linux's alone; elsewhere the command runs
-untied, and a parent that is killed leaves it behind.
+When the parent ends for any reason, the kernel sends SIGTERM. Only on Linux; elsewhere the command outlives a parent
+that is killed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PR_SET_PDEATHSIG: Final = 1
 
 
 def tied(command: list[str]) -> list[str]:
-    """The command line that runs `command` no longer than this process."""
+    """A command line that runs `command` and ends it with this process."""
     return [sys.executable, "-m", "comet.cli._tied", str(os.getpid()), *command]
 
 
@@ -25,8 +25,8 @@ def main() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() != int(parent):
-            return  # it died before the kernel was told
-    os.execvp(command[0], command)  # noqa: S606 - the caller's own command, as it is
+            return  # the parent died before prctl
+    os.execvp(command[0], command)  # noqa: S606 - the caller's own command
 
 
 if __name__ == "__main__":

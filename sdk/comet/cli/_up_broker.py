@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def up_broker(config: BrokerConfig, gateway_port: int | None, *, ephemeral: bool, as_json: bool) -> None:
-    """Runs until a signal says to stop; then the gateway ends first, so that its clients hear of it. It may be starting
-    yet: the broker serves meanwhile, so that the signal is heard."""
+    """Runs until a signal; then ends the gateway first, so that its clients are told. The broker serves while the
+    gateway starts, so that a signal is handled then too."""
     from comet_broker.server import serve
 
     @asynccontextmanager
@@ -41,12 +41,12 @@ def up_broker(config: BrokerConfig, gateway_port: int | None, *, ephemeral: bool
 
     try:
         serve(config, beside=beside)
-    except ExceptionGroup as group:  # it could not be started, or what was announced not be written
+    except ExceptionGroup as group:  # it could not be started, or the announcement not printed
         raise group.exceptions[0] from None
 
 
 def _reached_at(server: Server) -> str:
-    """Its address as this machine has it."""
+    """The broker's address for clients on this machine."""
     host, _, port = server.address.rpartition(":")
     return f"127.0.0.1:{port}" if host == "0.0.0.0" else server.address  # noqa: S104 - compared, not bound
 
@@ -59,13 +59,13 @@ def _announce(address: str, url: str | None, folder: Path, ephemeral: bool, as_j
 
 
 def _next_steps(address: str, url: str | None, folder: Path, ephemeral: bool) -> str:
-    """What to type next, ready to paste: with the address, unless it is the one commands take by themselves."""
+    """The next commands, ready to paste; with the address unless it is the default."""
     port = address.rpartition(":")[2]
     local = f"localhost:{port}" == DEFAULT_BOOTSTRAP
     at = "" if local else f" -b {address}"
     gateway = f"\nHTTP, WebSocket and SSE at {url}; the API at {url}/docs" if url else ""
     return f"""\
-Comet is up at {address}, data in {folder}{" (gone on exit)" if ephemeral else ""}{gateway}
+Comet is up at {address}, data in {folder}{" (deleted on exit)" if ephemeral else ""}{gateway}
 
   comet topic create quotes{at}
   comet consume quotes{at}                  in a second terminal

@@ -1,7 +1,7 @@
-"""`comet up --brokers N`: starts a cluster on this machine, keeps it running, and ends it in order.
+"""`comet up --brokers N`: starts a cluster on this machine, restarts its processes, and ends them in order.
 
-A process that dies, or is killed to see what happens, is started again. The command itself owns no data; when it is
-killed, all its processes end.
+A process that dies or is killed is restarted. The command itself holds no data; if it is killed, all its processes
+end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signals:
-    """Requests to stop and deaths of children, as something to wait for."""
+    """Waits for stop signals and deaths of child processes."""
 
     def __init__(self) -> None:
         self.stops = 0
@@ -51,7 +51,7 @@ class Signals:
         self.stops += 1
 
     def wait(self, timeout_s: float) -> None:
-        """Returns at the next signal, or after the time."""
+        """Returns at the next signal, or after the timeout."""
         select.select([self._wake], [], [], timeout_s)
         try:
             while self._wake.recv(4096):
@@ -61,13 +61,13 @@ class Signals:
 
 
 def up_cluster(cluster: LocalCluster, gateway: GatewayProcess | None = None, *, ephemeral: bool, as_json: bool) -> None:
-    """Runs until a signal says to stop; a second one makes it quick."""
+    """Runs until a signal; a second one kills what is still running."""
     from comet_broker.storage.files import RealFiles
 
     signals = Signals()
     cluster.folder.mkdir(parents=True, exist_ok=True)
     lock = RealFiles(cluster.folder)
-    lock.lock()  # two commands on one folder would start two etcds on the same data
+    lock.lock()  # two commands in one folder would start two etcds on the same data
     with signals.installed():
         try:
             cluster.start(lambda: signals.stops > 0)
@@ -104,19 +104,19 @@ def _announce(cluster: LocalCluster, url: str | None, *, ephemeral: bool, as_jso
     count, first = len(cluster.brokers), cluster.brokers[0]
     at = "" if first.address == DEFAULT_ADDRESS else f" -b {first.address}"
     steps = {
-        f"comet cluster{at}": "who leads what",
-        f"comet topic create quotes{at}": f"held by {min(count, REPLICAS)} brokers",
+        f"comet cluster{at}": "brokers and leaders",
+        f"comet topic create quotes{at}": f"{min(count, REPLICAS)} replicas of each partition",
         f"comet consume quotes{at}": "in a second terminal",
-        f"comet produce quotes{at}": "in a third: each line is a record",
-        f"kill -9 {first.pid}": f"{first.name}: the others take over, and it is started again",
+        f"comet produce quotes{at}": "in a third: one record a line",
+        f"kill -9 {first.pid}": f"{first.name} fails over, and is restarted",
     }
     width = max(map(len, steps))
     print(
         f"Comet is up: {count} brokers at {', '.join(broker.address for broker in cluster.brokers)}\n"
-        f"data in {cluster.folder}{' (gone on exit)' if ephemeral else ''}, etcd at {cluster.etcd.address}\n"
+        f"data in {cluster.folder}{' (deleted on exit)' if ephemeral else ''}, etcd at {cluster.etcd.address}\n"
         + (f"HTTP, WebSocket and SSE at {url}; the API at {url}/docs\n\n" if url else "\n")
         + "".join(f"  {step.ljust(width)}   {what}\n" for step, what in steps.items())
-        + f"\n{count} brokers on one machine share one disk and one power supply: good for trying out and for tests.\n"
-        "For a real cluster see `comet broker --help` and docs/operating.md. Ctrl-C stops all of it.",
+        + f"\n{count} brokers on one machine share one disk and one power supply: for trials and tests only.\n"
+        "For production see `comet broker --help` and docs/operating.md. Ctrl-C stops everything.",
         flush=True,
     )

@@ -1,4 +1,4 @@
-"""Words of a command line that name settings, and figures for the eye. What units mean is in `comet.units`. Pure."""
+"""Parses settings of the command line, and formats numbers. Units are defined in `comet.units`. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from comet.units import UNIT_BYTES, parse_number, parse_setting
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """Topic settings from `name=value` words, units read by the setting's name.
+    """Topic settings from `name=value` words; the name decides the unit.
 
     >>> parse_settings(["retention_ms=7d", "retention_bytes=none", "flush=always"])
     {'retention_ms': 604800000, 'retention_bytes': -1, 'flush': 'always'}
@@ -22,12 +22,10 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         name = name.strip().replace("-", "_")
         if not equals:
-            raise InvalidArgument(f"a setting is written name=value, not {pair!r}; e.g. retention_ms=7d")
+            raise InvalidArgument(f"invalid setting {pair!r}: use name=value, e.g. retention_ms=7d")
         if name not in TopicConfig.names():
             near = "".join(f"; did you mean {found}?" for found in get_close_matches(name, TopicConfig.names(), 1))
-            raise InvalidArgument(
-                f"there is no setting {name!r}{near or '; the settings are ' + ', '.join(TopicConfig.names())}"
-            )
+            raise InvalidArgument(f"unknown setting {name!r}{near or '; use ' + ', '.join(TopicConfig.names())}")
         if name in settings:
             raise InvalidArgument(f"{name} is given twice")
         settings[name] = parse_setting(name, value.strip())
@@ -42,12 +40,12 @@ def parse_brokers(text: str) -> list[int]:
     """
     brokers = [parse_number("a list of brokers", word.strip()) for word in text.split(",")]
     if 0 in brokers or len(set(brokers)) < len(brokers):
-        raise InvalidArgument(f"brokers are given by their ids, each once, e.g. 1,2,3; not {text!r}")
+        raise InvalidArgument(f"invalid list of brokers {text!r}: give each id once, e.g. 1,2,3")
     return brokers
 
 
 def format_bytes(size: float) -> str:
-    """A size for the eye, rounded.
+    """A size as rounded text.
 
     >>> format_bytes(1536), format_bytes(0)
     ('1.5 KiB', '0 B')
@@ -59,7 +57,7 @@ def format_bytes(size: float) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """A rate for the eye.
+    """A rate as rounded text.
 
     >>> format_rate(4_120_000), format_rate(912.4)
     ('4.12 M/s', '912 /s')
@@ -72,7 +70,7 @@ def format_rate(per_second: float) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """A time for the eye, rounded.
+    """A duration as rounded text.
 
     >>> format_age(0.012), format_age(1.5), format_age(200), format_age(7_500), format_age(0)
     ('12 ms', '1.5 s', '3m 20s', '2h 5m', '0 ms')

@@ -1,4 +1,4 @@
-"""`comet bench`: measures Comet on this machine. The work is in `comet_bench`, a distribution of its own."""
+"""`comet bench`: measures Comet on this machine. The benchmarks are in `comet_bench`, a separate distribution."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bench(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller loads, one run each: under 50 s in all.")] = False,
     runs: Annotated[
-        int | None, typer.Option("--runs", "-r", min=1, max=100, help="Runs of each; medians count.")
+        int | None, typer.Option("--runs", "-r", min=1, max=100, help="Runs of each; results are medians.")
     ] = None,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - is stdout.")
@@ -43,11 +43,11 @@ def bench(
     ] = None,
     bootstrap: Annotated[
         str | None,
-        typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Measure this broker, not one of its own."),
+        typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Measure this broker; else one is started."),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Say what can be measured, and end.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the benchmarks, and end.")] = False,
 ) -> None:
-    """Measure speed, latency and memory, with the machine's own limits beside them."""
+    """Measure speed, latency and memory, beside the machine's own limits."""
     import signal
     from dataclasses import replace
 
@@ -75,7 +75,7 @@ def bench(
         return
     if CLUSTER in (names or ()):
         if names != [CLUSTER] or bootstrap is not None:
-            raise InvalidArgument("the cluster is measured by itself, on brokers of its own: comet bench cluster")
+            raise InvalidArgument("the cluster benchmark runs alone and starts its own brokers: comet bench cluster")
         kind = cluster_bench.QUICK if quick else cluster_bench.FULL
         kind = kind if runs is None else replace(kind, runs=runs)
         found = cluster_bench.run_cluster(kind, folder=data, progress=lambda *step: _show(kind.runs, *step))
@@ -106,7 +106,7 @@ def bench(
     if names and names[0] == SPARK:
         _check(names[1:], spark_bench.ABOUT, " of Spark")
         if bootstrap is not None:
-            raise InvalidArgument("what Spark reads and writes is measured on brokers of its own: comet bench spark")
+            raise InvalidArgument("the Spark benchmark starts its own brokers: leave --bootstrap out")
         load_of_spark = spark_bench.QUICK if quick else spark_bench.FULL
         load_of_spark = load_of_spark if runs is None else replace(load_of_spark, runs=runs)
         found = spark_bench.run_spark(
@@ -132,14 +132,14 @@ def _check_installed() -> None:
 
 
 def _ended(*_: object) -> None:
-    """Servers were started, which would go on without us."""
+    """Ends the process with its clean-up: the started servers would outlive it."""
     raise SystemExit(143)
 
 
 def _check(names: Sequence[str], known: Iterable[str], of_what: str = "") -> None:
     for name in names:
         if name not in known:
-            raise InvalidArgument(f"there is no benchmark{of_what} {name!r}; there are {', '.join(known)}")
+            raise InvalidArgument(f"unknown benchmark{of_what} {name!r}; use {', '.join(known)}")
 
 
 def _present(document: dict[str, Any], json_file: str | None) -> None:
@@ -156,7 +156,7 @@ def _present(document: dict[str, Any], json_file: str | None) -> None:
 
 
 def _show(runs: int, name: str, run: int, result: Result | None) -> None:
-    """One line a run on stderr: a long benchmark must not look like a hanging one."""
+    """Prints one line a run to stderr, so that a long benchmark does not seem to hang."""
     if result is None:
         note(f"{name} {run}/{runs} ...")
     else:

@@ -1,5 +1,5 @@
-"""`comet broker`: one broker of a real deployment. Its flags are the broker's table of settings, made into a parser by
-the broker itself, so that this command, the environment and the settings file cannot drift apart."""
+"""`comet broker`: one broker of a real deployment. The broker itself makes the parser from its table of settings, so
+that this command, the environment and the settings file always agree."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from comet.errors import Unavailable
 if TYPE_CHECKING:
     from comet_broker.server import Server
 
-# What is no option of typer's goes to the broker's own parser, --help too.
+# Options unknown to typer go to the broker's own parser, --help too.
 PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 ABOUT: Final = """\
-Run one broker of a cluster, or a single one; SIGTERM or Ctrl-C drains and stops it. Every setting can also stand in the
-environment (--session-ms as COMET_SESSION_MS) or in the file that --config or COMET_CONFIG names (session_ms = "3s").
-A flag counts more than the environment, and that more than the file. The password for etcd has no flag."""
+Run one broker of a cluster, or a single one; SIGTERM or Ctrl-C drains and stops it. Settings can also be in the
+environment (--session-ms as COMET_SESSION_MS) or in the file of --config or COMET_CONFIG (session_ms = "3s"). A flag
+overrides the environment, and the environment the file. The password for etcd has no flag."""
 
 
 @guarded
@@ -52,7 +52,7 @@ def broker(context: typer.Context, json_output: Json = False) -> None:
     try:
         serve(config, ready)
     except StoreUnavailable as error:
-        hint = f"look at it with: comet doctor --etcd {','.join(config.etcd)}"
+        hint = f"check it: comet doctor --etcd {','.join(config.etcd)}"
         raise Unavailable(f"etcd does not answer: {error}", details={"hint": hint}) from None
     if not json_output:
         note("stopped")

@@ -1,4 +1,4 @@
-"""`comet cluster`: brokers, leaders, what is not well or has failed; draining a broker, resuming what has failed."""
+"""`comet cluster`: shows brokers, leaders, problems and failures; drains a broker, resumes failures."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import comet
     from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
 
-app = typer.Typer(help="Show the cluster, drain its brokers, resume what has failed on them, recover it.")
+app = typer.Typer(help="Show the cluster, drain brokers, resume failures, recover a lost metadata store.")
 app.command("recover")(recover)
 
 WAIT_S: Final = 0.2
-SHOWN_MAX: Final = 20  # partitions that are not well; --json has all
+SHOWN_MAX: Final = 20  # partitions with a problem; --json lists all
 
 
 @app.callback(invoke_without_command=True)
@@ -31,14 +31,14 @@ SHOWN_MAX: Final = 20  # partitions that are not well; --json has all
 async def cluster(
     context: typer.Context,
     statistics: Annotated[
-        bool, typer.Option("--statistics", help="Every number the broker that answers keeps of itself, as JSON.")
+        bool, typer.Option("--statistics", help="All statistics of the broker that answers, as JSON.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Show the brokers of the cluster, what each leads, and which partitions are not well."""
+    """Show the brokers, the number of partitions each leads, and partitions with a problem."""
     if context.invoked_subcommand is not None:
-        context.obj = bootstrap  # `comet cluster -b HOST:PORT drain 1` means what it says
+        context.obj = bootstrap  # for `comet cluster -b HOST:PORT drain 1`
         return
     import comet
 
@@ -66,7 +66,7 @@ async def drain(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Have a broker pass on all it leads, before it is stopped. It leads nothing until --undo."""
+    """Hand over a broker's leaderships before it is stopped. It leads nothing until --undo."""
     import asyncio
 
     import comet
@@ -91,12 +91,12 @@ async def drain(
 async def resume(
     context: typer.Context,
     broker: Annotated[
-        int | None, typer.Option("--broker", min=1, help="Only on this one.", show_default="all brokers")
+        int | None, typer.Option("--broker", min=1, help="Only on this broker.", show_default="all brokers")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Take up again what has failed on brokers of an unexpected error: partitions, slots, groups, transactional ids."""
+    """Resume partitions, slots, groups and transactional ids that unexpected errors stopped."""
     import comet
 
     source = context.get_parameter_source("bootstrap")
@@ -109,12 +109,12 @@ async def resume(
     if json_output:
         print_json({"resumed": resumed, "failed": failed})
         return
-    print(f"{resumed} resumed" if resumed else "nothing had to be resumed")
+    print(f"{resumed} resumed" if resumed else "nothing to resume")
     show_failed(failed)
 
 
 async def failures(admin: comet.Admin, found: ClusterInfo) -> list[dict[str, Any]]:
-    """What has failed on each broker that answers, those first that stand still."""
+    """Failures of each broker that answers, stopped ones first."""
     import asyncio
 
     import comet
@@ -123,7 +123,7 @@ async def failures(admin: comet.Admin, found: ClusterInfo) -> list[dict[str, Any
         try:
             numbers = await admin.statistics(broker, brief=True)
         except comet.CometError:
-            return []  # that it does not answer shows in who leads and follows
+            return []  # that it does not answer shows in leaders and in-sync replicas
         return [{"broker": broker, **one} for one in numbers.get("failed", ())]
 
     failures = await asyncio.gather(*(of(broker.id) for broker in found.brokers))
@@ -156,7 +156,7 @@ def show_failed(failed: Sequence[dict[str, Any]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is not as it should be: topic, partition."""
+    """Partitions with a problem, with their topics."""
 
     offline: Sequence[tuple[TopicInfo, PartitionInfo]]  # without a leader
     under_replicated: Sequence[tuple[TopicInfo, PartitionInfo]]  # a replica is not in sync
@@ -240,7 +240,7 @@ def _show(found: ClusterInfo, topics: Sequence[TopicInfo], health: Health) -> No
     )
     away = sorted(holding.keys() - {broker.id for broker in found.brokers})
     if away:
-        note(f"not there: broker {', '.join(map(str, away))}")
+        note(f"not registered: broker {', '.join(map(str, away))}")
     unwell = list(
         dict.fromkeys([*health.in_conflict, *health.offline, *health.below_min_insync, *health.under_replicated])
     )

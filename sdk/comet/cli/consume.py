@@ -1,4 +1,4 @@
-"""`comet consume`: records to stdout, from any position to any other, or for as long as they come."""
+"""`comet consume`: prints records to stdout, between two positions or without end."""
 
 from __future__ import annotations
 
@@ -42,19 +42,21 @@ async def consume(
         typer.Option("--from", metavar="POSITION", help="earliest, latest, an offset, -1h, or 2026-01-31T12:00:00Z."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="POSITION", help="Stop there; latest is what is there now.")
+        str | None, typer.Option("--until", metavar="POSITION", help="Stop there; latest: the end as of now.")
     ] = None,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after this many records.")] = None,
     follow: Annotated[
-        bool | None, typer.Option("--follow/--no-follow", help="Wait for more at the end, or stop there.")
+        bool | None, typer.Option("--follow/--no-follow", help="Wait for more at the end, or stop.")
     ] = None,
     form: Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=", ".join(FORMATS))] = "value",
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this one; may repeat.")
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; may repeat.")
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="As a member of this group, going on where it is; commits what is printed."),
+        typer.Option(
+            "--group", "-g", help="Read as a member of this group, from its committed offsets; commits printed records."
+        ),
     ] = None,
     on_corrupt: Annotated[
         OnCorrupt, typer.Option("--on-corrupt", help="What to do at a stored batch that cannot be read.")
@@ -64,22 +66,22 @@ async def consume(
         bool, typer.Option("--json", help="One JSON object a line; the same as --format json.")
     ] = False,
 ) -> None:
-    """Print records. Without --from: only new ones, or all if --until or --no-follow say where to stop."""
+    """Print records. Without --from: new ones only, or all with --until or --no-follow."""
     import asyncio
 
     import comet
 
     if until is not None and follow:
-        raise InvalidArgument("--until says where to stop and --follow not to: give one of them")
+        raise InvalidArgument("--until and --follow exclude each other: give one of them")
     if group is not None and (until is not None or follow is False or partition):
-        raise InvalidArgument("a group says what its members read: leave --until, --no-follow and --partition out")
+        raise InvalidArgument("--group excludes --until, --no-follow and --partition: the group assigns the partitions")
     bounded = until is not None or follow is False
     now_us = time.time_ns() // 1000
     start = position(from_ or ("earliest" if bounded else "latest"), now_us=now_us)
     printer = Printer("json" if json_output else form, count)
     bounds = ConsumeBounds()
     async with comet.Admin(bootstrap) as admin:
-        await admin.describe_topic(topic)  # a consumer waits for a broker that is not there; a person should not
+        await admin.describe_topic(topic)  # fails at once if no broker answers; a consumer would wait
         if group is not None:
             member = comet.GroupConsumer(
                 bootstrap, topic, group=group, start=start, auto_commit=count is None, on_corrupt=on_corrupt.value
@@ -107,14 +109,14 @@ async def consume(
 
 
 class ConsumeBounds:
-    """Where each partition stands, and where it ends once that is known; until then it goes on for ever."""
+    """The position of each partition, and its end once that is known; without an end reading goes on."""
 
     def __init__(self) -> None:
         self.positions: Offsets = {}
         self.ends: Offsets | None = None
 
     def end(self, partition: int) -> int:
-        """The first offset that is not wanted."""
+        """The first offset after the requested ones."""
         return NEVER if self.ends is None else self.ends.get(partition, 0)
 
     def done(self) -> bool:
@@ -122,14 +124,14 @@ class ConsumeBounds:
 
 
 async def _offsets(admin: Admin, topic: str, where: Position) -> Offsets:
-    if isinstance(where, AtOffset):  # it need not be there yet
+    if isinstance(where, AtOffset):  # it may be in the future
         return dict.fromkeys(await admin.offsets(topic, "latest"), where.offset)
     return await admin.offsets(topic, where)
 
 
 async def _print(consumer: Consumer[bytes], printer: Printer, bounds: ConsumeBounds) -> None:
-    """Prints what comes until nothing more is wanted."""
-    # The last thing before an end may be the marker of a transaction, which moves the position and is no record.
+    """Prints records until the bounds or the count are reached."""
+    # The last entry before an end may be a transaction marker, which moves the position without a record.
     patience_s = None if bounds.ends is None else POLL_S
     while not (printer.full() or bounds.done()):
         batch = await consumer.get_batch(timeout_s=patience_s)
@@ -139,8 +141,8 @@ async def _print(consumer: Consumer[bytes], printer: Printer, bounds: ConsumeBou
 
 
 async def _print_as_member(member: GroupConsumer[bytes], printer: Printer) -> None:
-    """What is out counts as handled. Of a batch that --count cuts short that is only a part, so that is said each time;
-    else the member says it by itself, as it asks for the next batch or leaves."""
+    """Prints a member's records. With --count it commits after each batch, of which only a part may be printed; else
+    the member commits by itself, as it asks for the next batch or leaves."""
     async with member:
         async for batch in member.batches():
             printed = printer.print(batch, NEVER)
@@ -151,19 +153,19 @@ async def _print_as_member(member: GroupConsumer[bytes], printer: Printer) -> No
 
 
 class Printer:
-    """Writes records to stdout, a batch at a time. Blocks while stdout is full: that is the back-pressure."""
+    """Writes records to stdout, a batch at a time. Blocks while stdout is full, as back-pressure."""
 
     def __init__(self, form: str, count: int | None) -> None:
-        render(form, "", 0)  # refuses a format that there is not
+        render(form, "", 0)  # raises for an unknown format
         self._form = form
         self._left = count if count is not None else NEVER
 
     def full(self) -> bool:
-        """As many as were asked for are out."""
+        """Whether the requested number of records is printed."""
         return self._left == 0
 
     def print(self, batch: RecordBatch[bytes], end: int) -> int:
-        """Prints the records before offset `end`; how many that were."""
+        """Prints the records before offset `end`; returns their number."""
         stop = min(bisect_left(batch.offsets, end), self._left)
         if not stop:
             return 0

@@ -1,4 +1,4 @@
-"""`comet doctor`: is this machine fit to run Comet, and what to do where it is not."""
+"""`comet doctor`: checks whether Comet can run on this machine, and gives advice for each problem."""
 
 from __future__ import annotations
 
@@ -19,25 +19,23 @@ def doctor(
     port: Annotated[int | None, typer.Option("--port", "-p", min=1, max=65535, help="The broker's port.")] = None,
     host: Annotated[str | None, typer.Option("--host", help="The broker's address.")] = None,
     etcd: Annotated[
-        str | None, typer.Option("--etcd", metavar="HOST:PORT,...", help="The members of etcd, to look at them too.")
+        str | None, typer.Option("--etcd", metavar="HOST:PORT,...", help="The members of etcd, to check them too.")
     ] = None,
     config: Annotated[
         str | None,
-        typer.Option("--config", metavar="FILE", help="The settings file of the broker that is to run here."),
+        typer.Option("--config", metavar="FILE", help="The settings file of the broker that will run here."),
     ] = None,
     bootstrap: Annotated[
         str | None,
-        typer.Option(
-            "--bootstrap", "-b", metavar="HOST:PORT,...", help="Brokers that run, to look at their cluster too."
-        ),
+        typer.Option("--bootstrap", "-b", metavar="HOST:PORT,...", help="Running brokers, to check their cluster too."),
     ] = None,
     json_output: Json = False,
 ) -> None:
     """Check this machine: Python, packages, disk, port, clock, limits, etcd. Exit code 1 if something will not work.
 
-    With --bootstrap also the cluster: brokers, their trust in the metadata store, what has failed, conflicts, leaders.
+    With --bootstrap also the cluster: brokers, their trust in the metadata store, failures, conflicts, leaders.
 
-    What is not given is taken as `comet broker` would take it: from the environment, from the settings file.
+    Defaults are those of `comet broker`: the environment, then the settings file.
     """
     import os
 
@@ -45,7 +43,7 @@ def doctor(
     from comet_broker.settings import load
 
     flags = {"data": data, "port": port, "host": host, "etcd": etcd, "config": config}
-    known = {"COMET_ID": "1"} | os.environ  # which broker it will be makes no difference here
+    known = {"COMET_ID": "1"} | os.environ  # the broker's id makes no difference here
     findings = run_checks(load(flags, known).config)
     if bootstrap is not None:
         from comet.cli._cluster_checks import check_cluster

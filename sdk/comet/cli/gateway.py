@@ -1,5 +1,5 @@
-"""`comet gateway`: the HTTP face of a cluster. Its flags are the gateway's table of settings, made into a parser by the
-gateway itself; `comet gateway token` makes what its tokens file holds."""
+"""`comet gateway`: the HTTP server of a cluster. The gateway itself makes the parser from its table of settings;
+`comet gateway token` makes a token and its row of the tokens file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from comet.cli._options import Json
 from comet.cli._output import note, print_json
 
 ABOUT: Final = """\
-Serve a cluster over HTTP, WebSocket and server-sent events; SIGTERM or Ctrl-C drains and stops it, SIGHUP has it read
-the tokens file again. Every setting can also stand in the environment (--drain-s as COMET_GATEWAY_DRAIN_S) or in the
-file that --config or COMET_GATEWAY_CONFIG names (drain_s = "20s"). A flag counts more than the environment, and that
-more than the file. `comet gateway token NAME --role viewer|operator|admin` makes a token, and the row for the tokens
-file."""
+Serve a cluster over HTTP, WebSocket and server-sent events; SIGTERM or Ctrl-C drains and stops it, SIGHUP reloads the
+tokens file. Settings can also be in the environment (--drain-s as COMET_GATEWAY_DRAIN_S) or in the file of
+--config or COMET_GATEWAY_CONFIG (drain_s = "20s"). A flag overrides the environment, and the environment the file.
+`comet gateway token NAME --role viewer|operator|admin` makes a token and its row of the tokens file."""
 
 
 @guarded
@@ -50,13 +49,13 @@ def gateway(context: typer.Context, json_output: Json = False) -> None:
 
 
 def _token(command: str, arguments: list[str], as_json: bool) -> None:
-    """The token goes to stdout once and is kept nowhere; the row may be kept by anybody."""
+    """Makes a token, which is shown once and stored nowhere, and its row, which is not secret."""
     import argparse
 
     from comet_gateway.http.auth import new_token
 
     parser = argparse.ArgumentParser(
-        prog=f"{command} token", description="Make a bearer token, and the row of the tokens file that knows it."
+        prog=f"{command} token", description="Make a bearer token and its row of the tokens file."
     )
     parser.add_argument("name", help="The name of the token's holder in the audit log.")
     parser.add_argument("--role", choices=("viewer", "operator", "admin"), default="viewer")
@@ -66,5 +65,5 @@ def _token(command: str, arguments: list[str], as_json: bool) -> None:
         print_json({"name": parsed.name, "role": parsed.role, "token": token, "row": row})
         return
     print(row)
-    note("append this to the tokens file and have the gateway read it again (SIGHUP); the token, shown only now:")
+    note("append this row to the tokens file and reload it (SIGHUP); the token, shown only once:")
     note(token)

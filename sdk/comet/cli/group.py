@@ -1,5 +1,4 @@
-"""`comet group`: which groups there are, who is in them, how far they are behind; reset and delete their committed
-offsets."""
+"""`comet group`: shows groups, their members and lag; resets and deletes their committed offsets."""
 
 from __future__ import annotations
 
@@ -25,11 +24,9 @@ if TYPE_CHECKING:
     from comet import Admin
     from comet.types import GroupInfo, GroupMember, GroupSummary, ResetPartition
 
-app = typer.Typer(
-    help="Show groups and how far they are behind; set and delete their committed offsets.", no_args_is_help=True
-)
+app = typer.Typer(help="Show groups and their lag; set and delete their committed offsets.", no_args_is_help=True)
 
-WATCH_S: Final = 1.0  # the coordinator looks once a second, too
+WATCH_S: Final = 1.0  # the coordinator measures once a second, too
 HISTORY_POINTS: Final = 60
 _HOME_AND_CLEAR: Final = "\x1b[H\x1b[J"
 
@@ -46,7 +43,7 @@ async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = Fa
         print_json([asdict(group) for group in groups])
         return
     if not groups:
-        note("no groups yet; a consumer makes one: comet consume TOPIC --group NAME")
+        note("no groups yet; a consumer creates one: comet consume TOPIC --group NAME")
         return
     print_table(
         ["group", "kind", "state", "members", "coordinator", "generation", "topics"],
@@ -60,7 +57,7 @@ async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = Fa
 @app.command("describe")
 @guarded
 async def describe(name: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False) -> None:
-    """Show a group's members, what each of them owns, and how far it is behind in every partition."""
+    """Show a group's members, their partitions, and the lag of each partition."""
     import comet
 
     async with comet.Admin(bootstrap) as admin:
@@ -93,17 +90,17 @@ def _print_lags(group: GroupInfo) -> None:
 @guarded
 async def lag(
     name: Group,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat every second, until Ctrl-C.")] = False,
     history: Annotated[
-        bool, typer.Option("--history", help="How far it was behind, as far back as its coordinator remembers.")
+        bool, typer.Option("--history", help="Past lag, as far back as the coordinator keeps it.")
     ] = False,
     points: Annotated[
-        int, typer.Option("--points", min=2, max=10_000, help="With --history: at most so many moments of each topic.")
+        int, typer.Option("--points", min=2, max=10_000, help="With --history: the most moments of each topic.")
     ] = HISTORY_POINTS,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Show how far a group is behind: in records, in the age of the oldest, and how long it takes to catch up."""
+    """Show a group's lag: the records, the age of the oldest, and the time to catch up."""
     import asyncio
 
     import comet
@@ -132,7 +129,7 @@ async def _show_lag(admin: Admin, name: str, *, history: bool, points: int, json
             document: dict[str, Any] = {"group": name, "now": [asdict(one) for one in now]}
             print_json(document | ({"history": [asdict(point) for point in past]} if history else {}))
         elif not past:
-            note("nothing is remembered yet: the coordinator looks once a second")
+            note("no history yet: the coordinator measures once a second")
         else:
             print_table(["topic", "now", "most", "for", "lag over time"], topic_trends(past))
             print()
@@ -150,23 +147,23 @@ async def reset(
     ] = None,
     shift: Annotated[
         int | None,
-        typer.Option("--shift", metavar="RECORDS", help="So many records on; negative: back, to be read again."),
+        typer.Option("--shift", metavar="RECORDS", help="Move by this number of records; negative: back."),
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="Only this, or single partitions; may repeat."),
+        typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="Only this topic or these partitions; may repeat."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the effect.")] = False,
     yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Set the committed offsets of a group without members. Shows what that skips or reads again, and asks."""
+    """Set a group's committed offsets. The group must have no members. Shows the effect and asks for confirmation."""
     import comet
 
     if (to is None) == (shift is None):
-        raise InvalidArgument("say where to: --to POSITION or --shift RECORDS, one of them")
-    # What is shown and what is done are the same moment.
+        raise InvalidArgument("give either --to POSITION or --shift RECORDS")
+    # The plan and the reset use the same moment.
     where = None if to is None else position(to, now_us=time.time_ns() // 1000)
     topics = parse_topics(topic or [])
     async with comet.Admin(bootstrap) as admin:
@@ -177,7 +174,7 @@ async def reset(
             if json_output:
                 print_json(_reset_document(name, plan, dry_run=dry_run))
             elif not plan:
-                note(f"group {name} has no committed offsets; give it some with --topic TOPIC")
+                note(f"group {name} has no committed offsets; set some with --topic TOPIC")
             return
         if not yes:
             typer.confirm(f"Set these committed offsets of group {name}? {_effect(plan)}", abort=True, err=True)
@@ -193,7 +190,7 @@ async def reset(
 async def delete(
     name: Group, yes: Yes = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False
 ) -> None:
-    """Delete a group without members, with its committed offsets."""
+    """Delete a group and its committed offsets. The group must have no members."""
     import comet
 
     async with comet.Admin(bootstrap) as admin:
@@ -220,13 +217,13 @@ def parse_topics(words: Sequence[str]) -> list[str | tuple[str, int]]:
     for word in words:
         match = _TOPIC.fullmatch(word)
         if match is None:
-            raise InvalidArgument(f"--topic takes a topic, or TOPIC:P,P for some of its partitions; not {word!r}")
+            raise InvalidArgument(f"invalid --topic {word!r}: use TOPIC, or TOPIC:P,P for some of its partitions")
         found += [match[1]] if match[2] is None else [(match[1], int(index)) for index in match[2].split(",")]
     return found
 
 
 def group_document(group: GroupInfo) -> dict[str, Any]:
-    """A group as --json shows it."""
+    """A group as a document of --json."""
     return asdict(group.summary) | {
         "members": [
             asdict(member)
@@ -287,7 +284,7 @@ def _print_plan(plan: Sequence[ResetPartition]) -> None:
 
 
 def _effect(changes: Sequence[ResetPartition]) -> str:
-    """What a reset comes to, in one line.
+    """The effect of a reset, in one line.
 
     >>> _effect([])
     '0 records are skipped, 0 are read again'

@@ -1,4 +1,4 @@
-"""`comet produce`: lines become records, in bounded memory however long the input is."""
+"""`comet produce`: sends lines as records, in bounded memory for any length of input."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROGRESS_EVERY_S: Final = 0.25
 
 @dataclass(slots=True)
 class Sent:
-    """What went out so far; `bytes` counts values and keys."""
+    """Totals of the sent records; `bytes` counts values and keys."""
 
     records: int = 0
     bytes: int = 0
@@ -43,7 +43,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How lines become records."""
+    """The rules by which lines become records."""
 
     topic: str
     key_separator: bytes
@@ -56,17 +56,18 @@ class How:
 async def produce(
     topic: Topic,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", exists=True, dir_okay=False, help="Read this instead of stdin.")
+        Path | None, typer.Option("--file", "-f", exists=True, dir_okay=False, help="Read this file instead of stdin.")
     ] = None,
     key_separator: Annotated[
         str, typer.Option("--key-separator", "-k", metavar="TEXT", help="A line is KEY TEXT VALUE; \\t is a tab.")
     ] = "",
     json_lines: Annotated[bool, typer.Option("--json-lines", help="Refuse a line that is not JSON.")] = False,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send all here.")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send all records here.")] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="On every record; may repeat.")
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header for every record; may repeat."),
     ] = None,
-    acks: Annotated[str, typer.Option("--acks", help="0, 1 or all: what an acknowledgement means.")] = "1",
+    acks: Annotated[str, typer.Option("--acks", help="0, 1 or all: replicas that must have a record.")] = "1",
     compression: Annotated[str | None, typer.Option("--compression", help="lz4 or zstd.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report on stderr.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -76,7 +77,7 @@ async def produce(
     import comet
 
     if acks not in ("0", "1", "all"):
-        raise InvalidArgument(f"--acks takes 0, 1 or all, not {acks!r}")
+        raise InvalidArgument(f"invalid --acks {acks!r}: use 0, 1 or all")
     separator = key_separator.replace("\\t", "\t").encode()
     how = How(topic, separator, json_lines, partition, parse_headers(header or []))
     sent = Sent()
@@ -84,7 +85,7 @@ async def produce(
         note("one line is one record; Ctrl-D ends")
     options = drop_nones(acks="all" if acks == "all" else int(acks), compression=compression)
     async with comet.Admin(bootstrap) as admin:
-        await admin.describe_topic(topic)  # a producer waits for a broker that is not there; a person should not
+        await admin.describe_topic(topic)  # fails at once if no broker answers; a producer would wait
     with closing(_Input(file)) as source:
         async with comet.Producer(bootstrap, **options) as producer:
             sent.started = time.monotonic()
@@ -93,7 +94,7 @@ async def produce(
 
 
 class _Input:
-    """The descriptor that lines come from, and how large it is, if it is known."""
+    """The input's descriptor and size; 0 if unknown."""
 
     def __init__(self, file: Path | None) -> None:
         self._owned = file is not None
@@ -106,7 +107,7 @@ class _Input:
 
 
 async def _send_lines(producer: Producer, source: _Input, how: How, sent: Sent, progress: _Progress) -> None:
-    """Each chunk of lines is sent in one call; a chunk's acknowledgement is awaited a window behind."""
+    """Sends each chunk of lines in one call; waits for acknowledgements a window behind."""
     from comet.cli._stdin import line_chunks
 
     waiting: deque[list[Awaitable[Any]]] = deque()
@@ -142,7 +143,7 @@ async def _send_chunk(producer: Producer, lines: list[bytes], how: How, sent: Se
 
 
 class _Progress:
-    """A bar on a terminal when a file of known size is sent; otherwise nothing."""
+    """A progress bar, on a terminal and for a file of known size."""
 
     def __init__(self, size: int, shown: bool) -> None:
         self._size = size

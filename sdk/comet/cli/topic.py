@@ -1,4 +1,4 @@
-"""`comet topic`: create, list, describe, alter, delete topics; add, move and rescue partitions; delete records."""
+"""`comet topic`: creates, shows, alters and deletes topics; moves partitions, elects leaders, deletes records."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
     from comet.types import PartitionInfo, PartitionStatus, TopicInfo
 
-app = typer.Typer(help="Create, look at, change and delete topics.", no_args_is_help=True)
+app = typer.Typer(help="Create, show, change and delete topics.", no_args_is_help=True)
 
 
 @app.command("create")
 @guarded
 async def create(
     name: Annotated[str, typer.Argument(metavar="TOPIC")],
-    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many partitions.")] = 1,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="Number of partitions.")] = 1,
     replicas: Annotated[
-        int, typer.Option("--replicas", "-r", min=0, help="How many brokers hold each; 0: the cluster's default.")
+        int, typer.Option("--replicas", "-r", min=0, help="Replicas of each partition; 0: the cluster's default.")
     ] = 0,
     min_insync: Annotated[
-        int | None, typer.Option("--min-insync", min=1, help="How many must be in sync for acks=all.")
+        int | None, typer.Option("--min-insync", min=1, help="In-sync replicas that acks=all needs.")
     ] = None,
     consistency: Annotated[
         str | None, typer.Option("--consistency", help="consistent (default) or available; see docs/guarantees.md.")
     ] = None,
     set_: Settings = None,
-    if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if it exists already.")] = False,
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if the topic exists.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
@@ -77,7 +77,7 @@ async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = Fa
         print_json([topic_document(topic) for topic in topics])
         return
     if not topics:
-        note("no topics yet; make one: comet topic create NAME")
+        note("no topics yet; create one: comet topic create NAME")
         return
     print_table(
         ["topic", "partitions", "replicas", "retention", "flush"],
@@ -97,7 +97,7 @@ async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = Fa
 @app.command("describe")
 @guarded
 async def describe(name: Topic, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False) -> None:
-    """Show a topic's settings and what its partitions hold."""
+    """Show a topic's settings and partitions."""
     import comet
 
     async with comet.Admin(bootstrap) as admin:
@@ -119,12 +119,12 @@ async def alter(
     name: Topic,
     set_: Settings = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="Grow to this many partitions.")
+        int | None, typer.Option("--partitions", "-p", min=1, help="The new number of partitions; not lower.")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Change a topic's settings, or give it more partitions (keys then move between partitions)."""
+    """Change a topic's settings, or add partitions (keys then map to other partitions)."""
     import comet
 
     settings = parse_settings(set_ or [])
@@ -149,8 +149,8 @@ async def alter(
 async def move(
     name: Topic,
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
-    to: Annotated[str, typer.Option("--to", metavar="ID,ID,...", help="The brokers, the preferred leader first.")],
-    wait: Annotated[bool, typer.Option("--wait", help="Return once it is there.")] = False,
+    to: Annotated[str, typer.Option("--to", metavar="ID,ID,...", help="Broker ids, the preferred leader first.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Return once the move is complete.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
@@ -170,7 +170,7 @@ async def move(
     elif _has_moved(topic, partition, replicas):
         print(f"{name}/{partition} is on {to}")
     else:
-        print(f"{name}/{partition} moves to {to}; see how far it is: comet topic describe {name}")
+        print(f"{name}/{partition} moves to {to}; see the progress: comet topic describe {name}")
 
 
 @app.command("elect")
@@ -180,13 +180,12 @@ async def elect(
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
     broker: Annotated[int, typer.Argument(metavar="BROKER", min=1)],
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="What this broker does not have is lost for good, on all others too.")
+        bool, typer.Option("--accept-loss", help="Records that this broker lacks are lost for good, on all brokers.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Have a broker lead a partition that has no leader, as those that have all of it will not come back, or choose a
-    leader where a replica is in conflict with it."""
+    """Elect the leader of a partition whose complete replicas will not return, or that has a replica in conflict."""
     import comet
 
     async with comet.Admin(bootstrap) as admin:
@@ -194,7 +193,7 @@ async def elect(
     if json_output:
         print_json(topic_document(topic))
     else:
-        print(f"{name}/{partition} is led by broker {broker} now, in epoch {topic.partitions[partition].leader_epoch}")
+        print(f"{name}/{partition} is now led by broker {broker}, in epoch {topic.partitions[partition].leader_epoch}")
 
 
 @app.command("delete")
@@ -202,7 +201,7 @@ async def elect(
 async def delete(
     name: Topic, yes: Yes = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False
 ) -> None:
-    """Delete a topic and all it holds."""
+    """Delete a topic and its records."""
     import comet
 
     async with comet.Admin(bootstrap) as admin:
@@ -218,7 +217,7 @@ async def delete(
 @guarded
 async def delete_records(
     name: Topic,
-    partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="Which partition.")],
+    partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="The partition.")],
     before: Annotated[int, typer.Option("--before", min=-1, help="First offset to keep; -1: keep nothing.")],
     yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -239,7 +238,7 @@ async def delete_records(
 
 
 def topic_document(topic: TopicInfo) -> dict[str, Any]:
-    """A topic as --json shows it, here and in other commands."""
+    """A topic as a document of --json, here and in other commands."""
     config: dict[str, Any] = {name: getattr(topic.config, name) for name in TopicConfig.names()}
     return {
         "name": topic.name,
@@ -334,7 +333,7 @@ def _has_moved(topic: TopicInfo, partition: int, replicas: Sequence[int]) -> boo
 
 
 def _with_named(settings: dict[str, Any], **named: object) -> dict[str, Any]:
-    """Settings that have an option of their own, together with those of --set."""
+    """Adds settings that have their own option to those of --set."""
     for name, value in named.items():
         if value is None:
             continue

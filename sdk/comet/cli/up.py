@@ -1,5 +1,4 @@
-"""`comet up`: a broker in this process, or several as processes of their own, with all they keep in one folder; and a
-gateway beside them."""
+"""`comet up`: a broker in this process, or several in separate ones, with a gateway and one data folder."""
 
 from __future__ import annotations
 
@@ -28,29 +27,27 @@ DEFAULT_METRICS_PORT: Final = 9095
 
 @guarded
 def up(
-    data: Annotated[
-        Path, typer.Option("--data", "-d", help="Folder for everything that is kept; made if missing.")
-    ] = DEFAULT_DATA,
+    data: Annotated[Path, typer.Option("--data", "-d", help="Folder for all data; created if missing.")] = DEFAULT_DATA,
     port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="The first broker's; 0 picks a free one.")
+        int, typer.Option("--port", "-p", min=0, max=65535, help="The first broker's port; 0: any free one.")
     ] = 9092,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     advertised_host: Annotated[
-        str, typer.Option("--advertised-host", help="What clients are told, where it differs from --host.")
+        str, typer.Option("--advertised-host", help="Address for clients, if it differs from --host.")
     ] = "",
-    broker_id: Annotated[int, typer.Option("--broker-id", min=1, help="The broker's number in the cluster.")] = 1,
+    broker_id: Annotated[int, typer.Option("--broker-id", min=1, help="The broker's id.")] = 1,
     brokers: Annotated[
         int, typer.Option("--brokers", min=1, max=9, help="More than one: a cluster on this machine, with etcd.")
     ] = 1,
     ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Keep the data in a temporary folder, gone on exit.")
+        bool, typer.Option("--ephemeral", help="Keep the data in a temporary folder, deleted on exit.")
     ] = False,
     gateway: Annotated[
         bool, typer.Option("--gateway/--no-gateway", help="Also serve HTTP, WebSocket and SSE on this machine.")
     ] = True,
     gateway_port: Annotated[
         int | None,
-        typer.Option("--gateway-port", min=0, max=65535, help="8080; with --port 0, or 0 here, any free one."),
+        typer.Option("--gateway-port", min=0, max=65535, help="8080; any free port with 0, or with --port 0."),
     ] = None,
     metrics_port: Annotated[
         int | None,
@@ -61,11 +58,11 @@ def up(
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
     json_output: Json = False,
 ) -> None:
-    """Start a broker, or a cluster of several on this machine, with a gateway; Ctrl-C stops all in good order."""
+    """Start a broker, or a cluster on this machine, with a gateway; Ctrl-C stops everything in order."""
     if log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
-        raise typer.BadParameter("give debug, info, warning or error", param_hint="--log-level")
+        raise typer.BadParameter("use debug, info, warning or error", param_hint="--log-level")
     if brokers > 1 and broker_id != 1:
-        raise typer.BadParameter("the brokers of a cluster on one machine count from 1", param_hint="--broker-id")
+        raise typer.BadParameter("with --brokers, ids count from 1: leave it out", param_hint="--broker-id")
     wanted = (DEFAULT_GATEWAY_PORT if port else 0) if gateway_port is None else gateway_port
     metrics = _metrics_port(host, brokers if port else 0) if metrics_port is None else metrics_port
     with _data_folder(data, ephemeral) as folder:
@@ -87,7 +84,7 @@ def up(
             logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
             if (folder / "etcd").exists():
                 raise InvalidArgument(
-                    f"{folder} holds several brokers: give their number with --brokers, or another --data"
+                    f"{folder} holds the data of several brokers: give --brokers N, or another --data DIR"
                 )
             config = BrokerConfig(
                 data=folder,
@@ -103,7 +100,7 @@ def up(
 
 
 def _metrics_port(host: str, brokers: int) -> int:
-    """The usual ports if they are free: a port by default must not keep a broker from starting."""
+    """The default port, or 0 if it is in use: a default must not keep a broker from starting."""
     from comet.cli._local_cluster import LOCALHOST, listening
 
     here = LOCALHOST if host == "0.0.0.0" else host  # noqa: S104 - compared, not bound
@@ -117,7 +114,7 @@ def _data_folder(data: Path, ephemeral: bool) -> Iterator[Path]:
         yield data.resolve()
         return
     with _ended_in_order():
-        folder = Path(tempfile.gettempdir()) / f"comet-{secrets.token_hex(8)}"  # known before it is there
+        folder = Path(tempfile.gettempdir()) / f"comet-{secrets.token_hex(8)}"  # known before it exists
         try:
             folder.mkdir(0o700)
             yield folder
@@ -129,7 +126,7 @@ def _data_folder(data: Path, ephemeral: bool) -> Iterator[Path]:
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Has SIGTERM while the broker starts or stops end the program as Ctrl-C does, with its clean-up."""
+    """Makes SIGTERM end the program with its clean-up, as Ctrl-C does, while the broker starts or stops."""
     before = signal.getsignal(signal.SIGTERM)
     ours = before == signal.SIG_DFL and threading.current_thread() is threading.main_thread()
     if ours:

@@ -29,14 +29,14 @@ from comet.types import AtTime, StartLike, TopicInfo, TopicPartition
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-AT_ONCE: Final = 64  # questions to brokers
-Places = Mapping[TopicPartition, str]  # with the ids of their topics
+AT_ONCE: Final = 64  # requests to brokers at once
+Places = Mapping[TopicPartition, str]  # topic ids by partition
 _GONE: Final = (OffsetOutOfRange, Truncated, DataLoss, TopicNotFound, PartitionNotFound)
 _clients: dict[tuple[str, int], Cluster] = {}
 
 
 class Cluster:
-    """One for a process and cluster. Made and used on the background loop."""
+    """The connections to one cluster, shared by a process. Created and used on the background loop."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.admin = comet.Admin(options.bootstrap, timeout_ms=options.timeout_ms, name="spark")
@@ -52,8 +52,8 @@ class Cluster:
     # ---- which partitions
 
     async def places(self, options: SourceOptions, *, all_there: bool = True) -> dict[TopicPartition, str]:
-        """All that the options name, as they are now, with the ids of their topics. Raises TopicNotFound and
-        PartitionNotFound for a name that stands for nothing, unless not all have to be there."""
+        """The partitions that the options name, with the ids of their topics. With `all_there`, raises TopicNotFound or
+        PartitionNotFound for a missing one."""
         topics = {topic.name: topic for topic in await self._topics(options)}
         if options.pattern:
             matches = patterns.compiled(options.pattern).fullmatch
@@ -70,12 +70,12 @@ class Cluster:
             wanted = options.assigned.get(name, range(count))
             strange = [one for one in wanted if one >= count]
             if strange and all_there:
-                raise PartitionNotFound(f"topic {name!r} has {count} partitions, and none is {strange[0]}")
+                raise PartitionNotFound(f"topic {name!r} has no partition {strange[0]}, only {count} partitions")
             found |= {TopicPartition(name, one): topics[name].id.hex() for one in wanted if one < count}
         return dict(sorted(found.items()))
 
     async def _topics(self, options: SourceOptions) -> list[TopicInfo]:
-        """Waits for a broker that answers: the only one may be starting again."""
+        """Waits until a broker answers: a single broker may be restarting."""
         loop = asyncio.get_running_loop()
         give_up, backoff = loop.time() + options.timeout_ms / 1000, Backoff(Random())
         while True:
@@ -87,14 +87,14 @@ class Cluster:
                     raise
             await asyncio.sleep(wait_s)
 
-    # ---- how far they reach
+    # ---- offsets
 
     async def marks(
         self, places: Places, options: SourceOptions, at: StartLike, *, all_there: bool = True
     ) -> dict[TopicPartition, OffsetAndEpoch]:
-        """Where a position is in each of them, with the epoch of the record before it where that is told. Without those
-        that are not there any more, unless all have to be. A time may stand for an offset behind an open transaction:
-        no mark is further than can be read."""
+        """The offset of a position in each partition, with the epoch of the record before it if known. Leaves out
+        deleted partitions, unless `all_there`. The offset of a time may be after an open transaction; a mark is never
+        after the last readable offset."""
 
         async def find(place: TopicPartition) -> OffsetAndEpoch | None:
             try:
@@ -106,7 +106,7 @@ class Cluster:
                 if all_there:
                     raise
                 return None
-            except CorruptRecords as error:  # reading there will say so
+            except CorruptRecords as error:  # reading there reports it
                 return OffsetAndEpoch(int(error.details["first"]), NO_EPOCH, places[place])
             offset = min(found.first_offset, found.log_end)
             known = offset == found.next_offset and found.epoch is not None
@@ -126,7 +126,7 @@ class Cluster:
                     *place, at, records_max=1, bytes_max=1, isolation="uncommitted", topic_id=bytes.fromhex(topic_id)
                 )
             except _GONE:
-                return NO_EPOCH  # reading there will say what is missing
+                return NO_EPOCH  # reading there reports the loss
             batch = found.batches[0] if found.batches else None
             return batch.epoch if batch is not None and batch.first_offset == at else NO_EPOCH
 
@@ -149,9 +149,7 @@ class Cluster:
         for place, mark in found.items():
             last = reached[place]
             if mark.offset > last.offset:
-                problem = (
-                    f"{place.topic}/{place.partition} ends at {last.offset}, before {mark.offset}, which was asked for"
-                )
+                problem = f"{place.topic}/{place.partition} ends at {last.offset}, before the requested {mark.offset}"
                 if options.fail_on_loss:
                     raise DataLoss(problem, details={"topic": place.topic, "partition": str(place.partition)})
                 log.warning("%s", problem)
@@ -160,7 +158,7 @@ class Cluster:
         return await self.completed(found)
 
     async def check_reached(self, starts: Marks, ends: Marks, options: SourceOptions) -> None:
-        """Raises DataLoss for a start behind all that its log has; what no reader may see yet is in it, too."""
+        """Raises DataLoss for a start after the log end. Records that are not yet readable count as part of the log."""
         for place, mark in starts.items():
             if mark.offset <= ends[place].offset:
                 continue
@@ -169,9 +167,9 @@ class Cluster:
                     *place, mark.offset, records_max=1, bytes_max=1, topic_id=bytes.fromhex(mark.topic_id)
                 )
             except CorruptRecords:
-                continue  # it is there
+                continue  # the log has this offset
             except OffsetOutOfRange as error:
-                problem = f"{place.topic}/{place.partition} ends before {mark.offset}, where it was to begin: {error}"
+                problem = f"{place.topic}/{place.partition} ends before the start offset {mark.offset}: {error}"
                 if options.fail_on_loss:
                     details = {"topic": place.topic, "partition": str(place.partition)}
                     raise DataLoss(problem, details=details) from error
@@ -188,8 +186,8 @@ class Cluster:
         strangers = sorted(named.keys() - places.keys())
         if strangers or len(named) < len(places):
             place = strangers[0] if strangers else min(places.keys() - named.keys())
-            fault = f"{place.topic}/{place.partition} {'is not read' if strangers else 'has none'}"
-            raise InvalidArgument(f"offsets are given for every partition that is read, and for no other: {fault}")
+            fault = f"{place.topic}/{place.partition} {'is not read' if strangers else 'is missing'}"
+            raise InvalidArgument(f"give offsets for exactly the partitions that are read: {fault}")
         found = {place: OffsetAndEpoch(at, NO_EPOCH, places[place]) for place, at in named.items()}
         for sign, position in ((EARLIEST, "earliest"), (LATEST, "latest")):
             there = {place: places[place] for place, at in named.items() if at == sign}
@@ -197,7 +195,7 @@ class Cluster:
         return found
 
     async def wait(self, after: Marks, options: SourceOptions) -> None:
-        """Until there is something behind one of these, or `wait_ms` are over."""
+        """Waits up to `wait_ms` for records after one of the marks."""
         if not after or not options.wait_ms:
             return
         waiting = [

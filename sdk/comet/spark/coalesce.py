@@ -1,7 +1,7 @@
-"""Small batches of the log, put together before columns are made of them.
+"""Joins small batches of the log before their columns are built.
 
-What is produced as it happens is written as it happens: a market's log is batches of one to three records. Arrow takes
-as long to wrap one as a thousand, so columns of small batches are first joined as Python's lists.
+A live feed writes small batches: a market's log has one to three records in each. Arrow takes as long to wrap one
+record as a thousand, so the columns of small batches are first joined as Python lists.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pyarrow as pa
 from comet import RecordBatch
 from comet.records._arrow import SCHEMA, chosen
 
-SMALL: Final = 64  # records; a batch that has more is quicker wrapped than copied,
-SMALL_BYTES: Final = 64 << 10  # and so is one whose records are large
+SMALL: Final = 64  # records; wrapping is faster than copying for a larger batch,
+SMALL_BYTES: Final = 64 << 10  # and for one with large records
 TOGETHER: Final = 10_000
 TOGETHER_BYTES: Final = 8 << 20
 
@@ -47,7 +47,7 @@ class JoinedBatches:
         return list(chain.from_iterable(batch.values for batch in self.batches))
 
     def to_arrow(self, columns: Iterable[str] | None = None) -> pa.RecordBatch:
-        """As that of one batch: the same columns, of the same types."""
+        """The same columns, of the same types, as of one batch."""
         schema = SCHEMA if columns is None else chosen(columns)
         return pa.RecordBatch.from_arrays([self._column(field) for field in schema], schema=schema)
 
@@ -58,11 +58,11 @@ class JoinedBatches:
         return pa.array(found, field.type)
 
 
-Columnar = RecordBatch[bytes] | JoinedBatches  # what columns are made of
+Columnar = RecordBatch[bytes] | JoinedBatches  # the sources of columns
 
 
 def append_times(batch: Columnar) -> pa.Array:
-    """That of each record, in microseconds since 1970."""
+    """The append time of each record, in microseconds since 1970."""
     if isinstance(batch, JoinedBatches):
         each = (repeat(one.append_time_us, len(one)) for one in batch.batches)
         return pa.array(list(chain.from_iterable(each)), pa.int64())
@@ -70,7 +70,7 @@ def append_times(batch: Columnar) -> pa.Array:
 
 
 def joined(batches: Iterable[RecordBatch[bytes]]) -> Iterator[Columnar]:
-    """All of them in order, small neighbours as one. They are of one partition."""
+    """The batches of one partition, in order, adjacent small ones joined."""
     waiting: JoinedBatches | None = None
     rows = size = 0
     for batch in batches:

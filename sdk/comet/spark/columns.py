@@ -1,6 +1,6 @@
-"""From the columns of the log to those of a frame. No record is touched: arrays are wrapped, repeated or cast.
+"""Converts the columns of the log to those of a frame. No record is touched: arrays are wrapped, repeated or cast.
 
-    key, value   binary                 value is a struct where the option `schema` says what values are
+    key, value   binary                 value is a struct with the option `schema`
     topic        string
     partition    int
     offset       bigint
@@ -8,8 +8,8 @@
     headers      array<struct<key: string, value: binary>>, with includeHeaders
     append_time  timestamp              with includeAppendTime
 
-A frame may have fewer of them, in any order: `.schema("offset bigint, value binary")`; what is not asked for is not
-made. Where `value` is a struct, values are JSON objects, of which its fields are taken and others left.
+A frame may have fewer columns, in any order: `.schema("offset bigint, value binary")`; other columns are not built. If
+`value` is a struct, values are JSON objects; fields that it lacks are ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Maker = Callable[[Columnar, pa.RecordBatch], pa.Array]
 PLAIN: Final = "key binary, value {value}, topic string, partition int, offset bigint, timestamp timestamp"
 HEADERS: Final = ", headers array<struct<key: string, value: binary>>"
 APPEND_TIME: Final = ", append_time timestamp"
-_AS: Final = {  # what each may be asked for as
+_AS: Final = {  # the types that each column can have
     "key": ("binary", "string"),
     "value": ("binary", "string", "struct"),
     "topic": ("string",),
@@ -44,37 +44,37 @@ _AS: Final = {  # what each may be asked for as
     "append_time": ("timestamp", "timestamp_ntz"),
 }
 MAYBE_NULL: Final = ("key", "value")
-OF_PARTITION: Final = ("topic", "partition")  # the same for all its records
-_SHOWN: Final = 40  # bytes of a value that is wrong
+OF_PARTITION: Final = ("topic", "partition")  # the same for all records of a partition
+_SHOWN: Final = 40  # bytes of an invalid value in an error
 
 
 def ddl(options: SourceOptions) -> str:
-    """The columns of a frame, unless fewer are asked for."""
+    """The columns of a frame by default."""
     value = f"struct<{value_types.ddl(options.event)}>" if options.event else "binary"
     more = (HEADERS if options.headers else "") + (APPEND_TIME if options.append_time else "")
     return PLAIN.format(value=value) + more
 
 
 def check(schema: StructType) -> None:
-    """Raises InvalidArgument for columns that there are not, or that are something else."""
+    """Raises InvalidArgument for unknown columns and for columns of another type."""
     names = schema.fieldNames()
     for field in schema.fields:
         if field.name not in _AS:
             raise InvalidArgument(
-                f"a frame of a topic has the columns {', '.join(_AS)}, and no {field.name!r}; the fields of values are "
-                "below `value`: .option('schema', …), then select('value.*')"
+                f"unknown column {field.name!r}; a topic has {', '.join(_AS)}. The fields of values are in `value`: "
+                ".option('schema', …), then select('value.*')"
             )
         if names.count(field.name) > 1:
-            raise InvalidArgument(f"there are two columns {field.name!r}")
+            raise InvalidArgument(f"duplicate column {field.name!r}")
         kind = field.dataType.typeName() if isinstance(field.dataType, StructType) else field.dataType.simpleString()
         if kind not in _AS[field.name]:
             raise InvalidArgument(f"the column {field.name} is {' or '.join(_AS[field.name])}, not {kind}: cast it")
         if field.name in MAYBE_NULL and not field.nullable:
-            raise InvalidArgument(f"the column {field.name} is null where a record has none: it cannot be 'not null'")
+            raise InvalidArgument(f"the column {field.name} is null for records without one: remove 'not null'")
 
 
 class SparkColumns:
-    """Makes the batches of one frame. Cheap; created in each task. `names` are those of fields of values in JSON."""
+    """Builds the batches of one frame. Cheap; created in each task. `names` are the JSON names of fields."""
 
     def __init__(self, schema: StructType, options: SourceOptions, names: value_types.Names | None = None) -> None:
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
@@ -114,7 +114,7 @@ def _text(name: str, kind: pa.DataType) -> Maker:
             at, found = next(
                 (at, found) for at, found in enumerate(arrow.column(name).to_pylist()) if not _is_text(found)
             )
-            raise _wrong(batch, at, f"a {name} that is not UTF-8", found, "As binary it can be read") from None
+            raise _wrong(batch, at, f"a {name} that is not UTF-8", found, "Read it as binary") from None
 
     return text
 
@@ -130,13 +130,13 @@ def _is_text(value: bytes | None) -> bool:
 def _wrong(batch: Columnar, at: int, what: str, value: bytes, hint: str) -> SerdeError:
     offset = batch.offsets[at]
     return SerdeError(
-        f"record {offset} of {batch.topic}/{batch.partition} has {what}. It begins with {value[:_SHOWN]!r}. {hint}",
+        f"record {offset} of {batch.topic}/{batch.partition} has {what}; it begins with {value[:_SHOWN]!r}. {hint}",
         details={"topic": batch.topic, "partition": str(batch.partition), "offset": str(offset)},
     )
 
 
 def _headers(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same memory, under Spark's names."""
+    """The same memory, with Spark's field names."""
     struct, pairs = kind.value_type, array.values
     renamed = pa.StructArray.from_arrays([pairs.field(0), pairs.field(1)], fields=[struct.field(0), struct.field(1)])
     return pa.ListArray.from_arrays(array.offsets, renamed, type=kind)
@@ -150,7 +150,7 @@ def _decoded(kind: pa.DataType, options: SourceOptions, names: value_types.Names
             return decoder.decode(arrow.column("value"), permissive=options.permissive)
         except Undecodable as error:
             value = batch.values[error.at] or b""
-            hint = "With the option mode=permissive it would be null"
-            raise _wrong(batch, error.at, f"a value that is no {kind}: {error}", value, hint) from None
+            hint = "With the option mode=permissive it is null"
+            raise _wrong(batch, error.at, f"a value that is not a {kind}: {error}", value, hint) from None
 
     return decode

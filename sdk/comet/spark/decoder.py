@@ -1,10 +1,10 @@
-"""Values that are JSON objects, as an Arrow struct.
+"""Decodes JSON objects to Arrow structs.
 
-    a value ─► an object with the fields that were asked for ─► a list for each field ─► an array for each
+    a value ─► an object with the requested fields ─► a list for each field ─► an array for each
 
-msgspec reads a value in a fraction of what Arrow's reader of JSON takes, skips what is not asked for, and takes each
-value by itself, so that one which is no object, or two, cannot be mistaken for its neighbours. Two thousand are done at
-once: what they are in between is many times as large, and should not leave the processor's cache.
+msgspec takes a fraction of the time of Arrow's JSON reader, skips other fields, and reads each value by itself, so
+that a malformed value does not affect its neighbours. Two thousand are decoded at once: the intermediate objects are
+many times as large, and should stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WRONG: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, pa.Ar
 
 
 class Undecodable(ValueError):
-    """A value is no such object, and why; `at` is its place in what was given."""
+    """A value cannot be decoded; `at` is its index."""
 
     def __init__(self, at: int, why: Exception) -> None:
         super().__init__(str(why))
@@ -31,8 +31,8 @@ class Undecodable(ValueError):
 
 
 class Decoder:
-    """Makes structs of one type. Cheap to use again, and made once for many batches; has no state. `names` are those
-    that JSON has for fields, where it has others."""
+    """Decodes to structs of one type. Stateless; create it once for many batches. `names` are the JSON names of fields
+    that differ."""
 
     def __init__(self, kind: pa.StructType, names: Names | None = None) -> None:
         self.kind = kind
@@ -45,7 +45,7 @@ class Decoder:
         self._nothing = decode(b"{}")
 
     def decode(self, values: pa.Array, *, permissive: bool) -> pa.Array:
-        """Null where there is no value and, if that is permitted, where one is no such object. Raises Undecodable."""
+        """Missing values are null; so are undecodable ones if `permissive`, else they raise Undecodable."""
         parts = [
             self._part(values.slice(at, AT_ONCE), at, permissive=permissive) for at in range(0, len(values), AT_ONCE)
         ]
@@ -62,7 +62,7 @@ class Decoder:
             return self._one_by_one(given, first, permissive=permissive)
 
     def _one_by_one(self, given: Sequence[bytes | None], first: int, *, permissive: bool) -> pa.Array:
-        """Finds what is wrong: most of it while it is read, the rest has no room in a column."""
+        """Finds the invalid values: most fail to decode, the others do not fit into a column."""
         rows: list[Any] = []
         for at, value in enumerate(given, first):
             try:
@@ -90,7 +90,7 @@ class Decoder:
 
     def _struct(self, rows: Sequence[Any], mask: pa.Array | None = None) -> pa.Array:
         read = [pa.array(list(map(get, rows)), kind) for get, kind in self._columns_of]
-        # The same memory, with the names of columns for those of JSON.
+        # The same memory, with column names instead of JSON names.
         columns = [
             array if array.type == field.type else array.view(field.type)
             for array, field in zip(read, self._fields, strict=True)
@@ -104,7 +104,7 @@ def _reader(fields: Sequence[pa.Field]) -> tuple[Callable[[bytes], Any], Columns
 
 
 def _in_json(kind: pa.DataType, names: Names) -> pa.DataType:
-    """The type with the names that JSON has."""
+    """The type with JSON's names."""
     if not names:
         return kind
     if pa.types.is_struct(kind):

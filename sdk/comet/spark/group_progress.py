@@ -1,6 +1,6 @@
-"""Commits a stream's progress to a group, for dashboards and alarms. Nothing waits for it.
+"""Commits a stream's progress to a group, for dashboards and alarms, in the background.
 
-    the end of a batch ─► newest ─► one request at a time, always of the newest ─► the group's coordinator
+    the end of a batch ─► newest ─► one request at a time, with the newest marks ─► the group's coordinator
 
 Owned by one stream; used on the background loop.
 """
@@ -38,7 +38,7 @@ class ProgressReporter:
             self._task = asyncio.create_task(self._run(), name=f"report {self._group}")
 
     async def reported(self) -> None:
-        """Waits until the newest positions are reported, or cannot be for now."""
+        """Waits until the newest positions are reported, or the report has failed."""
         if self._task is not None:
             await self._task
 
@@ -48,7 +48,7 @@ class ProgressReporter:
             problem = await self._report(marks)
             reason = "" if problem is None else problem.code
             if reason and reason != self._reason:
-                log.warning("the group %r was not told how far the stream has come: %s", self._group, problem)
+                log.warning("progress not committed to group %r: %s", self._group, problem)
             self._reason = reason
             if problem is not None and (problem.retriable or isinstance(problem, Timeout)):
                 return  # by the next call there may be newer positions

@@ -25,7 +25,7 @@ class SourceOptions:
     """One read. Travels to the executors, so it holds nothing but data."""
 
     bootstrap: str = "localhost:9092"
-    topics: tuple[str, ...] = ()  # one of these three is given
+    topics: tuple[str, ...] = ()  # exactly one of these three is given
     pattern: str = ""
     assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     starting: Ends | None = None  # None: earliest for batches, latest for streams
@@ -38,21 +38,21 @@ class SourceOptions:
     fail_on_loss: bool = True
     headers: bool = False
     append_time: bool = False
-    committed: bool = True  # else also what no transaction has committed
+    committed: bool = True  # else uncommitted records too
     group: str = ""  # gets the progress of a stream as committed offsets
     event: str = ""  # the type of values: DDL, or module:Class
     permissive: bool = False  # a value that is not such a model becomes null, instead of failing the query
-    pushdown: bool = False  # filters, where Spark has them enabled
+    pushdown: bool = False  # use filters, if Spark has them enabled
     timeout_ms: int = 30_000
-    settle_ms: int = 0  # that a batch of a stream waits before it takes what is there
-    wait_ms: int = 200  # that a stream waits for records before it says that there are none
+    settle_ms: int = 0  # wait of a stream's batch before it looks up the end
+    wait_ms: int = 200  # wait of a stream for records before it reports none
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
-        """From what `.option(…)` was given. Raises InvalidArgument."""
+        """Parses the values of `.option(…)`. Raises InvalidArgument."""
         options = cls(**parsed(_NAMES, given))
         if sum(map(bool, (options.topics, options.pattern, options.assigned))) != 1:
-            raise InvalidArgument("say what to read: one of the options subscribe, subscribePattern and assign")
+            raise InvalidArgument("give exactly one of the options subscribe, subscribePattern and assign")
         if 0 < options.partitions_max < options.partitions_min:
             raise InvalidArgument(
                 f"maxPartitions ({options.partitions_max}) is less than minPartitions ({options.partitions_min})"
@@ -102,19 +102,19 @@ def _object(name: str, value: str) -> dict[str, Any]:
     except ValueError as error:
         raise InvalidArgument(f"option {name} is not JSON: {error}") from None
     if not isinstance(document, dict) or not document:
-        raise InvalidArgument(f"the option {name} takes a JSON object with a topic at least, not {value!r}")
+        raise InvalidArgument(f"the option {name} takes a JSON object with at least one topic, not {value!r}")
     return document
 
 
 def _partition(name: str, key: str) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", key):
-        raise InvalidArgument(f"{name}: {key!r} is no number of a partition")
+        raise InvalidArgument(f"{name}: {key!r} is not the number of a partition")
     return int(key)
 
 
 def _offset(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not EARLIEST <= value <= MAX_INT:
-        raise InvalidArgument(f"{name}: {value!r} is no offset; -2 stands for earliest, -1 for latest")
+        raise InvalidArgument(f"{name}: {value!r} is not an offset; -2 is earliest, -1 latest")
     return value
 
 

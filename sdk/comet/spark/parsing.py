@@ -17,12 +17,12 @@ _SPARKS: Final = frozenset({"path", "checkpointlocation", "queryname", "mergesch
 
 
 def parsed(table: Table, given: Mapping[str, str]) -> dict[str, Any]:
-    """What `.option(…)` was given, by attribute; names in any case. Raises InvalidArgument."""
+    """The values of `.option(…)` by attribute; names in any case. Raises InvalidArgument."""
     values = {name.casefold(): value for name, value in given.items()}
     known = {name.casefold(): (name, *row) for name, row in table.items()}
     unknown = sorted(values.keys() - known.keys() - _SPARKS)
     if unknown:
-        raise InvalidArgument(f"there is no option {unknown[0]!r}; there are {', '.join(sorted(table))}")
+        raise InvalidArgument(f"unknown option {unknown[0]!r}; use {', '.join(sorted(table))}")
     return {
         attribute: read(name, values[folded]) for folded, (name, attribute, read) in known.items() if folded in values
     }
@@ -37,7 +37,7 @@ def text(name: str, value: str) -> str:
 def number(least: int, most: int | None = None) -> Reading:
     def read(name: str, value: str) -> int:
         if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or not least <= int(value) <= (most or int(value)):
-            span = f"from {least} on" if most is None else f"from {least} to {most}"
+            span = f"of at least {least}" if most is None else f"from {least} to {most}"
             raise InvalidArgument(f"the option {name} takes a number {span}, not {value!r}")
         return int(value)
 

@@ -1,9 +1,9 @@
-"""Which offsets are read, in how many parts, and how far this time. Pure.
+"""Plans the ranges of offsets to read, their parts, and the limit of a batch. Pure.
 
-A stream's offset is a document that Spark keeps as JSON and compares as text, so that its keys are always in one order:
+A stream's offset is a document that Spark stores as JSON and compares as text, so its keys are always in one order:
 
-    {"quotes": "3f2a…",            the topic's id; another one of that name has another. Not in documents of old
-     "quotes/0": [1042, 3],        next offset, epoch of the record before it (-1: none is known)
+    {"quotes": "3f2a…",            the topic's id; it changes if the topic is recreated. Not in old documents
+     "quotes/0": [1042, 3],        next offset, epoch of the record before it (-1: unknown)
      "quotes/1": [988, 3]}
 """
 
@@ -22,14 +22,14 @@ MAX_OFFSET: Final = (1 << 63) - 1
 
 
 class OffsetAndEpoch(NamedTuple):
-    """How far a partition was read, or can be. `epoch` is that of the record before `offset`."""
+    """The offset up to which a partition was or can be read. `epoch` is that of the record before `offset`."""
 
     offset: int
     epoch: int = NO_EPOCH
     topic_id: str = ""  # as far as known
 
     def same_topic(self, other: OffsetAndEpoch) -> bool:
-        """As far as known."""
+        """Whether both are of the same topic; true if an id is unknown."""
         return not (self.topic_id and other.topic_id) or self.topic_id == other.topic_id
 
 
@@ -46,14 +46,14 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of a partition, all of which is to be read: up to, not including, `end`."""
+    """A range of a partition to read; `end` is exclusive."""
 
     topic: str
     partition: int
     start: int
     end: int
     epoch: int = NO_EPOCH  # of the record before `start`
-    last: int = NO_EPOCH  # of the record before the end that was seen: what was written in a later epoch is not of it
+    last: int = NO_EPOCH  # of the record before `end` when planned: records of later epochs are not part of the range
     topic_id: str = ""
 
     @property
@@ -65,7 +65,7 @@ class Range:
         return TopicPartition(self.topic, self.partition)
 
     def after(self, offset: int) -> Range:
-        """The part of it from that offset on."""
+        """The part of the range from that offset."""
         if offset <= self.start:
             return self
         return replace(self, start=min(offset, self.end), epoch=_between(self.epoch, self.last))
@@ -82,7 +82,7 @@ def document(marks: Marks) -> dict[str, Any]:
 
 
 def marks(document: Mapping[str, Any]) -> dict[TopicPartition, OffsetAndEpoch]:
-    """Raises InvalidArgument for what no version of us wrote."""
+    """Parses a document. Raises InvalidArgument if it is not an offset of this source."""
     ids = {key: value for key, value in document.items() if "/" not in key and isinstance(value, str)}
     found: dict[TopicPartition, OffsetAndEpoch] = {}
     for key, value in document.items():
@@ -90,14 +90,14 @@ def marks(document: Mapping[str, Any]) -> dict[TopicPartition, OffsetAndEpoch]:
             continue
         topic, slash, number = key.rpartition("/")
         if not slash or not number.isdecimal() or not isinstance(value, list) or len(value) != 2:
-            raise InvalidArgument(f"the checkpoint holds {key!r}: {value!r}, which is no offset of a Comet source")
+            raise InvalidArgument(f"{key!r}: {value!r} in the checkpoint is not an offset of a Comet source")
         offset, epoch = map(int, value)
         found[TopicPartition(topic, int(number))] = OffsetAndEpoch(offset, epoch, ids.get(topic, ""))
     return found
 
 
 def first_of(start: Marks, place: TopicPartition, end: OffsetAndEpoch) -> OffsetAndEpoch:
-    """Where reading up to `end` begins. A partition that is new, or of another topic, is read from its beginning."""
+    """The start of a read up to `end`. A new partition, or one of a recreated topic, is read from its beginning."""
     before = start.get(place)
     return before if before is not None and before.same_topic(end) else OffsetAndEpoch(0, NO_EPOCH, end.topic_id)
 
@@ -120,19 +120,17 @@ def readable(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, OffsetAn
     for place, mark in start.items():
         now = newest.get(place)
         if now is None:
-            kind, problem = "gone", "is gone: was the topic deleted, or recreated?"
+            kind, problem = "gone", "no longer exists: was the topic deleted or recreated?"
             if place.topic not in ids or mark.same_topic(ids[place.topic]):
                 found[place] = mark
         elif not mark.same_topic(now):
             kind, problem = (
                 "recreated",
-                f"is of another topic than the one that was read up to {mark.offset}: it was deleted and recreated",
+                f"was read up to {mark.offset}, but the topic was deleted and recreated since",
             )
         elif now.offset < mark.offset:
             kind = "shorter"
-            problem = (
-                f"ends at {now.offset}, before {mark.offset}, where to go on: was the topic deleted, or recreated?"
-            )
+            problem = f"ends at {now.offset}, before the next offset {mark.offset}: was the topic recreated?"
             found[place] = mark._replace(topic_id=mark.topic_id or now.topic_id)
         else:
             continue
@@ -141,20 +139,20 @@ def readable(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, OffsetAn
 
 
 def there(ranges: Iterable[Range], ids: Mapping[TopicPartition, str]) -> tuple[list[Range], list[Loss]]:
-    """The ranges that are of the topics there are now, and the others. What is not there at all, reading will tell."""
+    """The ranges of current topics, and losses for recreated ones. Reading reports missing partitions."""
     found, losses = [], []
     for one in ranges:
         now = ids.get(one.place, "")
         if not (now and one.topic_id) or now == one.topic_id:
             found.append(one)
             continue
-        problem = f"{one.topic}/{one.partition}: offsets {one.start} to {one.end} were of another topic of that name"
-        losses.append(Loss(one.place, f"planned {one.topic_id}", problem))
+        lost = f"{one.topic}/{one.partition}: offsets {one.start} to {one.end} are lost"
+        losses.append(Loss(one.place, f"planned {one.topic_id}", f"{lost}: the topic was deleted and recreated"))
     return found, losses
 
 
 def split(ranges: Iterable[Range], partitions_min: int) -> list[Range]:
-    """In at least so many parts, where there are as many records: the larger a range, the more parts it is cut in.
+    """Splits ranges into at least `partitions_min` parts, if there are as many records: larger ranges into more parts.
     The same ranges always give the same parts, in the same order."""
     whole = list(ranges)
     total = sum(one.size for one in whole)
@@ -172,8 +170,8 @@ def split(ranges: Iterable[Range], partitions_min: int) -> list[Range]:
 
 
 def packed(ranges: Iterable[Range], partitions_max: int) -> list[tuple[Range, ...]]:
-    """The ranges of each task: one, or several if there are fewer tasks. Each range goes, the largest first,
-    to the task that has least. The same ranges always come to the same tasks."""
+    """The ranges of each task: one, or several if there are fewer tasks. Each range, the largest first, goes to
+    the task with the fewest records. The same ranges always give the same tasks."""
     whole = list(ranges)
     if not partitions_max or len(whole) <= partitions_max:
         return [(one,) for one in whole]
@@ -187,13 +185,13 @@ def packed(ranges: Iterable[Range], partitions_max: int) -> list[tuple[Range, ..
 
 
 def _between(before: int, after: int) -> int:
-    """The epoch of records between two whose epochs these are: epochs only grow."""
+    """The epoch of records between two with these epochs, if known: epochs only grow."""
     return before if before == after else NO_EPOCH
 
 
 def capped(start: Marks, end: Marks, most: int) -> dict[TopicPartition, OffsetAndEpoch]:
-    """An offset at most so many records after `start`: each partition gets its share of what waits, and one record at
-    least of those that have any, as far as that goes round. The epoch of what is cut short may be unknown."""
+    """An end at most `most` records after `start`. Each partition gets a share by its number of waiting records, and at
+    least one record while there are enough for all. The epoch of a reduced end may be unknown."""
     waiting = {place: mark.offset - first_of(start, place, mark).offset for place, mark in sorted(end.items())}
     waiting = {place: size for place, size in waiting.items() if size > 0}
     total = sum(waiting.values())
@@ -217,8 +215,8 @@ def capped(start: Marks, end: Marks, most: int) -> dict[TopicPartition, OffsetAn
 
 @dataclass(slots=True)
 class FilterBounds:
-    """What filters let through at most, as far as ranges can be cut by it. Filters are all to hold; one that says
-    nothing of partitions, offsets and times changes nothing here."""
+    """The bounds on partitions and offsets that follow from filters, all of which must hold. Filters on other columns
+    change nothing."""
 
     partitions: set[int] | None = None  # None: all
     topics: set[str] | None = None
@@ -226,7 +224,7 @@ class FilterBounds:
     end: int = MAX_OFFSET
 
     def add(self, kind: str, column: tuple[str, ...], value: Any) -> None:
-        """One filter, by the name of its class."""
+        """Adds a filter, by the name of its class."""
         match column, kind:
             case ("partition",), "EqualTo" | "In":
                 self.partitions = _both(self.partitions, value if kind == "In" else (value,))

@@ -1,10 +1,9 @@
-"""Ranges of partitions, read from their leaders in a task of an executor.
+"""Reads ranges of partitions from their leaders, in a task of an executor.
 
-A read is a pure function of its ranges: every record that they hold and readers may see, in order, each once; or
-an error. What is not there any more, or is in a corrupt batch, fails the query, or with failOnDataLoss=false is left
-out and said in the log.
+A read is a pure function of its ranges: all their readable records, in order, each once; or an error. Lost records
+and corrupt batches fail the query; with failOnDataLoss=false they are skipped and logged.
 
-The next parts are asked for while Spark takes the last one. Connections stay for the next task of the same worker.
+The next parts are requested while Spark processes the last one. Connections stay open for the worker's next task.
 """
 
 from __future__ import annotations
@@ -29,34 +28,34 @@ from comet.sync.background import begin, call, made
 
 log = logging.getLogger(__name__)
 
-PART_BYTES: Final = 4 << 20  # asked for at once; a broker gives no more
+PART_BYTES: Final = 4 << 20  # of one request; a broker's limit
 PART_RECORDS: Final = 1 << 20
-AHEAD: Final = 4  # ranges of a task that have been asked for
-MERGED_ROWS: Final = 10_000  # small batches of the log are put together up to here,
-MERGED_BYTES: Final = 8 << 20  # and up to here: what Spark is handed is in memory several times
+AHEAD: Final = 4  # ranges of a task that are requested ahead
+MERGED_ROWS: Final = 10_000  # limits for merged batches:
+MERGED_BYTES: Final = 8 << 20  # Spark holds a batch in memory several times
 _LOSSES: Final = (OffsetOutOfRange, Truncated, DataLoss, TopicNotFound, PartitionNotFound)
 
 _readers: dict[tuple[str, int], comet.Reader] = {}
 
 
 def reader_of(options: SourceOptions) -> comet.Reader:
-    """One for a process and cluster, on the background loop: Spark uses its workers again."""
+    """The process's reader for a cluster, on the background loop: Spark reuses its workers."""
     key = (options.bootstrap, options.timeout_ms)
     if key not in _readers:
         settings: dict[str, Any] = {"timeout_ms": options.timeout_ms, "name": "spark"}
         _readers[key] = call(made(comet.Reader, options.bootstrap, settings))
-        gc.freeze()  # Spark's workers look for garbage after each task, among all that was imported: 50 ms each time
+        gc.freeze()  # Spark's workers collect garbage after each task: 50 ms with all imported objects
     return _readers[key]
 
 
 def read(ranges: Iterable[Range], columns: SparkColumns, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Raises DataLoss where a range is not whole, unless losses are to be passed over."""
+    """Reads ranges. Raises DataLoss for missing records, unless failOnDataLoss=false."""
     parts = in_turn([Parts(one, options) for one in ranges])
     return merged(map(columns.of, chain.from_iterable(map(joined, parts))))
 
 
 def in_turn(parts: Sequence[Parts]) -> Iterator[Parts]:
-    """Each when the one before is done; by then its first part, and that of the next few, has been asked for."""
+    """Yields each in turn; the first parts of the next few are requested ahead."""
     for at, one in enumerate(parts):
         for soon in parts[at : at + AHEAD]:
             soon.prefetch()
@@ -64,7 +63,7 @@ def in_turn(parts: Sequence[Parts]) -> Iterator[Parts]:
 
 
 class Parts:
-    """The batches of a range, cut to it. Iterated over once."""
+    """The batches of a range, cut to it. Can be iterated over once."""
 
     def __init__(self, one: Range, options: SourceOptions, reader: comet.Reader | None = None) -> None:
         self._range = one
@@ -76,14 +75,14 @@ class Parts:
         self._first: Future[comet.Fetched] | None = None
 
     def prefetch(self) -> None:
-        """Ahead of being iterated over, so as not to be waited for then."""
+        """Requests the first part, ahead of the iteration."""
         if self._first is None and self._at < self._range.end:
             self._first = self._fetch()
 
     def __iter__(self) -> Iterator[comet.RecordBatch[bytes]]:
         end = self._range.end
         self.prefetch()
-        pending, self._first = self._first, None  # what was read is not kept any longer
+        pending, self._first = self._first, None  # releases the first part
         while pending is not None:
             try:
                 fetched = pending.result()
@@ -121,7 +120,7 @@ class Parts:
         )
 
     def _missing(self, fetched: comet.Fetched) -> DataLoss:
-        return DataLoss(f"the log ends at {fetched.log_end}, where it went on before")
+        return DataLoss(f"the log ends at {fetched.log_end}; it was longer before")
 
     def _pass_over(self, error: CometError) -> None:
         """Continues after lost records, or raises the error about them."""
@@ -133,29 +132,29 @@ class Parts:
         self._lose(self._at, to, error)
         if not isinstance(error, Truncated):
             self._at = to
-        self._epoch = None  # of a log that was cut: other records are there now, and are read as those of this range
+        self._epoch = None  # of a truncated log: the records that replaced the lost ones are read as part of this range
 
     def _written_anew(self, batch: comet.RecordBatch[bytes]) -> None:
-        """When the range was planned its last record was older: the log was cut back since."""
+        """Reports a truncation since the range was planned: its last record was of an older epoch."""
         at = batch.first_offset
-        self._lose(at, self._range.end, Truncated(f"what is there at {at} was written later"))
-        self._last = None  # other records are there now; they are read, as those of this range
+        self._lose(at, self._range.end, Truncated(f"the records from {at} were replaced"))
+        self._last = None  # the records that replaced them are read as part of this range
 
     def _lose(self, start: int, end: int, error: CometError) -> None:
         """Raises DataLoss, or logs the loss."""
         one = self._range
         place = f"{one.topic}/{one.partition}"
-        problem = f"{place}: offsets {start} to {end} of {one.start} to {one.end} cannot be read any more: {error}"
+        problem = f"{place}: offsets {start} to {end} of {one.start} to {one.end} cannot be read: {error}"
         if self._options.fail_on_loss:
             raise DataLoss(
-                f"{problem}. With the option failOnDataLoss=false the query goes on without them.",
+                f"{problem}. With the option failOnDataLoss=false the query continues without them.",
                 details={"topic": one.topic, "partition": str(one.partition), **error.details},
             ) from error
-        log.warning("%s; the query goes on without them", problem)
+        log.warning("%s; the query continues without them", problem)
 
 
 def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each batch costs Spark something, also an empty one."""
+    """Merges small batches: each batch costs Spark time, even an empty one."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -170,5 +169,5 @@ def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _as_one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """One batch, unless Arrow cannot."""
+    """The batches as one; more if Arrow cannot merge them."""
     return batches if len(batches) <= 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()

@@ -1,9 +1,9 @@
-"""From the columns of a frame to what a producer takes. The columns are those of Spark's Kafka sink:
+"""Converts the columns of a frame to arguments of a producer. The columns are those of Spark's Kafka sink:
 
 value        string or binary       required; null is a tombstone
 key          string or binary
-topic        string                 unless the option `topic` says it for all
-partition    int                    null: where the key says
+topic        string                 required without the option `topic`
+partition    int                    null: by the key
 headers      array<struct<key: string, value: binary>>
 timestamp    timestamp              null: the time of writing
 """
@@ -22,7 +22,7 @@ from comet.errors import InvalidArgument
 
 
 class Part(NamedTuple):
-    """Rows that go to one topic, and to one partition or wherever their keys say, in their order."""
+    """Rows of one topic, for one partition or by their keys, in order."""
 
     topic: str
     partition: int | None
@@ -34,29 +34,29 @@ def check(schema: StructType, topic: str) -> None:
     for field in schema.fields:
         if field.name not in _KINDS:
             raise InvalidArgument(
-                f"a frame to be written has the columns {', '.join(_KINDS)}, and no {field.name!r}: drop it, or put it "
-                "into the value, as in select('key', to_json(struct('*')).alias('value'))"
+                f"unknown column {field.name!r}; a topic takes {', '.join(_KINDS)}: drop it, or put it into the value, "
+                "as in select('key', to_json(struct('*')).alias('value'))"
             )
         expected, fits = _KINDS[field.name]
         if not fits(field.dataType):
             raise InvalidArgument(f"the column {field.name} is {expected}, not {field.dataType.simpleString()}")
     names = schema.fieldNames()
     if "value" not in names:
-        raise InvalidArgument("a frame to be written has a column value, string or binary")
+        raise InvalidArgument("the column value is missing: add it, as string or binary")
     if not topic and "topic" not in names:
-        raise InvalidArgument("say where to write: the option topic, or a column topic")
+        raise InvalidArgument("no topic given: set the option topic, or add a column topic")
     twice = sorted(name for name in set(names) if names.count(name) > 1)
     if twice:
-        raise InvalidArgument(f"there are two columns {twice[0]!r}")
+        raise InvalidArgument(f"duplicate column {twice[0]!r}")
 
 
 def parts(batch: pa.RecordBatch, topic: str) -> Iterator[Part]:
-    """Rows of one topic and partition keep their order."""
+    """Groups rows by topic and partition; the rows of each keep their order."""
     by = [name for name in ("topic", "partition") if name in batch.schema.names and not (topic and name == "topic")]
     if not by:
         yield Part(topic, None, _columns(batch))
         return
-    order = pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in by])  # is stable
+    order = pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in by])  # stable
     batch = batch.take(order)
     places = [batch.column(name).to_pylist() for name in by]
     at = 0

@@ -1,5 +1,5 @@
-"""The classes that Spark calls to write. `write` runs in workers of the executors, and has decided everything when it
-returns: each partition of a batch becomes visible by itself. So the driver has nothing to commit or to undo."""
+"""The classes that Spark calls to write. `write` runs in workers of the executors and commits before it returns: each
+partition of a batch becomes visible by itself. So the driver has nothing to commit or undo."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What Spark tells the tasks of a stream, also those of a write inside foreachBatch.
+# Properties that Spark sets for tasks of a stream, also of a write in foreachBatch.
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 
@@ -41,7 +41,7 @@ class CommitMessage(WriterCommitMessage):
 
     rows: int
     before: bool = False
-    batch: int | None = None  # of the query that it was part of
+    batch: int | None = None  # of a query
 
 
 class _Writer:
@@ -66,27 +66,28 @@ class _Writer:
         """Nothing to do: the transactions of the tasks are committed."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: N803
-        """Nothing to do: failed tasks have written nothing, and others' rows count when Spark repeats the batch."""
+        """Nothing to do: failed tasks have written nothing, and rows of other tasks stay valid when Spark repeats the
+        batch."""
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Of a query: each partition of a batch once, over all that fails."""
+    """The writer of a query: writes each partition of a batch once, despite failures."""
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         super().__init__(schema, options)
         if options.name:
-            raise InvalidArgument("transactionalId is for df.write: a stream has the id of its query")
+            raise InvalidArgument("transactionalId is for df.write: a stream uses the id of its query")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
         task = _task()
         query, batch = task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH)
-        assert query and batch, "Spark tells each task of a stream which batch it is"
+        assert query and batch, "Spark gives each task of a stream its query and batch"
         return self._write(Unit(query, task.partitionId(), int(batch)), iterator)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """Of one write: each partition once, whichever attempts there are. With a name of the user's also over runs; inside
-    foreachBatch those of a query, so that a batch is written once as a stream writes it."""
+    """The writer of one df.write: writes each partition once, despite repeated attempts. With a transactionalId also
+    over runs; in foreachBatch each batch of the query once, as a stream does."""
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         super().__init__(schema, options)
@@ -102,20 +103,20 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return self._write(unit, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: ARG002, N803
-        """Nothing to do, as for streams; a warning where all parts were written before under this id."""
+        """Nothing to commit; logs a warning if all partitions were written before under this id."""
         written = [message for message in messages if isinstance(message, CommitMessage)]
         if self.options.name and written and all(one.before and one.batch is None for one in written):
             log.warning(
-                "nothing was written: under the transactionalId %r all parts were written before, %d rows in all. "
-                "If that was another load, give this one an id of its own",
+                "nothing written: transactionalId %r has written all partitions before, %d rows. "
+                "Give another load its own transactionalId",
                 self.options.name,
                 sum(one.rows for one in written),
             )
 
 
 def _check(options: SinkOptions) -> None:
-    """Says before anything is computed that it cannot be written. Spark plans all batches of a stream in one process,
-    which looks once. While no broker answers that is only logged: tasks wait for brokers, planning does not."""
+    """Checks the topic before Spark computes anything, once for each process and set of options. If no broker answers,
+    it only logs: tasks wait for brokers, planning does not."""
     if options in _looked_at:
         return
     try:
@@ -143,12 +144,12 @@ async def _query(options: SinkOptions) -> None:
         topic, _ = await admin.describe_topic(options.topic)
     if options.exactly_once and topic.config.consistency is Consistency.AVAILABLE:
         raise InvalidArgument(
-            f"topic {topic.name!r} is available rather than consistent, and takes no transactions: write to it with "
-            "the option exactlyOnce=false"
+            f"topic {topic.name!r} has consistency=available and takes no transactions: set the option "
+            "exactlyOnce=false"
         )
 
 
 def _task() -> TaskContext:
     task = TaskContext.get()
-    assert task is not None, "Spark has a context for each task"
+    assert task is not None, "Spark gives each task a context"
     return task

@@ -11,7 +11,7 @@ from comet.errors import InvalidArgument
 from comet.spark.parsing import Table, chosen, number, parsed, switch, text
 from comet.types import check_topic_name
 
-ID_CHARS_MAX: Final = 180  # of a name that a query and the number of a partition are put behind
+ID_CHARS_MAX: Final = 180  # of a name; a query and the number of a partition follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,23 +19,23 @@ class SinkOptions:
     """One write. Travels to the executors, so it holds nothing but data."""
 
     bootstrap: str = "localhost:9092"
-    topic: str = ""  # else the column `topic` says where each row goes
+    topic: str = ""  # empty: the column `topic` has it for each row
     exactly_once: bool = True
     acks: Literal[0, 1, "all"] = "all"
     name: str = ""  # of a batch write, for its transactional ids
     transaction_timeout_ms: int = 600_000
     compression: Literal["lz4", "zstd"] | None = None
-    fail_on_loss: bool = True  # a batch that is written already, and has more rows this time, fails
+    fail_on_loss: bool = True  # a repeated batch fails if it has more rows than were written
     timeout_ms: int = 30_000
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SinkOptions:
-        """From what `.option(…)` was given. Raises InvalidArgument."""
+        """Parses the values of `.option(…)`. Raises InvalidArgument."""
         options = cls(**parsed(_NAMES, given))
         if options.exactly_once and options.acks != "all":
-            raise InvalidArgument("acks is for exactlyOnce=false: all in-sync replicas acknowledge a transaction")
+            raise InvalidArgument("acks needs exactlyOnce=false: transactions use acks=all")
         if options.name and not options.exactly_once:
-            raise InvalidArgument("transactionalId names transactions, and there are none with exactlyOnce=false")
+            raise InvalidArgument("transactionalId needs transactions: remove it or exactlyOnce=false")
         return options
 
 
@@ -44,7 +44,7 @@ def _topic(name: str, value: str) -> str:
 
 
 def _id(name: str, value: str) -> str:
-    found = _topic(name, value)  # they are named alike
+    found = _topic(name, value)  # the same characters are allowed
     if len(found) > ID_CHARS_MAX:
         raise InvalidArgument(f"the option {name} has at most {ID_CHARS_MAX} characters")
     return found

@@ -1,5 +1,5 @@
-"""The classes that Spark calls. What plans lives in one process of the driver for as long as its query; `read` runs in
-workers of the executors. Between the two travels what is small: options, ranges, a schema."""
+"""The classes that Spark calls to read. Planning runs in one process of the driver, for the lifetime of its query;
+`read` runs in workers of the executors. They exchange small objects only: options, ranges, a schema."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from comet.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
-PLACES_S: Final = 5.0  # between looks for new topics and partitions: there may be many, and batches every moment
+PLACES_S: Final = 5.0  # between checks for new topics and partitions, which cost more than a batch
 
 
 class CometSource(DataSource):
@@ -74,7 +74,7 @@ class CometSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         options = self._options()
         if options.ending != "latest" or options.ending_ms is not None:
-            raise InvalidArgument("a stream has no end: endingOffsets and endingTimestamp are for spark.read")
+            raise InvalidArgument("endingOffsets and endingTimestamp are for spark.read: a stream has no end")
         if options.pushdown:
             raise InvalidArgument("pushdown is for spark.read: Spark gives no filters to a stream")
         return StreamReader(schema, options)
@@ -92,7 +92,7 @@ class CometSource(DataSource):
     def _wanted(self, overwrite: bool) -> SinkOptions:
         if overwrite:
             raise InvalidArgument(
-                "a topic is not overwritten: df.write takes mode('append'), a stream outputMode('append')"
+                "a topic cannot be overwritten: use mode('append'), or outputMode('append') for a stream"
             )
         return SinkOptions.parse(dict(self.options))
 
@@ -133,7 +133,7 @@ class BatchReader(_Reader, DataSourceReader):
     """A read of the current records, or between given offsets."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One at least: for none Spark makes one up, which is none of ours."""
+        """At least one: for none Spark would add a partition of another class."""
         return self.splits(sync.call(self._plan())) or [Split(())]
 
     async def _plan(self) -> list[Range]:
@@ -149,15 +149,15 @@ class BatchReader(_Reader, DataSourceReader):
 
 
 class FilteredReader(BatchReader):
-    """One that leaves out what filters cannot let through: Spark asks only a class that has the method, and fails where
-    that is not enabled."""
+    """A reader that skips ranges which filters exclude. A class of its own: Spark fails for a class with `pushFilters`
+    if pushdown is not enabled."""
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         super().__init__(schema, options)
         self._bounds = FilterBounds()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Ranges are cut by them; Spark looks at each row again."""
+        """Cuts the ranges by the filters; Spark applies them to each row again."""
         for one in filters:
             self._bounds.add(type(one).__name__, getattr(one, "attribute", ()), getattr(one, "value", None))
         return filters
@@ -167,21 +167,21 @@ class FilteredReader(BatchReader):
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream. Its offsets are documents of `planning`; how far it came is in Spark's checkpoint, and told to a group
-    for others to see. Where one is made to be sent to executors, nothing has been asked of it."""
+    """A stream. Its offsets are documents of `planning`. Its progress is in Spark's checkpoint, and is committed to a
+    group for dashboards. Spark pickles a new one, without state, for the executors."""
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         super().__init__(schema, options)
         self._initial: dict[str, Any] | None = None
         self._newest: dict[str, Any] | None = None  # for Spark's own progress reports
-        self._target: dict[TopicPartition, OffsetAndEpoch] | None = None  # of a stream that ends with what there was
+        self._target: dict[TopicPartition, OffsetAndEpoch] | None = None  # end offsets of trigger(availableNow)
         self._reporter: ProgressReporter | None = None
         self._places: Mapping[TopicPartition, str] = {}
         self._refresh_at = 0.0
-        self._losses: set[tuple[TopicPartition, str]] = set()  # that were in the log
+        self._losses: set[tuple[TopicPartition, str]] = set()  # that were logged
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Asked for twice: `latest` must be the same both times."""
+        """Spark calls it twice: `latest` must give the same result."""
         if self._initial is None:
             self._initial = document(sync.call(self._begin()))
         return self._initial
@@ -201,7 +201,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target = sync.call(self._latest())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """`start` is the end of the last batch that is done."""
+        """The end of the next batch. `start` is the end of the last completed one."""
         return document(sync.call(self._next(marks(start), limit)))
 
     async def _next(self, start: Marks, limit: ReadLimit) -> dict[TopicPartition, OffsetAndEpoch]:
@@ -240,7 +240,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return found
 
     async def _refresh(self, *, again: bool = False) -> None:
-        """Which places there are, every few seconds."""
+        """Updates the list of partitions every few seconds."""
         from comet.spark.cluster import Cluster
 
         if again or time.monotonic() >= self._refresh_at:
@@ -252,12 +252,12 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Raises DataLoss, or logs each loss once."""
         if losses and self.options.fail_on_loss:
             raise DataLoss(
-                f"{losses[0].problem}. With the option failOnDataLoss=false the query goes on.",
+                f"{losses[0].problem}. With the option failOnDataLoss=false the query continues.",
                 details={"topic": losses[0].place.topic, "partition": str(losses[0].place.partition)},
             )
         for loss in losses:
             if (loss.place, loss.kind) not in self._losses:
-                log.warning("%s; the query goes on", loss.problem)
+                log.warning("%s; the query continues", loss.problem)
 
     def _report(self, cluster: Any, start: Marks) -> None:
         if not self.options.group:
@@ -270,9 +270,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._newest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The same for the same offsets, whenever it is asked, as long as they are of the topics there are."""
+        """The tasks of a batch; always the same for the same offsets of existing topics."""
         ranges = between(marks(start), marks(end))
-        if not self._places:  # it was planned before the query was started again
+        if not self._places:  # the batch was planned before a restart of the query
             sync.call(self._refresh())
         found, losses = there(ranges, self._places)
         self._bear(losses)

@@ -1,9 +1,9 @@
-"""Whether a task's input came to its end, or only stopped.
+"""Checks that a task's input is complete.
 
-Rows come over a connection from the executor's JVM, as a stream of Arrow. Where the JVM is killed, or what computes the
+Rows come over a connection from the executor's JVM, as an Arrow stream. If the JVM is killed or the computation of the
 rows fails, the connection ends, and Arrow takes that for the end of the stream: a task would commit half of its rows.
-Behind a stream that is whole, Spark sends a word that it is over, which its worker reads when the task has returned.
-Looking at whether it is there takes nothing from it.
+After a complete stream Spark sends an end mark, which its worker reads when the task has returned. The check peeks at
+this mark without reading it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _CONNECTION: Final = "infile"
 
 
 def whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same; raises Closed behind the last one where there should have been more."""
+    """Yields the batches; raises Closed after the last one if the input is incomplete."""
     yield from batches
     if not connection().peek(1):
-        raise Closed("Spark stopped sending the rows of this task before they were all there; nothing of it is written")
+        raise Closed("Spark ended the input of this task early; its rows are not written")
 
 
 def connection() -> BufferedReader | BufferedRWPair:
-    """The connection of this task's rows: Spark passes it to no writer, so it is looked up among the callers."""
+    """The connection of this task's rows. Spark does not pass it to writers, so it is taken from a caller's frame."""
     frame = sys._getframe()
     while frame is not None:
         found = frame.f_locals.get(_CONNECTION) if frame.f_code.co_name == _WORKER else None
@@ -38,6 +38,6 @@ def connection() -> BufferedReader | BufferedRWPair:
             return found
         frame = frame.f_back  # type: ignore[assignment]
     raise UnsupportedVersion(
-        "this version of Spark does not say whether a task has got all its rows, without which nothing can be written "
-        "exactly once: take one that Comet was tested with, or set the option exactlyOnce=false"
+        "this version of Spark does not mark the end of a task's rows, which exactly-once writes need: use a version "
+        "that Comet was tested with, or set the option exactlyOnce=false"
     )

@@ -1,7 +1,7 @@
-"""The type of values, as Spark says it: DDL as it is, or what a model comes to.
+"""The Spark type of values: DDL as given, or derived from a model.
 
-Columns are named as the fields of a class are; that JSON calls one otherwise (`rename` of msgspec, aliases of pydantic)
-is told beside it.
+Columns have the names of the class's fields; other names in JSON (`rename` of msgspec, aliases of pydantic) are kept
+beside them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _PLAIN: Final = {
 
 
 class Named(NamedTuple):
-    """What JSON calls a field, and the fields within it."""
+    """The JSON name of a field, and the fields within it."""
 
     in_json: str
     fields: Names
 
 
-Names = Mapping[str, Named]  # by the name of a column; without those that are named alike in both, and so within
+Names = Mapping[str, Named]  # by column; without fields with equal names, at all levels
 
 
 class _Kind(NamedTuple):
@@ -54,7 +54,7 @@ def ddl(event: str) -> str:
 
 
 def names(event: str) -> Names:
-    """What JSON calls them. Raises InvalidArgument."""
+    """The JSON names of fields that differ. Raises InvalidArgument."""
     return _names(_fields(_class(event))) if _CLASS.fullmatch(event) else {}
 
 
@@ -86,17 +86,17 @@ def _fields(event: Any) -> list[_Field]:
     try:
         hints = typing.get_type_hints(event)
     except (NameError, TypeError) as error:
-        raise InvalidArgument(f"{event!r} is no model: {error}") from None
+        raise InvalidArgument(f"{event!r} is not a model: {error}") from None
     found = {name: hint for name, hint in hints.items() if typing.get_origin(hint) is not typing.ClassVar}
     if not found:
-        raise InvalidArgument(f"{event!r} is no model: it has no annotated fields")
+        raise InvalidArgument(f"{event!r} is not a model: it has no annotated fields")
     return [
         _Field(name, _type(hint, f"{event.__qualname__}.{name}"), _in_json(event, name)) for name, hint in found.items()
     ]
 
 
 def _in_json(event: Any, name: str) -> str:
-    """As the codec of the class reads it."""
+    """The name of a field in JSON, as the class's serde reads it."""
     if name in getattr(event, "__struct_fields__", ()):
         return str(event.__struct_encode_fields__[event.__struct_fields__.index(name)])
     field = getattr(event, "__pydantic_fields__", {}).get(name)
@@ -130,4 +130,4 @@ def _type(hint: Any, where: str) -> _Kind:
     if isinstance(hint, type) and hint is not bytes and getattr(hint, "__annotations__", None):
         inside = _fields(hint)
         return _Kind("struct<" + ", ".join(f"`{one.name}`: {one.kind.ddl}" for one in inside) + ">", _names(inside))
-    raise InvalidArgument(f"{where} is {hint!r}, for which there is no column; give the option schema as DDL")
+    raise InvalidArgument(f"{where}: unsupported type {hint!r}; give the option schema as DDL")

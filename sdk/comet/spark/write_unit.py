@@ -1,12 +1,12 @@
 """The unit that is written once: the rows of one partition of one batch of a query. Pure.
 
     transactional id    spark.<query>.<partition>           one transaction of it per batch
-    its note            batch 17 rows 2040 to bars          kept as one with the decision to commit
-                        done rows 2040 to bars              where there is only one batch: a write that is no stream
-                        done rows 2040                      where a column says to which topic
+    its note            batch 17 rows 2040 to bars          stored atomically with the commit
+                        done rows 2040 to bars              without batches: df.write instead of a stream
+                        done rows 2040                      if a column has the topic
 
-A writer opens the unit's id first, which fences a writer before it, and reads the note, which says
-whether the unit is written. What is between an end that was decided and Spark's own note of it does not matter then.
+A writer first opens the unit's id, which fences an earlier writer, and reads the note, which says whether the unit is
+written. So a failure between the commit and Spark's own record of it does no harm.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _NOTE: Final = re.compile(rb"(?:batch ([0-9]{1,19})|done) rows ([0-9]{1,19})(?: 
 
 
 class Note(NamedTuple):
-    """Of a unit that is written."""
+    """The note of a written unit."""
 
     batch: int | None
     rows: int
-    topic: str = ""  # its first characters; empty: a column said it for each row
+    topic: str = ""  # its first characters; empty: a column had it for each row
 
     def encode(self) -> bytes:
         to = f" to {self.topic[:TOPIC_CHARS]}" if self.topic else ""
@@ -33,17 +33,17 @@ class Note(NamedTuple):
 
     @classmethod
     def parse(cls, note: bytes) -> Note | None:
-        """None for an id that nothing was written under. Raises InvalidArgument for an id with a foreign note."""
+        """None for an unused id. Raises InvalidArgument for a foreign note."""
         if not note:
             return None
         found = _NOTE.fullmatch(note)
         if found is None:
-            raise InvalidArgument(f"its transactional id is used for something else, which noted {note[:60]!r}")
+            raise InvalidArgument(f"its transactional id is in use by another program, note {note[:60]!r}")
         return cls(None if found[1] is None else int(found[1]), int(found[2]), (found[3] or b"").decode())
 
 
 class Unit(NamedTuple):
-    """`batch` is None where there is only one."""
+    """A unit; `batch` is None for a batch write."""
 
     query: str
     partition: int
@@ -58,15 +58,15 @@ class Unit(NamedTuple):
         return f"partition {self.partition} of {what}"
 
     def written(self, note: bytes, topic: str = "") -> int | None:
-        """How many rows it has in the topic; None: it is not written. Raises DataLoss for what never comes again, as
-        Spark repeats the last batch of a query, and none before it; InvalidArgument for what went to another topic."""
+        """The number of its rows in the topic; None: it is not written. Raises DataLoss for a batch before the last, as
+        Spark repeats only the last one; InvalidArgument for one that was written to another topic."""
         found = Note.parse(note)
         if found is None:
             return None
         if (found.batch is None) != (self.batch is None):
             kinds = ("a stream", "a batch write")
             raise InvalidArgument(
-                f"{self} has the transactional id of {kinds[found.batch is None]}, and is {kinds[self.batch is None]}"
+                f"{self} is {kinds[self.batch is None]}, but its transactional id is of {kinds[found.batch is None]}"
             )
         if self.batch is None or found.batch is None or found.batch == self.batch:
             if topic and found.topic and found.topic != topic[:TOPIC_CHARS]:
@@ -74,8 +74,8 @@ class Unit(NamedTuple):
             return found.rows
         if found.batch > self.batch:
             raise DataLoss(
-                f"{self} comes after batch {found.batch} was written: either it is left over from an earlier run, or "
-                "the checkpoint is older than what was written since. Start a query with a new checkpoint"
+                f"{self} comes after batch {found.batch} was written: it is left over from an earlier run, or the "
+                "checkpoint is older than the written batches. Start the query with a new checkpoint"
             )
         return None
 
@@ -83,16 +83,16 @@ class Unit(NamedTuple):
         what = (
             "a batch write of other rows needs another transactionalId"
             if self.batch is None
-            else "run the query with that topic until this batch is over, and change it then"
+            else "finish this batch with that topic before you change it"
         )
-        return f"{self} was written to the topic {there!r} before, and is for {here!r} now: {what}"
+        return f"{self} was written to topic {there!r} before, and is now for {here!r}: {what}"
 
     def lacking(self, before: int, now: int) -> str:
-        """What is wrong with a unit that was written with fewer rows than it has now; empty: nothing."""
+        """The problem, if a unit was written with fewer rows than it has now; else empty."""
         if now <= before:
             return ""
         return (
-            f"{self} was written before with {before} rows, and has {now} now, so that rows are missing in the topic: "
-            "a query has to give the same rows for the same input, and its checkpoint must be its own newest one; a "
-            "batch write with other rows needs another transactionalId"
+            f"{self} was written before with {before} rows, and has {now} now; the topic lacks rows: a query must give "
+            "the same rows for the same input and use its own newest checkpoint; a batch write of other rows needs "
+            "another transactionalId"
         )

@@ -1,16 +1,16 @@
-"""One task that writes: in a worker of an executor, a unit in one transaction, or rows as they come.
+"""A task that writes, in a worker of an executor: a unit in one transaction, or rows without one.
 
-    open the unit's id ─► its note says that it is written ─► the input is read to its end, and nothing is written
+    open the unit's id ─► its note says that it is written ─► read the input to its end, write nothing
              │
              └─► it is not ─► begin ─► rows ─► acknowledged ─► commit with the note
-                                        └── any failure ──► abort ──► once more, while the input is still held,
+                                        └── any failure ──► abort ──► retry, while the input is still held,
                                                                               unless no broker answered for `timeoutMs`
 
-An attempt begins with opening the id, so it knows the outcome of the one before, in any worker; and that
-one, should it live, can do nothing more. Who is shut out does not come back: another attempt has taken its place.
+An attempt begins with opening the id, so it knows the outcome of the previous one, in any worker, and fences it. A
+fenced attempt does not retry: another one has taken its place.
 
-What is in memory is what the producer has not got acknowledged, and as much of the input as is held for an attempt to
-be repeated here, without Spark. Connections stay for the next task of the worker.
+Memory holds the unacknowledged records, and the part of the input that is kept for a retry in this task. Connections
+stay open for the worker's next task.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from comet.sync.background import call
 log = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 3  # of a unit in one task
-HELD_BYTES: Final = 8 << 20  # of input, so that an attempt can be repeated
-PRODUCERS_MAX: Final = 4  # that a worker keeps; each has its connections
+HELD_BYTES: Final = 8 << 20  # of input, kept for a retry
+PRODUCERS_MAX: Final = 4  # cached by a worker; each has its own connections
 
 _producers: dict[SinkOptions, Any] = {}
 
@@ -53,13 +53,13 @@ class WriteResult:
 
 
 def write_unit(unit: Unit, batches: Iterable[pa.RecordBatch], options: SinkOptions) -> WriteResult:
-    """Writes a unit, unless it is written. Raises what stands in the way, with nothing visible of it, or in doubt:
-    then the next attempt finds out."""
+    """Writes a unit, unless it is written. On an error nothing of it is visible, or the outcome is unknown: the next
+    attempt finds out."""
     rows = TaskRows(batches)
     failed: CometError | None = None
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            before = _last_batch(unit, options)  # what became of a commit that was not answered, too
+            before = _last_batch(unit, options)  # also the outcome of an unanswered commit
         except CometError as error:
             _give_up(unit, error, options)
             raise
@@ -77,7 +77,7 @@ def write_unit(unit: Unit, batches: Iterable[pa.RecordBatch], options: SinkOptio
             in_doubt = transaction.state == "unknown"
             if attempt == ATTEMPTS or not (in_doubt or (_passes(cause_of(error)) and not in_vain)):
                 raise
-            log.warning("%s is tried again: %s", unit, error)
+            log.warning("write failed, retrying %s: %s", unit, error)
             failed = error
     raise AssertionError("the last attempt returns or raises")
 
@@ -111,7 +111,7 @@ async def _committed(transaction: comet.Transaction, note: bytes) -> None:
 
 
 def _last_batch(unit: Unit, options: SinkOptions) -> int | None:
-    """Takes the unit over from an earlier writer. How many rows of it are written; None: it is not."""
+    """Takes the unit over from an earlier writer. Returns its number of written rows; None: it is not written."""
     producer = _transactional(options)
     call(producer.reopen(unit.transactional_id))
     return unit.written(producer.note, options.topic)
@@ -124,18 +124,18 @@ def _compare(unit: Unit, before: int, rows: TaskRows, options: SinkOptions) -> W
     problem = unit.lacking(before, rows.count)
     if problem:
         if options.fail_on_loss:
-            raise DataLoss(f"{problem}. With the option failOnDataLoss=false the query goes on without them")
+            raise DataLoss(f"{problem}. With the option failOnDataLoss=false the query continues without them")
         log.warning("%s", problem)
     return WriteResult(before, before=True)
 
 
 def _passes(error: CometError) -> bool:
-    """Another attempt may come further."""
+    """Whether another attempt may succeed."""
     return error.retriable or error.outcome_unknown or error.metadata_stale or isinstance(error, TransactionAborted)
 
 
 class TaskRows:
-    """The input of a task. It comes once; while it is small it is held, and can be read again."""
+    """The input of a task. Spark sends it once; a small input is kept and can be read again."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = iter(batches)
@@ -145,7 +145,7 @@ class TaskRows:
         self.count = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        while self._again:  # what is not taken of it comes next time
+        while self._again:  # the unread rest is kept for the next iteration
             batch = self._again.popleft()
             self.count += len(batch)
             yield batch
@@ -164,18 +164,18 @@ class TaskRows:
             self._held.append(batch)
 
     def rewind(self) -> bool:
-        """Whether all that was read comes again."""
+        """Restarts the iteration from the first row; returns False if the input is not kept."""
         if self._held is None:
             return False
         self._again, self.count = deque(self._held), 0
         return True
 
 
-# ---- without
+# ---- without transactions
 
 
 def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> WriteResult:
-    """Returns when all is acknowledged. What fails may be written in part, and is once more by the next attempt."""
+    """Writes rows; returns when all are acknowledged. A failed task may be partly written, and again by its retry."""
     producer = _plain(options)
     count = 0
     try:
@@ -194,11 +194,11 @@ async def _sent(producer: comet.Producer, part: Part) -> None:
     await producer.send_many(part.topic, partition=part.partition, **part.columns)
 
 
-# ---- producers that are kept
+# ---- cached producers
 
 
 def _transactional(options: SinkOptions) -> comet.TransactionalProducer:
-    """One for all units of this worker, one after the other."""
+    """The worker's producer for its units, which are written one after the other."""
     return _cached(options, _make_transactional)  # type: ignore[no-any-return]
 
 
@@ -232,7 +232,7 @@ def _cached(options: SinkOptions, make: Any) -> Any:
         while len(_producers) >= PRODUCERS_MAX:
             _discard(next(iter(_producers)))
         found = call(make(options))
-    _producers[options] = found  # used last, so it stays longest
+    _producers[options] = found  # last used, so it is discarded last
     return found
 
 
@@ -243,4 +243,4 @@ def _discard(options: SinkOptions) -> None:
     try:
         call(producer.close())
     except CometError as error:
-        log.info("a producer was closed with what it had not written: %s", error)
+        log.info("producer closed with unwritten records: %s", error)
