@@ -35,7 +35,7 @@ _FIELD_IN_MESSAGE: Final = re.compile(r"`\$\.?([^`]*)`$|field `([^`]+)`")
 class Serde(Generic[T]):
     """Encodes and decodes the values of one type. Immutable, shared, safe in any thread.
 
-    Get one from codec_for.
+    Get one from serde_for.
     """
 
     __slots__ = ("_accepts", "_decode", "_encode", "_errors", "_refuses", "type")
@@ -68,7 +68,7 @@ class Serde(Generic[T]):
     def encode(self, value: T) -> bytes:
         """Encodes a value as the bytes of a record. Raises SerdeError, naming the type.
 
-        >>> codec_for(dict).encode({"symbol": "EURUSD"})
+        >>> serde_for(dict).encode({"symbol": "EURUSD"})
         b'{"symbol":"EURUSD"}'
         """
         if not isinstance(value, self._accepts) or isinstance(value, self._refuses):
@@ -81,7 +81,7 @@ class Serde(Generic[T]):
     def decode(self, data: bytes) -> T:
         """Decodes the bytes of a record. Raises SerdeError, naming the type and the field.
 
-        >>> codec_for(dict).decode(b'{"symbol":"EURUSD"}')
+        >>> serde_for(dict).decode(b'{"symbol":"EURUSD"}')
         {'symbol': 'EURUSD'}
         """
         try:
@@ -92,7 +92,7 @@ class Serde(Generic[T]):
     def decode_many(self, values: Sequence[bytes]) -> list[T]:
         """Decodes the values of a batch. Raises SerdeError with the index of the first invalid one.
 
-        >>> codec_for(int).decode_many([b"1", b"2"])
+        >>> serde_for(int).decode_many([b"1", b"2"])
         [1, 2]
         """
         try:
@@ -116,10 +116,10 @@ class Serde(Generic[T]):
 
 
 @overload
-def codec_for(kind: type[T]) -> Serde[T]: ...
+def serde_for(kind: type[T]) -> Serde[T]: ...
 @overload
-def codec_for(kind: Any) -> Serde[Any]: ...
-def codec_for(kind: Any) -> Serde[Any]:
+def serde_for(kind: Any) -> Serde[Any]: ...
+def serde_for(kind: Any) -> Serde[Any]:
     """The serde of a type. Raises SerdeError for a type that has none, and says what to do.
 
     >>> import comet.serde
@@ -127,7 +127,7 @@ def codec_for(kind: Any) -> Serde[Any]:
     ... class Quote:
     ...     symbol: str
     ...     bid: float
-    >>> codec_for(Quote).decode(b'{"symbol": "EURUSD", "bid": 1.1}')
+    >>> serde_for(Quote).decode(b'{"symbol": "EURUSD", "bid": 1.1}')
     Quote(symbol='EURUSD', bid=1.1)
     """
     try:

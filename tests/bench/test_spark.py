@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from comet.records import partition_for
-from comet.serde import codec_for
+from comet.serde import serde_for
 from comet_bench.machine import describe
 from comet_bench.report import Result, combine, document, table_row
 from comet_bench.spark.reads import cpu_s
@@ -86,7 +86,7 @@ def test_every_field_can_be_combined_and_is_shown() -> None:
 
 
 def test_quotes_are_those_of_the_demo_and_lie_where_their_keys_belong() -> None:
-    decode = codec_for(Quote).decode
+    decode = serde_for(Quote).decode
     assert [decode(value).symbol for value in quote_values(3)] == ["SYM0000", "SYM0001", "SYM0002"]
     found = loads(50, 4)
     for load in found:

@@ -13,7 +13,7 @@ from comet.consumer.record import RecordBatch
 from comet.errors import Closed, CometError, StaleGeneration
 from comet.handlers.binding import Binding
 from comet.handlers.serving import RecordSource
-from comet.serde import codec_for
+from comet.serde import serde_for
 from comet.v1 import groups_pb2 as groups_pb
 from tests.unit.sdk_fake import ADDRESS, FakeBroker
 
@@ -50,7 +50,7 @@ class FakeMember:
 
     def __init__(self, group: FakeGroup, kind: Any, on_revoked: Any, on_lost: Any) -> None:
         self.fake = group
-        self.serde = None if kind is None else codec_for(kind)
+        self.serde = None if kind is None else serde_for(kind)
         self.on_revoked, self.on_lost = on_revoked, on_lost
         self.at: dict[Place, int] = {}
         self.releasing: set[Place] = set()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import comet
 from comet.errors import InvalidArgument, SerdeError
 from comet.records import decode
-from comet.serde import codec_for
+from comet.serde import serde_for
 from comet.tables.arrow_columns import ArrowColumns, BatchMerger
 from comet.tables.arrow_types import shape_of
 from comet.tables.arrow_values import Values
@@ -64,7 +64,7 @@ def plain_of(value: Any) -> Any:
 
 def by_rows(kind: Any, values: list[bytes | None]) -> list[list[Any]] | int:
     """The same from the codec alone; or the offset of the first value that it refuses."""
-    shape, codec = shape_of(kind), codec_for(kind)
+    shape, codec = shape_of(kind), serde_for(kind)
     rows: list[Any] = []
     for at, value in enumerate(values):
         try:
@@ -209,7 +209,7 @@ def test_what_arrow_cannot_read_goes_through_the_codec() -> None:
         Side.SELL, "b", datetime(2026, 1, 1, 12, tzinfo=UTC), date(2026, 1, 2), timedelta(seconds=90), UUID(int=5),
         b"\xff\x00", {"a": 1}, 2, {"x"}, [{"x": 1}],
     )  # fmt: skip
-    found = [column[0] for column in columns_of(Wide, [codec_for(Wide).encode(one)])]
+    found = [column[0] for column in columns_of(Wide, [serde_for(Wide).encode(one)])]
     assert found == [
         "sell", "b", one.when, one.day, one.took, str(one.id), b"\xff\x00", [("a", 1)], 2.0, ["x"],
         [{"x": 1, "y": None}],

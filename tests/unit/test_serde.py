@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comet.errors import InvalidArgument, SerdeError
-from comet.serde import Serde, codec_for, model
+from comet.serde import Serde, model, serde_for
 
 JSON = b'{"symbol":"EURUSD","bid":1.25}'
 
@@ -102,7 +102,7 @@ MODELS = {Model, PydanticData}
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_an_event_is_a_json_object(kind: Any) -> None:
-    codec: Serde[Any] = codec_for(kind)
+    codec: Serde[Any] = serde_for(kind)
     value = kind(symbol="EURUSD", bid=1.25)
     assert codec.encode(value) == JSON
     assert codec.decode(JSON) == value
@@ -142,7 +142,7 @@ def test_an_event_is_a_json_object(kind: Any) -> None:
     ],
 )
 def test_there_and_back(kind: Any, value: Any, data: bytes) -> None:
-    codec = codec_for(kind)
+    codec = serde_for(kind)
     assert codec.encode(value) == data
     assert codec.decode(data) == value
 
@@ -164,7 +164,7 @@ def test_there_and_back(kind: Any, value: Any, data: bytes) -> None:
     ],
 )
 def test_an_error_names_the_type_the_field_and_the_value(kind: Any, data: bytes, field: str | None) -> None:
-    codec: Serde[Any] = codec_for(kind)
+    codec: Serde[Any] = serde_for(kind)
     with pytest.raises(SerdeError) as caught:
         codec.decode(data)
     assert caught.value.details == {"type": kind.__name__} | ({"field": field} if field else {})
@@ -177,14 +177,14 @@ def test_an_error_names_the_type_the_field_and_the_value(kind: Any, data: bytes,
 
 def test_a_field_deep_inside_is_named_by_its_path() -> None:
     with pytest.raises(SerdeError) as caught:
-        codec_for(list[Struct]).decode(b'[{"symbol":"a","bid":1},{"symbol":"a","bid":null}]')
+        serde_for(list[Struct]).decode(b'[{"symbol":"a","bid":1},{"symbol":"a","bid":null}]')
     assert caught.value.details["field"] == "[1].bid"
 
     class Book(pydantic.BaseModel):
         quotes: list[Model]
 
     with pytest.raises(SerdeError) as caught:
-        codec_for(Book).decode(b'{"quotes":[{"symbol":"a","bid":1},{"symbol":"a","bid":null}]}')
+        serde_for(Book).decode(b'{"quotes":[{"symbol":"a","bid":1},{"symbol":"a","bid":null}]}')
     assert caught.value.details["field"] == "quotes.1.bid"
 
 
@@ -192,7 +192,7 @@ def test_a_field_deep_inside_is_named_by_its_path() -> None:
 @pytest.mark.parametrize("data", [b"\xff", b"\xc3(", None, b"[" * 100_000 + b"\xff"])
 def test_bytes_that_are_no_text_are_refused(kind: Any, data: bytes) -> None:
     with pytest.raises(SerdeError):
-        codec_for(kind).decode(data)
+        serde_for(kind).decode(data)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_bytes_that_are_no_text_are_refused(kind: Any, data: bytes) -> None:
 )  # fmt: skip
 def test_a_value_of_another_type_is_not_encoded(kind: Any, value: Any) -> None:
     with pytest.raises(SerdeError) as caught:
-        codec_for(kind).encode(value)
+        serde_for(kind).encode(value)
     assert "cannot encode" in caught.value.message
     assert caught.value.details["type"] == (kind.__name__ if not hasattr(kind, "__args__") else str(kind))
 
@@ -216,7 +216,7 @@ def test_a_list_that_contains_itself_is_not_encoded() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(SerdeError):
-        codec_for(list).encode(endless)
+        serde_for(list).encode(endless)
 
 
 @pytest.mark.parametrize(
@@ -234,21 +234,21 @@ def test_a_list_that_contains_itself_is_not_encoded() -> None:
 )
 def test_a_type_without_a_codec_is_refused_at_once(kind: Any, message: str) -> None:
     with pytest.raises(SerdeError, match=message):
-        codec_for(kind)
+        serde_for(kind)
 
 
 def test_codecs_are_kept() -> None:
-    assert codec_for(Struct) is codec_for(Struct)
-    assert codec_for(int) is not codec_for(float)
+    assert serde_for(Struct) is serde_for(Struct)
+    assert serde_for(int) is not serde_for(float)
 
 
 def test_the_types_are_known_to_a_type_checker() -> None:
-    codec = codec_for(Struct)
+    codec = serde_for(Struct)
     assert_type(codec, Serde[Struct])
     assert_type(codec.decode(JSON), Struct)
     assert_type(codec.decode_many([JSON]), list[Struct])
-    assert_type(codec_for(Plain).decode(JSON).bid, float)
-    assert_type(codec_for(bytes).decode(b""), bytes)
+    assert_type(serde_for(Plain).decode(JSON).bid, float)
+    assert_type(serde_for(bytes).decode(b""), bytes)
 
 
 # ---- event
@@ -280,14 +280,14 @@ def test_what_cannot_be_an_event_is_refused(wrong: Any) -> None:
 
 @given(st.text(), st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(CLASSES))
 def test_any_values_survive(symbol: str, bid: float, kind: Any) -> None:
-    codec: Serde[Any] = codec_for(kind)
+    codec: Serde[Any] = serde_for(kind)
     value = kind(symbol=symbol, bid=bid)
     assert codec.decode(codec.encode(value)) == value
 
 
 @given(st.binary() | st.text().map(str.encode), st.sampled_from([*CLASSES, Any, dict, str, int, list[int], Side]))
 def test_hostile_bytes_give_serde_errors_only(data: bytes, kind: Any) -> None:
-    codec: Serde[Any] = codec_for(kind)
+    codec: Serde[Any] = serde_for(kind)
     try:
         value = codec.decode(data)
     except SerdeError:
@@ -299,8 +299,8 @@ def test_pydantic_is_never_imported_for_others() -> None:
     code = (
         "import sys, dataclasses, comet.serde as serde\n"
         "@serde.model\nclass A:\n  x: int\n"
-        "serde.codec_for(A).decode(b'{\"x\":1}')\n"
-        "try: serde.codec_for(A).decode(b'{}')\nexcept serde.SerdeError: pass\n"
+        "serde.serde_for(A).decode(b'{\"x\":1}')\n"
+        "try: serde.serde_for(A).decode(b'{}')\nexcept serde.SerdeError: pass\n"
         "print('pydantic' in sys.modules, 'numpy' in sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import comet
-from comet.serde import codec_for
+from comet.serde import serde_for
 from comet_demo.model import JOB, TOPIC, Quote
 from comet_demo.terminal.quote_table import QuoteRow, QuoteTable
 
@@ -42,7 +42,7 @@ def quotes_of(batch: comet.RecordBatch[Quote]) -> list[Quote | None]:
 
 def _quote(value: bytes | None) -> Quote | None:
     with suppress(comet.SerdeError):
-        return None if value is None else codec_for(Quote).decode(value)
+        return None if value is None else serde_for(Quote).decode(value)
     return None
 
 

@@ -61,9 +61,9 @@ def check_on_corrupt(on_corrupt: OnCorrupt) -> None:
 def serde_of(kind: Any) -> Any:
     if kind is None:
         return None
-    from comet.serde import codec_for
+    from comet.serde import serde_for
 
-    return codec_for(kind)
+    return serde_for(kind)
 
 
 class Consumer(RecordIterator[T]):

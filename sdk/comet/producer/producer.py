@@ -233,9 +233,9 @@ class Producer:
             return None
         encoder = self._encoders.get(value.__class__)
         if encoder is None:
-            from comet.serde import codec_for
+            from comet.serde import serde_for
 
-            encoder = self._encoders[value.__class__] = codec_for(value.__class__).encode
+            encoder = self._encoders[value.__class__] = serde_for(value.__class__).encode
         return encoder(value)
 
     async def publish_once(

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from comet.consumer.record import RecordBatch
 from comet.errors import InvalidArgument, SerdeError
-from comet.serde import codec_for
+from comet.serde import serde_for
 from comet.tables.arrow_types import shape_of
 
 AT_ONCE: Final = 1 << 11
@@ -47,7 +47,7 @@ class Values:
         if self.shape.by_fields:
             self._decode, self._columns_of = self.shape.reader(chosen)
         else:
-            self._decode, self._columns_of = codec_for(kind).decode, self.shape.getters(chosen)
+            self._decode, self._columns_of = serde_for(kind).decode, self.shape.getters(chosen)
 
     def of(self, batch: RecordBatch[Any], values: pa.Array) -> list[pa.Array]:
         """The columns of a batch's values, in the order of `fields`; all null for a tombstone. Raises SerdeError with
@@ -77,6 +77,6 @@ class Values:
         except SerdeError as error:
             raise batch.at(error, offset) from error.__cause__
         except _WRONG as error:
-            name = "the schema" if isinstance(self._kind, pa.Schema) else codec_for(self._kind).name
+            name = "the schema" if isinstance(self._kind, pa.Schema) else serde_for(self._kind).name
             begins = f"its value begins with {text[:_SHOWN]!r}"
             raise batch.at(SerdeError(f"does not fit {name}: {error}; {begins}"), offset) from error

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comet.errors import InvalidArgument, SerdeError
-from comet.serde import codec_for
+from comet.serde import serde_for
 
 _TEXTS: Final = {"string", "large_string", "string_view", "binary", "large_binary", "binary_view"}
 
@@ -124,7 +124,7 @@ def _check_json(name: str, kind: pa.DataType) -> None:
 
 def _fields_of(kind: Any, columns: list[str], *, chosen: bool) -> list[str]:
     """The columns that are fields of the class; checks that no required field is missing."""
-    codec = codec_for(kind)
+    codec = serde_for(kind)
     if hasattr(kind, "__pydantic_fields__"):
         known = {name: field.is_required() for name, field in kind.__pydantic_fields__.items()}
     else:
@@ -150,7 +150,7 @@ def _encode(row: dict[str, Any]) -> bytes:
 
 def _encoder_of(kind: Any) -> Callable[[dict[str, Any]], bytes]:
     """Converts through the class, so that an invalid row is found."""
-    codec = codec_for(kind)
+    codec = serde_for(kind)
     if hasattr(kind, "__pydantic_validator__"):
         validate = kind.__pydantic_validator__.validate_python
         return lambda row: codec.encode(validate(row))
