@@ -253,7 +253,7 @@ def names(same_slot: bool) -> tuple[str, str]:
     )
 
 
-@pytest.mark.parametrize("where", ["tick", "plan", "news", "topics", "hear"])
+@pytest.mark.parametrize("where", ["tick", "plan", "news", "topics", "heard_from"])
 async def test_a_group_that_fails_stands_still_and_no_other_of_its_slot(one: LocalCluster, where: str) -> None:
     broker = one.brokers[1]
     await fill(one)
@@ -272,7 +272,7 @@ async def test_a_group_that_fails_stands_still_and_no_other_of_its_slot(one: Loc
     request = second.stream.send(join=pb.Join(group=bad, topics=["t"]))
     if where == "topics":
         await one.call("comet.v1.Admin/AddPartitions", admin.AddPartitionsRequest(name="t", total=5))
-    elif where == "hear":
+    elif where == "heard_from":
         failing.stream.post(heartbeat=pb.Heartbeat(group=bad, member=failing.id))
     await failing.until(lambda: failing.evicted is not None)
     assert failing.evicted is not None and code(failing.evicted.error) == "NOT_COORDINATOR"

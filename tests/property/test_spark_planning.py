@@ -66,7 +66,7 @@ def test_a_document_names_a_topic_once_and_may_be_of_before_it_did() -> None:
 
 @pytest.mark.parametrize("wrong", [{"a": [1, 2]}, {"a/x": [1, 2]}, {"a/1": 7}, {"a/1": [1]}, {"a/1": [1, 2, 3]}])
 def test_what_is_no_offset_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument, match="no offset of a Comet source"):
+    with pytest.raises(InvalidArgument, match="not an offset of a Comet source"):
         marks(wrong)
 
 

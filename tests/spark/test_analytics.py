@@ -292,5 +292,5 @@ def test_ties_are_broken_by_partition_and_offset(spark: SparkSession) -> None:
     assert {row.ask for row in analytics.as_of(trades, quotes).collect()} == {2.5}
     with pytest.raises(InvalidArgument, match="whole slides"):
         analytics.stats(trades, "1 minute", "7 seconds")
-    with pytest.raises(InvalidArgument, match="no duration"):
+    with pytest.raises(InvalidArgument, match="not a duration"):
         analytics.stats(trades, "a minute")

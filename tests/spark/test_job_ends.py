@@ -35,7 +35,7 @@ def test_a_job_whose_java_is_gone_tells_of_it_and_ends(tmp_path: Path) -> None:
             job.kill()
             job.wait(60)
     lines = log.read_text().splitlines()
-    assert lines[-1].startswith("comet_demo.analytics.spark_job: the Java that Spark runs in is gone"), lines[-1]
+    assert lines[-1].startswith("comet_demo.analytics.spark_job: Spark's JVM does not answer"), lines[-1]
     # Spark's own workers, whose Python comes out of a zip, may have said that a connection of theirs ended.
     assert not [line for line in lines if line.lstrip().startswith('File "') and "pyspark.zip" not in line]
 

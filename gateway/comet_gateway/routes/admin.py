@@ -130,7 +130,7 @@ async def described(admin: comet.Admin, topic: str) -> tuple[comet.TopicInfo, di
 def partition_of(info: comet.TopicInfo, index: int) -> comet.PartitionInfo:
     if index >= len(info.partitions):
         raise comet.PartitionNotFound(
-            f"topic {info.name!r} has {len(info.partitions)} partitions: there is no partition {index}"
+            f"topic {info.name!r} has the partitions 0 to {len(info.partitions) - 1}, not {index}"
         )
     return info.partitions[index]
 
