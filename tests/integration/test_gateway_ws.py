@@ -13,7 +13,7 @@ import websockets
 
 import comet
 from tests.integration.live_gateway import PATIENCE_S, Gateway, Socket, live_gateway, small
-from tests.sim.waiting import until
+from tests.waiting import until
 
 
 @pytest.fixture

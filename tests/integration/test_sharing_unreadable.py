@@ -20,7 +20,7 @@ from comet_broker.sharing.dead_letters import DeadLetters
 from tests.integration.share_client import Member
 from tests.integration.stream_client import Call, Client
 from tests.poison import unchecked
-from tests.sim.waiting import until
+from tests.waiting import until
 
 REJECT = groups.ACKNOWLEDGE_TYPE_REJECT
 

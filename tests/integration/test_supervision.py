@@ -19,12 +19,12 @@ from comet_broker.broker import Broker
 from comet_broker.core.cluster import NO_BROKER
 from comet_broker.core.slots import slot_of
 from comet_broker.failures import Failure
+from tests import waiting
 from tests.integration.group_client import Member, Stream, settled
 from tests.integration.local_cluster import LocalCluster, until
 from tests.integration.stream_client import Client
 from tests.integration.test_groups import code, fill, make_topic, ready
 from tests.integration.test_isolation import Transactional
-from tests.sim import waiting
 
 PARTITIONS = 6
 

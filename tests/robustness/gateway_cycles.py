@@ -31,7 +31,7 @@ import websockets
 import comet
 from tests.robustness.cluster import ClusterProcesses, cluster
 from tests.robustness.gateway_process import GatewayProcess
-from tests.sim.waiting import until
+from tests.waiting import pace, until
 
 TOPIC: Final = "prices"
 PARTITIONS: Final = 4
@@ -68,7 +68,7 @@ class Client:
                 self.errors["ended"] += 1
             except (OSError, httpx.HTTPError, websockets.WebSocketException, TimeoutError) as error:
                 self.errors[type(error).__name__] += 1
-            await asyncio.sleep(self.random.uniform(*AGAIN_S))
+            await pace(self.random.uniform(*AGAIN_S))
 
     async def connected(self, url: str) -> None:
         raise NotImplementedError
@@ -256,12 +256,12 @@ class Storm:
                     number = self.report.sent
                     await producer.send(TOPIC, f"record number {number}", key=f"k{number % 50}")
                     self.report.sent += 1
-                await asyncio.sleep(0.01)
+                await pace(0.01)
 
     async def _watch(self) -> None:
         while True:
             self.report.gateway_bytes = max(self.report.gateway_bytes, *(one.memory() for one in self.gateways))
-            await asyncio.sleep(0.5)
+            await pace(0.5)
 
     async def _rest(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -29,6 +29,7 @@ from typing import Any, Final
 
 import comet
 from comet.types import TopicPartition
+from tests.waiting import pace
 
 SESSION_MS: Final = 3_000
 LOCK_MS: Final = 3_000
@@ -73,7 +74,7 @@ class Member:
                 await work()
             except comet.CometError as error:
                 self.note("!", error.code, error)
-                await asyncio.sleep(0.1)
+                await pace(0.1)
 
     def leave(self) -> None:
         self.leaving = True
@@ -81,7 +82,7 @@ class Member:
 
     async def work(self) -> None:
         if self.work_ms:
-            await asyncio.sleep(self.random.expovariate(1 / self.work_ms) / 1000)
+            await pace(self.random.expovariate(1 / self.work_ms) / 1000)
 
     # ---- groups
 
@@ -246,7 +247,7 @@ class Member:
                     if hold != held:
                         self.note("W", hold)
                         held = hold
-                    await asyncio.sleep(LOOK_S)
+                    await pace(LOOK_S)
                     continue
                 count += 1
                 await self.transfer(producer, f"{self.group}-{os.getpid()}-{monotonic():.6f}-{count}")

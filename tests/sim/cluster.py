@@ -34,8 +34,8 @@ from tests.sim.lying_disks import operate
 from tests.sim.replicas import Comparison
 from tests.sim.requests import RequestClient
 from tests.sim.result import Result
-from tests.sim.waiting import until
 from tests.sim.workload import AdminClient, ConsumerClient, ProducerClient, ProducerPlan, close_quietly
+from tests.waiting import until
 
 HARM_S: Final = 45.0
 RUN_S_MIN: Final = 60.0

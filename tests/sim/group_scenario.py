@@ -51,8 +51,8 @@ from tests.sim.group_workload import AUDIT, DEAD, IN, OUT, CommittedReader, Memb
 from tests.sim.history import Place
 from tests.sim.loop import SimLoop, run
 from tests.sim.result import Result
-from tests.sim.waiting import until
 from tests.sim.workload import ProducerClient, ProducerPlan
+from tests.waiting import until
 
 HARM_S: Final = 30.0
 RUN_S_MAX: Final = 900.0

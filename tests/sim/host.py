@@ -27,8 +27,8 @@ from tests.sim.history import History, Place, Recovered
 from tests.sim.loop import Node, SimLoop
 from tests.sim.network import Network, PeerNetwork
 from tests.sim.store import SimStore, StoreWeather
-from tests.sim.waiting import until
 from tests.sim.worker import SimWorker, WorkerPace
+from tests.waiting import until
 
 DRAIN_GRACE_S: Final = 5.0
 RESTART_S_MIN: Final = 0.05  # longer than any frame takes to arrive

@@ -20,7 +20,7 @@ from comet.types import Consistency
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.host import Host
 from tests.sim.losses import Where
-from tests.sim.waiting import until
+from tests.waiting import until
 
 RETURN_S_MAX: Final = 12.0
 OPERATOR_S: Final = 2.0

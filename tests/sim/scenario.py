@@ -27,7 +27,6 @@ from tests.sim.checker import SETTLE_S_MAX, check
 from tests.sim.history import FinalLog, Outcome, Place, Produce, make_value
 from tests.sim.loop import SimLoop, run
 from tests.sim.result import Result
-from tests.sim.waiting import until
 from tests.sim.workload import (
     AdminClient,
     ConsumerClient,
@@ -39,6 +38,7 @@ from tests.sim.workload import (
     vandal,
 )
 from tests.sim.world import World
+from tests.waiting import until
 
 HARM_S: Final = 6.0  # how long faults strike
 FINISH_S_MAX: Final = 90.0  # for clients to finish, once all is mended

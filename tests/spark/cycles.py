@@ -33,8 +33,8 @@ import psutil
 import comet
 from tests.robustness.cluster import ClusterProcesses, cluster
 from tests.robustness.process import BrokerProcess
-from tests.sim.waiting import until
 from tests.spark.job import WINDOW_S
+from tests.waiting import until
 
 PARTITIONS: Final = 2
 KEYS: Final = 5

@@ -19,7 +19,7 @@ import comet
 import comet_demo.analytics.spark_job
 from comet_demo.feed import ensure_topics
 from comet_demo.model import BARS, TOPIC
-from tests.sim.waiting import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -24,8 +24,8 @@ from comet_broker.core.cluster import (
 )
 from comet_broker.failures import Failures
 from comet_broker.metadata.store import Put
-from tests.sim.waiting import until
 from tests.unit.cluster_world import SESSION_MS, Member, World, on_virtual_time
+from tests.waiting import until
 
 SESSION_S = SESSION_MS / 1000
 TOPIC = "a" * 32

@@ -21,8 +21,8 @@ from comet_gateway.push.ring import Ring
 from comet_gateway.records.cursor import Cursor, CursorPlace
 from comet_gateway.records.record_json import Values
 from tests.sim import loop as sim
-from tests.sim.waiting import until
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
+from tests.waiting import until
 
 LIMITS = Limits()
 END = 10

@@ -19,9 +19,9 @@ from comet_broker.partitions.conflicts import Conflicts
 from comet_broker.replication import follower
 from comet_broker.replication.follower import Replicator
 from comet_broker.replication.leader import ReplicaSession
-from tests.sim.waiting import until
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 from tests.unit.storage_world import IDENTITY, batch
+from tests.waiting import until
 
 HELLO = pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=2, broker_epoch=20))
 

@@ -23,11 +23,11 @@ from comet.errors import (
 )
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
-from tests.sim.waiting import until
 from tests.unit.sdk_fake import ADDRESS
 from tests.unit.sdk_fake_groups import GroupBroker
 from tests.unit.test_sdk_groups import scenario
 from tests.unit.test_sdk_producer import now
+from tests.waiting import until
 
 FIND = "comet.v1.Comet/FindCoordinator"
 

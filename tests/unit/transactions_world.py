@@ -31,8 +31,8 @@ from comet_broker.core.cluster import (
 from comet_broker.core.transactions import TransactionRecord
 from comet_broker.failures import Failures
 from comet_broker.metadata.store import Compare, Delete, Put
-from tests.sim.waiting import until
 from tests.unit.cluster_world import Member, World, on_virtual_time
+from tests.waiting import until
 
 TOPIC = "ab" * 16
 HERE, THERE = (TOPIC, 0), (TOPIC, 1)  # led by this broker, and by another
