@@ -182,7 +182,7 @@ async def test_a_log_that_lost_its_end_while_it_was_opened_anew_is_not_written_i
 
     async def close(partition: Any, error: Any) -> None:
         await closing(partition, error)
-        broker.topics._ends[partition.place] += 5  # as if so many records had been there
+        broker.topics._ends[partition.tp] += 5  # as if so many records had been there
 
     broker.topics._close = close  # type: ignore[method-assign]
     for _ in range(2):

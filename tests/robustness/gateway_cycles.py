@@ -40,7 +40,7 @@ CATCH_UP_S_MAX: Final = 60.0
 SILENCE_S_MAX: Final = 15.0  # a client that hears nothing for so long, not even a heartbeat, goes elsewhere
 AGAIN_S: Final = (0.05, 0.5)
 
-Place = tuple[int, int]  # partition, offset
+RecordId = tuple[int, int]  # partition, offset
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Client:
     name: str
     gateways: list[GatewayProcess]
     random: Random
-    got: dict[Place, str] = field(default_factory=dict)
+    got: dict[RecordId, str] = field(default_factory=dict)
     next: dict[int, int] = field(default_factory=dict)
     cursor: str = ""
     told_missing: list[tuple[int, int, int]] = field(default_factory=list)
@@ -343,8 +343,8 @@ class Storm:
         if self.report.records < self.report.sent:
             self.report.violations.append(f"{self.report.sent} records were acknowledged, {len(topic)} are there")
 
-    async def _everything(self) -> dict[Place, str]:
-        topic: dict[Place, str] = {}
+    async def _everything(self) -> dict[RecordId, str]:
+        topic: dict[RecordId, str] = {}
         async with comet.Consumer(self.one.addresses, TOPIC, start="earliest", type=str) as consumer:
             left = sum((await consumer.end_offsets()).values())
             while len(topic) < left:

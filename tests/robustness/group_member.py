@@ -87,14 +87,14 @@ class Member:
     # ---- groups
 
     def consumer(self, *, auto_commit: bool) -> comet.GroupConsumer[bytes]:
-        def gone(places: Sequence[TopicPartition]) -> None:
-            for place in places:
-                self.note("X", place.partition)
+        def gone(tps: Sequence[TopicPartition]) -> None:
+            for tp in tps:
+                self.note("X", tp.partition)
 
-        def given(places: Sequence[TopicPartition]) -> None:
+        def given(tps: Sequence[TopicPartition]) -> None:
             committed = consumer.committed()
-            for place in places:
-                self.note("A", place.partition, committed.get(place, 0))
+            for tp in tps:
+                self.note("A", tp.partition, committed.get(tp, 0))
 
         consumer = comet.GroupConsumer(
             self.addresses,

@@ -32,7 +32,7 @@ Fault = Callable[[ClusterWorld, Random], Awaitable[None]]
 
 def _one(world: ClusterWorld, random: Random) -> Host:
     """A leader, or anybody."""
-    leaders = [host for place in world.history.flush for host in [world.leader((place, 0))] if host is not None]
+    leaders = [host for tp in world.history.flush for host in [world.leader((tp, 0))] if host is not None]
     return random.choice(leaders) if leaders and random.random() < 0.6 else random.choice(world.hosts)
 
 

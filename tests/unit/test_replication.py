@@ -27,8 +27,8 @@ HELLO = pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=2, broker_
 
 
 def session_on(world: ReplicaWorld) -> ReplicaSession:
-    def leading(place: tuple[str, int], epoch: int) -> Any:
-        if place != (IDENTITY.topic_id.hex(), 0) or epoch != world.partition.leader_epoch:
+    def leading(tp: tuple[str, int], epoch: int) -> Any:
+        if tp != (IDENTITY.topic_id.hex(), 0) or epoch != world.partition.leader_epoch:
             raise Unavailable("not here", retry_after_ms=50)
         return world.partition
 

@@ -23,7 +23,7 @@ from comet_broker.core.transactions import (
     TransactionRecord,
     step,
 )
-from tests.unit.test_transactions import NEW, OPEN, PLACE, run
+from tests.unit.test_transactions import NEW, OPEN, TP, run
 from tests.unit.transactions_world import HERE, Cluster, with_cluster
 
 AGAIN = Open(producer_id=8, timeout_ms=60_000, group="g")
@@ -49,11 +49,11 @@ def test_the_note_of_a_commit_is_part_of_the_decision() -> None:
     [
         [End(2, commit=True)],
         [End(2, commit=False, note=b"aborted")],
-        [AddPartition(2, PLACE), End(2, commit=True), Marked(2)],
-        [AddPartition(2, PLACE), End(2, commit=False, note=b"aborted"), Marked(2)],
-        [AddPartition(2, PLACE), TimedOut(2), Marked(2)],
-        [AddPartition(2, PLACE), Evicted(), Marked(2)],
-        [AddPartition(2, PLACE), AGAIN, Marked(2)],
+        [AddPartition(2, TP), End(2, commit=True), Marked(2)],
+        [AddPartition(2, TP), End(2, commit=False, note=b"aborted"), Marked(2)],
+        [AddPartition(2, TP), TimedOut(2), Marked(2)],
+        [AddPartition(2, TP), Evicted(), Marked(2)],
+        [AddPartition(2, TP), AGAIN, Marked(2)],
         [AGAIN, AGAIN, TransactionLoaded()],
     ],
     ids=repr,
