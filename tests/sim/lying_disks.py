@@ -109,7 +109,10 @@ def _sound(world: ClusterWorld, *, all_up: bool = True) -> list[Where]:
 def _noted(world: ClusterWorld, where: Where) -> int:
     """Up to where every replica has noted on its disk that it is committed. One that has just caught up may not yet."""
     found = [
-        partition.log._marked for host in world.hosts for partition in host.partitions() if partition.place == where
+        partition.log.state.marked
+        for host in world.hosts
+        for partition in host.partitions()
+        if partition.place == where
     ]
     return min(found, default=0)
 
