@@ -43,8 +43,6 @@ BIG_CLASSES = {
     "comet_broker.replication.follower.LeaderLink": "the follower's side of one stream",
     "comet_broker.replication.leader.ReplicaSession": "the leader's side of one stream",
     "comet_broker.sharing.state.SharePartition": "drives one share group in one partition",
-    "comet_broker.storage.appending.Appending": "the end of a log that grows",
-    "comet_broker.storage.log.Log": "segments, durability and deletion of one log",
     "comet_broker.storage.recovery._Recovery": "one pass over a log's files",
     "comet_broker.storage.segment.Segment": "one file, its indexes and its readers",
     "comet_broker.streams.session.Session": "one client's stream: a handler per kind of frame",
