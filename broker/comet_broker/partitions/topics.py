@@ -173,6 +173,7 @@ class TopicTable:
             partitions=tuple(partitions),
             config=spec.config,
             created_us=spec.created_us,
+            sources=spec.sources,
         )
 
     def _conflicts(self, topic_id: str, index: int, state: PartitionState) -> tuple[ReplicaConflict, ...]:
