@@ -24,7 +24,7 @@ from comet.processes.signals import held_back
 from comet_demo import launcher
 from comet_demo.launcher import _broker, _free
 from tests.descendants import alive, descendants
-from tests.sim.waiting import until
+from tests.waiting import until
 
 DEMO = ["demo", "--rate", "500", "--seed", "1", "--gateway-port", "0", "--no-spark"]
 WITHIN_S = 60.0
