@@ -12,6 +12,7 @@ import pytest
 import comet
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig, Limits
+from comet_gateway.http.auth import UNRESTRICTED
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.traffic import Traffic
 from comet_gateway.metrics import Metrics
@@ -37,9 +38,12 @@ def connection(messages: list[dict[str, Any]], connections: Connections) -> WebS
     config = GatewayConfig()
     state = SimpleNamespace(
         config=config, hub=None, backend=None, connections=connections, metrics=Metrics(),
-        traffic=Traffic(config.limits),
+        traffic=Traffic(config.limits), dashboard=None,
     )  # fmt: skip
-    scope = {"type": "websocket", "app": SimpleNamespace(state=state)}
+    scope = {
+        "type": "websocket", "app": SimpleNamespace(state=state), "comet.principal": UNRESTRICTED,
+        "comet.request_id": "r1",
+    }  # fmt: skip
     return WebSocketConnection(scope, receive, send)
 
 
