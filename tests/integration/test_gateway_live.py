@@ -22,7 +22,7 @@ from comet_gateway.http.auth import Role, new_token
 from comet_web.pages import PAGES, Page
 from tests.integration.live_gateway import PATIENCE_S, Gateway, Socket, live_gateway, small
 from tests.property.test_web_delta import apply
-from tests.sim.waiting import until
+from tests.waiting import until
 
 
 async def shown(
