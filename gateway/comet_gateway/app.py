@@ -17,7 +17,7 @@ from comet_gateway import openapi
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.brokers.readiness import Readiness
 from comet_gateway.config import GatewayConfig
-from comet_gateway.dashboard import diagnostics, login
+from comet_gateway.dashboard import diagnostics, login, serving
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.dashboard.subscriptions import SubscribableDashboard
 from comet_gateway.http import error_handlers
@@ -102,6 +102,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     state.metrics = Metrics()
     state.metrics.watch("traffic", state.traffic.statistics)
     state.connections = Connections(config.limits, state.draining)
+    state.error_page = serving.error_page if config.dashboard else None
     state.metrics.watch("push", state.connections.statistics)
 
     admission = Admission(state.gatekeeper, state.security, state.traffic, config.limits)

@@ -15,8 +15,8 @@ from comet_gateway.dashboard.sources import Sources
 from comet_gateway.dashboard.subscriptions import ChannelSubscription
 from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.wire import AsgiWire
 from comet_gateway.push.frames import EndFrame
-from comet_gateway.push.wire import AsgiWire
 from tests.integration.live_gateway import SERVER
 
 

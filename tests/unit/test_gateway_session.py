@@ -21,6 +21,7 @@ from comet_gateway.dashboard.sources import Sources
 from comet_gateway.dashboard.subscriptions import PageSubscription, SubscribableDashboard
 from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import KINDS
+from comet_gateway.http.wire import AsgiWire
 from comet_gateway.push import frames
 from comet_gateway.push.close_codes import AGAIN, Close
 from comet_gateway.push.dashboard_port import DashboardRequest
@@ -43,7 +44,6 @@ from comet_gateway.push.session import (
     Write,
 )
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
-from comet_gateway.push.wire import AsgiWire
 from comet_gateway.records.record_json import Values
 from comet_web.document import Document
 from comet_web.pages import Page

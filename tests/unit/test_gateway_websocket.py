@@ -15,13 +15,13 @@ from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.http.auth import UNRESTRICTED
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.traffic import Traffic
+from comet_gateway.http.wire import AsgiWire
 from comet_gateway.metrics import Metrics
 from comet_gateway.push import frames
 from comet_gateway.push.connections import Connections
 from comet_gateway.push.group_member import ShareMember
 from comet_gateway.push.parse_subscribe import join
 from comet_gateway.push.websocket import WebSocketConnection
-from comet_gateway.push.wire import AsgiWire
 from comet_gateway.records.record_json import Values
 
 

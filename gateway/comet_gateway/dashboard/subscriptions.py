@@ -21,9 +21,9 @@ from comet_gateway.dashboard.page_request import Addresses
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.wire import Wire
 from comet_gateway.push import frames
 from comet_gateway.push.dashboard_port import DashboardRequest, DashboardSubscription
-from comet_gateway.push.wire import Wire
 from comet_web.document import Document
 from comet_web.page_request import PageRequest
 from comet_web.pages import PAGES, Page

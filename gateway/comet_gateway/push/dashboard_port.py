@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from comet_gateway.http.auth import Principal
+from comet_gateway.http.wire import Wire
 from comet_gateway.push import frames
-from comet_gateway.push.wire import Wire
 
 
 class DashboardSubscription(ABC):

@@ -24,6 +24,7 @@ import comet
 from comet.errors import CometError
 from comet_gateway.config import GatewayConfig
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.wire import Gone, wire_of
 from comet_gateway.push import frames, session
 from comet_gateway.push.close_codes import Close
 from comet_gateway.push.connections import Connections
@@ -32,7 +33,6 @@ from comet_gateway.push.group_member import GroupMembership, ShareMember
 from comet_gateway.push.parse_subscribe import Joined, Played
 from comet_gateway.push.replay import Replay
 from comet_gateway.push.subscription_pump import SubscribeHub, SubscriptionPump
-from comet_gateway.push.wire import Gone, wire_of
 from comet_gateway.push.writing import Writing
 
 log = logging.getLogger(__name__)
