@@ -37,7 +37,7 @@ from comet_broker.cluster.view import ClusterView
 from comet_broker.config import BrokerConfig
 from comet_broker.coordination.coordinator import Coordinator
 from comet_broker.coordination.transaction_partitions import TransactionPartitions
-from comet_broker.core.cluster import BrokerRecord, Place, partition_key, topic_key
+from comet_broker.core.cluster import BrokerRecord, PartitionId, partition_key, topic_key
 from comet_broker.core.controller import LOSSY
 from comet_broker.core.tail import TailBudget
 from comet_broker.data_folder import (
@@ -210,7 +210,7 @@ class Broker:
     async def _load(self) -> None:
         """Loads the cluster view and opens the logs that it places here."""
         await self.view.load()
-        self.guard.moved([partition_key(place) for place in self.view.state.partitions], self.view.state)
+        self.guard.moved([partition_key(tp) for tp in self.view.state.partitions], self.view.state)
         if self.guard.older:
             self.identity = mark_restored(self.files, self.identity)
             self._loss_known = False
@@ -346,7 +346,7 @@ class Broker:
     def _changed(self, partition: Partition) -> None:
         """Updates the replicator and the log ends when a partition's leader changes, or whether it is here."""
         if partition.state is not None and partition.closed is None:
-            self.guard.wrote(partition.place, partition.log.epochs.last_epoch)
+            self.guard.wrote(partition.tp, partition.log.epochs.last_epoch)
         self.replicator.update(partition)
         self.log_ends.update(partition)
         if partition.named:
@@ -403,8 +403,8 @@ class Broker:
         finally:
             self._suspected.discard(broker)
 
-    def _unopened(self, place: Place, reason: str) -> None:
-        self.eligibility.unopened(place, reason, lambda: not self.topics.is_open(place))
+    def _unopened(self, tp: PartitionId, reason: str) -> None:
+        self.eligibility.unopened(tp, reason, lambda: not self.topics.is_open(tp))
 
     def _marked(self, keys: Sequence[str]) -> None:
         partitions = list(self.topics.by_handle.values())

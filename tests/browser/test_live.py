@@ -8,7 +8,7 @@ from typing import Any
 from playwright.async_api import Page, Route, WebSocketRoute, expect
 
 from tests.browser.conftest import Stage, Watched, settled, stop_time
-from tests.sim.waiting import until
+from tests.waiting import until
 
 HIDE = """hidden => {
     Object.defineProperty(document, "hidden", {get: () => hidden, configurable: true});

@@ -26,7 +26,7 @@ from tests.browser.axe import axe
 from tests.browser.conftest import Stage, Watched, shot, watched
 from tests.browser.seed import MARKUP
 from tests.robustness.gateway_process import GatewayProcess
-from tests.sim.waiting import until
+from tests.waiting import until
 
 ROLES = ("viewer", "operator", "admin")
 PARAMETERS = {"topic": "orders", "group": "engine", "broker": "1"}

@@ -146,11 +146,11 @@ async def test_deleting_leads_back_to_the_list_which_says_so(page: Page, stage: 
 
 async def test_leadership_is_moved_after_a_look_at_what_changes(page: Page, stage: Stage) -> None:
     """The stage has one broker: what the API says of three is made up. The real thing is in test_brokers."""
-    place = {"leader": 1, "replicas": [1, 2, 3]}
+    placement = {"leader": 1, "replicas": [1, 2, 3]}
     partitions = [
-        {**place, "partition": 0, "in_sync": [1, 2]},
-        {**place, "partition": 1, "in_sync": [1, 2, 3]},
-        {**place, "partition": 2, "in_sync": [1]},
+        {**placement, "partition": 0, "in_sync": [1, 2]},
+        {**placement, "partition": 1, "in_sync": [1, 2, 3]},
+        {**placement, "partition": 2, "in_sync": [1]},
     ]
     counts = [{"broker": 1, "before": 3, "after": 1}, {"broker": 2, "before": 0, "after": 2}]
     moved = [{"topic": "quotes", "partition": index, "leader": 1, "to": 2} for index in (0, 1)]

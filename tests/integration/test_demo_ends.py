@@ -23,7 +23,7 @@ from comet_demo.processes import parent_watchdog
 from comet_demo.processes.crew import Crew, held_back
 from comet_demo.processes.parent_watchdog import Share
 from tests.descendants import alive, descendants
-from tests.sim.waiting import until
+from tests.waiting import until
 
 DEMO = ["demo", "--rate", "500", "--seed", "1", "--gateway-port", "0", "--no-spark"]
 WITHIN_S = 60.0

@@ -28,7 +28,7 @@ from comet_demo.providers.replay import ReplayProvider
 from comet_demo.providers.sockets import SocketProvider
 from comet_demo.providers.synthetic import SyntheticProvider
 from tests.market import servers
-from tests.sim.waiting import until
+from tests.waiting import until
 
 WITHIN_S = 30.0
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from comet_gateway.dashboard.live_pages import LivePages
 from comet_gateway.http.auth import Role, new_token
 from tests.integration.live_gateway import PATIENCE_S, Gateway, live_gateway, small
 from tests.property.test_web_delta import apply
-from tests.sim.waiting import until
+from tests.waiting import until
 
 
 class Tab:

@@ -15,7 +15,7 @@ from comet.wire.frames import produce_frame
 from comet_broker import limits
 from comet_broker.broker import Broker
 from tests.integration.stream_client import MIB, Call, Client, idle, read
-from tests.sim.waiting import until
+from tests.waiting import until
 
 
 async def test_produced_values_are_acknowledged_and_delivered(broker: Broker, topic: types.Topic) -> None:

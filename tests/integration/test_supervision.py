@@ -19,12 +19,12 @@ from comet_broker.broker import Broker
 from comet_broker.core.cluster import NO_BROKER
 from comet_broker.core.slots import slot_of
 from comet_broker.failures import Failure
+from tests import waiting
 from tests.integration.group_client import Member, Stream, settled
 from tests.integration.local_cluster import LocalCluster, until
 from tests.integration.stream_client import Client
 from tests.integration.test_groups import code, fill, make_topic, ready
 from tests.integration.test_isolation import Transactional
-from tests.sim import waiting
 
 PARTITIONS = 6
 
@@ -182,7 +182,7 @@ async def test_a_log_that_lost_its_end_while_it_was_opened_anew_is_not_written_i
 
     async def close(partition: Any, error: Any) -> None:
         await closing(partition, error)
-        broker.topics._ends[partition.place] += 5  # as if so many records had been there
+        broker.topics._ends[partition.tp] += 5  # as if so many records had been there
 
     broker.topics._close = close  # type: ignore[method-assign]
     for _ in range(2):

@@ -19,7 +19,7 @@ import comet
 from tests.robustness.gateway_process import GatewayProcess
 from tests.robustness.hostile_sockets import ABUSES, BINARY, TEXT, Sockets, frame, handshake
 from tests.robustness.process import broker
-from tests.sim.waiting import until
+from tests.waiting import pace, until
 
 HARM_BYTES_MAX = 150 << 20  # what all the abuse of one test may add to the gateway's memory
 PATIENCE_S = 10.0
@@ -81,7 +81,7 @@ async def bystander(gateway: GatewayProcess) -> AsyncIterator[None]:
                     (str(receipt.offset), f"number {sent}")
                 ]
                 sent += 1
-                await asyncio.sleep(0.002)
+                await pace(0.002)
             return sent
 
         working = asyncio.create_task(work())

@@ -78,10 +78,10 @@ async def test_a_frame_that_is_refused_has_acknowledged_none_of_its_records() ->
     backend = cast(Backend, SimpleNamespace(bootstrap="127.0.0.1:1"))
     member = ShareMember("a", joined, backend, AsgiWire(send), Limits())
     member._hold(cast("comet.ShareRecord[bytes]", Record()))
-    of_none = frames.Ack("a", records=[frames.RecordPlace(0, 7, "t"), frames.RecordPlace(0, 8)])
+    of_none = frames.Ack("a", records=[frames.RecordId(0, 7, "t"), frames.RecordId(0, 8)])
     with pytest.raises(Problem, match="give the topic"):
         await member.acknowledge(of_none)
-    answer = await member.acknowledge(frames.Ack("a", records=[frames.RecordPlace(0, 7, "t")]))
+    answer = await member.acknowledge(frames.Ack("a", records=[frames.RecordId(0, 7, "t")]))
     assert isinstance(answer, frames.Acked)
     assert answer.results is not None
     assert answer.results[0].problem is None, "it is in hand still"

@@ -19,16 +19,16 @@ from comet_broker.partitions.conflicts import Conflicts
 from comet_broker.replication import follower
 from comet_broker.replication.follower import Replicator
 from comet_broker.replication.leader import ReplicaSession
-from tests.sim.waiting import until
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 from tests.unit.storage_world import IDENTITY, batch
+from tests.waiting import until
 
 HELLO = pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=2, broker_epoch=20))
 
 
 def session_on(world: ReplicaWorld) -> ReplicaSession:
-    def leading(place: tuple[str, int], epoch: int) -> Any:
-        if place != (IDENTITY.topic_id.hex(), 0) or epoch != world.partition.leader_epoch:
+    def leading(tp: tuple[str, int], epoch: int) -> Any:
+        if tp != (IDENTITY.topic_id.hex(), 0) or epoch != world.partition.leader_epoch:
             raise Unavailable("not here", retry_after_ms=50)
         return world.partition
 

@@ -188,8 +188,8 @@ _ONE: Final = ("requests_per_s", "p50_ms", "p99_ms")
 
 def _check_answer(answer: Any, records: int) -> None:
     """Checks that the answer has an offset for each record."""
-    places = answer["results"] if isinstance(answer, dict) and "results" in answer else [answer]
-    if len(places) != records or not all(int(place["offset"]) >= 0 for place in places):
+    results = answer["results"] if isinstance(answer, dict) and "results" in answer else [answer]
+    if len(results) != records or not all(int(result["offset"]) >= 0 for result in results):
         raise BenchFailed(f"the gateway answered {records} records with {str(answer)[:500]}")
 
 

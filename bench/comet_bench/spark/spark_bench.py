@@ -296,7 +296,7 @@ def describe(sizes: SparkSizes) -> dict[str, Any]:
     """Further facts that a reader needs to judge these figures."""
     from comet_demo import runtime
 
-    java = runtime.find_java(runtime.Places.of_this_machine())
+    java = runtime.find_java(runtime.JavaLocations.of_this_machine())
     return {
         **{package: importlib.metadata.version(package) for package in ("pyspark", "pyarrow")},
         "java": java.version,

@@ -296,7 +296,7 @@ class AdminService:
 
     async def _agree_on_deleting(self, partition: Partition, before: int) -> None:
         """Stores the deletion in the partition's state: the next leader may not have heard of it from this one."""
-        key = partition_key(partition.place)
+        key = partition_key(partition.tp)
         for _ in range(SWAP_ATTEMPTS_MAX):
             item = await self._read(key)
             state = None if item is None else PartitionState.decode(item.value)
@@ -320,9 +320,9 @@ class AdminService:
         for broker in target:
             self._check_broker(broker)
         _check_min_insync(spec.config, len(target))
-        place = (spec.id, request.partition)
+        tp = (spec.id, request.partition)
         for _ in range(SWAP_ATTEMPTS_MAX):
-            item = await self._read(partition_key(place))
+            item = await self._read(partition_key(tp))
             if item is None:
                 raise PartitionNotFound(f"topic {request.name!r} has no partition {request.partition}")
             state = PartitionState.decode(item.value)
@@ -336,14 +336,14 @@ class AdminService:
 
     async def elect_leader(self, request: admin.ElectLeaderRequest) -> types.Topic:
         """Makes a replica the leader; an operator accepts the loss of the records that it lacks."""
-        place = (self._topics.spec(request.name).id, request.partition)
+        tp = (self._topics.spec(request.name).id, request.partition)
         self._check_broker(request.broker)
         for _ in range(SWAP_ATTEMPTS_MAX):
-            if place not in self._state.partitions:
+            if tp not in self._state.partitions:
                 raise PartitionNotFound(f"topic {request.name!r} has no partition {request.partition}")
-            change = forced(self._state, place, request.broker)
+            change = forced(self._state, tp, request.broker)
             if not request.accept_loss:
-                raise await self._loss(request, self._state.partitions[place].value.holders)
+                raise await self._loss(request, self._state.partitions[tp].value.holders)
             result = await self._transact(change.compares, change.operations)
             await self._broker.view.applied.wait(result.revision)
             if result.applied:
@@ -362,11 +362,11 @@ class AdminService:
             if status.index == request.partition
         }
         listed = ", ".join(f"broker {broker}: {end}" for broker, end in ends.items())
-        place = (self._topics.spec(request.name).id, request.partition)
+        tp = (self._topics.spec(request.name).id, request.partition)
         parted = [
             f" Broker {holder} is in conflict: {found.value}."
             for holder in holders
-            if (found := self._state.conflicts.get((holder, *place))) is not None
+            if (found := self._state.conflicts.get((holder, *tp))) is not None
         ]
         return InvalidArgument(
             f"records that broker {request.broker} does not have would be lost for good. Known log end"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from comet.errors import Timeout
 from comet.v1 import admin_pb2 as pb
 from comet.v1 import coordination_pb2 as coordination
-from comet_broker.core.cluster import Place
+from comet_broker.core.cluster import PartitionId
 from comet_broker.core.share_record import SHARES, ShareRecord
 from comet_broker.metadata.store import StoreUnavailable
 
@@ -22,12 +22,12 @@ async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> li
     behind = await groups.lag.measure(group)
     now_us = broker.clock.wall_us()
     found = []
-    for place, one in sorted(behind.items()):
-        owner = group.machine.owners.get(place)
-        entry = group.offsets.get(place)
+    for tp, one in sorted(behind.items()):
+        owner = group.machine.owners.get(tp)
+        entry = group.offsets.get(tp)
         lag = pb.PartitionLag(
-            topic=group.offsets.names.get(place[0]) or groups.topic_name(place[0]),
-            partition=place[1],
+            topic=group.offsets.names.get(tp[0]) or groups.topic_name(tp[0]),
+            partition=tp[1],
             member="" if owner is None else owner.member,
             log_start=one.log_start,
             end=one.end,
@@ -46,15 +46,15 @@ async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> li
 async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
     """All partitions of its members' topics, those it is acquired from, and those with a stored state."""
     stored = (await stored_floors(broker)).get(group.name, {})
-    places = sorted(stored.keys() | shared_places(groups, group))
+    tps = sorted(stored.keys() | shared_partitions(groups, group))
     queries = [
         coordination.PartitionEndQuery(topic_id=bytes.fromhex(topic_id), partition=index, group=group.name)
-        for topic_id, index in places
+        for topic_id, index in tps
     ]
     ends = await groups.logs.fetch(queries)
-    for place, end in zip(places, ends, strict=True):
-        if not end.code and not end.HasField("floor") and place in stored:
-            end.floor = stored[place]
+    for tp, end in zip(tps, ends, strict=True):
+        if not end.code and not end.HasField("floor") and tp in stored:
+            end.floor = stored[tp]
     oldest = [
         coordination.PartitionEndQuery(topic_id=one.topic_id, partition=one.partition, offset=end.floor)
         for one, end in zip(queries, ends, strict=True)
@@ -63,7 +63,7 @@ async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[
     times = iter(await groups.logs.fetch(oldest))
     now_us = broker.clock.wall_us()
     found = []
-    for (topic_id, index), end in zip(places, ends, strict=True):
+    for (topic_id, index), end in zip(tps, ends, strict=True):
         lag = pb.PartitionLag(
             topic=groups.topic_name(topic_id),
             partition=index,
@@ -84,7 +84,7 @@ async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[
     return sorted(found, key=lambda lag: (lag.topic, lag.partition))
 
 
-def shared_places(groups: Groups, group: LiveGroup) -> set[Place]:
+def shared_partitions(groups: Groups, group: LiveGroup) -> set[PartitionId]:
     """The partitions of its members' topics, and of those it is acquired from."""
     machine = group.machine
     acquired = [shape for shape in groups.logs.catalog().values() if shape.topic_id in machine.acquired]
@@ -92,13 +92,13 @@ def shared_places(groups: Groups, group: LiveGroup) -> set[Place]:
     return {(shape.topic_id, index) for shape in shapes for index in range(shape.partitions)}
 
 
-async def stored_floors(broker: Broker) -> dict[str, dict[Place, int]]:
+async def stored_floors(broker: Broker) -> dict[str, dict[PartitionId, int]]:
     """The stored floors of all share groups, including those without members."""
     try:
         found = await broker.store.range(SHARES)
     except StoreUnavailable as error:
         raise Timeout(f"the metadata store did not answer; try again: {error}") from error
-    floors: dict[str, dict[Place, int]] = {}
+    floors: dict[str, dict[PartitionId, int]] = {}
     for item in found.items:
         topic_id, index, name = item.key.removeprefix(SHARES).split("/")
         floors.setdefault(name, {})[topic_id, int(index)] = ShareRecord.decode(item.value).floor

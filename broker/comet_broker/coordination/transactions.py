@@ -39,7 +39,7 @@ from comet_broker.coordination.group_frames import check_name
 from comet_broker.coordination.markers import Markers
 from comet_broker.coordination.timekeeping import Timekeeper
 from comet_broker.coordination.transactional import GENERATED_PREFIX, Transactional, TransactionalIds
-from comet_broker.core.cluster import BROKERS, DELETED, PARTITIONS, Place
+from comet_broker.core.cluster import BROKERS, DELETED, PARTITIONS, PartitionId
 from comet_broker.core.slots import PRODUCER_BITS, producer_in
 from comet_broker.core.transactions import (
     ENDING,
@@ -405,9 +405,9 @@ class Transactions:
         record = one.record
         if one.written is not None and await asyncio.shield(one.written) is not None:
             return  # the slot is lost
-        places: list[Place] = [(topic_id, index) for topic_id, indexes in record.places.items() for index in indexes]
+        tps: list[PartitionId] = [(topic_id, index) for topic_id, indexes in record.topics.items() for index in indexes]
         committed = record.state is TransactionState.COMMITTING
-        await self._markers.write(record.producer_id, record.epoch, committed, places)
+        await self._markers.write(record.producer_id, record.epoch, committed, tps)
         if self._closed is not None:
             return
         self.ended["committed" if committed else "aborted"] += 1

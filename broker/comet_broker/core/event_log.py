@@ -28,7 +28,7 @@ from comet_broker.core.cluster import (
     TOPICS,
     BrokerRecord,
     ClusterState,
-    Place,
+    PartitionId,
     TopicSpec,
     partition_of,
 )
@@ -78,7 +78,7 @@ class EventLog:
         self._brokers: dict[int, tuple[int, BrokerRecord]] = {}  # with their broker epochs
         self._topics: dict[str, TopicSpec] = {}
         self._names: dict[str, str] = {}  # of topics, by their ids
-        self._leaders: dict[Place, int] = {}
+        self._leaders: dict[PartitionId, int] = {}
         self._drains: set[int] = set()
         self._controller = NO_BROKER
 
@@ -187,7 +187,7 @@ class EventLog:
         if changes:
             now.report("topic", f"topic {name} was changed: {changes}", "{count} topics were changed", topic=name)
 
-    def _note_partition(self, now: _Moment, topic: str, partition: Place) -> None:
+    def _note_partition(self, now: _Moment, topic: str, partition: PartitionId) -> None:
         found = now.state.partitions.get(partition)
         if found is None:
             self._leaders.pop(partition, None)

@@ -36,7 +36,7 @@ from comet.errors import (
 from comet.records import BatchHeader
 from comet.types import Acks, Consistency, Flush, TopicConfig
 from comet_broker.core.admission import admit
-from comet_broker.core.cluster import NO_BROKER, Conflict, GivenUp, PartitionState, Place, Versioned
+from comet_broker.core.cluster import NO_BROKER, Conflict, GivenUp, PartitionId, PartitionState, Versioned
 from comet_broker.core.isolation import Isolation
 from comet_broker.core.tail import Tail
 from comet_broker.partitions.context import Accepted, Durable, Gap, PartitionContext, Reader, Waiter
@@ -97,7 +97,7 @@ class Partition(Flushing):
         return f"{self.topic}/{self.index}"
 
     @property
-    def place(self) -> Place:
+    def tp(self) -> PartitionId:
         return self.topic_id.hex(), self.index
 
     @property

@@ -71,12 +71,12 @@ class Crew:
     def start(self, name: str, module: str, arguments: Sequence[str] = (), *, piped: bool = False) -> Member:
         """Starts a process. `piped`: its standard output is a pipe to us instead of its file."""
         log = self.folder / f"{name}.log"
-        places = {"TMPDIR": str(self.temporary), "SPARK_LOCAL_DIRS": str(self.temporary)}
+        folders = {"TMPDIR": str(self.temporary), "SPARK_LOCAL_DIRS": str(self.temporary)}
         with log.open("ab") as file, held_back():
             process = subprocess.Popen(  # noqa: S603 - our own modules
                 [sys.executable, "-m", "comet_demo.processes.parent_watchdog", str(self.folder), module, *arguments],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE if piped else file, stderr=file,
-                env=os.environ | places, start_new_session=True,
+                env=os.environ | folders, start_new_session=True,
             )  # fmt: skip
             member = Member(name, process, log, module, tuple(arguments))
             self._members.append(member)

@@ -73,7 +73,7 @@ async def topic(sources: Sources, request: PageRequest) -> facts.TopicDetail:
     by_index = {status.index: status for status in statuses if status.broker}
     return facts.TopicDetail(
         cluster=known,
-        topic=known.topics.get(name) or build_facts.placed(info).topic,
+        topic=known.topics.get(name) or build_facts.topic_with_leaders(info).topic,
         partitions=tuple(_partition(one, by_index.get(one.index)) for one in info.partitions),
         settings=topic_settings(info),
         tracks=tracks,

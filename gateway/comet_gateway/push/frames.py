@@ -112,7 +112,7 @@ class Permit(Frame, tag="permit"):
     count: Annotated[int, Meta(ge=1, le=1_000_000_000)]
 
 
-class RecordPlace(Struct, forbid_unknown_fields=True, frozen=True):
+class RecordId(Struct, forbid_unknown_fields=True, frozen=True):
     """One record. The topic is optional if the subscription has only one."""
 
     partition: Partition
@@ -120,7 +120,7 @@ class RecordPlace(Struct, forbid_unknown_fields=True, frozen=True):
     topic: Name | None = None
 
 
-Places = Annotated[list[RecordPlace], Meta(min_length=1, max_length=10_000)]
+RecordIds = Annotated[list[RecordId], Meta(min_length=1, max_length=10_000)]
 
 
 class Ack(Frame, tag="ack"):
@@ -128,14 +128,14 @@ class Ack(Frame, tag="ack"):
 
     id: Id
     cursor: str | None = None
-    records: Places | None = None
+    records: RecordIds | None = None
 
 
 class NackFrame(Frame, tag="nack"):
     """Releases records for another delivery after `delay_ms`."""
 
     id: Id
-    records: Places
+    records: RecordIds
     delay_ms: Milliseconds = 0
 
 
@@ -143,7 +143,7 @@ class RejectFrame(Frame, tag="reject"):
     """Rejects records: they are not delivered again."""
 
     id: Id
-    records: Places
+    records: RecordIds
     reason: Annotated[str, Meta(max_length=1_000)] = ""
 
 
@@ -151,7 +151,7 @@ class Extend(Frame, tag="extend"):
     """Restarts the locks of records that take longer."""
 
     id: Id
-    records: Places
+    records: RecordIds
 
 
 class Produce(Frame, tag="produce"):

@@ -26,8 +26,8 @@ from comet_gateway.schemas import dead_letters as documents
 from comet_gateway.schemas.dead_letters import (
     CauseCounts,
     Chosen,
+    DeadLetterId,
     DeadLetterList,
-    DeadLetterPlace,
     DeadLetterTopic,
     DeadLetterTopics,
     Discard,
@@ -329,7 +329,7 @@ def _plan(
         topic=topic,
         dead_letters=len(task.dead_letters),
         settled=chosen.settled,
-        unknown=[DeadLetterPlace(partition=place.partition, offset=place.offset) for place in chosen.unknown],
+        unknown=[DeadLetterId(partition=id_.partition, offset=id_.offset) for id_ in chosen.unknown],
         targets=targets,
         bytes=sum(dead_letter.size for dead_letter in task.dead_letters),
         seconds=round(len(task.dead_letters) / task.rate, 3),

@@ -261,7 +261,7 @@ class Admin:
         give_up = asyncio.get_running_loop().time() + self._timeout_ms / 1000
 
         async def find(partition: int) -> int:
-            async def place() -> TopicPartition:
+            async def tp() -> TopicPartition:
                 return TopicPartition(topic, partition)
 
             async def fetch(attachment: Attachment, left_ms: int) -> int:
@@ -272,7 +272,7 @@ class Admin:
                     attachment.connection.detach(topic, partition)
                     raise
 
-            return await at_leader(self._client, place, fetch, give_up=give_up, writes=False)
+            return await at_leader(self._client, tp, fetch, give_up=give_up, writes=False)
 
         indexes = [partition.index for partition in info.partitions]
         found: list[int] = []
