@@ -319,6 +319,7 @@ class TopicDefaults:
     replicas: int = 1
 
     def source(self, name: str) -> SettingSource:
+        """Where the default of a setting comes from."""
         return self.sources.get(name, SettingSource.BUILT_IN)
 
 
