@@ -24,7 +24,7 @@ from comet_demo.feed import LAYOUT, Feed, ensure_topics, feed
 from comet_demo.model import DEAD_ORDERS, FILLS, INSTRUMENTS, TOPIC, TRADES, Fill, Quote, Trade
 from comet_demo.paper_trading import Paper, last_fills
 from comet_demo.providers import Event, Provider
-from comet_demo.providers.coinbase import Coinbase
+from comet_demo.providers.public_feeds import Coinbase
 from comet_demo.providers.replay import ReplayProvider
 from comet_demo.providers.sockets import SocketProvider
 from comet_demo.providers.synthetic import SyntheticProvider

@@ -9,7 +9,7 @@
             └─► archive                   ─► Parquet, in the folder of --parquet: closed minutes, by date
                     └─ of each query: quotes.job
 
-The computations are in `analytics`, the restarts of queries in `query_supervisor`, a Java is found by `comet.spark.local`.
+The computations are in `analytics`, the restarts of queries in `query_supervisor`, a Java is found in `spark.local`.
 """
 
 from __future__ import annotations
