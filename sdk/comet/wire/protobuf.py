@@ -17,11 +17,11 @@ from comet.types import (
     PartitionInfo,
     PartitionStatus,
     Position,
+    ReplicaConflict,
     TopicConfig,
     TopicInfo,
 )
 from comet.v1 import types_pb2 as pb
-from comet.wire.replica_conflict import ReplicaConflict
 
 _CODE_PREFIX: Final = "ERROR_CODE_"
 _FLUSH_TO_PB: Final = {
