@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 from collections import Counter
+from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from comet.wire.tuning import tune_process
+from tests.sim.loop import SimLoop
 
 # No deadline: two cores are shared with real brokers. A failure prints the blob that replays it.
 settings.register_profile(
@@ -29,6 +34,22 @@ GROUPS = {
     "browser": "pages",
     "spark": "spark",
 }
+
+
+TESTS = str(Path(__file__).parent)
+WAITING = str(Path(__file__).with_name("waiting.py"))
+_sleep = asyncio.sleep
+
+
+def _checked_sleep(delay: float, result: Any = None) -> Coroutine[Any, Any, Any]:
+    """asyncio.sleep, which a test may call on the simulated loop alone. Real time passes in tests.waiting."""
+    caller = sys._getframe(1).f_code.co_filename
+    if delay > 0 and caller.startswith(TESTS) and caller != WAITING:
+        assert isinstance(asyncio.get_running_loop(), SimLoop), "a test slept in real time; see tests/waiting.py"
+    return _sleep(delay, result)
+
+
+asyncio.sleep = _checked_sleep
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

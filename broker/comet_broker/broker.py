@@ -46,7 +46,7 @@ from comet_broker.coordination.logs import Logs
 from comet_broker.coordination.markers import Markers
 from comet_broker.coordination.service import Coordination
 from comet_broker.coordination.transaction_partitions import TransactionPartitions
-from comet_broker.core.cluster import Place, partition_key
+from comet_broker.core.cluster import PartitionId, partition_key
 from comet_broker.core.tail import TailBudget
 from comet_broker.env import Env
 from comet_broker.metadata.store import MetadataStore
@@ -340,7 +340,7 @@ class Broker:
     async def _load(self) -> None:
         """Loads the cluster view and opens the logs that it places here."""
         await self.view.load()
-        self.guard.moved([partition_key(place) for place in self.view.state.partitions], self.view.state)
+        self.guard.moved([partition_key(tp) for tp in self.view.state.partitions], self.view.state)
         if self.guard.older:
             self.folder.restored()
         await self.topics.load()
@@ -438,7 +438,7 @@ class Broker:
     def _changed(self, partition: Partition) -> None:
         """Updates the replicator and the log ends when a partition's leader changes, or whether it is here."""
         if partition.state is not None and partition.closed is None:
-            self.guard.wrote(partition.place, partition.log.epochs.last_epoch)
+            self.guard.wrote(partition.tp, partition.log.epochs.last_epoch)
         self.replicator.update(partition)
         self.log_ends.update(partition)
         if partition.named:
@@ -474,8 +474,8 @@ class Broker:
     async def _outcome(self, producer_id: int, epoch: int) -> bool | None:
         return await self._transaction_partitions.outcome(producer_id, epoch)
 
-    def _unopened(self, place: Place, reason: str) -> None:
-        self.eligibility.unopened(place, reason, lambda: not self.topics.is_open(place))
+    def _unopened(self, tp: PartitionId, reason: str) -> None:
+        self.eligibility.unopened(tp, reason, lambda: not self.topics.is_open(tp))
 
     def _marked(self, keys: Sequence[str]) -> None:
         partitions = list(self.topics.by_handle.values())

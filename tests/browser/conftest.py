@@ -26,7 +26,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright, expect
 
 from tests.browser.chromium import find_chromium
-from tests.sim.waiting import until
+from tests.waiting import until
 
 LOCAL = {"localhost", "127.0.0.1"}
 ARGUMENTS = [

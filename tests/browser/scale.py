@@ -17,6 +17,7 @@ from playwright.async_api import Browser, CDPSession, async_playwright
 
 import comet
 from tests.browser.conftest import ARGUMENTS, chromium, stage_up
+from tests.waiting import pace
 
 AT_ONCE = 16
 WATCH_S = 8
@@ -54,7 +55,7 @@ async def write(broker: str, topics: int) -> None:
         while True:
             for number in range(topics):
                 await producer.send(f"topic-{number:04}", value, key=b"AAPL")
-            await asyncio.sleep(WRITERS_EVERY_S)
+            await pace(WRITERS_EVERY_S)
 
 
 async def serve_times(url: str) -> None:
@@ -83,7 +84,7 @@ async def browse(browser: Browser, url: str) -> None:
         client = await page.context.new_cdp_session(page)
         await client.send("Performance.enable")
         before = await _busy_s(client)
-        await asyncio.sleep(WATCH_S)
+        await pace(WATCH_S)
         busy = (await _busy_s(client) - before) / WATCH_S
         slow, longest = await page.evaluate("() => [window.slow, window.longest]")
         print(f"{path:44} {paint or 0:8.0f} {100 * busy:7.1f} {slow:10} {longest:10.0f}")

@@ -20,6 +20,7 @@ from playwright.async_api import Browser, async_playwright
 
 import comet
 from tests.browser.conftest import ARGUMENTS, chromium
+from tests.waiting import pace
 
 PAGES: Final = {
     "overview": "/",
@@ -68,7 +69,7 @@ async def take(browser: Browser, url: str, folder: Path, names: list[str], *, do
             page = await context.new_page()
             answer = await page.goto(url + PAGES[name])
             assert answer is not None and answer.ok, f"{page.url} was answered with {answer and answer.status}"
-            await asyncio.sleep(SETTLED_S)
+            await pace(SETTLED_S)
             await page.screenshot(path=folder / f"{name}-{look}.png", full_page=not docs)
             await page.close()
         await context.close()
@@ -95,7 +96,7 @@ if __name__ == "__main__":
             print(f"the demo is at {running}; it gets {LIFE_S:g} s")
 
             async def live() -> None:
-                await asyncio.sleep(LIFE_S)
+                await pace(LIFE_S)
                 await main(arguments.folder, running, docs=arguments.docs)
 
             comet.run(live())

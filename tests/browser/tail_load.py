@@ -20,6 +20,7 @@ from playwright.async_api import CDPSession, Page, async_playwright
 
 import comet
 from tests.browser.conftest import ARGUMENTS, Stage, chromium, stage_up, watched
+from tests.waiting import pace
 
 TOPIC = "flood"
 PARTITIONS = 4
@@ -121,7 +122,7 @@ async def produce(broker: str, rate: int, seconds: float) -> int:
             await producer.send_many(TOPIC, [value] * each, partition=number % PARTITIONS)
             sent += each
             left = began + (number + 1) / 50 - loop.time()
-            await asyncio.sleep(max(left, 0))
+            await pace(max(left, 0))
         await producer.flush()
     return sent
 

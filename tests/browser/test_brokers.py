@@ -15,9 +15,9 @@ from playwright.async_api import Browser, Locator, Page, Route, expect
 import comet
 from comet.cli._gateway_process import GatewayProcess
 from comet.cli._local_cluster import LocalCluster
+from tests import waiting
 from tests.browser.axe import axe
 from tests.browser.conftest import Stage, Watched, live, settled, shot, watched
-from tests.sim import waiting
 
 PARTITIONS = 6
 # How long all must be well before leadership goes back to those that are preferred: ten seconds outside of tests.
@@ -69,7 +69,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
         yield found
     finally:
         if gateway is not None:
-            await asyncio.to_thread(gateway.member.stop)
+            await asyncio.to_thread(gateway.child.stop)
         await asyncio.to_thread(local.stop)
 
 

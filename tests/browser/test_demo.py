@@ -19,7 +19,7 @@ from playwright.async_api import Page, expect
 from comet_demo import runtime
 from tests.browser.conftest import WAIT_MS, Watched, shot
 from tests.descendants import alive, descendants
-from tests.sim.waiting import until
+from tests.waiting import until
 
 DEMO = [sys.executable, "-m", "comet.cli", "demo", "--rate", "100", "--seed", "1", "--gateway-port", "0"]
 SPARK_MS = 300_000  # until the first bars are there, where other tests have the other core

@@ -14,7 +14,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 import comet
 from tests.browser.axe import axe
 from tests.browser.conftest import Stage, live, shot, told, watched
-from tests.sim.waiting import until
+from tests.waiting import until
 
 PAUSE_S = 0.2  # between quotes of a steady price
 _numbers = itertools.count()

@@ -15,7 +15,7 @@ from tests import results
 from tests.browser.axe import axe
 from tests.browser.conftest import Stage, live, shot, told, watched
 from tests.browser.test_quotes import Feed, feeding
-from tests.sim.waiting import until
+from tests.waiting import until
 
 PAUSE_S = 1.0  # between two words of a job that goes on
 MARKUP = "<img src=x onerror=\"document.title='stolen'\">"

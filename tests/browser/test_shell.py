@@ -17,7 +17,7 @@ from playwright.async_api import Browser, Page, Request, expect
 from tests.browser.axe import BY_LOOKS, axe
 from tests.browser.conftest import WAIT_MS, Stage, Watched, settled, shot, stop_time, watched
 from tests.etcd import free_ports
-from tests.sim.waiting import until
+from tests.waiting import until
 
 PATHS = (
     "/",

@@ -146,11 +146,11 @@ async def test_deleting_leads_back_to_the_list_which_says_so(page: Page, stage: 
 
 async def test_leadership_is_moved_after_a_look_at_what_changes(page: Page, stage: Stage) -> None:
     """The stage has one broker: what the API says of three is made up. The real thing is in test_brokers."""
-    place = {"leader": 1, "replicas": [1, 2, 3]}
+    placement = {"leader": 1, "replicas": [1, 2, 3]}
     partitions = [
-        {**place, "partition": 0, "in_sync": [1, 2]},
-        {**place, "partition": 1, "in_sync": [1, 2, 3]},
-        {**place, "partition": 2, "in_sync": [1]},
+        {**placement, "partition": 0, "in_sync": [1, 2]},
+        {**placement, "partition": 1, "in_sync": [1, 2, 3]},
+        {**placement, "partition": 2, "in_sync": [1]},
     ]
     counts = [{"broker": 1, "before": 3, "after": 1}, {"broker": 2, "before": 0, "after": 2}]
     moved = [{"topic": "quotes", "partition": index, "leader": 1, "to": 2} for index in (0, 1)]
@@ -242,7 +242,7 @@ async def test_settings_are_edited_in_place_looked_at_and_saved(page: Page, stag
             await producer.send("tuned", b"x" * 100)
         await producer.flush()
         await page.goto(stage.at("/topics/tuned/config"))
-        await expect(page.get_by_text("all settings have their defaults")).to_be_visible()
+        await expect(page.get_by_text("no setting is set for this topic")).to_be_visible()
         await page.get_by_role("button", name="Edit retention_ms").click()
         box = page.get_by_label("retention_ms", exact=True)
         await expect(box).to_have_value("7 d")
@@ -259,7 +259,7 @@ async def test_settings_are_edited_in_place_looked_at_and_saved(page: Page, stag
         await expect(told).to_have_text("retention_ms7 d → 2 hflushinterval → alwaysRecordsnone deleted")
         await dialog(page).get_by_role("button", name="Save").click()
         await expect(page.get_by_role("status").filter(has_text="2 settings of tuned saved")).to_be_visible()
-        await expect(page.get_by_text("2 of 10 settings differ from the default")).to_be_visible()
+        await expect(page.get_by_text("2 of 10 settings are set for this topic")).to_be_visible()
         rows = page.locator("tr[data-setting]")
         assert {await rows.nth(at).get_attribute("data-setting") for at in (0, 1)} == {"retention_ms", "flush"}
         info, _ = await admin.describe_topic("tuned")

@@ -12,6 +12,7 @@ import pytest
 
 from comet_broker.metadata.store import LEASE_TTL_MS_MAX, Compare, LeaseLost, Put, WatchEvent
 from tests.contract.metadata_world import LOCAL, World, contract
+from tests.waiting import pace
 
 # ---- leases
 
@@ -24,7 +25,7 @@ async def test_a_lease_that_runs_out_takes_its_keys_along(world: World) -> None:
     last = await world.put("/topics/a")
     assert (await world.item("/brokers/1")).lease == lease
     seen = world.collect("", last + 1, 1)
-    await asyncio.sleep(0.5)
+    await pace(0.5)
     assert len(await world.keys()) == 3
     await world.outlive(lease, 3.5)
     assert await world.keys() == ["/topics/a"]
@@ -37,7 +38,7 @@ async def test_a_lease_kept_alive_stays(world: World) -> None:
     lease = await world.store.grant_lease(4000)
     await world.put("a", b"", lease)
     for _ in range(4):
-        await asyncio.sleep(1.1)
+        await pace(1.1)
         assert await world.store.keep_alive(lease) == 4000
     assert await world.keys() == ["a"]
     await world.outlive(lease, 4)

@@ -13,8 +13,9 @@ from comet.wire.frames import parse_delivery
 from comet_broker.broker import Broker
 from comet_broker.streams.session import Session
 
+PartitionName = tuple[str, int]  # topic, partition
+
 WAIT_S = 30.0
-Place = tuple[str, int]
 
 
 class Stream:
@@ -71,7 +72,7 @@ class Member:
         self.keeps = keeps
         self.id = ""
         self.generation = 0
-        self.owned: dict[Place, pb.AssignedPartition] = {}
+        self.owned: dict[PartitionName, pb.AssignedPartition] = {}
         self.ids: dict[str, bytes] = {}
         self.release: list[pb.TopicPartitions] = []
         self.evicted: pb.Evicted | None = None
@@ -146,8 +147,8 @@ async def settled(members: list[Member], count: int) -> None:
 
     def quiet() -> bool:
         loads = [len(member.owned) for member in members]
-        places = {place for member in members for place in member.owned}
-        return sum(loads) == len(places) == count and max(loads) - min(loads) <= 1
+        tps = {tp for member in members for tp in member.owned}
+        return sum(loads) == len(tps) == count and max(loads) - min(loads) <= 1
 
     async with asyncio.timeout(WAIT_S):
         while True:

@@ -20,9 +20,9 @@ from comet_broker.rpc.local_channel import LocalNetwork
 from comet_broker.storage.data_folder import FILE, IdentityRecord
 from comet_broker.storage.files import RealFiles
 from comet_broker.system import ThreadWorker
+from tests import waiting
 from tests.integration.held_clock import HeldClock
 from tests.logs import bytes_of
-from tests.sim import waiting
 
 WAIT_S_MAX = 30.0
 

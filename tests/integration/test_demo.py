@@ -79,8 +79,8 @@ def test_as_json_it_says_how_much_came_through_and_finds_another_port_for_the_da
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_or_a_closed_terminal_ends_it_and_all_it_started(number: signal.Signals, tmp_path: Path) -> None:
-    place = os.environ | {"TMPDIR": str(tmp_path)}
-    with subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=place) as demo:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as demo:
         assert demo.stdout is not None and demo.stderr is not None
         assert b"events" in demo.stdout.readline()
         started = descendants(demo.pid)
@@ -93,8 +93,8 @@ def test_ctrl_c_or_a_closed_terminal_ends_it_and_all_it_started(number: signal.S
 
 
 def test_whoever_is_started_notices_that_the_launcher_is_gone_and_the_last_removes_its_folder(tmp_path: Path) -> None:
-    place = os.environ | {"TMPDIR": str(tmp_path)}
-    with subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=place) as demo:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as demo:
         assert demo.stdout is not None
         for _ in range(2):  # a line a second
             assert b"events" in demo.stdout.readline()
@@ -109,7 +109,7 @@ def test_a_feed_that_cannot_work_ends_the_demo_with_its_reason(tmp_path: Path) -
     command = [*DEMO, "--provider", "replay", "--file", str(tmp_path / "nothing.csv")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode != 0
-    assert "feed ended with code" in done.stderr and "nothing.csv" in done.stderr
+    assert ") ended with code 2: comet_demo.feed: " in done.stderr and "nothing.csv" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import comet
 import comet.testing
-from comet.cli._local_cluster import HeldPorts
+from comet.processes.ports import HeldPorts
 from comet_demo import feed as feeding
 from comet_demo import sample_workload
 from comet_demo.feed import LAYOUT, Feed, ensure_topics, feed
@@ -28,7 +28,7 @@ from comet_demo.providers.replay import ReplayProvider
 from comet_demo.providers.sockets import SocketProvider
 from comet_demo.providers.synthetic import SyntheticProvider
 from tests.market import servers
-from tests.sim.waiting import until
+from tests.waiting import until
 
 WITHIN_S = 30.0
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from comet_demo.model import DEAD_ORDERS, FILLS, JOB, ORDERS, TOPIC, Fill, Order
 from comet_demo.paper_trading import Paper, last_fills
 from comet_demo.terminal.consumer import draw, follow, follow_job
 from comet_demo.terminal.quote_table import QuoteTable
-from tests.sim.waiting import until
+from tests.waiting import until
 
 WITHIN_S = 60.0
 

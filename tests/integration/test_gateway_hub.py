@@ -12,12 +12,12 @@ import pytest
 import comet
 import comet.limits
 import comet.testing
-from comet.cli._local_cluster import HeldPorts
+from comet.processes.ports import HeldPorts
 from comet.types import AtOffset, AtTime, Earliest
 from comet_gateway.config import Limits
 from comet_gateway.push.events import Begun, Failed, Missing
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
-from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.cursor import Cursor, CursorPosition
 from tests.integration.gateway_hub_world import QUOTES, SMALL, Client, begun, gateway, one, write
 from tests.integration.local_cluster import until
 from tests.integration.test_sdk import Process
@@ -127,8 +127,8 @@ async def test_who_comes_back_hears_exactly_what_is_gone() -> None:
         await write(producer, 10, 20, partition=0)
         await admin.delete_records("quotes", 0, 15)
         cursor = Cursor.parse(client.cursor)
-        places = {0: CursorPlace(cursor.places[0].offset, cursor.places[0].epoch), 1: CursorPlace(99)}
-        client = Client(await hub.subscribe(replace(QUOTES, cursors={"quotes": Cursor(cursor.topic_id, places)})))
+        positions = {0: CursorPosition(cursor.positions[0].offset, cursor.positions[0].epoch), 1: CursorPosition(99)}
+        client = Client(await hub.subscribe(replace(QUOTES, cursors={"quotes": Cursor(cursor.topic_id, positions)})))
         first = await begun(client.subscription)
         assert first.recovered is False
         assert first.missing == (Missing(0, 10, 15, "deleted"), Missing(1, 10, 99, "truncated"))
@@ -164,7 +164,7 @@ async def test_partitions_and_topics_that_are_made_later_lack_nothing(monkeypatc
         for partition in range(3):
             await write(producer, 0, 10, partition=partition)
         await client.have(30)
-        assert sorted(Cursor.parse(client.cursor).places) == [0, 1, 2]
+        assert sorted(Cursor.parse(client.cursor).positions) == [0, 1, 2]
         back = Client(await hub.subscribe(replace(QUOTES, cursors={"quotes": Cursor.parse(before.cursor)})))
         assert (await begun(back.subscription)).recovered is True
         await back.have(30)

@@ -190,7 +190,7 @@ async def test_conflation_gives_the_latest_of_each_key_and_counts_the_others() -
             assert isinstance(event, Latest)
             found = json.loads(b"{" + event.write_members() + b"}")["records"]
             state |= {record["key"]: record["value"] for record in found}
-            assert all(int(record["offset"]) >= cursor.places[record["partition"]].offset for record in found)
+            assert all(int(record["offset"]) >= cursor.positions[record["partition"]].offset for record in found)
 
 
 async def test_values_come_in_the_form_that_was_asked_for() -> None:

@@ -25,7 +25,7 @@ from comet_gateway.push.hub import Hub
 from comet_gateway.push.subscription import Subscription
 from comet_web import facts
 from comet_web.page_request import PageRequest
-from tests.sim import waiting
+from tests import waiting
 
 WITHIN_S = 60.0
 

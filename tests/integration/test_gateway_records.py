@@ -241,11 +241,11 @@ async def test_a_key_makes_a_retry_safe_through_any_gateway(
     key = {"idempotency-key": "order-4711"}
     first = await http.post("/v1/topics/wide/records", json=said, headers=key, params={"acks": "all"})
     assert first.status_code == 200
-    places = first.json()["results"]
-    assert all(place.keys() == {"partition", "offset"} for place in places)
+    results = first.json()["results"]
+    assert all(result.keys() == {"partition", "offset"} for result in results)
     async with gateway(broker.address) as other:
         again = await other.post("/v1/topics/wide/records", json=said, headers=key)
-    assert again.json()["results"] == [{**place, "duplicate": True} for place in places]
+    assert again.json()["results"] == [{**result, "duplicate": True} for result in results]
     assert sum([len(await stored(broker, "wide", partition)) for partition in range(4)]) == 20
     said["records"][3]["value"] = "another"
     problem_of(await http.post("/v1/topics/wide/records", json=said, headers=key), 422, "KEY_REUSED")

@@ -11,7 +11,7 @@ import pytest
 import comet
 from comet_gateway.push import replay
 from tests.integration.live_gateway import PATIENCE_S, Gateway, live_gateway, small
-from tests.sim.waiting import until
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import comet
-from tests.sim.waiting import until
+from tests.waiting import until
 
 TIMEOUT_S = 90
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

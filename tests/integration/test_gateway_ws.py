@@ -13,7 +13,7 @@ import websockets
 
 import comet
 from tests.integration.live_gateway import PATIENCE_S, Gateway, Socket, live_gateway, small
-from tests.sim.waiting import until
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -294,14 +294,14 @@ async def test_a_shared_group_gives_records_one_by_one(gateway: Gateway, produce
             await producer.publish("one", f"{number}")
         got = await first.records("s", 4)
         assert [record["delivery_count"] for record in got] == [1] * 4
-        places = [{"partition": 0, "offset": record["offset"]} for record in got]
-        acked = await first.ask(type="ack", id="s", records=places[:1])
+        ids = [{"partition": 0, "offset": record["offset"]} for record in got]
+        acked = await first.ask(type="ack", id="s", records=ids[:1])
         assert acked["results"] == [{"topic": "one", "partition": 0, "offset": "0"}]
-        again = await first.ask(type="ack", id="s", records=places[:1])
+        again = await first.ask(type="ack", id="s", records=ids[:1])
         assert again["results"][0]["problem"]["code"] == "LOCK_EXPIRED"
-        assert (await first.ask(type="extend", id="s", records=places[1:2]))["of"] == "extend"
-        assert (await first.ask(type="reject", id="s", records=places[1:2], reason="odd"))["of"] == "reject"
-        await first.ask(type="nack", id="s", records=places[2:3])
+        assert (await first.ask(type="extend", id="s", records=ids[1:2]))["of"] == "extend"
+        assert (await first.ask(type="reject", id="s", records=ids[1:2], reason="odd"))["of"] == "reject"
+        await first.ask(type="nack", id="s", records=ids[2:3])
         (back,) = await first.records("s", 1)
         assert (back["offset"], back["delivery_count"]) == ("2", 2)
         # What is in hand when a member goes is another's at once.

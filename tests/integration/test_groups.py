@@ -115,7 +115,7 @@ async def test_what_a_leaving_member_had_goes_to_the_others_at_once(cluster: Loc
     await second.leave()
     await first.until(lambda: len(first.owned) == 4)
     print(f"takeover after leave: {(loop.time() - began) * 1000:.1f} ms")
-    assert all(first.owned[place].since == one.since for place, one in before.items())
+    assert all(first.owned[tp].since == one.since for tp, one in before.items())
 
 
 async def test_who_is_silent_is_put_out_after_its_session(cluster: LocalCluster, member: Make) -> None:
@@ -163,13 +163,13 @@ async def test_a_static_member_that_starts_again_takes_its_place_back(cluster: L
     await fill(cluster)
     first, old = await member(), await member(instance="i")
     await settled([first, old], 4)
-    assignments, places = first.assignments, set(old.owned)
+    assignments, tps = first.assignments, set(old.owned)
     new = await member(instance="i")
     await new.until(lambda: bool(new.owned))
-    assert set(new.owned) == places and new.id != old.id
+    assert set(new.owned) == tps and new.id != old.id
     await old.until(lambda: old.evicted is not None)
     assert old.evicted is not None and code(old.evicted.error) == "MEMBER_FENCED"
-    answer = await old.commit("t", {next(iter(places))[1]: 0})
+    answer = await old.commit("t", {next(iter(tps))[1]: 0})
     assert code(answer.error.error) == "MEMBER_FENCED"
     answer = await old.stream.ask(join=pb.Join(group="g", topics=["t"], member=old.id, instance="i"))
     assert code(answer.error.error) == "MEMBER_FENCED"

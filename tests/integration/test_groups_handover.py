@@ -17,7 +17,7 @@ from comet_broker import limits
 from comet_broker.broker import Broker
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import Compare, Delete, Put, TransactionResult
-from tests.integration.group_client import Member, Place, settled
+from tests.integration.group_client import Member, PartitionName, settled
 from tests.integration.local_cluster import LocalCluster, until
 from tests.integration.stream_client import Client
 from tests.integration.test_groups import make_topic, ready
@@ -26,7 +26,7 @@ PARTITIONS = 8
 RECORDS = 5_000
 
 
-Shared = tuple[dict[Place, int], dict[Place, str], dict[Place, int], list[Place]]
+Shared = tuple[dict[PartitionName, int], dict[PartitionName, str], dict[PartitionName, int], list[PartitionName]]
 
 
 class SlowStore:
@@ -49,35 +49,35 @@ class SlowStore:
 class Worker(Member):
     """Commits one record after the other in all that it owns, as a member that handles them would."""
 
-    acknowledged: dict[Place, int]  # shared by all: what the coordinator has ever confirmed
-    reading: dict[Place, str]  # shared by all: who reads it now
-    starts: dict[Place, int]  # shared by all: where that one has begun
-    repeated: list[Place]  # shared by all: begun before what was committed, or refused in spite of the order
+    acknowledged: dict[PartitionName, int]  # shared by all: what the coordinator has ever confirmed
+    reading: dict[PartitionName, str]  # shared by all: who reads it now
+    starts: dict[PartitionName, int]  # shared by all: where that one has begun
+    repeated: list[PartitionName]  # shared by all: begun before what was committed, or refused in spite of the order
 
     def __init__(self, broker: Broker, shared: Shared) -> None:
         super().__init__(broker)
         self.acknowledged, self.reading, self.starts, self.repeated = shared
-        self.next: dict[Place, int] = {}
+        self.next: dict[PartitionName, int] = {}
         self.commits = 0
 
     def _assigned(self, assignment: pb.Assignment) -> None:
         super()._assigned(assignment)
-        for place, one in self.owned.items():
-            if place in self.next:
+        for tp, one in self.owned.items():
+            if tp in self.next:
                 continue
-            assert self.reading.setdefault(place, self.id) == self.id, f"{place} is still read by {self.reading[place]}"
-            assert one.offset >= self.acknowledged.get(place, 0)
-            self.next[place] = self.starts[place] = one.offset
+            assert self.reading.setdefault(tp, self.id) == self.id, f"{tp} is still read by {self.reading[tp]}"
+            assert one.offset >= self.acknowledged.get(tp, 0)
+            self.next[tp] = self.starts[tp] = one.offset
 
     def give_back(self) -> None:
         """Commits a last time, and releases without waiting for the answer."""
-        places = [(topic.topic, index) for topic in self.release for index in topic.partitions]
-        last = {index: self.next[topic, index] + 1 for topic, index in places if self.next[topic, index] < RECORDS}
+        tps = [(topic.topic, index) for topic in self.release for index in topic.partitions]
+        last = {index: self.next[topic, index] + 1 for topic, index in tps if self.next[topic, index] < RECORDS}
         answer = self.stream.send(commit=self.commit_frame("t", last))
         answer.add_done_callback(self._last_answer)
-        for place in places:
-            del self.next[place], self.reading[place]
-            self.starts.pop(place, None)
+        for tp in tps:
+            del self.next[tp], self.reading[tp]
+            self.starts.pop(tp, None)
         super().give_back()
 
     def _last_answer(self, answer: asyncio.Future[records_pb.ServerFrame]) -> None:
@@ -86,34 +86,34 @@ class Worker(Member):
         committed = answer.result().committed
         self.repeated += [("t", refused.partition) for refused in committed.refused]
         for mark in committed.topics[0].offsets if committed.topics else ():
-            place = ("t", mark.partition)
-            self.acknowledged[place] = max(self.acknowledged.get(place, 0), mark.offset)
-            if self.starts.get(place, mark.offset) < mark.offset:
-                self.repeated.append(place)
+            tp = ("t", mark.partition)
+            self.acknowledged[tp] = max(self.acknowledged.get(tp, 0), mark.offset)
+            if self.starts.get(tp, mark.offset) < mark.offset:
+                self.repeated.append(tp)
 
     async def work(self, until: asyncio.Event) -> None:
         while not until.is_set():
             self.hear()
-            wanted = {place: offset + 1 for place, offset in self.next.items() if offset < RECORDS}
+            wanted = {tp: offset + 1 for tp, offset in self.next.items() if offset < RECORDS}
             if not wanted:
                 await asyncio.sleep(0)
                 continue
             answer = await self.commit("t", {index: offset for (_, index), offset in wanted.items()})
             self.commits += 1
             for mark in answer.committed.topics[0].offsets if answer.committed.topics else ():
-                place = ("t", mark.partition)
-                before = self.acknowledged.get(place, 0)
-                assert mark.offset >= wanted[place]
-                self.acknowledged[place] = max(before, mark.offset)
-                if place in self.next:
-                    self.next[place] = mark.offset
+                tp = ("t", mark.partition)
+                before = self.acknowledged.get(tp, 0)
+                assert mark.offset >= wanted[tp]
+                self.acknowledged[tp] = max(before, mark.offset)
+                if tp in self.next:
+                    self.next[tp] = mark.offset
             for refused in answer.committed.refused:
                 assert ("t", refused.partition) not in self.next, refused
 
     async def stop(self) -> None:
         self.hear()
-        for place in self.next:
-            del self.reading[place], self.starts[place]
+        for tp in self.next:
+            del self.reading[tp], self.starts[tp]
         self.next.clear()
         await self.leave()
         await self.close()
@@ -136,8 +136,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 
 async def test_who_gets_a_partition_goes_on_where_the_last_one_left_off(cluster: LocalCluster) -> None:
     broker, random = cluster.brokers[1], Random(7)
-    acknowledged: dict[Place, int] = {}
-    repeated: list[Place] = []
+    acknowledged: dict[PartitionName, int] = {}
+    repeated: list[PartitionName] = []
     shared: Shared = (acknowledged, {}, {}, repeated)
     workers: list[Worker] = []
     working: dict[Worker, tuple[asyncio.Event, asyncio.Task[None]]] = {}

@@ -13,7 +13,7 @@ import comet.testing
 from comet.errors import BrokerNotFound, GroupNotEmpty, GroupNotFound, InvalidArgument
 from tests.integration.local_cluster import LocalCluster
 
-PLACES = [comet.TopicPartition("t", index) for index in range(6)]
+TPS = [comet.TopicPartition("t", index) for index in range(6)]
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 @pytest.fixture
 async def admin(cluster: LocalCluster) -> AsyncIterator[comet.Admin]:
     async with comet.Admin(cluster.addresses, connect=cluster.network.connect) as one:
-        await one.create_topic("t", partitions=len(PLACES))
+        await one.create_topic("t", partitions=len(TPS))
         yield one
 
 
 async def fill(cluster: LocalCluster, records: int = 10) -> None:
     async with comet.Producer(cluster.addresses, acks="all", connect=cluster.network.connect) as producer:
-        for place in PLACES:
-            await (await producer.send_many("t", [b"x"] * records, partition=place.partition))
+        for tp in TPS:
+            await (await producer.send_many("t", [b"x"] * records, partition=tp.partition))
 
 
 def codes(done: list[comet.CommitResult]) -> list[str | None]:
@@ -61,11 +61,11 @@ async def test_positions_of_every_coordinator_are_read_and_committed(cluster: Lo
     await fill(cluster)
     for number in range(12):  # in slots of all brokers
         name = f"engine-{number}"
-        done = await admin.commit_offsets(name, {place: place.partition for place in PLACES})
-        assert [(one.offset, one.error) for one in done] == [(place.partition, None) for place in PLACES]
+        done = await admin.commit_offsets(name, {tp: tp.partition for tp in TPS})
+        assert [(one.offset, one.error) for one in done] == [(tp.partition, None) for tp in TPS]
         found = await admin.group_offsets(name)
         assert [(one.topic, one.partition, one.offset) for one in found] == [
-            (place.topic, place.partition, place.partition) for place in PLACES
+            (tp.topic, tp.partition, tp.partition) for tp in TPS
         ]
     assert len({group.coordinator for group in await admin.list_groups()}) == 3
 
@@ -83,12 +83,12 @@ async def test_what_is_refused_is_told_for_each_partition(cluster: LocalCluster,
 
 async def test_offsets_of_its_own_for_each_partition_may_go_back(cluster: LocalCluster, admin: comet.Admin) -> None:
     await fill(cluster)
-    await admin.commit_offsets("engine", dict.fromkeys(PLACES, 5))
-    changes = await admin.reset_group("engine", offsets={PLACES[1]: 2, PLACES[3]: 99})
+    await admin.commit_offsets("engine", dict.fromkeys(TPS, 5))
+    changes = await admin.reset_group("engine", offsets={TPS[1]: 2, TPS[3]: 99})
     assert [(one.partition, one.before, one.after, one.skipped) for one in changes] == [(1, 5, 2, -3), (3, 5, 10, 5)]
     assert [one.offset for one in await admin.group_offsets("engine")] == [5, 2, 5, 10, 5, 5]
     with pytest.raises(InvalidArgument):
-        await admin.reset_group("engine", "earliest", offsets={PLACES[1]: 2})
+        await admin.reset_group("engine", "earliest", offsets={TPS[1]: 2})
     with pytest.raises(InvalidArgument):
         await admin.reset_group("engine", offsets={})
 
@@ -99,16 +99,16 @@ async def test_only_members_commit_while_there_are_any(cluster: LocalCluster, ad
     async with comet.GroupConsumer(cluster.addresses, "t", group="engine", connect=cluster.network.connect) as member:
         await member.start()
         with pytest.raises(GroupNotEmpty):
-            await admin.commit_offsets("engine", {PLACES[0]: 0})
+            await admin.commit_offsets("engine", {TPS[0]: 0})
     async with comet.ShareConsumer(cluster.addresses, "t", group="work", connect=cluster.network.connect) as sharer:
         await sharer.get(timeout_s=0.01)
         assert await admin.group_offsets("work") == []
     with pytest.raises(InvalidArgument):
-        await admin.commit_offsets("work", {PLACES[0]: 0})
+        await admin.commit_offsets("work", {TPS[0]: 0})
 
 
 async def test_calls_to_coordinators_leave_nothing_on_their_connections(admin: comet.Admin) -> None:
-    await admin.commit_offsets("engine", {PLACES[0]: 0})
+    await admin.commit_offsets("engine", {TPS[0]: 0})
     connections = [peer.connection for peer in admin._client._peers.values() if peer.connection is not None]
     before = [len(connection._lost_callbacks) for connection in connections]
     for _ in range(20):
@@ -121,7 +121,7 @@ async def test_a_broker_is_asked_itself(cluster: LocalCluster, admin: comet.Admi
     for number in cluster.brokers:
         assert (await admin.statistics(number))["broker_id"] == number
         _, replicas = await admin.describe_topic("t", broker=number)
-        assert {(one.broker, one.index) for one in replicas} == {(number, place.partition) for place in PLACES}
+        assert {(one.broker, one.index) for one in replicas} == {(number, tp.partition) for tp in TPS}
     with pytest.raises(BrokerNotFound):
         await admin.statistics(9)
 
@@ -146,6 +146,6 @@ async def test_offsets_are_those_of_the_topic_that_is_there_now() -> None:
 
 async def test_offsets_are_told_while_leaders_change(cluster: LocalCluster, admin: comet.Admin) -> None:
     await fill(cluster)
-    assert await admin.offsets("t") == dict.fromkeys(range(len(PLACES)), 10)
+    assert await admin.offsets("t") == dict.fromkeys(range(len(TPS)), 10)
     await cluster.stop(cluster.leader("t", 0))
-    assert await admin.offsets("t") == dict.fromkeys(range(len(PLACES)), 10)
+    assert await admin.offsets("t") == dict.fromkeys(range(len(TPS)), 10)

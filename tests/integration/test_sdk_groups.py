@@ -15,10 +15,10 @@ import pytest
 import comet
 import comet.sync
 import comet.testing
+from comet.types import TopicPartition
 from tests.integration.local_cluster import LocalCluster
 
 PARTITIONS = 10
-Place = comet.TopicPartition
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ class Group:
         self._tasks[name] = asyncio.create_task(self._handle(consumer))
         return consumer
 
-    def _note(self, places: list[Place]) -> None:
+    def _note(self, tps: list[TopicPartition]) -> None:
         self._changed.set()
 
     async def _handle(self, consumer: comet.GroupConsumer[bytes]) -> None:
@@ -76,12 +76,12 @@ class Group:
                 self._changed.clear()
                 await self._changed.wait()
 
-    def owned(self) -> list[Place]:
-        return sorted(place for one in self.members.values() for place in one.assignment())
+    def owned(self) -> list[TopicPartition]:
+        return sorted(tp for one in self.members.values() for tp in one.assignment())
 
     def balanced(self) -> bool:
         loads = [len(one.assignment()) for one in self.members.values()]
-        return self.owned() == [Place("t", n) for n in range(PARTITIONS)] and max(loads) - min(loads) <= 1
+        return self.owned() == [TopicPartition("t", n) for n in range(PARTITIONS)] and max(loads) - min(loads) <= 1
 
     async def close(self) -> None:
         for name in list(self.members):
@@ -130,7 +130,7 @@ async def test_the_partitions_of_a_member_that_vanishes_are_taken_over(cluster: 
 
 async def test_a_coordinator_that_stops_costs_no_partition_and_no_record(cluster: LocalCluster) -> None:
     group = Group(cluster)
-    lost: list[Place] = []
+    lost: list[TopicPartition] = []
     for name in ("a", "b"):
         await group.add(name, on_lost=lost.extend)
     await group.until(group.balanced)
@@ -224,7 +224,7 @@ async def test_a_loop_that_is_held_up_is_told_of_with_the_code_that_does(caplog:
             comet.testing.broker(["t"]) as broker,
             comet.GroupConsumer(broker.address, "t", group="g", session_timeout_ms=1_000) as consumer,
         ):
-            assert consumer.assignment() == [Place("t", 0)]
+            assert consumer.assignment() == [TopicPartition("t", 0)]
             assert told.wait(20), "nobody noticed"
             await consumer.commit()
     finally:

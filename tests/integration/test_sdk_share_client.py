@@ -55,7 +55,7 @@ def tokens(found: list[comet.AcquiredRecord]) -> list[str]:
     return [record.token for record in found]
 
 
-def places(found: list[comet.AcquiredRecord]) -> set[tuple[int, int]]:
+def ids_of(found: list[comet.AcquiredRecord]) -> set[tuple[int, int]]:
     return {(record.partition, record.offset) for record in found}
 
 
@@ -72,7 +72,7 @@ async def test_all_partitions_are_acquired_from_and_acknowledged(
         some = await shares.acquire("g", "t", records_max=7, start="earliest")
         assert 1 <= len(some) <= 7
         found += some
-    assert places(found) == {(index, offset) for index in range(6) for offset in range(5)}
+    assert ids_of(found) == {(index, offset) for index in range(6) for offset in range(5)}
     one = found[0]
     assert (one.topic, one.key, one.headers, one.delivery_count) == ("t", b"k", [("h", b"x")], 1)
     assert one.value == b"%d" % one.offset
@@ -113,7 +113,7 @@ async def test_many_who_wait_get_each_record_once(cluster: LocalCluster, shares:
     await until(lambda: calling(cluster) == 36, "all wait")
     await publish(cluster, 2)
     found = [record for one in await asyncio.gather(*waiting) for record in one]
-    assert len(places(found)) == len(found) == 12
+    assert len(ids_of(found)) == len(found) == 12
     assert {record.delivery_count for record in found} == {1}
 
 
@@ -133,7 +133,7 @@ async def test_a_call_that_is_cancelled_locks_nothing(cluster: LocalCluster, sha
             cancelled += 1
             continue
         found = call.result()
-        came.update(places(found))
+        came.update(ids_of(found))
         assert await shares.nack(tokens(found)) == [None] * len(found)
     assert 10 <= cancelled <= 90
     await until(lambda: not in_flight(cluster), "all is handed back")
@@ -155,7 +155,7 @@ async def test_tokens_are_good_for_any_client(cluster: LocalCluster, shares: com
         assert await other.reject(tokens(found[:1]), reason="no") == [None]
         assert await other.nack(tokens(found[1:2])) == [None]
         assert await other.ack(tokens(found[2:])) == [None] * 4
-    assert places(await shares.acquire("g", "t")) == places(found[1:2])
+    assert ids_of(await shares.acquire("g", "t")) == ids_of(found[1:2])
 
 
 async def test_what_is_no_token_spoils_nothing(cluster: LocalCluster, shares: comet.ShareClient) -> None:

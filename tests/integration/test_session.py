@@ -15,7 +15,7 @@ from comet.wire.frames import produce_frame
 from comet_broker import limits
 from comet_broker.broker import Broker
 from tests.integration.stream_client import MIB, Call, Client, idle, read
-from tests.sim.waiting import until
+from tests.waiting import until
 
 
 async def test_produced_values_are_acknowledged_and_delivered(broker: Broker, topic: types.Topic) -> None:
@@ -280,7 +280,7 @@ async def test_with_flush_os_full_segments_are_finished_all_the_same(broker: Bro
         client.produce(handle, b"x" * 20_000, acks=0)
     assert partition.log.flushed_end == 0
     await partition.housekeeping()
-    while partition.log.unfinished:  # noqa: ASYNC110 - the sync runs on a worker thread
+    while partition.log.durability.unfinished:  # noqa: ASYNC110 - the sync runs on a worker thread
         await asyncio.sleep(0)
     assert partition.log.flushed_end == 8
 

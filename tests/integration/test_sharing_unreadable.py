@@ -20,7 +20,7 @@ from comet_broker.sharing.dead_letters import DeadLetters
 from tests.integration.share_client import Member
 from tests.integration.stream_client import Call, Client
 from tests.poison import unchecked
-from tests.sim.waiting import until
+from tests.waiting import until
 
 REJECT = groups.ACKNOWLEDGE_TYPE_REJECT
 
@@ -71,8 +71,8 @@ async def test_a_dead_record_that_nobody_can_read_holds_up_no_other(broker: Brok
     assert [record.value for record in fetched.records if record.HasField("value")] == [b"bad"]
     notes = [record for record in fetched.records if not record.HasField("value")]
     said = [{header.name: header.value for header in note.headers} for note in notes]
-    places = [(one["comet-dead-letter-offset"], one["comet-dead-letter-end"]) for one in said]
-    assert sorted(places) == [(b"0", b"1"), (b"1", b"2")], "of those that cannot be read there are notes"
+    ranges = [(one["comet-dead-letter-offset"], one["comet-dead-letter-end"]) for one in said]
+    assert sorted(ranges) == [(b"0", b"1"), (b"1", b"2")], "of those that cannot be read there are notes"
 
 
 @pytest.mark.usefixtures("letters")

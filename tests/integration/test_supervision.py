@@ -19,12 +19,12 @@ from comet_broker.broker import Broker
 from comet_broker.core.cluster import NO_BROKER
 from comet_broker.core.slots import slot_of
 from comet_broker.failures import Failure
+from tests import waiting
 from tests.integration.group_client import Member, Stream, settled
 from tests.integration.local_cluster import LocalCluster, until
 from tests.integration.stream_client import Client
 from tests.integration.test_groups import code, fill, make_topic, ready
 from tests.integration.test_isolation import Transactional
-from tests.sim import waiting
 
 PARTITIONS = 6
 
@@ -182,7 +182,7 @@ async def test_a_log_that_lost_its_end_while_it_was_opened_anew_is_not_written_i
 
     async def close(partition: Any, error: Any) -> None:
         await closing(partition, error)
-        broker.topics._ends[partition.place] += 5  # as if so many records had been there
+        broker.topics._ends[partition.tp] += 5  # as if so many records had been there
 
     broker.topics._close = close  # type: ignore[method-assign]
     for _ in range(2):
@@ -236,7 +236,7 @@ async def test_one_that_cannot_be_closed_keeps_no_other_from_being_closed(tmp_pa
         bug(replicas[1], "sync")
         await broker.drain()
         await broker.close()
-        assert all(partition.log._closed for partition in replicas[1:])
+        assert all(partition.log.state.closed for partition in replicas[1:])
         broker.env.tasks.failed.clear()
         del cluster.network.brokers[cluster.address(1)]
         del cluster.brokers[1]
@@ -471,6 +471,6 @@ async def test_a_task_that_dies_is_started_again_and_shown(tmp_path: Path) -> No
         mend()
         looked: list[int] = []
         log = cluster.replicas("t", 0)[1].log
-        setattr(log, "maybe_roll", partial(looked.append, 1))  # noqa: B010 - mypy lets no method be assigned
+        setattr(log.segments, "roll_by_age", partial(looked.append, 1))  # noqa: B010 - mypy lets no method be assigned
         await resume(cluster, 1)
         await until(lambda: bool(looked), "it is started again")

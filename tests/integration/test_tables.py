@@ -13,7 +13,7 @@ import pytest
 import comet
 from comet.consumer.iteration import _rows_in
 from comet.errors import InvalidArgument, OffsetOutOfRange, SerdeError
-from tests.sim.waiting import until
+from tests.waiting import until
 
 HOUR_MS = 3_600_000
 WAIT_S_MAX = 60

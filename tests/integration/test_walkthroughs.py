@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 import comet.sync
+from tests import waiting
 from tests.integration.gateway_tour import ROOT, plain, steps, up
 from tests.integration.readme import Terminal, blocks, interrupt, lines
 from tests.integration.walkthroughs import DOCUMENTS, SPARK, walk
-from tests.sim import waiting
 
 # Commands of README that the test does not run, and the reason.
 EXEMPT: Final = {"pip install .": "make installs the package before the tests, in .ci/run from a clean clone"}

@@ -21,10 +21,10 @@ from comet_broker.metadata.store import Compare, Delete, Put, StoreUnavailable, 
 from comet_broker.partitions.partition import Partition
 from comet_broker.ports import PeerChannel
 from comet_broker.rpc.local_channel import LocalNetwork
+from tests import waiting
 from tests.integration.group_client import Stream
 from tests.integration.local_cluster import LocalCluster, until
 from tests.integration.test_isolation import Reader, Transactional
-from tests.sim import waiting
 
 TOPICS = ("orders", "payments")
 PARTITIONS = 3

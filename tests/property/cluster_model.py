@@ -30,7 +30,7 @@ from comet_broker.metadata.keyspace import Draft, Keyspace
 from comet_broker.metadata.store import Compare, Delete, Put
 
 TOPIC = "f" * 32
-PLACE = (TOPIC, 0)
+TP = (TOPIC, 0)
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Cluster:
 
     @property
     def found(self) -> Versioned[PartitionState]:
-        return self.view.partitions[PLACE]
+        return self.view.partitions[TP]
 
     @property
     def state(self) -> PartitionState:
@@ -101,7 +101,7 @@ class Cluster:
 
     def swap(self, state: PartitionState) -> None:
         assert self.transact(
-            (Compare(partition_key(PLACE), self.found.mod_revision),), (Put(partition_key(PLACE), state.encode()),)
+            (Compare(partition_key(TP), self.found.mod_revision),), (Put(partition_key(TP), state.encode()),)
         )
 
     # ---- machines
@@ -147,7 +147,7 @@ class Cluster:
         del machine.log[len(machine.log) // 2 :]
         machine.synced = len(machine.log)
         self.ever_lossy = True
-        self.put(defective_key(broker, PLACE))
+        self.put(defective_key(broker, TP))
 
     def sync(self, broker: int) -> None:
         self.machines[broker].synced = len(self.machines[broker].log)

@@ -69,8 +69,8 @@ def test_no_assignment_is_better_balanced(
     members: dict[str, set[str]], partitions: dict[str, int], before: dict[Partition, str]
 ) -> None:
     found = assign(members, partitions, before)
-    places = sorted(found)
-    choices = [[member for member in members if topic in members[member]] for topic, _ in places]
+    tps = sorted(found)
+    choices = [[member for member in members if topic in members[member]] for topic, _ in tps]
     least = min(sum(n * n for n in Counter(all_of).values()) for all_of in product(*choices))
     assert sum(n * n for n in Counter(found.values()).values()) == least
 
@@ -82,8 +82,8 @@ def test_with_equal_subscriptions_nobody_loses_more_than_balance_needs(
     members = {name: set(TOPICS) for name in names}
     found = assign(members, partitions, before)
     check(members, partitions, found)
-    had = Counter(before[place] for place in found if before.get(place) in names)
-    moved = sum(before.get(place) in names and before[place] != owner for place, owner in found.items())
+    had = Counter(before[tp] for tp in found if before.get(tp) in names)
+    moved = sum(before.get(tp) in names and before[tp] != owner for tp, owner in found.items())
     share, more = divmod(len(found), len(names))
     # The least that must move: everything above the fair share, of which the fullest may keep one more.
     quotas = [share + (rank < more) for rank in range(len(names))]
@@ -100,7 +100,7 @@ def test_what_a_leaving_member_had_goes_to_the_others_and_nothing_else_moves(
     gone = MEMBERS[leaver % count]
     del members[gone]
     after = assign(members, {"a": partitions}, before)
-    assert all(after[place] == owner for place, owner in before.items() if owner != gone)
+    assert all(after[tp] == owner for tp, owner in before.items() if owner != gone)
 
 
 def test_a_hundred_members_and_a_thousand_partitions_take_no_time() -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from comet_broker.core.cluster import DEFECTIVE, NO_BROKER, PartitionState
 from comet_broker.core.controller import decide, draining
-from comet_broker.core.placement import Load, place
+from comet_broker.core.placement import Load, choose_replicas
 from comet_broker.metadata.store import Put
-from tests.property.cluster_model import PLACE, Cluster, snapshot
+from tests.property.cluster_model import TP, Cluster, snapshot
 
 BROKERS = 4
 BROKER = st.integers(1, BROKERS)
@@ -78,7 +78,7 @@ def check_change(cluster: Cluster, before: PartitionState, after: PartitionState
     assert after.in_sync, "in_sync is never empty"
     same = (after.leader, after.in_sync.get(after.leader)) == (before.leader, before.in_sync.get(before.leader))
     assert after.epoch == before.epoch + (not same), "a new epoch for each change of leadership, and for nothing else"
-    defective = {broker for broker, *where in view.defective if tuple(where) == PLACE}
+    defective = {broker for broker, *where in view.defective if tuple(where) == TP}
     if after.leader == NO_BROKER:
         assert after.handover == NO_BROKER
         members = {**before.in_sync, **before.eligible}
@@ -162,7 +162,7 @@ def test_a_leader_that_lost_something_is_chosen_only_if_nobody_is_known_to_have_
                         and not before.folder_replaced(other, registered.value)
                     )
                 )
-                if known_whole and (other, *PLACE) not in view.defective:
+                if known_whole and (other, *TP) not in view.defective:
                     has = cluster.machines[other].log[: len(cluster.committed)] == cluster.committed
                     assert not has, f"broker {other} has what the new leader lacks, after {name}"
         if lost:
@@ -201,9 +201,7 @@ def test_an_available_topic_has_a_leader_while_anybody_lives(
             fit = [
                 b
                 for b in cluster.state.holders
-                if b in cluster.view.brokers
-                and (b, *PLACE) not in cluster.view.defective
-                and not cluster.machines[b].bare
+                if b in cluster.view.brokers and (b, *TP) not in cluster.view.defective and not cluster.machines[b].bare
             ]
             assert bool(fit) <= (cluster.leader is not None)
         else:
@@ -266,7 +264,7 @@ def test_replicas_and_leaders_are_spread_evenly(brokers: int, topics: list[tuple
     racks = dict.fromkeys(range(1, brokers + 1), "")
     for partitions, replicas in topics:
         topic = Load()
-        placed = place(racks, partitions, replicas, topic, cluster)
+        placed = choose_replicas(racks, partitions, replicas, topic, cluster)
         assert len(placed) == (partitions if replicas <= brokers else 0)
         assert all(len(set(members)) == replicas for members in placed)
         counted = Load.of(placed)
@@ -280,7 +278,7 @@ def test_replicas_and_leaders_are_spread_evenly(brokers: int, topics: list[tuple
 def test_replicas_are_on_as_many_racks_as_there_are(names: list[str], replicas: int, partitions: int) -> None:
     racks = dict(enumerate(names, 1))
     room = Counter(names)
-    for placed in place(racks, partitions, replicas, Load(), Load()):
+    for placed in choose_replicas(racks, partitions, replicas, Load(), Load()):
         used = Counter(racks[broker] for broker in placed)
         assert len(used) == min(replicas, len(room))
         fullest = max(used.values())

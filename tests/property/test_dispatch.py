@@ -8,17 +8,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from comet.handlers.dispatch import Dispatch, Place, Task
+from comet.handlers.dispatch import Dispatch, Task
+from comet.types import TopicPartition
 
 CONCURRENCY, WINDOW = 3, 8
-PLACES: list[Place] = [("in", 0), ("in", 1), ("other", 0)]
+TPS = [TopicPartition("in", 0), TopicPartition("in", 1), TopicPartition("other", 0)]
 
 
 @dataclass
 class Line:
     """One record, as the oracle knows it."""
 
-    place: Place
+    tp: TopicPartition
     life: int  # of the partition: it is another one each time it is one's own again
     offset: int
     end: int
@@ -31,10 +32,10 @@ class DispatchMachine(RuleBasedStateMachine):
         super().__init__()
         self.dispatch: Dispatch[Line] = Dispatch(CONCURRENCY, WINDOW)
         self.lines: list[Line] = []
-        self.lives = dict.fromkeys(PLACES, 0)
-        self.ends = dict.fromkeys(PLACES, 0)
-        self.open: set[Place] = set()
-        self.known: set[Place] = set()
+        self.lives = dict.fromkeys(TPS, 0)
+        self.ends = dict.fromkeys(TPS, 0)
+        self.open: set[TopicPartition] = set()
+        self.known: set[TopicPartition] = set()
         self.running: list[Task[Line]] = []
 
     def held(self) -> int:
@@ -42,27 +43,27 @@ class DispatchMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held() < WINDOW)
     @rule(
-        place=st.sampled_from(PLACES),
+        tp=st.sampled_from(TPS),
         key=st.sampled_from([None, b"a", b"b"]),
         gap=st.integers(0, 2),
         size=st.integers(1, 3),
     )
-    def add(self, place: Place, key: bytes | None, gap: int, size: int) -> None:
-        if place not in self.open:
-            self.lives[place] += 1
-            self.open.add(place)
-            self.known.add(place)
-        offset = self.ends[place] + gap
-        line = Line(place, self.lives[place], offset, offset + size, key)
-        self.ends[place] = line.end
+    def add(self, tp: TopicPartition, key: bytes | None, gap: int, size: int) -> None:
+        if tp not in self.open:
+            self.lives[tp] += 1
+            self.open.add(tp)
+            self.known.add(tp)
+        offset = self.ends[tp] + gap
+        line = Line(tp, self.lives[tp], offset, offset + size, key)
+        self.ends[tp] = line.end
         self.lines.append(line)
-        self.dispatch.add(place, offset, key, line, end=line.end)
+        self.dispatch.add(tp, offset, key, line, end=line.end)
 
     def may_run(self, line: Line) -> bool:
         if line.state != "waiting" or len(self.running) >= CONCURRENCY:
             return False
         before = self.lines[: self.lines.index(line)]
-        unfinished = [one for one in before if one.place == line.place and one.key == line.key]
+        unfinished = [one for one in before if one.tp == line.tp and one.key == line.key]
         return line.key is None or all(one.state not in {"waiting", "running"} for one in unfinished)
 
     @rule()
@@ -85,28 +86,28 @@ class DispatchMachine(RuleBasedStateMachine):
         else:
             self.dispatch.done(task)
 
-    @rule(places=st.sets(st.sampled_from(PLACES)), forget=st.booleans())
-    def close(self, places: set[Place], forget: bool) -> None:
+    @rule(tps=st.sets(st.sampled_from(TPS)), forget=st.booleans())
+    def close(self, tps: set[TopicPartition], forget: bool) -> None:
         for line in self.lines:
-            if line.place in places and line.state == "waiting":
+            if line.tp in tps and line.state == "waiting":
                 line.state = "given up"
-        self.open -= places
+        self.open -= tps
         if forget:
-            self.known -= places
-            self.dispatch.forget(places)
+            self.known -= tps
+            self.dispatch.forget(tps)
         else:
-            self.dispatch.close(places)
+            self.dispatch.close(tps)
 
     @invariant()
     def positions_are_those_of_the_lowest_unfinished(self) -> None:
-        for place in PLACES:
-            if place not in self.known:
-                assert self.dispatch.position(place) is None
+        for tp in TPS:
+            if tp not in self.known:
+                assert self.dispatch.position(tp) is None
                 continue
-            own = [line for line in self.lines if line.place == place and line.life == self.lives[place]]
+            own = [line for line in self.lines if line.tp == tp and line.life == self.lives[tp]]
             open_offsets = [line.offset for line in own if line.state != "done"]
-            assert self.dispatch.position(place) == min(open_offsets, default=own[-1].end)
-            assert self.dispatch.running_in(place) == sum(line.state == "running" for line in own)
+            assert self.dispatch.position(tp) == min(open_offsets, default=own[-1].end)
+            assert self.dispatch.running_in(tp) == sum(line.state == "running" for line in own)
 
     @invariant()
     def room_is_what_is_left(self) -> None:

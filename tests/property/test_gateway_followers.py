@@ -14,7 +14,7 @@ from comet_gateway.push.events import Lost, Missing
 from comet_gateway.push.ring import Ring
 from comet_gateway.push.ring_cursor import Read, RingCursor
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
-from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.cursor import Cursor, CursorPosition
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
 
 PARTITIONS = 3
@@ -54,7 +54,7 @@ class Hub(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.logs = {index: Partition() for index in range(PARTITIONS)}
-        self.ring = Ring(TOPIC, TOPIC_ID, {index: CursorPlace(0) for index in self.logs}, DELIVERY_BYTES)
+        self.ring = Ring(TOPIC, TOPIC_ID, {index: CursorPosition(0) for index in self.logs}, DELIVERY_BYTES)
         self.clients: list[Client] = []
         self.told_first = dict.fromkeys(self.logs, 0)
         self.unnoticed: dict[
@@ -116,20 +116,20 @@ class Hub(RuleBasedStateMachine):
         for client in self.clients:
             follower = client.follower
             if follower.live and follower.number < tail:
-                follower.uproot(self.ring.places_before(follower.number))
+                follower.uproot(self.ring.positions_before(follower.number))
         self.ring.evict(tail)
 
     # ---- subscribers
 
-    def join(self, asked: SubscribeRequest, places: dict[int, CursorPlace] | None) -> Client:
+    def join(self, asked: SubscribeRequest, positions: dict[int, CursorPosition] | None) -> Client:
         follower = RingCursor(self.ring, asked)
-        if places is not None:
-            follower.begin_at(places)
+        if positions is not None:
+            follower.begin_at(positions)
         wanted = asked.partitions
         chosen = [index for index in self.logs if wanted is None or index in wanted]
         ends = {index: 0 if index in self.unnoticed else self.logs[index].end for index in chosen}
-        known = {index: place.offset for index, place in (places or {}).items()}
-        expected = (ends | known) if places is None else {index: known.get(index, 0) for index in chosen}
+        known = {index: position.offset for index, position in (positions or {}).items()}
+        expected = (ends | known) if positions is None else {index: known.get(index, 0) for index in chosen}
         client = Client(follower, asked, expected, follower.cursor())
         self.clients.append(client)
         return client
@@ -143,9 +143,9 @@ class Hub(RuleBasedStateMachine):
     def subscribe(self, begin: str, partitions: frozenset[int] | None, buffer: int | None) -> None:
         policy = Policy.BLOCK if buffer is None else Policy.DROP_OLDEST
         asked = SubscribeRequest(topics=(TOPIC,), partitions=partitions, policy=policy, buffer=buffer or 10)
-        wanted = [index for index in self.ring.places if partitions is None or index in partitions]
+        wanted = [index for index in self.ring.positions if partitions is None or index in partitions]
         self.join(
-            asked, None if begin == "latest" else {index: CursorPlace(self.logs[index].start) for index in wanted}
+            asked, None if begin == "latest" else {index: CursorPosition(self.logs[index].start) for index in wanted}
         )
 
     @precondition(lambda self: self.clients)
@@ -157,15 +157,15 @@ class Hub(RuleBasedStateMachine):
         self.clients.remove(old)
         cursor = Cursor.parse(old.cursor)
         wanted = old.asked.partitions
-        chosen = [index for index in self.ring.places if wanted is None or index in wanted]
-        places = {index: cursor.places.get(index, CursorPlace(0)) for index in chosen}
-        places |= cursor.places if wanted is None else {}
+        chosen = [index for index in self.ring.positions if wanted is None or index in wanted]
+        positions = {index: cursor.positions.get(index, CursorPosition(0)) for index in chosen}
+        positions |= cursor.positions if wanted is None else {}
         elsewhere = {
             index: data.draw(st.integers(old.expected.get(index, 0), self.logs[index].end))
             for index in self.unnoticed
             if wanted is None and data.draw(st.booleans())
         }
-        new = self.join(old.asked, places | {index: CursorPlace(offset) for index, offset in elsewhere.items()})
+        new = self.join(old.asked, positions | {index: CursorPosition(offset) for index, offset in elsewhere.items()})
         for index, offset in old.expected.items():
             if index in new.expected and index not in elsewhere:
                 assert new.expected[index] <= offset
@@ -210,23 +210,23 @@ class Hub(RuleBasedStateMachine):
 
     def answer(self, client: Client, read: Read) -> None:
         log = self.logs[read.partition]
-        if read.place.offset < log.start:
-            missing = Missing(read.partition, read.place.offset, log.start, "deleted")
-            client.follower.missed(read, missing, CursorPlace(log.start))
+        if read.position.offset < log.start:
+            missing = Missing(read.partition, read.position.offset, log.start, "deleted")
+            client.follower.missed(read, missing, CursorPosition(log.start))
             return
-        found = [one for one in log.records if one.offset >= read.place.offset][:4]
-        damaged = next(((first, end) for first, end in log.damaged if end > read.place.offset), None)
+        found = [one for one in log.records if one.offset >= read.position.offset][:4]
+        damaged = next(((first, end) for first, end in log.damaged if end > read.position.offset), None)
         if damaged is not None and (not found or damaged[0] < found[0].offset):
-            missing = Missing(read.partition, max(damaged[0], read.place.offset), damaged[1], "damaged")
-            client.follower.missed(read, missing, CursorPlace(damaged[1]))
+            missing = Missing(read.partition, max(damaged[0], read.position.offset), damaged[1], "damaged")
+            client.follower.missed(read, missing, CursorPosition(damaged[1]))
             return
         if damaged is not None:
             found = [one for one in found if one.offset < damaged[0]]
         if not found:
-            client.follower.filled(read, [], CursorPlace(log.end), DELIVERY_BYTES)
+            client.follower.filled(read, [], CursorPosition(log.end), DELIVERY_BYTES)
             return
         sources = [Source(batch_of(read.partition, [one.offset], epoch=one.epoch)) for one in found]
-        client.follower.filled(read, sources, CursorPlace(found[-1].offset + 1, found[-1].epoch), DELIVERY_BYTES)
+        client.follower.filled(read, sources, CursorPosition(found[-1].offset + 1, found[-1].epoch), DELIVERY_BYTES)
 
     def given(self, client: Client, records: Slice, permits: int | None) -> None:
         index = records.partition
@@ -246,9 +246,9 @@ class Hub(RuleBasedStateMachine):
         ids = [line[4:] for line in records.sse().decode().splitlines() if line.startswith("id: ")]
         assert len(ids) == records.count
         for id_, offset in zip(ids, offsets, strict=True):
-            place = Cursor.parse(id_).places[index]
-            assert place.offset > offset
-            assert not [one for one in self.logs[index].records if offset < one.offset < place.offset]
+            position = Cursor.parse(id_).positions[index]
+            assert position.offset > offset
+            assert not [one for one in self.logs[index].records if offset < one.offset < position.offset]
         assert Cursor.parse(ids[-1]) == Cursor.parse(records.cursor)
 
     def lost(self, client: Client, lost: Lost) -> None:
@@ -268,8 +268,8 @@ class Hub(RuleBasedStateMachine):
         items = [self.ring.at(number) for number in range(self.ring.tail, self.ring.head)]
         assert self.ring.bytes == sum(item.size for item in items)
         assert self.ring.records == sum(getattr(item, "count", 0) for item in items)
-        assert self.ring.places_before(self.ring.head) == self.ring.places
-        assert dict(Cursor.parse(self.ring.cursor()).places) == self.ring.places
+        assert self.ring.positions_before(self.ring.head) == self.ring.positions
+        assert dict(Cursor.parse(self.ring.cursor()).positions) == self.ring.positions
 
     def teardown(self) -> None:
         """In the end everybody has everything."""

@@ -18,7 +18,7 @@ from comet_gateway.push.latest_table import ENTRY_OVERHEAD, Filling, LatestTable
 from comet_gateway.push.ring import Ring
 from comet_gateway.push.ring_cursor import RingCursor
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
-from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.cursor import Cursor, CursorPosition
 from comet_gateway.records.record_json import Values
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
 
@@ -55,7 +55,7 @@ class Hub(RuleBasedStateMachine):
         self.lines: list[Line] = []
         self.ends = {0: 0, 1: 0}
         self.now = 0.0
-        self.ring = Ring(TOPIC, TOPIC_ID, {0: CursorPlace(0), 1: CursorPlace(0)}, DELIVERY_BYTES)
+        self.ring = Ring(TOPIC, TOPIC_ID, {0: CursorPosition(0), 1: CursorPosition(0)}, DELIVERY_BYTES)
         self.table: LatestTable | None = None
         self.ticker: Ticker | None = None
         self.sources: list[Source] = []
@@ -120,17 +120,17 @@ class Hub(RuleBasedStateMachine):
         if how == "latest":
             self.clients.append(Client(Conflator(self.ring, asked, self.ticker), len(self.lines), partitions))
             return
-        places: dict[int, CursorPlace] | None = None
+        positions: dict[int, CursorPosition] | None = None
         wanted = {0: 0, 1: 0}
         if how == "cursor":
             wanted = {index: data.draw(st.integers(0, end)) for index, end in self.ends.items()}
-            places = {
-                index: CursorPlace(offset)
+            positions = {
+                index: CursorPosition(offset)
                 for index, offset in wanted.items()
                 if partitions is None or index in partitions
             }
         self.fill(wanted)
-        walk = SnapshotWalk(TableSnapshot(self.table, DELIVERY_BYTES, self.now), partitions, places)
+        walk = SnapshotWalk(TableSnapshot(self.table, DELIVERY_BYTES, self.now), partitions, positions)
         follower: Conflator | RingCursor
         if how == "snapshot then stream":
             follower = RingCursor(self.ring, asked)
@@ -139,7 +139,7 @@ class Hub(RuleBasedStateMachine):
             follower = Conflator(self.ring, asked, self.ticker)
             follower.begin_with(walk, 0)
         client = Client(follower, 0, partitions, whole=False, snapshot=True)
-        if places is not None:
+        if positions is not None:
             client.state = self.truth([line for line in self.lines if line.offset < wanted[line.partition]], partitions)
             client.counted = -1  # what a snapshot stands for is counted by nobody
         self.clients.append(client)
@@ -188,8 +188,8 @@ class Hub(RuleBasedStateMachine):
 
     def holds(self, client: Client, event: Latest) -> None:
         """It knows the latest of all keys, as of its cursor."""
-        places = Cursor.parse(event.cursor).places
-        lines = [line for line in self.lines[client.begin :] if line.offset < places[line.partition].offset]
+        positions = Cursor.parse(event.cursor).positions
+        lines = [line for line in self.lines[client.begin :] if line.offset < positions[line.partition].offset]
         truth = self.truth(lines, client.partitions)
         known = {key: value for key, value in client.state.items() if value is not None}
         assert known == {key: value for key, value in truth.items() if value is not None}
@@ -227,7 +227,7 @@ TestHub.settings = settings(max_examples=150, stateful_step_count=40, deadline=N
 
 
 def test_what_does_not_fit_is_said() -> None:
-    ring = Ring(TOPIC, TOPIC_ID, {0: CursorPlace(0)}, DELIVERY_BYTES)
+    ring = Ring(TOPIC, TOPIC_ID, {0: CursorPosition(0)}, DELIVERY_BYTES)
     table = LatestTable(ring, Values.AUTO, 3, 1 << 20)
 
     def write(first: int, values: list[bytes | None], keys: list[bytes]) -> None:
@@ -248,7 +248,7 @@ def test_what_does_not_fit_is_said() -> None:
 
 
 def test_those_in_step_share_what_is_made_for_them() -> None:
-    ring = Ring(TOPIC, TOPIC_ID, {0: CursorPlace(0)}, DELIVERY_BYTES)
+    ring = Ring(TOPIC, TOPIC_ID, {0: CursorPosition(0)}, DELIVERY_BYTES)
     table = LatestTable(ring, Values.AUTO, 1000, 1 << 20)
     now = [0.0]
     ticker = Ticker(table, 1.0, DELIVERY_BYTES, lambda: now[0])

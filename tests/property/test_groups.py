@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from comet.errors import CometError
-from comet_broker.core.cluster import Place
+from comet_broker.core.cluster import PartitionId
 from comet_broker.core.group_members import CONSUMER, Claim, View
 from comet_broker.core.group_record import GroupRecord, Shape
 from comet_broker.core.groups import Group
@@ -32,13 +32,13 @@ class Believer:
     instance: str
     topics: tuple[str, ...]
     mail: list[tuple[int, View]] = field(default_factory=list)  # told, and not heard of yet
-    owned: set[Place] = field(default_factory=set)
-    release: set[Place] = field(default_factory=set)
-    given: tuple[int, set[Place]] = field(default_factory=lambda: (0, set()))
+    owned: set[PartitionId] = field(default_factory=set)
+    release: set[PartitionId] = field(default_factory=set)
+    given: tuple[int, set[PartitionId]] = field(default_factory=lambda: (0, set()))
     generation: int = 0
     silent: bool = False
 
-    def told(self) -> set[Place]:
+    def told(self) -> set[PartitionId]:
         """What it reads, or will as soon as it reads its mail."""
         return self.owned.union(*(view.owned for _, view in self.mail))
 
@@ -57,7 +57,7 @@ class GroupWorld(RuleBasedStateMachine):
         self.seen_generation = 0
         self.entering: set[str] = set()  # told nothing before the store knows of them
         self.entered: set[str] = set()
-        self.owner_in: dict[tuple[Place, int], str] = {}  # who was told that it owns a place since a generation
+        self.owner_in: dict[tuple[PartitionId, int], str] = {}  # who was told that it owns it since a generation
         for number in range(members):  # so that there is something to hand over
             self.join(("a",), "i1" if number == 1 else "")
             self.write()
@@ -194,8 +194,8 @@ class GroupWorld(RuleBasedStateMachine):
     def tell(self) -> None:
         self.entering -= self.entered
         for member_id, view in self.group.news(self.entering).items():
-            for place, since in view.owned.items():
-                assert self.owner_in.setdefault((place, since), member_id) == member_id, "two owners in one generation"
+            for tp, since in view.owned.items():
+                assert self.owner_in.setdefault((tp, since), member_id) == member_id, "two owners in one generation"
             believer = self.believers.get(member_id)
             if believer is not None:
                 believer.mail.append((self.group.generation, view))
@@ -221,13 +221,13 @@ class GroupWorld(RuleBasedStateMachine):
         if not hasattr(self, "group"):
             return
         holders = Counter(
-            place
+            tp
             for member in self.believers.values()
             if member.id in self.group.members
-            for place in member.told()
-            if place[0] in {shape.topic_id for shape in self.catalog.values()}
+            for tp in member.told()
+            if tp[0] in {shape.topic_id for shape in self.catalog.values()}
         )
-        twice = [place for place, count in holders.items() if count > 1]
+        twice = [tp for tp, count in holders.items() if count > 1]
         assert not twice, twice
         assert self.group.generation >= self.seen_generation
         self.seen_generation = self.group.generation

@@ -25,19 +25,17 @@ from comet.spark.planning import (
 )
 from comet.types import TopicPartition
 
-places = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "d-e"]), st.integers(0, 5))
+tps = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "d-e"]), st.integers(0, 5))
 offsets = st.integers(0, 50)
 ids = st.sampled_from(["", "old", "new"])
 topics = st.fixed_dictionaries({"a": ids, "b.c": ids, "d-e": ids})
 documents = st.builds(
-    lambda found, names: {place: mark._replace(topic_id=names[place.topic]) for place, mark in found.items()},
-    st.dictionaries(places, st.builds(OffsetAndEpoch, offsets, st.integers(-1, 3), st.just("")), max_size=8),
+    lambda found, names: {tp: mark._replace(topic_id=names[tp.topic]) for tp, mark in found.items()},
+    st.dictionaries(tps, st.builds(OffsetAndEpoch, offsets, st.integers(-1, 3), st.just("")), max_size=8),
     topics,
 )
 ranges = st.lists(
-    st.builds(
-        lambda place, start, size: Range(place.topic, place.partition, start, start + size), places, offsets, offsets
-    ),
+    st.builds(lambda tp, start, size: Range(tp.topic, tp.partition, start, start + size), tps, offsets, offsets),
     max_size=6,
 )
 
@@ -50,7 +48,7 @@ def _offsets(found: list[Range]) -> list[tuple[str, int, int]]:
 def test_an_offset_comes_back_from_its_document(found: dict[TopicPartition, OffsetAndEpoch]) -> None:
     written = document(found)
     assert marks(written) == found
-    assert [key for key in written if "/" in key] == [f"{place.topic}/{place.partition}" for place in sorted(found)]
+    assert [key for key in written if "/" in key] == [f"{tp.topic}/{tp.partition}" for tp in sorted(found)]
     assert json.dumps(document(dict(sorted(found.items(), reverse=True)))) == json.dumps(written), "compared as text"
     assert json.dumps(document(marks(json.loads(json.dumps(written))))) == json.dumps(written)
 
@@ -156,14 +154,14 @@ def _lets(one: tuple[str, int, int], kind: str, column: str, value: Any) -> bool
 
 
 def test_epochs_between_two_that_are_the_same_are_known() -> None:
-    place = TopicPartition("a", 0)
-    start, end = {place: OffsetAndEpoch(10, 3, "x")}, {place: OffsetAndEpoch(40, 3, "x")}
-    assert capped(start, end, 10) == {place: OffsetAndEpoch(20, 3, "x")}
-    assert capped(start, {place: OffsetAndEpoch(40, 4, "x")}, 10) == {place: OffsetAndEpoch(20, -1, "x")}
+    tp = TopicPartition("a", 0)
+    start, end = {tp: OffsetAndEpoch(10, 3, "x")}, {tp: OffsetAndEpoch(40, 3, "x")}
+    assert capped(start, end, 10) == {tp: OffsetAndEpoch(20, 3, "x")}
+    assert capped(start, {tp: OffsetAndEpoch(40, 4, "x")}, 10) == {tp: OffsetAndEpoch(20, -1, "x")}
     whole = between(start, end)
     assert whole == [Range("a", 0, 10, 40, 3, 3, "x")]
     assert [(part.epoch, part.last) for part in split(whole, 3)] == [(3, 3)] * 3
-    assert [part.epoch for part in split(between(start, {place: OffsetAndEpoch(40, 4, "x")}), 3)] == [3, -1, -1]
+    assert [part.epoch for part in split(between(start, {tp: OffsetAndEpoch(40, 4, "x")}), 3)] == [3, -1, -1]
     assert whole[0].after(20).epoch == 3
 
 
@@ -172,19 +170,19 @@ def test_a_stream_goes_on_with_what_there_is(
     start: dict[TopicPartition, OffsetAndEpoch], newest: dict[TopicPartition, OffsetAndEpoch]
 ) -> None:
     found, losses = readable(start, newest)
-    lost = {loss.place for loss in losses}
-    for place, mark in newest.items():
-        before = start.get(place)
+    lost = {loss.tp for loss in losses}
+    for tp, mark in newest.items():
+        before = start.get(tp)
         if before is None:
-            assert found[place] == mark and place not in lost
+            assert found[tp] == mark and tp not in lost
         elif before.topic_id and mark.topic_id and before.topic_id != mark.topic_id:
-            assert found[place] == mark and place in lost, "another topic, from its beginning on"
+            assert found[tp] == mark and tp in lost, "another topic, from its beginning on"
         else:
-            assert found[place].offset == max(mark.offset, before.offset)
-            assert (place in lost) == (mark.offset < before.offset)
+            assert found[tp].offset == max(mark.offset, before.offset)
+            assert (tp in lost) == (mark.offset < before.offset)
     assert lost >= start.keys() - newest.keys()
-    for place in found.keys() - newest.keys():
-        assert found[place] == start[place]
+    for tp in found.keys() - newest.keys():
+        assert found[tp] == start[tp]
     assert marks(document(found)).keys() == found.keys()
     again, _ = readable(marks(document(found)), newest)
     assert document(again) == document(found), "what is lost is not lost again, and asks for no batch"
@@ -192,14 +190,14 @@ def test_a_stream_goes_on_with_what_there_is(
 
 def test_a_topic_that_was_made_again_is_begun_with_however_long_it_is() -> None:
     """Epochs begin at 1 again, so that they say nothing."""
-    places = [TopicPartition("a", number) for number in range(3)]
-    start = dict.fromkeys(places, OffsetAndEpoch(100, 1, "old"))
-    newest = {places[0]: OffsetAndEpoch(250, 1, "new"), places[1]: OffsetAndEpoch(7, 1, "new")}
+    tps = [TopicPartition("a", number) for number in range(3)]
+    start = dict.fromkeys(tps, OffsetAndEpoch(100, 1, "old"))
+    newest = {tps[0]: OffsetAndEpoch(250, 1, "new"), tps[1]: OffsetAndEpoch(7, 1, "new")}
     found, losses = readable(start, newest)
     assert found == newest, "the third is not there any more, and would be another one if it came again"
-    assert {loss.place for loss in losses} == set(places)
+    assert {loss.tp for loss in losses} == set(tps)
     assert [(one.start, one.end) for one in between(start, found)] == [(0, 250), (0, 7)]
-    assert capped(start, found, 100)[places[0]].offset < 100
-    planned = between(start, {places[0]: OffsetAndEpoch(120, 1, "old")})
-    assert there(planned, {places[0]: "new"})[0] == [] and there(planned, {places[0]: "new"})[1]
-    assert there(planned, {places[0]: "old"}) == (planned, []) == there(planned, {})
+    assert capped(start, found, 100)[tps[0]].offset < 100
+    planned = between(start, {tps[0]: OffsetAndEpoch(120, 1, "old")})
+    assert there(planned, {tps[0]: "new"})[0] == [] and there(planned, {tps[0]: "new"})[1]
+    assert there(planned, {tps[0]: "old"}) == (planned, []) == there(planned, {})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet_broker.core.cluster import Place
+from comet_broker.core.cluster import PartitionId
 from comet_broker.core.transactions import (
     ENDING,
     REFUSALS,
@@ -31,7 +31,7 @@ from comet_broker.core.transactions import (
     step,
 )
 
-PLACES: list[Place] = [("a" * 32, 0), ("a" * 32, 1), ("b" * 32, 0)]
+TPS: list[PartitionId] = [("a" * 32, 0), ("a" * 32, 1), ("b" * 32, 0)]
 
 
 def note_of(epoch: int) -> bytes:
@@ -72,11 +72,11 @@ class World:
         self.answers: list[tuple[int, Pending]] = []  # with how many writes are before it
         self.given = {1}  # epochs that somebody was told of
         self.openers = [1]  # of those, the ones that opened the id, in order of the answers
-        self.ledgers = {place: Ledger() for place in PLACES}
+        self.ledgers = {tp: Ledger() for tp in TPS}
         self.outcomes: dict[int, bool] = {}  # as told or marked
         self.late: list[Event] = []  # requests that come once more
-        self.marking: dict[Place, None] = {}  # markers that the coordinator has still to write
-        self.added: dict[int, set[Place]] = {}  # as answered
+        self.marking: dict[PartitionId, None] = {}  # markers that the coordinator has still to write
+        self.added: dict[int, set[PartitionId]] = {}  # as answered
         self.noted: list[tuple[int, bytes]] = []  # to whom opened the id: its first epoch, and the note it was told
 
     # ---- the coordinator
@@ -93,7 +93,7 @@ class World:
             self.writes.append(found.record)
         self.answers.append((len(self.writes), Pending(event, found.outcome, self.current)))
         if self.current.state in ENDING and (before.state not in ENDING or found.outcome is Outcome.RESUMED):
-            self.marking = {(topic, index): None for topic, indexes in self.current.places.items() for index in indexes}
+            self.marking = {(topic, index): None for topic, indexes in self.current.topics.items() for index in indexes}
         self.answer()
 
     def answer(self) -> None:
@@ -130,7 +130,7 @@ class World:
         self.take(Open(producer_id=2, timeout_ms=1))
 
     def add_partition(self, pick: int) -> None:
-        self.request(AddPartition(self.pick(pick // 6), PLACES[pick % 3]), twice=pick % 2 == 0)
+        self.request(AddPartition(self.pick(pick // 6), TPS[pick % 3]), twice=pick % 2 == 0)
 
     def commit(self, pick: int) -> None:
         self.end(self.pick(pick // 2), commit=True, twice=pick % 2 == 0)
@@ -159,10 +159,10 @@ class World:
 
     def append(self, pick: int) -> None:
         """A batch may reach the leader long after its partition was added."""
-        known = sorted((epoch, place) for epoch, places in self.added.items() for place in places)
+        known = sorted((epoch, tp) for epoch, tps in self.added.items() for tp in tps)
         if known:
-            epoch, place = known[pick % len(known)]
-            self.ledgers[place].append(epoch)
+            epoch, tp = known[pick % len(known)]
+            self.ledgers[tp].append(epoch)
 
     def nobody_comes(self, pick: int) -> None:
         self.take(Evicted() if pick % 2 else TimedOut(self.current.epoch))
@@ -180,9 +180,9 @@ class World:
         """Once the decision is stored."""
         if self.current.state not in ENDING or self.writes:
             return
-        for place in list(self.marking)[: 1 + pick % 3]:
-            del self.marking[place]
-            self.ledgers[place].mark(self.current.epoch, self.current.state is TransactionState.COMMITTING)
+        for tp in list(self.marking)[: 1 + pick % 3]:
+            del self.marking[tp]
+            self.ledgers[tp].mark(self.current.epoch, self.current.state is TransactionState.COMMITTING)
         if not self.marking:
             epoch, committed = self.current.epoch, self.current.state is TransactionState.COMMITTING
             self.take(Marked(epoch))
@@ -205,10 +205,10 @@ class World:
 
     def nobody_waits_for_what_nobody_knows(self) -> None:
         """Every batch without a marker belongs to what is open or ending, so that its readers go on some day."""
-        for place, ledger in self.ledgers.items():
+        for tp, ledger in self.ledgers.items():
             for epoch in ledger.batches.keys() - ledger.markers.keys():
                 assert epoch == self.current.epoch
-                assert place[1] in self.current.places.get(place[0], ()), f"{place} was forgotten"
+                assert tp[1] in self.current.topics.get(tp[0], ()), f"{tp} was forgotten"
 
     def all_or_nothing(self) -> None:
         for epoch, committed in self.outcomes.items():
@@ -218,7 +218,7 @@ class World:
     def what_was_answered_is_part_of_it(self) -> None:
         if self.current.state is not TransactionState.EMPTY:
             for topic, index in self.added.get(self.current.epoch, ()):
-                assert index in self.current.places.get(topic, ())
+                assert index in self.current.topics.get(topic, ())
 
     def the_note_is_of_the_last_commit(self) -> None:
         """As it was told to whoever opened the id, and as the next one would be told."""

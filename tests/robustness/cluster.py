@@ -20,7 +20,7 @@ from tests.etcd import Etcd
 from tests.link import Link
 from tests.logs import bytes_of
 from tests.robustness.process import BrokerProcess, free_port
-from tests.sim.waiting import until
+from tests.waiting import until, until_answered
 
 WELL_S_MAX: Final = 60.0
 
@@ -93,15 +93,18 @@ class ClusterProcesses:
     async def well(self, name: str, *, replicas: int | None = None) -> None:
         """Waits until every partition has a leader and all its replicas in sync."""
         wanted = len(self.brokers) if replicas is None else replicas
-        deadline = asyncio.get_running_loop().time() + WELL_S_MAX
         seen: object = None
-        while asyncio.get_running_loop().time() < deadline:
-            with contextlib.suppress(comet.CometError):
+
+        async def holds() -> bool:
+            nonlocal seen
+            try:
                 seen = info = await self.topic(name)
-                if all(part.leader and len(part.in_sync) == wanted for part in info.partitions):
-                    return
-            await asyncio.sleep(0.05)
-        raise AssertionError(f"{name} did not become well within {WELL_S_MAX:.0f} s: {seen}")
+            except comet.CometError:
+                return False
+            return all(part.leader and len(part.in_sync) == wanted for part in info.partitions)
+
+        well = await until_answered(holds, within_s=WELL_S_MAX)
+        assert well, f"{name} did not become well within {WELL_S_MAX:.0f} s: {seen}"
 
     def complaints(self) -> list[str]:
         return [f"broker {number}: {line}" for number, one in self.brokers.items() for line in one.complaints()]

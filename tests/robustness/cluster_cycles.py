@@ -36,7 +36,7 @@ from tests.etcd import wait_a_moment
 from tests.robustness.cluster import ClusterProcesses, cluster
 from tests.robustness.restoring import ready, recover
 from tests.robustness.silences import complaint, silence
-from tests.sim.waiting import until
+from tests.waiting import pace, until
 
 TOPIC = "cycles"
 SESSION_MS = 3_000
@@ -140,7 +140,7 @@ async def _strike(
 ) -> None:
     """The leader dies or stands still, and comes back when somebody else acknowledges."""
     await _acknowledged_since(report, len(report.ack_times))
-    await asyncio.sleep(random.uniform(0, LIFE_S_MAX))
+    await pace(random.uniform(0, LIFE_S_MAX))
     leader = await one.leader(TOPIC)
     began = time.perf_counter()
     if fault == "restore":
@@ -170,7 +170,7 @@ async def _strike(
     else:
         one.brokers[leader].signal(signal.SIGSTOP)
         try:
-            await asyncio.sleep(SESSION_MS / 1000 * LOCKS_PAUSED)
+            await pace(SESSION_MS / 1000 * LOCKS_PAUSED)
         finally:
             one.brokers[leader].signal(signal.SIGCONT)
         await _acknowledged_after(report, time.perf_counter())
@@ -266,7 +266,7 @@ async def _acknowledged_after(report: Report, when: float) -> None:
     if not await until(acknowledged, within_s=STALL_S_MAX, every_s=0.002):
         raise AssertionError(f"nothing was acknowledged for {STALL_S_MAX:.0f} s: {report}")
     # Answers that were on their way when the leader died do not end the stall: look a moment longer.
-    await asyncio.sleep(0.2)
+    await pace(0.2)
 
 
 def _longest_stall(report: Report, since: float) -> float:
@@ -304,7 +304,7 @@ async def load(addresses: list[str], report: Report, stop: asyncio.Event, random
                 task = asyncio.create_task(settle(await producer.send(TOPIC, value), value))
                 settling.add(task)
                 task.add_done_callback(settling.discard)
-            await asyncio.sleep(0.005)
+            await pace(0.005)
         await producer.flush()
         if settling:
             await asyncio.wait(settling)

@@ -31,7 +31,7 @@ import websockets
 import comet
 from tests.robustness.cluster import ClusterProcesses, cluster
 from tests.robustness.gateway_process import GatewayProcess
-from tests.sim.waiting import until
+from tests.waiting import pace, until
 
 TOPIC: Final = "prices"
 PARTITIONS: Final = 4
@@ -40,7 +40,7 @@ CATCH_UP_S_MAX: Final = 60.0
 SILENCE_S_MAX: Final = 15.0  # a client that hears nothing for so long, not even a heartbeat, goes elsewhere
 AGAIN_S: Final = (0.05, 0.5)
 
-Place = tuple[int, int]  # partition, offset
+RecordId = tuple[int, int]  # partition, offset
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Client:
     name: str
     gateways: list[GatewayProcess]
     random: Random
-    got: dict[Place, str] = field(default_factory=dict)
+    got: dict[RecordId, str] = field(default_factory=dict)
     next: dict[int, int] = field(default_factory=dict)
     cursor: str = ""
     told_missing: list[tuple[int, int, int]] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Client:
                 self.errors["ended"] += 1
             except (OSError, httpx.HTTPError, websockets.WebSocketException, TimeoutError) as error:
                 self.errors[type(error).__name__] += 1
-            await asyncio.sleep(self.random.uniform(*AGAIN_S))
+            await pace(self.random.uniform(*AGAIN_S))
 
     async def connected(self, url: str) -> None:
         raise NotImplementedError
@@ -256,12 +256,12 @@ class Storm:
                     number = self.report.sent
                     await producer.send(TOPIC, f"record number {number}", key=f"k{number % 50}")
                     self.report.sent += 1
-                await asyncio.sleep(0.01)
+                await pace(0.01)
 
     async def _watch(self) -> None:
         while True:
             self.report.gateway_bytes = max(self.report.gateway_bytes, *(one.memory() for one in self.gateways))
-            await asyncio.sleep(0.5)
+            await pace(0.5)
 
     async def _rest(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -343,8 +343,8 @@ class Storm:
         if self.report.records < self.report.sent:
             self.report.violations.append(f"{self.report.sent} records were acknowledged, {len(topic)} are there")
 
-    async def _everything(self) -> dict[Place, str]:
-        topic: dict[Place, str] = {}
+    async def _everything(self) -> dict[RecordId, str]:
+        topic: dict[RecordId, str] = {}
         async with comet.Consumer(self.one.addresses, TOPIC, start="earliest", type=str) as consumer:
             left = sum((await consumer.end_offsets()).values())
             while len(topic) < left:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 import sys
@@ -15,6 +14,7 @@ import psutil
 
 from tests.pausing import stand_still
 from tests.robustness.process import free_port
+from tests.waiting import until_answered
 
 READY_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 30.0
@@ -46,12 +46,14 @@ class GatewayProcess:
     async def ready(self) -> None:
         """Returns once it answers that it is ready."""
         async with httpx.AsyncClient(timeout=2) as http:
-            for _ in range(round(READY_S_MAX / LOOK_S)):
+
+            async def holds() -> bool:
                 with contextlib.suppress(httpx.HTTPError):
-                    if (await http.get(f"{self.url}/readyz")).status_code == httpx.codes.OK:
-                        return
-                await asyncio.sleep(LOOK_S)
-        raise AssertionError(f"the gateway did not become ready:\n{self.said()}")
+                    return (await http.get(f"{self.url}/readyz")).status_code == httpx.codes.OK
+                return False
+
+            ready = await until_answered(holds, within_s=READY_S_MAX, every_s=LOOK_S)
+        assert ready, f"the gateway did not become ready:\n{self.said()}"
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")[-5000:]

@@ -50,6 +50,7 @@ from tests.robustness.group_world import (
     whole,
 )
 from tests.robustness.silences import complaint, silence
+from tests.waiting import pace, until_answered
 
 IN: Final = "in"
 PARTITIONS: Final = 10
@@ -215,7 +216,7 @@ class Storm:
                 self._count(f"{fault}s of members", member.life.name)
                 if fault == "pause":
                     member.pause()
-                    await asyncio.sleep(random.uniform(0.5, 2) * SESSION_S)
+                    await pace(random.uniform(0.5, 2) * SESSION_S)
                     if random.random() < 0.2:
                         await asyncio.to_thread(member.kill)
                         member.launch()
@@ -223,7 +224,7 @@ class Storm:
                         member.resume()
                     continue
                 await asyncio.to_thread(member.kill if fault == "kill" else member.terminate)
-                await asyncio.sleep(random.choice((0, random.uniform(0, SESSION_S))))
+                await pace(random.choice((0, random.uniform(0, SESSION_S))))
                 member.launch()
 
     @contextlib.asynccontextmanager
@@ -260,13 +261,13 @@ class Storm:
                 self._count("pauses of brokers", str(number))
                 broker.signal(signal.SIGSTOP)
                 try:
-                    await asyncio.sleep(random.uniform(0.5, 2) * SESSION_S)
+                    await pace(random.uniform(0.5, 2) * SESSION_S)
                 finally:
                     broker.signal(signal.SIGCONT)
             else:
                 self._count("kills of brokers", str(number))
                 await asyncio.to_thread(broker.kill)
-                await asyncio.sleep(random.uniform(0, SESSION_S))
+                await pace(random.uniform(0, SESSION_S))
                 await one.restart(number)
             await self._well()
 
@@ -274,10 +275,10 @@ class Storm:
         """Etcd goes back to what it held some seconds ago, and is put right again."""
         etcd, old, right = self.one.etcd, self.folder / "etcd-old", self.folder / "etcd-right"
         await asyncio.to_thread(etcd.save, old)
-        await asyncio.sleep(self.random.uniform(2, 6))
+        await pace(self.random.uniform(2, 6))
         self._count("restores of etcd", "etcd")
         await asyncio.to_thread(etcd.exchange, old, right)
-        await asyncio.sleep(self.random.uniform(0.5, 2) * SESSION_S)
+        await pace(self.random.uniform(0.5, 2) * SESSION_S)
         await asyncio.to_thread(etcd.restore, right)
         shutil.rmtree(old)
         shutil.rmtree(right)
@@ -306,7 +307,7 @@ class Storm:
                 with contextlib.suppress(Exception):  # it is being killed, or started
                     used = broker.resident_bytes()
                     self.report.broker_bytes[number] = max(used, self.report.broker_bytes.get(number, 0))
-            await asyncio.sleep(LOOK_S)
+            await pace(LOOK_S)
             if time.monotonic() - began > 2 * LOOK_S:
                 self.stopped.append((began, time.monotonic()))
 
@@ -314,17 +315,17 @@ class Storm:
 
     async def _caught_up(self) -> None:
         lags: dict[str, list[tuple[int, int]]] = {}
-        deadline = time.monotonic() + STALL_S_MAX
         async with comet.Admin(self.one.addresses) as admin:
-            while time.monotonic() < deadline:
+
+            async def holds() -> bool:
                 for group in ("alo", "eos", "share"):
                     with contextlib.suppress(comet.CometError):
                         info = await admin.describe_group(group)
                         lags[group] = [(lag.partition, lag.lag) for lag in info.lags if lag.lag]
-                if len(lags) == 3 and not any(lags.values()):
-                    return
-                await asyncio.sleep(0.2)
-        self.report.violations.append(f"groups do not come to the end; they lag in {lags}")
+                return len(lags) == 3 and not any(lags.values())
+
+            if not await until_answered(holds, within_s=STALL_S_MAX, every_s=0.2):
+                self.report.violations.append(f"groups do not come to the end; they lag in {lags}")
 
     async def _end(self, feeder: Feeder, observer: Observer, auditor: Auditor) -> None:
         report, verdict = self.report, self.report.verdict

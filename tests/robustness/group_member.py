@@ -29,6 +29,7 @@ from typing import Any, Final
 
 import comet
 from comet.types import TopicPartition
+from tests.waiting import pace
 
 SESSION_MS: Final = 3_000
 LOCK_MS: Final = 3_000
@@ -73,7 +74,7 @@ class Member:
                 await work()
             except comet.CometError as error:
                 self.note("!", error.code, error)
-                await asyncio.sleep(0.1)
+                await pace(0.1)
 
     def leave(self) -> None:
         self.leaving = True
@@ -81,19 +82,19 @@ class Member:
 
     async def work(self) -> None:
         if self.work_ms:
-            await asyncio.sleep(self.random.expovariate(1 / self.work_ms) / 1000)
+            await pace(self.random.expovariate(1 / self.work_ms) / 1000)
 
     # ---- groups
 
     def consumer(self, *, auto_commit: bool) -> comet.GroupConsumer[bytes]:
-        def gone(places: Sequence[TopicPartition]) -> None:
-            for place in places:
-                self.note("X", place.partition)
+        def gone(tps: Sequence[TopicPartition]) -> None:
+            for tp in tps:
+                self.note("X", tp.partition)
 
-        def given(places: Sequence[TopicPartition]) -> None:
+        def given(tps: Sequence[TopicPartition]) -> None:
             committed = consumer.committed()
-            for place in places:
-                self.note("A", place.partition, committed.get(place, 0))
+            for tp in tps:
+                self.note("A", tp.partition, committed.get(tp, 0))
 
         consumer = comet.GroupConsumer(
             self.addresses,
@@ -246,7 +247,7 @@ class Member:
                     if hold != held:
                         self.note("W", hold)
                         held = hold
-                    await asyncio.sleep(LOOK_S)
+                    await pace(LOOK_S)
                     continue
                 count += 1
                 await self.transfer(producer, f"{self.group}-{os.getpid()}-{monotonic():.6f}-{count}")

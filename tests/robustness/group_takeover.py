@@ -12,7 +12,7 @@ from typing import Final
 import comet
 from tests.robustness.cluster import ClusterProcesses
 from tests.robustness.group_world import STALL_S_MAX, MemberProcess
-from tests.sim.waiting import until
+from tests.waiting import pace, until
 
 QUIET: Final = "quiet"
 PARTITIONS: Final = 10
@@ -39,7 +39,7 @@ async def take_over_ms(one: ClusterProcesses, folder: Path, times: int) -> tuple
             leaves = len(left) <= len(killed)
             for member in members:
                 await _has_its_share(member)
-            await asyncio.sleep(1)  # positions that are committed, heartbeats that are sent
+            await pace(1)  # positions that are committed, heartbeats that are sent
             victim = members[number % MEMBERS]
             found = await _take_over(victim, [member for member in members if member is not victim], leaves=leaves)
             victim.launch()
@@ -63,7 +63,7 @@ async def _feed(one: ClusterProcesses, stop: asyncio.Event) -> None:
             for partition in range(PARTITIONS):
                 await producer.send(QUIET, b"q:%d" % count, partition=partition)
             count += 1
-            await asyncio.sleep(FEED_S)
+            await pace(FEED_S)
         await producer.flush()
 
 

@@ -22,7 +22,7 @@ from comet.v1 import records_pb2 as pb
 from tests.pausing import stand_still
 from tests.robustness.cluster import ClusterProcesses
 from tests.robustness.group_notes import Life, Look, Slot, Topic
-from tests.sim.waiting import until
+from tests.waiting import pace, until, until_answered
 
 LEAVE_S_MAX: Final = 30.0
 STALL_S_MAX: Final = 90.0
@@ -141,7 +141,7 @@ class Feeder:
                     task = asyncio.create_task(self._settle(await producer.send(self.topic, value, key=key), value))
                     settling.add(task)
                     task.add_done_callback(settling.discard)
-                await asyncio.sleep(0.01)
+                await pace(0.01)
             if settling:
                 await asyncio.wait(settling)
 
@@ -177,7 +177,7 @@ class Observer:
                         for topic in answer.topics
                         for mark in topic.offsets
                     ]
-                await asyncio.sleep(0.2)
+                await pace(0.2)
         finally:
             await self._client.close()
 
@@ -206,16 +206,18 @@ async def statuses(one: ClusterProcesses, topic: str) -> list[PartitionStatus]:
 
 async def decided(one: ClusterProcesses, topic: str) -> dict[int, int]:
     """Waits until no transaction is open in the topic; per partition its end."""
-    deadline = time.monotonic() + STALL_S_MAX
     found: list[PartitionStatus] = []
-    while time.monotonic() < deadline:
+
+    async def holds() -> bool:
+        nonlocal found
         try:
             found = await statuses(one, topic)
-            if found and all(part.last_stable_offset == part.high_watermark == part.log_end for part in found):
-                return {part.index: part.high_watermark for part in found}
         except comet.CometError:
-            pass
-        await asyncio.sleep(0.1)
+            return False
+        return bool(found) and all(part.last_stable_offset == part.high_watermark == part.log_end for part in found)
+
+    if await until_answered(holds, within_s=STALL_S_MAX):
+        return {part.index: part.high_watermark for part in found}
     open_ = [(part.index, part.last_stable_offset, part.high_watermark, part.log_end) for part in found]
     raise AssertionError(
         f"in {topic} transactions stay open: partition, last stable offset, high watermark, end: {open_}"

@@ -18,7 +18,7 @@ from random import Random
 
 import comet
 from tests.robustness.process import BrokerProcess
-from tests.sim.waiting import until
+from tests.waiting import pace, until
 
 TOPIC = "cycles"
 STALL_S_MAX = 30.0
@@ -72,7 +72,7 @@ async def _cycle(
         if not await until(lambda known=known: len(report.acked) > known, within_s=STALL_S_MAX, every_s=0.002):  # type: ignore[misc]
             report.violations.append(f"nothing was acknowledged for {STALL_S_MAX:.0f} s in cycle {report.cycles}")
             return
-        await asyncio.sleep(random.uniform(0, LIFE_S_MAX))
+        await pace(random.uniform(0, LIFE_S_MAX))
         broker.kill()
         began = time.perf_counter()
         broker.launch()
@@ -104,7 +104,7 @@ async def _load(address: str, report: Report, stop: asyncio.Event, random: Rando
                 task = asyncio.create_task(settle(await producer.send(TOPIC, value), value))
                 settling.add(task)
                 task.add_done_callback(settling.discard)
-            await asyncio.sleep(0.002)
+            await pace(0.002)
         await producer.flush()
         if settling:
             await asyncio.wait(settling)

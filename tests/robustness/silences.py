@@ -3,7 +3,6 @@ sync again. The brokers stand behind links (cluster.put_behind_links)."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from random import Random
@@ -11,6 +10,7 @@ from typing import Final
 
 import comet
 from tests.robustness.cluster import ClusterProcesses
+from tests.waiting import pace
 
 IN_SYNC_S_MAX: Final = 10.0  # after the mend
 WATCHED_S: Final = 5.0  # so long at least: a follower leaves in_sync only after replica_lag_ms
@@ -29,7 +29,7 @@ async def silence(one: ClusterProcesses, topic: str, random: Random) -> tuple[st
     if random.random() < SHUT_SHARE:
         one.links[leader].hold(up=up, down=down)
         try:
-            await asyncio.sleep(random.uniform(*SHUT_S))
+            await pace(random.uniform(*SHUT_S))
         finally:
             one.links[leader].release()
         what = f"the way to leader {leader} shut {way}"
@@ -52,7 +52,7 @@ async def in_sync_after_s(one: ClusterProcesses, topic: str) -> float:
             well = all(part.leader and len(part.in_sync) == len(part.replicas) for part in partitions)
         if not well:
             back_s = time.perf_counter() - began
-        await asyncio.sleep(0.05)
+        await pace(0.05)
     return back_s
 
 

@@ -13,7 +13,7 @@ import pytest
 import comet
 from tests.robustness.machine import ext4_image, loop_mount, tmpfs
 from tests.robustness.process import BrokerProcess, broker
-from tests.sim.waiting import until
+from tests.waiting import until
 
 RECORDS = 10_000_000
 CHUNK = 100_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -22,6 +22,7 @@ from comet.wire.grpc_channel import GrpcChannel
 from comet_broker import limits
 from tests.robustness.process import BrokerProcess, broker, highest_resident_bytes
 from tests.sim.raw import bad_batches
+from tests.waiting import pace, until
 
 Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 ROUNDS = 10  # that a bystander makes before and after
@@ -30,8 +31,11 @@ HARM_BYTES_MAX = 150 << 20  # what all the abuse of one test may add to the brok
 
 
 @asynccontextmanager
-async def bystander(process: BrokerProcess) -> AsyncIterator[None]:
-    """A producer and a consumer that must not notice anything; and a broker that must not grow without limit."""
+async def bystander(process: BrokerProcess) -> AsyncIterator[Callable[[], int]]:
+    """A producer and a consumer that must not notice anything; and a broker that must not grow without limit.
+
+    Gives how many rounds they have made.
+    """
     address = process.address
     async with comet.Admin(address) as admin:
         await admin.create_topic("good", flush="os")
@@ -39,9 +43,11 @@ async def bystander(process: BrokerProcess) -> AsyncIterator[None]:
     before = process.resident_bytes()
     stop, under_way = asyncio.Event(), asyncio.Event()
     async with comet.Producer(address) as producer, comet.Consumer(address, "good", start="earliest") as consumer:
+        sent = 0
 
         async def work() -> None:
-            sent, still = 0, 0  # `still`: rounds after what was done to the broker
+            nonlocal sent
+            still = 0  # `still`: rounds after what was done to the broker
             while still < ROUNDS:
                 async with asyncio.timeout(BYSTANDER_S_MAX):
                     receipt = await producer.publish("good", b"%d" % sent)
@@ -52,14 +58,14 @@ async def bystander(process: BrokerProcess) -> AsyncIterator[None]:
                 still += stop.is_set()
                 if sent == ROUNDS:
                     under_way.set()
-                await asyncio.sleep(0.005)
+                await pace(0.005)
 
         working = asyncio.create_task(work())
         watching = asyncio.create_task(highest_resident_bytes(process, stop))
         try:
             async with asyncio.timeout(30):
                 await under_way.wait()
-            yield
+            yield lambda: sent
         finally:
             stop.set()
         await working
@@ -209,9 +215,10 @@ async def test_bytes_that_are_no_http2_harm_nobody(process: BrokerProcess) -> No
 
 
 async def test_connections_that_never_speak_harm_nobody(process: BrokerProcess) -> None:
-    async with bystander(process):
+    async with bystander(process) as rounds:
         silent = [socket.create_connection(("127.0.0.1", process.port)) for _ in range(300)]
-        await asyncio.sleep(0.5)
+        known = rounds()
+        assert await until(lambda: rounds() >= known + ROUNDS, within_s=30, every_s=0.005)
         for connection in silent:
             connection.close()
 

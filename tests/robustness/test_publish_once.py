@@ -100,9 +100,9 @@ async def test_leaders_that_are_killed_write_no_request_twice_and_lose_none(tmp_
         found = await everything(one)
         print(f"{len(asked.records)} requests, {asked.attempts} attempts, {asked.found_again} were there already")
         wanted = {
-            place: str(record.value).encode()
+            record_id: str(record.value).encode()
             for key, records in asked.records.items()
-            for place, record in zip(asked.receipts[key], records, strict=True)
+            for record_id, record in zip(asked.receipts[key], records, strict=True)
         }
         assert found == wanted
         assert asked.found_again, "some answers were lost"

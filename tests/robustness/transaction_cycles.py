@@ -24,7 +24,7 @@ from random import Random
 import comet
 from tests.robustness.cluster import cluster
 from tests.robustness.process import BrokerProcess
-from tests.sim.waiting import until
+from tests.waiting import pace, until, until_answered
 
 TOPIC = "ledger"
 PARTITIONS = 3
@@ -91,12 +91,12 @@ async def run_cluster(folder: Path, cycles: int, seed: int, flush: str = "interv
             if random.random() < PAUSES:
                 one.brokers[number].signal(signal.SIGSTOP)
                 try:
-                    await asyncio.sleep(SESSION_MS / 1000 * LOCKS_PAUSED)
+                    await pace(SESSION_MS / 1000 * LOCKS_PAUSED)
                 finally:
                     one.brokers[number].signal(signal.SIGCONT)
             else:
                 one.brokers[number].kill()
-                await asyncio.sleep(random.uniform(0, 2 * SESSION_MS / 1000))
+                await pace(random.uniform(0, 2 * SESSION_MS / 1000))
                 await one.restart(number)
             await one.well(TOPIC)
 
@@ -128,7 +128,7 @@ async def _cycles(
         if not await until(lambda known=known: len(report.committed) > known, within_s=STALL_S_MAX, every_s=0.002):  # type: ignore[misc]
             report.violations.append(f"nothing was committed for {STALL_S_MAX:.0f} s in cycle {report.cycles}")
             break
-        await asyncio.sleep(random.uniform(0, LIFE_S_MAX))
+        await pace(random.uniform(0, LIFE_S_MAX))
         await strike(random)
         report.cycles += 1
         for task in (*writers, reading):
@@ -213,11 +213,12 @@ async def _check(addresses: list[str], report: Report, reading: asyncio.Task[Non
 async def _wait_for_the_end_of_all(addresses: list[str]) -> None:
     """Fails if somebody waits for ever."""
     async with comet.Admin(addresses) as admin, asyncio.timeout(STALL_S_MAX):
-        while True:
+
+        async def holds() -> bool:
             _, statuses = await admin.describe_topic(TOPIC)
-            if statuses and all(one.last_stable_offset == one.high_watermark for one in statuses):
-                return
-            await asyncio.sleep(0.05)
+            return bool(statuses) and all(one.last_stable_offset == one.high_watermark for one in statuses)
+
+        assert await until_answered(holds, within_s=STALL_S_MAX)
 
 
 async def _kept(addresses: list[str]) -> list[bytes]:

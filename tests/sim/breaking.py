@@ -11,7 +11,7 @@ from comet.admin.admin import Admin
 from comet.errors import CometError
 from comet_broker.partitions.partition import Partition
 from tests.sim.cluster_world import ClusterWorld
-from tests.sim.history import Place
+from tests.sim.history import PartitionName
 from tests.sim.host import Host, PlantedError
 
 LASTS_S_MAX: Final = 8.0
@@ -23,40 +23,40 @@ NAME: Final = "breaks"
 async def breaks(world: ClusterWorld, random: Random) -> None:
     """Methods of one partition raise on one broker, until it is resumed or started again."""
     hosts = [host for host in world.up() if host.broker is not None]
-    places = sorted((topic, 0) for topic in world.history.flush)
-    if not hosts or not places:
+    tps = sorted((topic, 0) for topic in world.history.flush)
+    if not hosts or not tps:
         return
-    host, place = random.choice(hosts), random.choice(places)
-    partition = next((one for one in host.partitions() if (one.topic, one.index) == place), None)
+    host, tp = random.choice(hosts), random.choice(tps)
+    partition = next((one for one in host.partitions() if (one.topic, one.index) == tp), None)
     if partition is None or host.broker is None:
         return
     where, name = _where(partition, random)
     broker = host.broker
-    before = _in_sync(world, place)
-    world.broken.append(place)
+    before = _in_sync(world, tp)
+    world.broken.append(tp)
     _break(where, name)
-    world.note(f"{name} of {place} raises on broker {host.broker_id}")
+    world.note(f"{name} of {tp} raises on broker {host.broker_id}")
     try:
         give_up = world.now() + random.uniform(2.0, LASTS_S_MAX)
         while world.now() < give_up and host.broker is broker:
             await asyncio.sleep(0.25)
-            _look(world, place, before)
+            _look(world, tp, before)
     finally:
         vars(where).pop(name, None)
     await _resume(world, host, broker)
     await asyncio.sleep(RECOVERS_S)
-    world.broken.remove(place)
+    world.broken.remove(tp)
 
 
 def _where(partition: Partition, random: Random) -> tuple[Any, str]:
     """An object of the partition's own, and the method of it that raises."""
-    places: list[tuple[Any, str]] = [(partition, "apply"), (partition, "moved")]
+    tps: list[tuple[Any, str]] = [(partition, "apply"), (partition, "moved")]
     if partition.leadership is None:
-        places += [(partition, "learn"), (partition, "replicate"), (partition.log, "append_stamped")] * 2
+        tps += [(partition, "learn"), (partition, "replicate"), (partition.log, "append_stamped")] * 2
     else:
         replicas = partition.leadership.replicas
-        places += [(replicas, "progress"), (replicas, "shrunk"), (replicas, "committed"), (partition.log, "append")] * 2
-    return random.choice([(where, name) for where, name in places if hasattr(where, "__dict__")])
+        tps += [(replicas, "progress"), (replicas, "shrunk"), (replicas, "committed"), (partition.log, "append")] * 2
+    return random.choice([(where, name) for where, name in tps if hasattr(where, "__dict__")])
 
 
 def _break(where: Any, name: str) -> None:
@@ -66,7 +66,7 @@ def _break(where: Any, name: str) -> None:
     setattr(where, name, raises)
 
 
-def _in_sync(world: ClusterWorld, but: Place) -> dict[Place, int]:
+def _in_sync(world: ClusterWorld, but: PartitionName) -> dict[PartitionName, int]:
     """How many replicas of the other partitions are in sync."""
     found = {}
     for (topic_id, index), state in world.monitor.state.partitions.items():
@@ -76,16 +76,16 @@ def _in_sync(world: ClusterWorld, but: Place) -> dict[Place, int]:
     return found
 
 
-def _look(world: ClusterWorld, place: Place, before: dict[Place, int]) -> None:
+def _look(world: ClusterWorld, tp: PartitionName, before: dict[PartitionName, int]) -> None:
     """As long as nothing else has gone wrong in this run, all others are as they were."""
     if set(world.history.faults) - {NAME}:
         return
-    for other, count in _in_sync(world, place).items():
+    for other, count in _in_sync(world, tp).items():
         if other in world.broken:
             before.pop(other, None)  # it has a trouble of its own, and then takes its time to be in sync again
         if count < before.get(other, 0):
             world.history.complaints.append(
-                f"an error about {place} has taken {other} from {before[other]} to {count} replicas in sync"
+                f"an error about {tp} has taken {other} from {before[other]} to {count} replicas in sync"
             )
 
 

@@ -22,7 +22,7 @@ from typing import Final
 
 from comet.errors import BY_CODE
 from comet.types import Flush
-from tests.sim.history import UNKNOWN_END, FinalLog, History, Outcome, Place, Produce, Session, read_value
+from tests.sim.history import UNKNOWN_END, FinalLog, History, Outcome, PartitionName, Produce, Session, read_value
 
 SETTLE_S_MAX: Final = 60.0  # after all faults are healed, everything works again within this
 SLICE_MAX: Final = 5  # violations of one invariant that are printed
@@ -79,15 +79,15 @@ class Evidence:
     def __init__(self, history: History) -> None:
         self.history = history
         self.writes: dict[bytes, Produce] = {op.value: op for op in history.produces}
-        self.cuts: dict[Place, list[Cut]] = defaultdict(list)
+        self.cuts: dict[PartitionName, list[Cut]] = defaultdict(list)
         for opened in history.recovered:
             if opened.lossy_since is not None:
-                self.cuts[opened.place].append(Cut(opened.lossy_since, opened.synced_at, opened.log_end))
-        self.final: dict[Place, dict[int, bytes]] = {place: dict(log.records) for place, log in history.final.items()}
-        self.offsets: dict[bytes, list[tuple[Place, int]]] = defaultdict(list)
-        for place, log in history.final.items():
+                self.cuts[opened.tp].append(Cut(opened.lossy_since, opened.synced_at, opened.log_end))
+        self.final: dict[PartitionName, dict[int, bytes]] = {tp: dict(log.records) for tp, log in history.final.items()}
+        self.offsets: dict[bytes, list[tuple[PartitionName, int]]] = defaultdict(list)
+        for tp, log in history.final.items():
             for offset, value in log.records:
-                self.offsets[value].append((place, offset))
+                self.offsets[value].append((tp, offset))
 
     def window(self, topic: str) -> float:
         """Seconds before a power cut in which an acknowledged record may be lost."""
@@ -99,26 +99,26 @@ class Evidence:
             case Flush.OS:
                 return float("inf")
 
-    def may_be_lost(self, place: Place, offset: int, known_at: float, value: bytes = b"") -> bool:
+    def may_be_lost(self, tp: PartitionName, offset: int, known_at: float, value: bytes = b"") -> bool:
         """Whether a record that somebody knew of at that time may be missing now, or its offset hold another."""
-        if self.deleted(place, offset) or self.damaged(place, offset):
+        if self.deleted(tp, offset) or self.damaged(tp, offset):
             return True
-        window = self.window(place[0])
+        window = self.window(tp[0])
         return window > 0 and any(
-            cut.end <= offset and known_at > max(cut.since - window, cut.synced) for cut in self.cuts[place]
+            cut.end <= offset and known_at > max(cut.since - window, cut.synced) for cut in self.cuts[tp]
         )
 
-    def deleted(self, place: Place, offset: int) -> bool:
-        return offset < self.history.deletes.get(place, 0)
+    def deleted(self, tp: PartitionName, offset: int) -> bool:
+        return offset < self.history.deletes.get(tp, 0)
 
-    def damaged(self, place: Place, offset: int) -> bool:
-        return any(damage.place == place and damage.first <= offset < damage.end for damage in self.history.damage)
+    def damaged(self, tp: PartitionName, offset: int) -> bool:
+        return any(damage.tp == tp and damage.first <= offset < damage.end for damage in self.history.damage)
 
-    def reused(self, place: Place, offset: int) -> bool:
+    def reused(self, tp: PartitionName, offset: int) -> bool:
         """Whether a power cut may have made room for another record at this offset."""
-        return self.window(place[0]) > 0 and any(cut.end <= offset for cut in self.cuts[place])
+        return self.window(tp[0]) > 0 and any(cut.end <= offset for cut in self.cuts[tp])
 
-    def partitions(self) -> Iterable[tuple[Place, FinalLog]]:
+    def partitions(self) -> Iterable[tuple[PartitionName, FinalLog]]:
         return self.history.final.items()
 
 
@@ -132,65 +132,61 @@ def name_of(value: bytes) -> str:
 
 def no_acked_loss(evidence: Evidence, finding: Finding) -> None:
     for op in evidence.history.produces:
-        if op.outcome is not Outcome.OK or op.acks == 0 or op.place not in evidence.final:
+        if op.outcome is not Outcome.OK or op.acks == 0 or op.tp not in evidence.final:
             continue
-        there = evidence.final[op.place].get(op.offset)
-        if not finding.holds(there == op.value or evidence.may_be_lost(op.place, op.offset, op.completed)):
+        there = evidence.final[op.tp].get(op.offset)
+        if not finding.holds(there == op.value or evidence.may_be_lost(op.tp, op.offset, op.completed)):
             finding.violations.append(
-                f"{name_of(op.value)} was acknowledged at {op.place} offset {op.offset} at {op.completed:.4f} s, "
+                f"{name_of(op.value)} was acknowledged at {op.tp} offset {op.offset} at {op.completed:.4f} s, "
                 f"there is {'nothing' if there is None else name_of(there)}"
             )
 
 
 def integrity(evidence: Evidence, finding: Finding) -> None:
-    seen = [(read.place, read.offset, read.value, read.process) for read in evidence.history.reads]
+    seen = [(read.tp, read.offset, read.value, read.process) for read in evidence.history.reads]
     seen += [
-        (place, offset, value, "the final read")
-        for place, log in evidence.partitions()
-        for offset, value in log.records
+        (tp, offset, value, "the final read") for tp, log in evidence.partitions() for offset, value in log.records
     ]
-    for place, offset, value, who in seen:
+    for tp, offset, value, who in seen:
         op = evidence.writes.get(value)
-        if not finding.holds(op is not None and op.place == place and read_value(value) is not None):
-            finding.violations.append(
-                f"{who} got {name_of(value)} at {place} offset {offset}, which nobody wrote there"
-            )
+        if not finding.holds(op is not None and op.tp == tp and read_value(value) is not None):
+            finding.violations.append(f"{who} got {name_of(value)} at {tp} offset {offset}, which nobody wrote there")
         if op is not None and not finding.holds(op.outcome is not Outcome.FAIL):
             finding.violations.append(
-                f"{who} got {name_of(value)} at {place} offset {offset}, but its producer was told {op.code}"
+                f"{who} got {name_of(value)} at {tp} offset {offset}, but its producer was told {op.code}"
             )
 
 
 def unique_slot(evidence: Evidence, finding: Finding) -> None:
-    slots: dict[tuple[Place, int], set[bytes]] = defaultdict(set)
+    slots: dict[tuple[PartitionName, int], set[bytes]] = defaultdict(set)
     for op in evidence.history.produces:
         if op.outcome is Outcome.OK and op.acks > 0:
-            slots[op.place, op.offset].add(op.value)
+            slots[op.tp, op.offset].add(op.value)
     for read in evidence.history.reads:
-        slots[read.place, read.offset].add(read.value)
-    for place, log in evidence.partitions():
+        slots[read.tp, read.offset].add(read.value)
+    for tp, log in evidence.partitions():
         for offset, value in log.records:
-            slots[place, offset].add(value)
-    for (place, offset), values in slots.items():
-        lives = 1 + sum(cut.end <= offset for cut in evidence.cuts[place] if evidence.window(place[0]) > 0)
+            slots[tp, offset].add(value)
+    for (tp, offset), values in slots.items():
+        lives = 1 + sum(cut.end <= offset for cut in evidence.cuts[tp] if evidence.window(tp[0]) > 0)
         if not finding.holds(len(values) <= lives):
             finding.violations.append(
-                f"{place} offset {offset} held {sorted(map(name_of, values))}, at most {lives} can be right"
+                f"{tp} offset {offset} held {sorted(map(name_of, values))}, at most {lives} can be right"
             )
 
 
 def dense_offsets(evidence: Evidence, finding: Finding) -> None:
-    for place, log in evidence.partitions():
+    for tp, log in evidence.partitions():
         if not finding.holds(log.complete):
-            finding.violations.append(f"the final read of {place} did not reach its end {log.log_end}")
+            finding.violations.append(f"the final read of {tp} did not reach its end {log.log_end}")
         lost = {offset for first, end in log.lost for offset in range(first, end)}
         want = [offset for offset in range(log.log_start, log.log_end) if offset not in lost]
         have = [offset for offset, _ in log.records]
         if not finding.holds(not log.complete or have == want):
-            finding.violations.append(f"{place} holds offsets {_ranges(have)}, expected {_ranges(want)}")
+            finding.violations.append(f"{tp} holds offsets {_ranges(have)}, expected {_ranges(want)}")
         for offset in lost:
-            if not finding.holds(evidence.damaged(place, offset)):
-                finding.violations.append(f"{place} offset {offset} is reported lost, nothing damaged it")
+            if not finding.holds(evidence.damaged(tp, offset)):
+                finding.violations.append(f"{tp} offset {offset} is reported lost, nothing damaged it")
 
 
 def _ranges(offsets: list[int]) -> str:
@@ -207,37 +203,36 @@ def no_vanishing_reads(evidence: Evidence, finding: Finding) -> None:
     for read in evidence.history.reads:
         if not finding.holds(read.offset < read.high_watermark):
             finding.violations.append(
-                f"{read.process} got {read.place} offset {read.offset}, the high watermark said {read.high_watermark}"
+                f"{read.process} got {read.tp} offset {read.offset}, the high watermark said {read.high_watermark}"
             )
-        if read.place not in evidence.final:
+        if read.tp not in evidence.final:
             continue
-        there = evidence.final[read.place].get(read.offset)
-        if not finding.holds(there == read.value or evidence.may_be_lost(read.place, read.offset, read.at, read.value)):
+        there = evidence.final[read.tp].get(read.offset)
+        if not finding.holds(there == read.value or evidence.may_be_lost(read.tp, read.offset, read.at, read.value)):
             finding.violations.append(
-                f"{read.process} read {name_of(read.value)} at {read.place} offset {read.offset} at {read.at:.4f} s, "
+                f"{read.process} read {name_of(read.value)} at {read.tp} offset {read.offset} at {read.at:.4f} s, "
                 f"there is {'nothing' if there is None else name_of(there)}"
             )
 
 
 def monotone_ends(evidence: Evidence, finding: Finding) -> None:
-    by_place: dict[Place, list[tuple[float, float, int, int]]] = defaultdict(list)
+    by_partition: dict[PartitionName, list[tuple[float, float, int, int]]] = defaultdict(list)
     for ends in evidence.history.ends:
-        by_place[ends.place].append((ends.invoked, ends.completed, ends.log_start, ends.high_watermark))
-    for place, log in evidence.partitions():
-        by_place[place].append((float("inf"), float("inf"), log.log_start, log.log_end))
-    for place, answers in by_place.items():
+        by_partition[ends.tp].append((ends.invoked, ends.completed, ends.log_start, ends.high_watermark))
+    for tp, log in evidence.partitions():
+        by_partition[tp].append((float("inf"), float("inf"), log.log_start, log.log_end))
+    for tp, answers in by_partition.items():
         for invoked, completed, log_start, high_watermark in answers:
             if not finding.holds(log_start >= 0 and (log_start <= high_watermark or high_watermark == UNKNOWN_END)):
-                finding.violations.append(f"{place} was said to begin at {log_start} and end at {high_watermark}")
+                finding.violations.append(f"{tp} was said to begin at {log_start} and end at {high_watermark}")
             before = [answer for answer in answers if answer[1] < invoked]
             start = max((answer[2] for answer in before), default=0)
             if not finding.holds(start <= log_start):
-                finding.violations.append(f"the start of {place} went back from {start} to {log_start}")
+                finding.violations.append(f"the start of {tp} went back from {start} to {log_start}")
             for _, known, _, end in before if high_watermark != UNKNOWN_END else ():
-                if not finding.holds(end <= high_watermark or evidence.may_be_lost(place, end - 1, known)):
+                if not finding.holds(end <= high_watermark or evidence.may_be_lost(tp, end - 1, known)):
                     finding.violations.append(
-                        f"the end of {place} went back from {end} ({known:.4f} s) "
-                        f"to {high_watermark} ({completed:.4f} s)"
+                        f"the end of {tp} went back from {end} ({known:.4f} s) to {high_watermark} ({completed:.4f} s)"
                     )
 
 
@@ -246,10 +241,10 @@ def monotone_ends(evidence: Evidence, finding: Finding) -> None:
 
 def no_duplicates(evidence: Evidence, finding: Finding) -> None:
     where: dict[bytes, set[int]] = defaultdict(set)
-    for value, places in evidence.offsets.items():
-        where[value].update(offset for _, offset in places)
+    for value, tps in evidence.offsets.items():
+        where[value].update(offset for _, offset in tps)
     for read in evidence.history.reads:
-        if not evidence.reused(read.place, read.offset):
+        if not evidence.reused(read.tp, read.offset):
             where[read.value].add(read.offset)
     for value, offsets in where.items():
         if not finding.holds(len(offsets) == 1):
@@ -257,26 +252,26 @@ def no_duplicates(evidence: Evidence, finding: Finding) -> None:
 
 
 def producer_order(evidence: Evidence, finding: Finding) -> None:
-    last: dict[tuple[Place, str], tuple[int, int]] = {}
-    for place, log in evidence.partitions():
+    last: dict[tuple[PartitionName, str], tuple[int, int]] = {}
+    for tp, log in evidence.partitions():
         for offset, value in log.records:
             op = evidence.writes.get(value)
             if op is None or not op.idempotent:
                 continue
-            number, at = last.get((place, op.process), (-1, -1))
+            number, at = last.get((tp, op.process), (-1, -1))
             if not finding.holds(op.number > number):
                 finding.violations.append(
-                    f"{place}: {op.process} sent {op.number} before {number}, they are at {offset} and {at}"
+                    f"{tp}: {op.process} sent {op.number} before {number}, they are at {offset} and {at}"
                 )
-            last[place, op.process] = (op.number, offset)
+            last[tp, op.process] = (op.number, offset)
 
 
 def real_time_order(evidence: Evidence, finding: Finding) -> None:
-    by_place: dict[Place, list[Produce]] = defaultdict(list)
+    by_partition: dict[PartitionName, list[Produce]] = defaultdict(list)
     for op in evidence.history.produces:
         if op.outcome is Outcome.OK and op.acks > 0:
-            by_place[op.place].append(op)
-    for place, ops in by_place.items():
+            by_partition[op.tp].append(op)
+    for tp, ops in by_partition.items():
         done = sorted(ops, key=lambda op: op.completed)
         highest: Produce | None = None
         position = 0
@@ -288,9 +283,9 @@ def real_time_order(evidence: Evidence, finding: Finding) -> None:
             earlier = highest
             if earlier is None:
                 continue
-            if not finding.holds(earlier.offset < op.offset or evidence.reused(place, op.offset)):
+            if not finding.holds(earlier.offset < op.offset or evidence.reused(tp, op.offset)):
                 finding.violations.append(
-                    f"{place}: {name_of(earlier.value)} was acknowledged at {earlier.offset} before "
+                    f"{tp}: {name_of(earlier.value)} was acknowledged at {earlier.offset} before "
                     f"{name_of(op.value)} was sent, which is at {op.offset}"
                 )
 
@@ -309,13 +304,13 @@ def typed_failures(evidence: Evidence, finding: Finding) -> None:
 
 
 def no_skip_no_repeat(evidence: Evidence, finding: Finding) -> None:
-    position: dict[tuple[str, int, Place], int] = {}
+    position: dict[tuple[str, int, PartitionName], int] = {}
     for read in evidence.history.reads:
-        key = (read.process, read.session, read.place)
+        key = (read.process, read.session, read.tp)
         expected = position.get(key, read.offset)
-        if not finding.holds(read.offset == expected or evidence.reused(read.place, min(read.offset, expected))):
+        if not finding.holds(read.offset == expected or evidence.reused(read.tp, min(read.offset, expected))):
             finding.violations.append(
-                f"{read.process} (session {read.session}) got {read.place} offset {read.offset} instead of {expected}"
+                f"{read.process} (session {read.session}) got {read.tp} offset {read.offset} instead of {expected}"
             )
         position[key] = read.offset + 1
 
@@ -324,28 +319,28 @@ def _has_a_cause(evidence: Evidence, session: Session) -> bool:
     """Whether anything happened to a partition that makes what the consumer was told of it true."""
     match session.why:
         case "OFFSET_OUT_OF_RANGE":
-            return session.place in evidence.history.deletes or evidence.reused(session.place, 1 << 62)
+            return session.tp in evidence.history.deletes or evidence.reused(session.tp, 1 << 62)
         case "DATA_LOSS":
-            return evidence.damaged(session.place, session.first - 1)
+            return evidence.damaged(session.tp, session.first - 1)
         case _:
             return True
 
 
 def no_silent_reset(evidence: Evidence, finding: Finding) -> None:
-    first: dict[tuple[str, int, Place], tuple[int, float]] = {}
+    first: dict[tuple[str, int, PartitionName], tuple[int, float]] = {}
     for read in evidence.history.reads:
-        first.setdefault((read.process, read.session, read.place), (read.offset, read.at))
-    bounds: dict[Place, list[tuple[float, float, int, int]]] = defaultdict(list)
+        first.setdefault((read.process, read.session, read.tp), (read.offset, read.at))
+    bounds: dict[PartitionName, list[tuple[float, float, int, int]]] = defaultdict(list)
     for ends in evidence.history.ends:
-        bounds[ends.place].append((ends.invoked, ends.completed, ends.log_start, ends.high_watermark))
+        bounds[ends.tp].append((ends.invoked, ends.completed, ends.log_start, ends.high_watermark))
     for session in evidence.history.sessions:
         if not finding.holds(_has_a_cause(evidence, session)):
-            finding.violations.append(f"{session.process} was told {session.why} of {session.place}, without a cause")
-        found = first.get((session.process, session.session, session.place))
+            finding.violations.append(f"{session.process} was told {session.why} of {session.tp}, without a cause")
+        found = first.get((session.process, session.session, session.tp))
         if found is None:
             continue
         offset, at = found
-        known = bounds[session.place]
+        known = bounds[session.tp]
         match session.start:
             case "offset":
                 holds = offset == session.first
@@ -356,9 +351,9 @@ def no_silent_reset(evidence: Evidence, finding: Finding) -> None:
                 )
             case _:
                 holds = all(end <= offset for _, done, _, end in known if done < session.at)
-        if not finding.holds(holds or evidence.reused(session.place, offset)):
+        if not finding.holds(holds or evidence.reused(session.tp, offset)):
             finding.violations.append(
-                f"{session.process} began {session.place} at {session.start} {session.first} ({session.why}), "
+                f"{session.process} began {session.tp} at {session.start} {session.first} ({session.why}), "
                 f"its first record was {offset}"
             )
 

@@ -28,14 +28,14 @@ from tests.sim.cluster_checks import check
 from tests.sim.cluster_profile import ClusterProfile, ClusterTopic, draw
 from tests.sim.cluster_world import ALL, ClusterWorld
 from tests.sim.crowds import CrowdClient, small_tables
-from tests.sim.history import FinalLog, Outcome, Place, Produce, make_value
+from tests.sim.history import FinalLog, Outcome, PartitionName, Produce, make_value
 from tests.sim.loop import SimLoop, run
 from tests.sim.lying_disks import operate
 from tests.sim.replicas import Comparison
 from tests.sim.requests import RequestClient
 from tests.sim.result import Result
-from tests.sim.waiting import until
 from tests.sim.workload import AdminClient, ConsumerClient, ProducerClient, ProducerPlan, close_quietly
+from tests.waiting import until
 
 HARM_S: Final = 45.0
 RUN_S_MIN: Final = 60.0
@@ -87,8 +87,8 @@ class ClusterScenario:
         )
 
     @property
-    def places(self) -> list[Place]:
-        return [place for topic in self.topics for place in topic.places]
+    def tps(self) -> list[PartitionName]:
+        return [tp for topic in self.topics for tp in topic.tps]
 
     @property
     def available(self) -> set[str]:
@@ -118,7 +118,7 @@ class ClusterScenario:
         await asyncio.sleep(max(0.0, RUN_S_MIN - world.now()))
         await self._settle("at the end")
         await self._catch_up()
-        await until(lambda: all(self._told(place) for place in self._live), within_s=5.0)
+        await until(lambda: all(self._told(tp) for tp in self._live), within_s=5.0)
         await self._final_read()
         comparison = Comparison(world, lambda: self._live)
         await until(comparison.followed, within_s=5.0)
@@ -161,14 +161,14 @@ class ClusterScenario:
         world, random, profile = self.world, self.random, self.profile
         for number in range(profile.producers or 2):
             name = f"p{number}"
-            producer = ProducerClient(world, name, self._producer_plan(), self.places)
+            producer = ProducerClient(world, name, self._producer_plan(), self.tps)
             world.client(name, producer.run())
         for number in range(profile.requests or 0):
             name = f"r{number}"
-            world.client(name, RequestClient(world, name, self._producer_plan(), self.places).run())
+            world.client(name, RequestClient(world, name, self._producer_plan(), self.tps).run())
         for number in range(profile.crowds or 0):
             name = f"m{number}"
-            world.client(name, CrowdClient(world, name, self._producer_plan(), self.places).run())
+            world.client(name, CrowdClient(world, name, self._producer_plan(), self.tps).run())
         for number, read_from in enumerate(("leader", "any")):
             name = f"c{number}"
             start = "earliest" if number == 0 else random.choice(("earliest", "latest"))
@@ -231,20 +231,20 @@ class ClusterScenario:
 
     # ---- the end
 
-    def _halted(self) -> set[Place]:
+    def _halted(self) -> set[PartitionName]:
         """Partitions of which every replica that has it all is damaged, so that none may lead, or none can follow: for
         a person to see."""
         state = self.world.monitor.state
         halted = set()
-        for place in self.places:
-            where = self.world.where(place)
+        for tp in self.tps:
+            where = self.world.where(tp)
             found = state.partitions.get(where)
             if found is not None and not found.value.leader:
                 members = {*found.value.in_sync, *found.value.eligible}
                 if all((broker, *where) in state.defective for broker in members):
-                    halted.add(place)
+                    halted.add(tp)
             elif found is not None and self._lacks(where, found.value):
-                halted.add(place)
+                halted.add(tp)
         return halted
 
     def _lacks(self, where: tuple[str, int], state: PartitionState) -> bool:
@@ -257,9 +257,9 @@ class ClusterScenario:
         )
 
     @property
-    def _live(self) -> list[Place]:
+    def _live(self) -> list[PartitionName]:
         halted = self._halted()
-        return [place for place in self.places if place not in halted]
+        return [tp for tp in self.tps if tp not in halted]
 
     def _unsettled(self) -> list[str]:
         """What is not yet as it should be when nothing is wrong any more."""
@@ -270,12 +270,12 @@ class ClusterScenario:
             for host in world.hosts
             if host not in world.up() or host.broker is None or host.broker_id not in state.brokers or host.failed()
         ]
-        for place in self._live:
-            found = state.partitions.get(world.where(place))
+        for tp in self._live:
+            found = state.partitions.get(world.where(tp))
             if found is None or not found.value.leader:
-                texts.append(f"{place} has no leader: {found and found.value}")
+                texts.append(f"{tp} has no leader: {found and found.value}")
             elif found.value.target or set(found.value.in_sync) != set(found.value.replicas):
-                texts.append(f"{place} is not in sync: {found.value}")
+                texts.append(f"{tp} is not in sync: {found.value}")
         return texts
 
     async def _settle(self, when: str) -> None:
@@ -317,15 +317,15 @@ class ClusterScenario:
             random=world.random("probe"),
             clock_us=world.clock.wall_us,
         )
-        for number, place in enumerate(self._live):
-            value = make_value("probe", number, place, 60)
-            operation = Produce("probe", place, ALL, True, value, number, world.now())
+        for number, tp in enumerate(self._live):
+            value = make_value("probe", number, tp, 60)
+            operation = Produce("probe", tp, ALL, True, value, number, world.now())
             world.history.produces.append(operation)
             try:
-                receipt = await producer.publish(place[0], value, partition=place[1])
+                receipt = await producer.publish(tp[0], value, partition=tp[1])
             except CometError as error:
                 operation.outcome, operation.code = Outcome.UNKNOWN, error.code
-                world.history.complaints.append(f"after all was mended {place} took no record: {error!r}")
+                world.history.complaints.append(f"after all was mended {tp} took no record: {error!r}")
             else:
                 operation.outcome, operation.offset = Outcome.OK, receipt.offset
                 world.wrote(operation)
@@ -354,25 +354,25 @@ class ClusterScenario:
         if not await until(lambda: not self._behind(), within_s=FINISH_S_MAX, every_s=0.2):
             world.history.complaints += self._behind()
 
-    def _led(self, place: Place) -> Partition | None:
+    def _led(self, tp: PartitionName) -> Partition | None:
         """The partition on the broker that leads it."""
-        leader = self.world.leader(place)
+        leader = self.world.leader(tp)
         partitions = [] if leader is None else leader.partitions()
-        return next((found for found in partitions if (found.topic, found.index) == place), None)
+        return next((found for found in partitions if (found.topic, found.index) == tp), None)
 
-    def _told(self, place: Place) -> bool:
+    def _told(self, tp: PartitionName) -> bool:
         """The leader knows that all replicas have what it has; a new one has to hear it from each."""
-        found = self._led(place)
+        found = self._led(tp)
         return found is not None and found.committed == found.log.log_end
 
     def _behind(self) -> list[str]:
         texts = []
         for consumer in self.consumers:
-            for place in self.places:
-                reached, found = consumer.next_offset.get(place), self._led(place)
+            for tp in self.tps:
+                reached, found = consumer.next_offset.get(tp), self._led(tp)
                 end = 0 if found is None else found.high_watermark
                 if reached is not None and reached < end:
-                    texts.append(f"{consumer.name} stopped at {reached} of {place}, which ends at {end}")
+                    texts.append(f"{consumer.name} stopped at {reached} of {tp}, which ends at {end}")
         return texts
 
     async def _final_read(self) -> None:
@@ -389,17 +389,17 @@ class ClusterScenario:
                 self.world.history.final[topic.name, status.index] = final
                 await self._read_one((topic.name, status.index), final)
 
-    async def _read_one(self, place: Place, final: FinalLog) -> None:
+    async def _read_one(self, tp: PartitionName, final: FinalLog) -> None:
         world = self.world
         if final.log_start == final.log_end:
             final.complete = True
             return
-        name = f"reader-{place[0]}-{place[1]}"
+        name = f"reader-{tp[0]}-{tp[1]}"
         consumer = Consumer(
             world.addresses,
-            place[0],
+            tp[0],
             start="earliest",
-            partitions=[place[1]],
+            partitions=[tp[1]],
             connect=world.network.connect(name),
             random=world.random(name),
             clock_us=world.clock.wall_us,
@@ -413,9 +413,9 @@ class ClusterScenario:
                     except DataLoss as error:
                         end = int(error.details["end"])
                         final.complete = end >= final.log_end
-                        await consumer.seek(end, partition=place[1])
+                        await consumer.seek(end, partition=tp[1])
         except (TimeoutError, CometError) as error:
-            world.history.complaints.append(f"the final read of {place} failed: {error!r}")
+            world.history.complaints.append(f"the final read of {tp} failed: {error!r}")
         finally:
             await close_quietly(consumer)
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from tests.sim import checker
 from tests.sim.checker import TITLES, Evidence, Finding, Verdict
-from tests.sim.history import History, Outcome, Place, Session
+from tests.sim.history import History, Outcome, PartitionName, Session
 from tests.sim.monitor import Monitor
 
 
@@ -32,18 +32,18 @@ class ClusterEvidence(Evidence):
     def window(self, topic: str) -> float:
         return 0.0
 
-    def may_be_lost(self, place: Place, offset: int, known_at: float, value: bytes = b"") -> bool:
-        agreed = self.monitor.of(place)
-        return self.deleted(place, offset) or self.damaged(place, offset) or agreed.took(offset, value)
+    def may_be_lost(self, tp: PartitionName, offset: int, known_at: float, value: bytes = b"") -> bool:
+        agreed = self.monitor.of(tp)
+        return self.deleted(tp, offset) or self.damaged(tp, offset) or agreed.took(offset, value)
 
-    def reused(self, place: Place, offset: int) -> bool:
-        return self.monitor.of(place).covers(offset)
+    def reused(self, tp: PartitionName, offset: int) -> bool:
+        return self.monitor.of(tp).covers(offset)
 
-    def damaged(self, place: Place, offset: int) -> bool:
-        return any(base <= offset < end for base, end in self.monitor.of(place).ruined)
+    def damaged(self, tp: PartitionName, offset: int) -> bool:
+        return any(base <= offset < end for base, end in self.monitor.of(tp).ruined)
 
-    def began_anew(self, place: Place) -> bool:
-        return bool(self.monitor.of(place).losses) or self.monitor.of(place).doubted
+    def began_anew(self, tp: PartitionName) -> bool:
+        return bool(self.monitor.of(tp).losses) or self.monitor.of(tp).doubted
 
 
 def consistent_part(history: History, available: set[str]) -> History:
@@ -52,55 +52,55 @@ def consistent_part(history: History, available: set[str]) -> History:
         return history
     return replace(
         history,
-        produces=[op for op in history.produces if op.place[0] not in available],
-        reads=[read for read in history.reads if read.place[0] not in available],
-        sessions=[session for session in history.sessions if session.place[0] not in available],
-        ends=[ends for ends in history.ends if ends.place[0] not in available],
-        final={place: log for place, log in history.final.items() if place[0] not in available},
+        produces=[op for op in history.produces if op.tp[0] not in available],
+        reads=[read for read in history.reads if read.tp[0] not in available],
+        sessions=[session for session in history.sessions if session.tp[0] not in available],
+        ends=[ends for ends in history.ends if ends.tp[0] not in available],
+        final={tp: log for tp, log in history.final.items() if tp[0] not in available},
     )
 
 
 def no_acked_loss(evidence: ClusterEvidence, finding: Finding) -> None:
     monitor = evidence.monitor
     for op in evidence.history.produces:
-        if op.outcome is not Outcome.OK or op.acks == 0 or op.place not in evidence.final:
+        if op.outcome is not Outcome.OK or op.acks == 0 or op.tp not in evidence.final:
             continue
-        there = evidence.final[op.place].get(op.offset)
-        holds = there == op.value or evidence.may_be_lost(op.place, op.offset, op.invoked, op.value)
+        there = evidence.final[op.tp].get(op.offset)
+        holds = there == op.value or evidence.may_be_lost(op.tp, op.offset, op.invoked, op.value)
         if not holds and op.acks == 1:
-            where = (monitor.names[op.place[0]], op.place[1])
+            where = (monitor.names[op.tp[0]], op.tp[1])
             began = any(at >= op.invoked for at, _, _ in monitor.epochs[where])
             holds = began and not monitor.agreed[where].holds(op.offset, op.value)
         if not finding.holds(holds):
             finding.violations.append(
-                f"{checker.name_of(op.value)} (acks {op.acks}) was acknowledged at {op.place} offset {op.offset} at "
+                f"{checker.name_of(op.value)} (acks {op.acks}) was acknowledged at {op.tp} offset {op.offset} at "
                 f"{op.completed:.4f} s, there is {'nothing' if there is None else checker.name_of(there)}"
             )
 
 
 def unique_slot(evidence: ClusterEvidence, finding: Finding) -> None:
     """What was acknowledged to all or read: acks=1 promises no offset for good."""
-    slots: dict[tuple[Place, int], set[bytes]] = defaultdict(set)
+    slots: dict[tuple[PartitionName, int], set[bytes]] = defaultdict(set)
     for op in evidence.history.produces:
         if op.outcome is Outcome.OK and op.acks > 1:
-            slots[op.place, op.offset].add(op.value)
+            slots[op.tp, op.offset].add(op.value)
     for read in evidence.history.reads:
-        slots[read.place, read.offset].add(read.value)
-    for place, log in evidence.partitions():
+        slots[read.tp, read.offset].add(read.value)
+    for tp, log in evidence.partitions():
         for offset, value in log.records:
-            slots[place, offset].add(value)
-    for (place, offset), values in slots.items():
-        lives = 1 + sum(loss.covers(offset) for loss in evidence.monitor.of(place).losses)
+            slots[tp, offset].add(value)
+    for (tp, offset), values in slots.items():
+        lives = 1 + sum(loss.covers(offset) for loss in evidence.monitor.of(tp).losses)
         if not finding.holds(len(values) <= lives):
-            finding.violations.append(f"{place} offset {offset} held {sorted(map(checker.name_of, values))}")
+            finding.violations.append(f"{tp} offset {offset} held {sorted(map(checker.name_of, values))}")
 
 
 def no_duplicates(evidence: Evidence, finding: Finding) -> None:
     where: dict[bytes, set[int]] = defaultdict(set)
-    for value, places in evidence.offsets.items():
-        where[value].update(offset for _, offset in places)
+    for value, tps in evidence.offsets.items():
+        where[value].update(offset for _, offset in tps)
     for read in evidence.history.reads:
-        if not evidence.reused(read.place, read.offset):
+        if not evidence.reused(read.tp, read.offset):
             where[read.value].add(read.offset)
     for value, offsets in where.items():
         if not finding.holds(len(offsets) == 1):
@@ -117,13 +117,12 @@ def real_time_order(evidence: Evidence, finding: Finding) -> None:
 def ends_are_reached(evidence: ClusterEvidence, finding: Finding) -> None:
     """A replica may lag behind what another has told; in the end all have what anyone told of."""
     for ends in evidence.history.ends:
-        log = evidence.history.final.get(ends.place)
+        log = evidence.history.final.get(ends.tp)
         if log is not None and not finding.holds(
-            ends.high_watermark <= log.log_end
-            or evidence.may_be_lost(ends.place, ends.high_watermark - 1, ends.completed)
+            ends.high_watermark <= log.log_end or evidence.may_be_lost(ends.tp, ends.high_watermark - 1, ends.completed)
         ):
             finding.violations.append(
-                f"{ends.place} was said to end at {ends.high_watermark} at {ends.completed:.4f} s, "
+                f"{ends.tp} was said to end at {ends.high_watermark} at {ends.completed:.4f} s, "
                 f"it ends at {log.log_end}"
             )
 
@@ -131,31 +130,31 @@ def ends_are_reached(evidence: ClusterEvidence, finding: Finding) -> None:
 def _has_a_cause(evidence: ClusterEvidence, session: Session) -> bool:
     match session.why:
         case "OFFSET_OUT_OF_RANGE":
-            return session.place in evidence.history.deletes or evidence.began_anew(session.place)
+            return session.tp in evidence.history.deletes or evidence.began_anew(session.tp)
         case "DATA_LOSS":
-            return evidence.damaged(session.place, session.first - 1)
+            return evidence.damaged(session.tp, session.first - 1)
         case "TRUNCATED":
-            return evidence.began_anew(session.place)
+            return evidence.began_anew(session.tp)
         case _:
             return True
 
 
 def no_silent_reset(evidence: ClusterEvidence, finding: Finding) -> None:
-    first: dict[tuple[str, int, Place], int] = {}
+    first: dict[tuple[str, int, PartitionName], int] = {}
     for read in evidence.history.reads:
-        first.setdefault((read.process, read.session, read.place), read.offset)
+        first.setdefault((read.process, read.session, read.tp), read.offset)
     for session in evidence.history.sessions:
         if not finding.holds(_has_a_cause(evidence, session)):
             finding.violations.append(
-                f"{session.process} was told {session.why} of {session.place} at {session.at:.4f} s, without a cause"
+                f"{session.process} was told {session.why} of {session.tp} at {session.at:.4f} s, without a cause"
             )
-        offset = first.get((session.process, session.session, session.place))
+        offset = first.get((session.process, session.session, session.tp))
         if offset is None or session.start == "latest":
             continue
         wanted = session.first if session.start == "offset" else 0
-        if not finding.holds(offset == wanted or evidence.deleted(session.place, offset - 1)):
+        if not finding.holds(offset == wanted or evidence.deleted(session.tp, offset - 1)):
             finding.violations.append(
-                f"{session.process} began {session.place} at {session.start} {session.first} ({session.why}), "
+                f"{session.process} began {session.tp} at {session.start} {session.first} ({session.why}), "
                 f"its first record was {offset}"
             )
 

@@ -20,7 +20,7 @@ from tests.sim.lying_disks import folder_put_back, log_cut_short
 from tests.sim.nemesis import batch_spans
 from tests.sim.staged_faults import cut_back_and_lead_again, start_twice_after_a_power_cut
 from tests.sim.store import DELAY_S_MAX, STORE
-from tests.sim.waiting import until
+from tests.waiting import until
 
 PAUSE_S_MAX: Final = 9.0  # three leases
 PARTITION_S_MAX: Final = 8.0
@@ -32,7 +32,7 @@ Fault = Callable[[ClusterWorld, Random], Awaitable[None]]
 
 def _one(world: ClusterWorld, random: Random) -> Host:
     """A leader, or anybody."""
-    leaders = [host for place in world.history.flush for host in [world.leader((place, 0))] if host is not None]
+    leaders = [host for tp in world.history.flush for host in [world.leader((tp, 0))] if host is not None]
     return random.choice(leaders) if leaders and random.random() < 0.6 else random.choice(world.hosts)
 
 

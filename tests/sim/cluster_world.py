@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from comet_broker.metadata.memory import StoreSnapshot
-from tests.sim.history import Place, Produce, Read
+from tests.sim.history import PartitionName, Produce, Read
 from tests.sim.host import Host
 from tests.sim.loop import SimLoop
 from tests.sim.losses import Where
@@ -37,7 +37,7 @@ class ClusterWorld(World):
         ]
         self.monitor = Monitor(self.store, self.hosts, self.now, settings["session_ms"] / 1000)
         self.flipped: set[Where] = set()
-        self.broken: list[Place] = []  # of which code raises on some broker, or has until just now
+        self.broken: list[PartitionName] = []  # of which code raises on some broker, or has until just now
         self.silence = asyncio.Lock()  # faults that wait for what comes of them
 
     def restore(self, snapshot: StoreSnapshot) -> None:
@@ -47,26 +47,26 @@ class ClusterWorld(World):
 
     def wrote(self, operation: Produce) -> None:
         if operation.acks == ALL:
-            self.monitor.acknowledged(operation.place, operation.offset)
+            self.monitor.acknowledged(operation.tp, operation.offset)
 
-    def standing(self, place: Place) -> tuple[int, int]:
-        return self.monitor.standing(place)
+    def standing(self, tp: PartitionName) -> tuple[int, int]:
+        return self.monitor.standing(tp)
 
-    def told(self, place: Place, broker: int, end: int, before: tuple[int, int]) -> None:
-        self.monitor.told(place, broker, end, before)
+    def told(self, tp: PartitionName, broker: int, end: int, before: tuple[int, int]) -> None:
+        self.monitor.told(tp, broker, end, before)
 
     def saw(self, read: Read) -> None:
-        self.monitor.read(read.place, read.offset)
+        self.monitor.read(read.tp, read.offset)
 
-    def where(self, place: Place) -> Where:
-        return self.monitor.names[place[0]], place[1]
+    def where(self, tp: PartitionName) -> Where:
+        return self.monitor.names[tp[0]], tp[1]
 
     def up(self) -> list[Host]:
         return [host for host in self.hosts if host.node is not None and not host.node.dead]
 
-    def leader(self, place: Place) -> Host | None:
+    def leader(self, tp: PartitionName) -> Host | None:
         """Who leads a partition, as the metadata store has it."""
-        found = self.monitor.state.partitions.get(self.where(place))
+        found = self.monitor.state.partitions.get(self.where(tp))
         if found is None or not found.value.leader:
             return None
         return self.hosts[found.value.leader - 1]

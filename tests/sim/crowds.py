@@ -15,7 +15,7 @@ from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER
 from comet_broker.core import forgotten, producers
 from tests.sim.cluster_world import ALL
-from tests.sim.history import Outcome, Place, Produce, make_value
+from tests.sim.history import Outcome, PartitionName, Produce, make_value
 from tests.sim.workload import ProducerPlan
 from tests.sim.world import World
 
@@ -44,11 +44,11 @@ def small_tables() -> Iterator[None]:
 class CrowdClient:
     """Sends without the SDK. Every producer writes one batch, its first."""
 
-    def __init__(self, world: World, name: str, plan: ProducerPlan, places: Sequence[Place]) -> None:
+    def __init__(self, world: World, name: str, plan: ProducerPlan, tps: Sequence[PartitionName]) -> None:
         self.name = name
         self._world = world
         self._acks = ACKS_ALL if plan.acks == "all" else ACKS_LEADER
-        self._places = places
+        self._tps = tps
         self._pause_s = plan.pause_s
         self._random = world.random(name)
         self._connect = world.network.connect(name)
@@ -57,22 +57,22 @@ class CrowdClient:
     async def run(self) -> None:
         world = self._world
         while not world.stopping:
-            place = self._random.choice(self._places)
-            waiting = self._begin(place)
+            tp = self._random.choice(self._tps)
+            waiting = self._begin(tp)
             await self._attempt(waiting)  # whatever the answer is, it is lost
             for _ in range(self._random.choice(CROWDS)):
-                other = self._begin(place)
+                other = self._begin(tp)
                 if not await self._attempt(other):
                     self._end(other, Outcome.UNKNOWN)
             await self._insist(waiting)
             world.history.faults["crowd"] += 1
             await world.sleep(self._random, self._pause_s)
 
-    def _begin(self, place: Place) -> Produce:
+    def _begin(self, tp: PartitionName) -> Produce:
         self._made += 1
-        value = make_value(f"{self.name}-{self._made}", 0, place, 60)
+        value = make_value(f"{self.name}-{self._made}", 0, tp, 60)
         acks = ALL if self._acks == ACKS_ALL else 1
-        operation = Produce(f"{self.name}-{self._made}", place, acks, True, value, 0, self._world.now())
+        operation = Produce(f"{self.name}-{self._made}", tp, acks, True, value, 0, self._world.now())
         self._world.history.produces.append(operation)
         return operation
 
@@ -101,7 +101,7 @@ class CrowdClient:
 
     async def _attempt(self, operation: Produce) -> bool:
         """True if it was written, now or before. Raises UnknownProducer."""
-        topic, partition = operation.place
+        topic, partition = operation.tp
         number = int(operation.process.rpartition("-")[2])
         request = pb.PublishRequest(
             topic=topic, partition=partition, records=[pb.Record(value=operation.value)], acks=self._acks,

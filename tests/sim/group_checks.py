@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from tests.sim.checker import TITLES, Finding, Verdict, name_of
 from tests.sim.group_history import NONE, Commitment, GroupHistory, Handled, Look, Ownership, Tx
-from tests.sim.history import Outcome, Place
+from tests.sim.history import Outcome, PartitionName
 
 AT_LEAST_ONCE: Final = "alo"
 AT_MOST_ONCE: Final = "amo"
@@ -21,14 +21,14 @@ EXACTLY_ONCE: Final = "eos"
 SHARED: Final = "share"
 PASSING: Final = "pass"  # its members commit nothing, so that it is deleted whenever it empties
 
-Key = tuple[str, Place]
+Key = tuple[str, PartitionName]
 T = TypeVar("T", Look, Commitment, Ownership)
 
 
 def _by_key(items: Iterable[T]) -> dict[Key, list[T]]:
     found: dict[Key, list[T]] = defaultdict(list)
     for item in items:
-        found[item.group, item.place].append(item)
+        found[item.group, item.tp].append(item)
     return found
 
 
@@ -40,18 +40,18 @@ def one_owner(history: GroupHistory, finding: Finding) -> None:
     was given up, and what had been taken of it finished, before the next one had it. Who was put out may not have
     heard of it."""
     finished = _last_finished(history)
-    for (group, place), owners in _by_key(history.owned).items():
+    for (group, tp), owners in _by_key(history.owned).items():
         by_since: dict[int, set[str]] = defaultdict(set)
         for one in owners:
             by_since[one.since].add(one.process)
         for since, processes in by_since.items():
             if not finding.holds(len(processes) == 1):
-                finding.violations.append(f"{group}: {place} was {sorted(processes)}'s in generation {since}")
+                finding.violations.append(f"{group}: {tp} was {sorted(processes)}'s in generation {since}")
         for one in owners:
             until = one.ended
             # At most once it is done with an event when it begins to handle it; exactly once, when it has committed.
             if group not in (AT_MOST_ONCE, EXACTLY_ONCE):
-                until = max(until, finished.get((group, one.process, place, one.since), -1.0))
+                until = max(until, finished.get((group, one.process, tp, one.since), -1.0))
             for other in owners:
                 if other.process == one.process or other.since <= one.since:
                     continue
@@ -59,7 +59,7 @@ def one_owner(history: GroupHistory, finding: Finding) -> None:
                     continue
                 if not finding.holds(one.ended >= 0 and until <= other.began):
                     finding.violations.append(
-                        f"{group}: {other.process} had {place} from {other.began:.4f} s (generation {other.since}), "
+                        f"{group}: {other.process} had {tp} from {other.began:.4f} s (generation {other.since}), "
                         f"{one.process} until {until:.4f} s (generation {one.since}, {one.how or 'still'})"
                     )
 
@@ -67,7 +67,7 @@ def one_owner(history: GroupHistory, finding: Finding) -> None:
 def generations_rise(history: GroupHistory, finding: Finding) -> None:
     """C17. What somebody is given after another was done with it, it is given in a later generation: also where the
     group was empty in between, or deleted. Who was put out may hear of what it was given long ago."""
-    for (group, place), owners in _by_key(history.owned).items():
+    for (group, tp), owners in _by_key(history.owned).items():
         ended = sorted((one.ended, one.since, one.process) for one in owners if one.ended >= 0)
         for one in owners:
             if history.evicted.get((group, one.member), float("inf")) <= one.began:
@@ -75,35 +75,35 @@ def generations_rise(history: GroupHistory, finding: Finding) -> None:
             before = [(since, who) for at, since, who in ended if at <= one.began and who != one.process]
             if before and not finding.holds(max(before)[0] < one.since):
                 finding.violations.append(
-                    f"{group}: {one.process} had {place} in generation {one.since}, after {max(before)[1]} had it in "
+                    f"{group}: {one.process} had {tp} in generation {one.since}, after {max(before)[1]} had it in "
                     f"generation {max(before)[0]}"
                 )
 
 
-def _last_finished(history: GroupHistory) -> dict[tuple[str, str, Place, int], float]:
+def _last_finished(history: GroupHistory) -> dict[tuple[str, str, PartitionName, int], float]:
     """When each owner was done with the last event that it had taken."""
-    spans: dict[tuple[str, str, Place], list[Ownership]] = defaultdict(list)
+    spans: dict[tuple[str, str, PartitionName], list[Ownership]] = defaultdict(list)
     for one in history.owned:
-        spans[one.group, one.process, one.place].append(one)
-    last: dict[tuple[str, str, Place, int], float] = {}
+        spans[one.group, one.process, one.tp].append(one)
+    last: dict[tuple[str, str, PartitionName, int], float] = {}
     for taken in history.handled:
-        for one in spans[taken.group, taken.process, taken.place]:
+        for one in spans[taken.group, taken.process, taken.tp]:
             if one.began <= taken.began and not 0 <= one.ended < taken.began:
-                key = one.group, one.process, one.place, one.since
+                key = one.group, one.process, one.tp, one.since
                 last[key] = max(taken.finished, last.get(key, -1.0))
     return last
 
 
 def handled_by_its_owner(history: GroupHistory, finding: Finding) -> None:
     """C17. Nothing is handed out to a member that does not believe that the partition is its own."""
-    owned: dict[tuple[str, str, Place], list[Ownership]] = defaultdict(list)
+    owned: dict[tuple[str, str, PartitionName], list[Ownership]] = defaultdict(list)
     for one in history.owned:
-        owned[one.group, one.process, one.place].append(one)
+        owned[one.group, one.process, one.tp].append(one)
     for taken in history.handled:
-        spans = owned[taken.group, taken.process, taken.place]
+        spans = owned[taken.group, taken.process, taken.tp]
         if not finding.holds(any(one.began <= taken.began and not 0 <= one.ended < taken.began for one in spans)):
             finding.violations.append(
-                f"{taken.group}: {taken.process} was given {taken.place} offset {taken.offset} at {taken.began:.4f} s, "
+                f"{taken.group}: {taken.process} was given {taken.tp} offset {taken.offset} at {taken.began:.4f} s, "
                 "which it did not own"
             )
 
@@ -111,20 +111,20 @@ def handled_by_its_owner(history: GroupHistory, finding: Finding) -> None:
 def in_order(history: GroupHistory, finding: Finding) -> None:
     """C20. While a member owns a partition it is given each record once and in order; at most once, what could not be
     committed is left out, and at exactly once what was aborted comes again."""
-    handled: dict[tuple[str, str, Place], list[Handled]] = defaultdict(list)
+    handled: dict[tuple[str, str, PartitionName], list[Handled]] = defaultdict(list)
     for taken in history.handled:
         if taken.group != EXACTLY_ONCE:
-            handled[taken.group, taken.process, taken.place].append(taken)
+            handled[taken.group, taken.process, taken.tp].append(taken)
     for span in history.owned:
         last = -1
-        for taken in handled[span.group, span.process, span.place]:
+        for taken in handled[span.group, span.process, span.tp]:
             if taken.began < span.began or 0 <= span.ended < taken.began:
                 continue
-            records = history.inputs.get(taken.place, {})
+            records = history.inputs.get(taken.tp, {})
             skipped = span.group != AT_MOST_ONCE and any(last < offset < taken.offset for offset in records)
             if last >= 0 and not finding.holds(taken.offset > last and not skipped):
                 finding.violations.append(
-                    f"{span.group}: {span.process} was given {span.place} offset {taken.offset} after {last}"
+                    f"{span.group}: {span.process} was given {span.tp} offset {taken.offset} after {last}"
                 )
             last = taken.offset
 
@@ -155,9 +155,9 @@ def positions_are_within_the_log(history: GroupHistory, finding: Finding) -> Non
     """C21."""
     said: list[Look | Commitment] = [*history.looks, *(one for one in history.commits if one.outcome is Outcome.OK)]
     for one in said:
-        end = history.ends.get(one.place)
+        end = history.ends.get(one.tp)
         if end is not None and not finding.holds(one.offset <= end):
-            finding.violations.append(f"{one.group}: {one.place} is committed up to {one.offset} and ends at {end}")
+            finding.violations.append(f"{one.group}: {one.tp} is committed up to {one.offset} and ends at {end}")
 
 
 def nothing_skipped(history: GroupHistory, finding: Finding) -> None:
@@ -168,24 +168,24 @@ def nothing_skipped(history: GroupHistory, finding: Finding) -> None:
         for look in (*history.looks, *at_the_end):
             if look.group != group:
                 continue
-            for offset, value in history.inputs.get(look.place, {}).items():
+            for offset, value in history.inputs.get(look.tp, {}).items():
                 if offset >= look.offset:
                     continue
-                at = finished.get((look.place, offset))
+                at = finished.get((look.tp, offset))
                 if not finding.holds(at is not None and at <= look.completed):
                     when = "was never handled" if at is None else f"was handled at {at:.4f} s"
                     finding.violations.append(
-                        f"{group}: {look.place} is committed up to {look.offset} at {look.completed:.4f} s, "
+                        f"{group}: {look.tp} is committed up to {look.offset} at {look.completed:.4f} s, "
                         f"and {name_of(value)} at {offset} {when}"
                     )
 
 
-def _finished(history: GroupHistory, group: str) -> dict[tuple[Place, int], float]:
+def _finished(history: GroupHistory, group: str) -> dict[tuple[PartitionName, int], float]:
     """When each event was first done with. For exactly once that is when its transaction was about to commit."""
-    finished: dict[tuple[Place, int], float] = {}
+    finished: dict[tuple[PartitionName, int], float] = {}
     for one in history.handled:
         if one.group == group and one.finished >= 0:
-            key = one.place, one.offset
+            key = one.tp, one.offset
             finished[key] = min(one.finished, finished.get(key, one.finished))
     return finished
 
@@ -195,17 +195,17 @@ def all_is_handled(history: GroupHistory, finding: Finding) -> None:
     groups = {one.group for one in history.owned}
     for group in sorted(groups & {AT_LEAST_ONCE, EXACTLY_ONCE}):
         finished = _finished(history, group)
-        for place, records in history.inputs.items():
+        for tp, records in history.inputs.items():
             for offset, value in records.items():
-                if not finding.holds((place, offset) in finished):
-                    finding.violations.append(f"{group}: {name_of(value)} at {place} offset {offset} was never handled")
+                if not finding.holds((tp, offset) in finished):
+                    finding.violations.append(f"{group}: {name_of(value)} at {tp} offset {offset} was never handled")
 
 
 def at_most_once(history: GroupHistory, finding: Finding) -> None:
-    times = Counter((one.place, one.offset) for one in history.handled if one.group == AT_MOST_ONCE)
-    for (place, offset), count in times.items():
+    times = Counter((one.tp, one.offset) for one in history.handled if one.group == AT_MOST_ONCE)
+    for (tp, offset), count in times.items():
         if not finding.holds(count == 1):
-            finding.violations.append(f"{AT_MOST_ONCE}: {place} offset {offset} was handled {count} times")
+            finding.violations.append(f"{AT_MOST_ONCE}: {tp} offset {offset} was handled {count} times")
 
 
 # ---- transactions
@@ -219,9 +219,9 @@ def _tags(records: Iterable[bytes]) -> Counter[bytes]:
 def exactly_once(history: GroupHistory, finding: Finding) -> None:
     """C16. Every input has one output, once the group is at the end, and none has two."""
     inputs = Counter(value for records in history.inputs.values() for value in records.values())
-    for topic in sorted({place[0] for place in history.outputs}):
+    for topic in sorted({tp[0] for tp in history.outputs}):
         outputs = _tags(
-            value for place, records in history.outputs.items() if place[0] == topic for value in records.values()
+            value for tp, records in history.outputs.items() if tp[0] == topic for value in records.values()
         )
         for value in inputs.keys() | outputs.keys():
             if not finding.holds(outputs[value] == inputs[value]):
@@ -232,15 +232,15 @@ def exactly_once(history: GroupHistory, finding: Finding) -> None:
 
 def outputs_in_order(history: GroupHistory, finding: Finding) -> None:
     """C10, C16. Outputs of one partition, written to one partition, stand in the order of the inputs."""
-    where = {value: (place, offset) for place, records in history.inputs.items() for offset, value in records.items()}
-    for place, records in history.outputs.items():
-        last: dict[Place, int] = defaultdict(lambda: -1)
+    where = {value: (tp, offset) for tp, records in history.inputs.items() for offset, value in records.items()}
+    for tp, records in history.outputs.items():
+        last: dict[PartitionName, int] = defaultdict(lambda: -1)
         for _, value in sorted(records.items()):
             source, offset = where.get(value.rpartition(b"|")[0], (("", 0), -1))
             if not source[0]:
                 continue  # exactly_once tells of it
             if not finding.holds(offset > last[source]):
-                finding.violations.append(f"{place}: the output of {source} offset {offset} comes after {last[source]}")
+                finding.violations.append(f"{tp}: the output of {source} offset {offset} comes after {last[source]}")
             last[source] = offset
 
 
@@ -269,7 +269,7 @@ def all_or_nothing(history: GroupHistory, finding: Finding) -> None:
 
 
 def _there(history: GroupHistory) -> set[tuple[str, bytes]]:
-    return {(place[0], value) for place, records in history.outputs.items() for value in records.values()}
+    return {(tp[0], value) for tp, records in history.outputs.items() for value in records.values()}
 
 
 def _senders(history: GroupHistory) -> Counter[tuple[str, bytes]]:
@@ -314,15 +314,15 @@ def nothing_read_early(history: GroupHistory, finding: Finding) -> None:
             for output in one.outputs:
                 asked[output] = min(one.ending, asked.get(output, one.ending))
     for seen in history.seen:
-        at = asked.get((seen.place[0], seen.value))
+        at = asked.get((seen.tp[0], seen.value))
         if not finding.holds(at is not None and at <= seen.at):
             finding.violations.append(
-                f"{seen.process} saw {name_of(seen.value)} of {seen.place} at {seen.at:.4f} s, before its commit"
+                f"{seen.process} saw {name_of(seen.value)} of {seen.tp} at {seen.at:.4f} s, before its commit"
             )
-        there = history.outputs.get(seen.place, {}).get(seen.offset)
+        there = history.outputs.get(seen.tp, {}).get(seen.offset)
         if not finding.holds(there == seen.value):
             finding.violations.append(
-                f"{seen.process} saw {name_of(seen.value)} at {seen.place} offset {seen.offset}, which is not there"
+                f"{seen.process} saw {name_of(seen.value)} at {seen.tp} offset {seen.offset}, which is not there"
             )
 
 
@@ -331,17 +331,17 @@ def nothing_read_early(history: GroupHistory, finding: Finding) -> None:
 
 def accepted_once(history: GroupHistory, finding: Finding) -> None:
     """C34. What a member accepted, and was told is kept, is acquired by nobody any more."""
-    kept: dict[tuple[str, Place, int], float] = {}
+    kept: dict[tuple[str, PartitionName, int], float] = {}
     for one in history.acquired:
         if one.settled in ("accept", "reject") and one.outcome is Outcome.OK:
-            key = one.group, one.place, one.offset
+            key = one.group, one.tp, one.offset
             kept[key] = min(one.completed, kept.get(key, one.completed))
     for lock in history.locks:
         for offset in range(lock.first, lock.end):
-            at = kept.get((lock.group, lock.place, offset))
+            at = kept.get((lock.group, lock.tp, offset))
             if not finding.holds(at is None or at >= lock.at):
                 finding.violations.append(
-                    f"{lock.group}: {lock.place} offset {offset} was acquired at {lock.at:.4f} s, settled at {at:.4f} s"
+                    f"{lock.group}: {lock.tp} offset {offset} was acquired at {lock.at:.4f} s, settled at {at:.4f} s"
                 )
 
 
@@ -352,29 +352,29 @@ def all_is_settled(history: GroupHistory, finding: Finding) -> None:
         return
     done = _accepted(history)
     dead = history.dead.get(group, Counter())
-    for place, records in history.inputs.items():
+    for tp, records in history.inputs.items():
         for offset, value in records.items():
-            if not finding.holds((place, offset) in done or dead[value] > 0):
-                finding.violations.append(f"{group}: {name_of(value)} at {place} offset {offset} was never settled")
+            if not finding.holds((tp, offset) in done or dead[value] > 0):
+                finding.violations.append(f"{group}: {name_of(value)} at {tp} offset {offset} was never settled")
 
 
-def not_settled(history: GroupHistory, dead: Collection[bytes] = ()) -> list[tuple[Place, int]]:
+def not_settled(history: GroupHistory, dead: Collection[bytes] = ()) -> list[tuple[PartitionName, int]]:
     """Records for which the members of the share group have to stay; `dead` is the content of the dead-letter topic.
 
     It goes by `history.ends`, not by the answers to producers: a record whose producer gave up may be in the log. A
     rejection without an answer counts once its record is a dead letter.
     """
     rejected = {
-        (one.place, one.offset)
+        (one.tp, one.offset)
         for one in history.acquired
         if one.group == SHARED and one.settled == "reject" and (one.outcome is Outcome.OK or one.value in dead)
     }
     done = _accepted(history) | rejected
-    return [(place, at) for place, end in history.ends.items() for at in range(end) if (place, at) not in done]
+    return [(tp, at) for tp, end in history.ends.items() for at in range(end) if (tp, at) not in done]
 
 
-def _accepted(history: GroupHistory) -> set[tuple[Place, int]]:
-    return {(one.place, one.offset) for one in history.acquired if one.group == SHARED and one.settled == "accept"}
+def _accepted(history: GroupHistory) -> set[tuple[PartitionName, int]]:
+    return {(one.tp, one.offset) for one in history.acquired if one.group == SHARED and one.settled == "accept"}
 
 
 def dead_letters_were_tried(history: GroupHistory, finding: Finding) -> None:

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tests.sim.history import Outcome, Place
+from tests.sim.history import Outcome, PartitionName
 
 NONE = -1  # nothing is committed
 
@@ -26,7 +26,7 @@ class Ownership:
     group: str
     process: str
     member: str  # the id that the coordinator gave it
-    place: Place
+    tp: PartitionName
     since: int  # the generation
     began: float
     ended: float = -1.0
@@ -39,7 +39,7 @@ class Handled:
 
     group: str
     process: str
-    place: Place
+    tp: PartitionName
     offset: int
     value: bytes
     began: float
@@ -52,7 +52,7 @@ class Commitment:
 
     group: str
     process: str
-    place: Place
+    tp: PartitionName
     offset: int
     invoked: float
     completed: float = -1.0
@@ -65,7 +65,7 @@ class Look:
     """What was said to be committed; NONE: nothing."""
 
     group: str
-    place: Place
+    tp: PartitionName
     offset: int
     invoked: float
     completed: float
@@ -79,7 +79,7 @@ class Tx:
     process: str
     number: int
     outputs: list[tuple[str, bytes]] = field(default_factory=list)  # topic, value
-    inputs: dict[Place, int] = field(default_factory=dict)
+    inputs: dict[PartitionName, int] = field(default_factory=dict)
     invoked: float = 0.0
     ending: float = -1.0  # when the commit was asked for; never, where it was aborted on purpose
     completed: float = -1.0
@@ -95,7 +95,7 @@ class Seen:
     """A reader of committed records was given a value."""
 
     process: str
-    place: Place
+    tp: PartitionName
     offset: int
     value: bytes
     at: float
@@ -107,7 +107,7 @@ class Lent:
 
     group: str
     process: str
-    place: Place
+    tp: PartitionName
     offset: int
     value: bytes
     attempt: int
@@ -124,7 +124,7 @@ class Lock:
     """The leader of a partition acquired records, as its broker did it; [first, end)."""
 
     group: str
-    place: Place
+    tp: PartitionName
     first: int
     end: int
     at: float
@@ -142,10 +142,10 @@ class GroupHistory:
     locks: list[Lock] = field(default_factory=list)
     evicted: dict[tuple[str, str], float] = field(default_factory=dict)  # group and member id: when it was put out
     # ---- after all was mended and every group had caught up
-    inputs: dict[Place, dict[int, bytes]] = field(default_factory=dict)  # committed records of the topics read
-    outputs: dict[Place, dict[int, bytes]] = field(default_factory=dict)  # and of those written in transactions
-    ends: dict[Place, int] = field(default_factory=dict)  # high watermarks
-    committed: dict[tuple[str, Place], int] = field(default_factory=dict)
+    inputs: dict[PartitionName, dict[int, bytes]] = field(default_factory=dict)  # committed records of the topics read
+    outputs: dict[PartitionName, dict[int, bytes]] = field(default_factory=dict)  # and of those written in transactions
+    ends: dict[PartitionName, int] = field(default_factory=dict)  # high watermarks
+    committed: dict[tuple[str, PartitionName], int] = field(default_factory=dict)
     dead: dict[str, Counter[bytes]] = field(default_factory=dict)  # per group what is in its dead-letter topic
 
     def counts(self) -> dict[str, int]:

@@ -164,20 +164,20 @@ def take_loading_for_nothing() -> list[Patch]:
 
 @mutant("a lower position overwrites a higher one", "C21 C20", AT_LEAST_ONCE, caught_by=1)
 def let_positions_go_back() -> list[Patch]:
-    return [(CommittedOffsets, "latest", lambda self, place: None)]
+    return [(CommittedOffsets, "latest", lambda self, tp: None)]
 
 
 @mutant("a position may lie beyond the end of the log", "C21 C29", AT_LEAST_ONCE)
 def commit_beyond_the_end() -> list[Patch]:
-    return [(Logs, "refusal", lambda self, place, offset: None)]
+    return [(Logs, "refusal", lambda self, tp, offset: None)]
 
 
 @mutant("whoever owns a partition may commit, in whichever generation it says", "C29", AT_LEAST_ONCE)
 def commit_in_any_generation() -> list[Patch]:
     real = Group.owns
 
-    def owns(self: Group, member: str, place: Any, generation: int) -> bool:
-        return real(self, member, place, 1 << 40)
+    def owns(self: Group, member: str, tp: Any, generation: int) -> bool:
+        return real(self, member, tp, 1 << 40)
 
     return [(Group, "owns", owns)]
 
@@ -191,12 +191,12 @@ def give_without_release() -> list[Patch]:
 
     def plan(self: Group, now: float) -> None:
         real(self, now)
-        moved = [place for place, member in self.target.items() if self.owners[place].member != member]
+        moved = [tp for tp, member in self.target.items() if self.owners[tp].member != member]
         if moved:
             self.generation += 1
             self.dirty = True
-        for place in moved:
-            self.owners[place] = Owner(self.target[place], self.generation)
+        for tp in moved:
+            self.owners[tp] = Owner(self.target[tp], self.generation)
 
     return [(Group, "plan", plan)]
 
@@ -253,9 +253,9 @@ def keep_the_generation() -> list[Patch]:
         before = self.generation
         real(self, now)
         if before:
-            for place, owner in self.owners.items():
+            for tp, owner in self.owners.items():
                 if owner.since > before:
-                    self.owners[place] = Owner(owner.member, before)
+                    self.owners[tp] = Owner(owner.member, before)
             self.generation = before
 
     return [(Group, "plan", plan)]
@@ -317,8 +317,8 @@ def ignore_commit_errors() -> list[Patch]:
 def mark_aborts_as_commits() -> list[Patch]:
     real = Markers.write
 
-    async def write(self: Markers, producer_id: int, epoch: int, commit: bool, places: Any) -> None:
-        await real(self, producer_id, epoch, True, places)
+    async def write(self: Markers, producer_id: int, epoch: int, commit: bool, tps: Any) -> None:
+        await real(self, producer_id, epoch, True, tps)
 
     return [(Markers, "write", write)]
 
@@ -351,8 +351,8 @@ def commit_positions_first() -> list[Patch]:
 def commit_for_others() -> list[Patch]:
     real = fence._refusal
 
-    def refusal(group: LiveGroup, commit: Any, logs: Any, topic: str, place: Any, mark: Any) -> CometError | None:
-        error = real(group, commit, logs, topic, place, mark)
+    def refusal(group: LiveGroup, commit: Any, logs: Any, topic: str, tp: Any, mark: Any) -> CometError | None:
+        error = real(group, commit, logs, topic, tp, mark)
         return None if error is not None and error.code == "STALE_GENERATION" else error
 
     known = Groups._known

@@ -48,11 +48,11 @@ from tests.sim.group_checks import (
 )
 from tests.sim.group_history import GroupHistory, Lock
 from tests.sim.group_workload import AUDIT, DEAD, IN, OUT, CommittedReader, Member, Observer
-from tests.sim.history import Place
+from tests.sim.history import PartitionName
 from tests.sim.loop import SimLoop, run
 from tests.sim.result import Result
-from tests.sim.waiting import until
 from tests.sim.workload import ProducerClient, ProducerPlan
+from tests.waiting import until
 
 HARM_S: Final = 30.0
 RUN_S_MAX: Final = 900.0
@@ -193,7 +193,7 @@ class GroupScenario:
         plan = ProducerPlan("all", True, 0, 4_000, 20_000, "none", profile.pause_s or 0.5, bulk=False)
         for number in range(2):
             name = f"producer-{number}"
-            world.client(name, ProducerClient(world, name, plan, self.topics[0].places).run())
+            world.client(name, ProducerClient(world, name, plan, self.topics[0].tps).run())
         world.client("observer", Observer(world, self.history, self.groups).run())
         if EXACTLY_ONCE in self.groups:
             for topic in (OUT, AUDIT):
@@ -276,8 +276,8 @@ class GroupScenario:
         if len(world.up()) < len(world.hosts):
             return False
         for topic in self.topics:
-            for place in topic.places:
-                found = world.monitor.state.partitions.get(world.where(place))
+            for tp in topic.tps:
+                found = world.monitor.state.partitions.get(world.where(tp))
                 if found is None or not found.value.leader or set(found.value.in_sync) != set(found.value.replicas):
                     return False
         return True
@@ -290,7 +290,7 @@ class GroupScenario:
             if world.busy(name):
                 world.history.complaints.append(f"{name} {what}:\n" + "\n".join(world.stuck(name)))
 
-    async def _statuses(self, topic: str) -> dict[Place, tuple[int, int]]:
+    async def _statuses(self, topic: str) -> dict[PartitionName, tuple[int, int]]:
         """Per partition high watermark and last stable offset."""
         _, statuses = await self._admin.describe_topic(topic)
         return {(topic, status.index): (status.high_watermark, status.last_stable_offset) for status in statuses}
@@ -309,21 +309,21 @@ class GroupScenario:
             await asyncio.sleep(0.5)
             try:
                 ends = await self._statuses(IN)
-                history.ends = {place: end for place, (end, _) in ends.items()}
+                history.ends = {tp: end for tp, (end, _) in ends.items()}
                 missing = ""
                 for group in self.groups:
                     if group == SHARED:
                         missing = missing or await self._unsettled()
                         continue
                     found = await observer.look(coordinators[group], group)
-                    for place, end in history.ends.items():
-                        history.committed[group, place] = found.get(place, -1)
-                        if end and found.get(place, -1) < end:
-                            missing = missing or f"{group} is at {found.get(place)} of {place}, which ends at {end}"
+                    for tp, end in history.ends.items():
+                        history.committed[group, tp] = found.get(tp, -1)
+                        if end and found.get(tp, -1) < end:
+                            missing = missing or f"{group} is at {found.get(tp)} of {tp}, which ends at {end}"
                 for topic in (OUT, AUDIT):
-                    for place, (end, stable) in (await self._statuses(topic)).items():
+                    for tp, (end, stable) in (await self._statuses(topic)).items():
                         if stable < end:
-                            missing = missing or f"a transaction holds {place} at {stable}, it ends at {end}"
+                            missing = missing or f"a transaction holds {tp} at {stable}, it ends at {end}"
             except CometError as error:
                 missing = f"the cluster does not answer: {error!r}"
         await client.close()
@@ -333,48 +333,48 @@ class GroupScenario:
     async def _unsettled(self) -> str:
         """What the share group has still to settle before its members may leave."""
         missing = not_settled(self.history)
-        rejected = {(one.place, one.offset) for one in self.history.acquired if one.settled == "reject"}
+        rejected = {(one.tp, one.offset) for one in self.history.acquired if one.settled == "reject"}
         if rejected & set(missing):  # without an answer: the topic of dead letters knows
             dead: set[bytes] = set()
-            for place, (end, _) in (await self._statuses(DEAD)).items():
-                dead.update((await self._read(place, end)).values())
+            for tp, (end, _) in (await self._statuses(DEAD)).items():
+                dead.update((await self._read(tp, end)).values())
             missing = not_settled(self.history, dead)
         return f"{SHARED} has not settled {missing[:5]}" if missing else ""
 
     async def _final_read(self) -> None:
         history = self.history
         for topic in self.topics:
-            for place, (end, _) in (await self._statuses(topic.name)).items():
-                records = await self._read(place, end)
-                if place[0] == IN:
-                    history.inputs[place] = records
-                elif place[0] in (OUT, AUDIT):
-                    history.outputs[place] = records
+            for tp, (end, _) in (await self._statuses(topic.name)).items():
+                records = await self._read(tp, end)
+                if tp[0] == IN:
+                    history.inputs[tp] = records
+                elif tp[0] in (OUT, AUDIT):
+                    history.outputs[tp] = records
                 elif SHARED in self.groups:
                     history.dead[SHARED] = Counter(records.values())
         if EXACTLY_ONCE not in self.groups:
             history.outputs.clear()
 
-    async def _read(self, place: Place, end: int) -> dict[int, bytes]:
+    async def _read(self, tp: PartitionName, end: int) -> dict[int, bytes]:
         world = self.world
         found: dict[int, bytes] = {}
-        name = f"final-{place[0]}-{place[1]}"
+        name = f"final-{tp[0]}-{tp[1]}"
         give_up = world.now() + READ_S_MAX
         async with Consumer(
             world.addresses,
-            place[0],
+            tp[0],
             start="earliest",
-            partitions=[place[1]],
+            partitions=[tp[1]],
             connect=world.network.connect(name),
             random=world.random(name),
             clock_us=world.clock.wall_us,
         ) as consumer:
-            while consumer.positions().get(place[1], 0) < end and world.now() < give_up:
+            while consumer.positions().get(tp[1], 0) < end and world.now() < give_up:
                 batch = await consumer.get_batch(timeout_s=0.2)
                 if batch is not None:
                     found.update((at, value or b"") for at, value in zip(batch.offsets, batch.values, strict=True))
-            if consumer.positions().get(place[1], 0) < end:
-                world.history.complaints.append(f"the final read of {place} came to {consumer.positions()} of {end}")
+            if consumer.positions().get(tp[1], 0) < end:
+                world.history.complaints.append(f"the final read of {tp} came to {consumer.positions()} of {end}")
         return found
 
 
@@ -389,9 +389,9 @@ def watched(history: GroupHistory, now: Callable[[], float]) -> Iterator[None]:
 
     def noted_lock(self: SharePartition, subscriber: Acquirer) -> tuple[Chunk, Sequence[Granted]] | None:
         served = serve(self, subscriber)
-        place = self.partition.topic, self.partition.index
+        tp = self.partition.topic, self.partition.index
         for granted in () if served is None else served[1]:
-            history.locks.append(Lock(self.group, place, granted.first, granted.end, now()))
+            history.locks.append(Lock(self.group, tp, granted.first, granted.end, now()))
         return served
 
     LiveGroup.evict = noted_out  # type: ignore[method-assign]

@@ -22,7 +22,7 @@ from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
 from tests.sim.group_checks import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, PASSING, SHARED
 from tests.sim.group_history import Commitment, End, GroupHistory, Handled, Lent, Look, Ownership, Seen, Tx
-from tests.sim.history import Outcome, Place
+from tests.sim.history import Outcome, PartitionName
 from tests.sim.workload import outcome_of
 from tests.sim.world import World
 
@@ -66,7 +66,7 @@ class Member:
         self._id = transactional_id  # empty: its coordinator makes one up for each life
         self._random = world.random(name)
         self._consumer: GroupConsumer[bytes] | None = None
-        self._owned: dict[Place, Ownership] = {}
+        self._owned: dict[PartitionName, Ownership] = {}
         self._number = 0
 
     async def run(self) -> None:
@@ -118,33 +118,33 @@ class Member:
             commit_interval_ms=300,
             auto_commit=auto_commit,
             on_assigned=self._assigned,
-            on_revoked=lambda places: self._end(places, "left" if self.leaving else "released"),
-            on_lost=lambda places: self._end(places, "taken"),
+            on_revoked=lambda tps: self._end(tps, "left" if self.leaving else "released"),
+            on_lost=lambda tps: self._end(tps, "taken"),
             **self._sdk(),
         )
         return consumer
 
-    def _assigned(self, places: Sequence[TopicPartition]) -> None:
+    def _assigned(self, tps: Sequence[TopicPartition]) -> None:
         assert self._consumer is not None
-        for place in places:
-            since = self._consumer._assigned[place].assignment.since
+        for tp in tps:
+            since = self._consumer._assigned[tp].assignment.since
             one = Ownership(
-                self.group, self.name, self._consumer.member, (place.topic, place.partition), since, self._world.now()
+                self.group, self.name, self._consumer.member, (tp.topic, tp.partition), since, self._world.now()
             )
-            self._owned[one.place] = one
+            self._owned[one.tp] = one
             self._history.owned.append(one)
 
-    def _end(self, places: Sequence[tuple[str, int]], how: End) -> None:
-        for topic, partition in places:
+    def _end(self, tps: Sequence[tuple[str, int]], how: End) -> None:
+        for topic, partition in tps:
             one = self._owned.pop((topic, partition), None)
             if one is not None:
                 one.ended, one.how = self._world.now(), how
 
     # ---- handling
 
-    def _take(self, place: Place, offset: int, value: bytes | None, taken: float = -1.0) -> Handled:
+    def _take(self, tp: PartitionName, offset: int, value: bytes | None, taken: float = -1.0) -> Handled:
         assert value is not None
-        one = Handled(self.group, self.name, place, offset, value, self._world.now() if taken < 0 else taken)
+        one = Handled(self.group, self.name, tp, offset, value, self._world.now() if taken < 0 else taken)
         self._history.handled.append(one)
         return one
 
@@ -167,9 +167,9 @@ class Member:
                 record = await consumer.get(timeout_s=0.5)
                 if record is None:
                     continue
-                place, taken = (record.topic, record.partition), self._world.now()
-                if await self._commit(place, record.offset + 1, lambda record=record: consumer.commit(record)):  # type: ignore[misc]
-                    one = self._take(place, record.offset, record.value, taken)
+                tp, taken = (record.topic, record.partition), self._world.now()
+                if await self._commit(tp, record.offset + 1, lambda record=record: consumer.commit(record)):  # type: ignore[misc]
+                    one = self._take(tp, record.offset, record.value, taken)
                     await self._work()
                     one.finished = self._world.now()
 
@@ -182,10 +182,10 @@ class Member:
                 await consumer.get(timeout_s=0.2)
             self.leaving = True
 
-    async def _commit(self, place: Place, offset: int, commit: Callable[[], Any]) -> bool:
+    async def _commit(self, tp: PartitionName, offset: int, commit: Callable[[], Any]) -> bool:
         """Insists until it is known whether the position is committed."""
         while True:
-            one = Commitment(self.group, self.name, place, offset, self._world.now())
+            one = Commitment(self.group, self.name, tp, offset, self._world.now())
             self._history.commits.append(one)
             try:
                 await commit()
@@ -195,7 +195,7 @@ class Member:
                 one.outcome = Outcome.OK
             one.completed = self._world.now()
             # What was taken before the partition was lost is not this member's, even if the partition is again.
-            if one.outcome is Outcome.OK or one.code == "STALE_GENERATION" or place not in self._owned:
+            if one.outcome is Outcome.OK or one.code == "STALE_GENERATION" or tp not in self._owned:
                 return one.outcome is Outcome.OK
 
     # ---- exactly once
@@ -225,14 +225,14 @@ class Member:
     async def _transact(self, producer: TransactionalProducer, consumer: GroupConsumer[bytes], batch: Any) -> bool:
         """True once the batch is committed with its outputs."""
         now = self._world.now
-        place = batch.topic, batch.partition
-        tx = Tx(self.name, self._number, inputs={place: batch.next_offset}, invoked=now(), id=self._id or self.name)
+        tp = batch.topic, batch.partition
+        tx = Tx(self.name, self._number, inputs={tp: batch.next_offset}, invoked=now(), id=self._id or self.name)
         self._number += 1
         tx.note = f"{tx.process}#{tx.number}".encode() if self._number % NOTED_OF else b""
         self._history.transactions.append(tx)
         current = producer.transaction()
         given = zip(batch.offsets, batch.values, strict=True)
-        taken = [self._take(place, offset, value) for offset, value in given]
+        taken = [self._take(tp, offset, value) for offset, value in given]
         try:
             async with current:
                 tx.found = producer.note
@@ -241,7 +241,7 @@ class Member:
                     for topic in (OUT, AUDIT):
                         output = one.value + b"|" + topic.encode()
                         tx.outputs.append((topic, output))
-                        await current.send(topic, output, partition=place[1] if topic == OUT else 0)
+                        await current.send(topic, output, partition=tp[1] if topic == OUT else 0)
                 await self._work()
                 await current.commit_offsets(consumer, batch)
                 if self._random.random() < 0.15:
@@ -332,9 +332,9 @@ class Member:
         nack: Callable[[], Awaitable[Any]],
         reject: Callable[[], Awaitable[Any]],
     ) -> None:
-        place = record.topic, record.partition
+        tp = record.topic, record.partition
         one = Lent(
-            self.group, self.name, place, record.offset, record.value or b"", record.delivery_count, self._world.now()
+            self.group, self.name, tp, record.offset, record.value or b"", record.delivery_count, self._world.now()
         )
         self._history.acquired.append(one)
         await self._work()
@@ -398,13 +398,13 @@ class Observer:
         finally:
             await client.close()
 
-    async def look(self, coordinator: Coordinator, group: str) -> dict[Place, int]:
+    async def look(self, coordinator: Coordinator, group: str) -> dict[PartitionName, int]:
         invoked = self._world.now()
         fetch = pb.ClientFrame(fetch_committed=groups_pb.FetchCommitted(group=group))
         answer = await coordinator.request(fetch, 3_000)
-        found = _places(answer.committed)
-        for place, offset in found.items():
-            self._history.looks.append(Look(group, place, offset, invoked, self._world.now()))
+        found = _tps(answer.committed)
+        for tp, offset in found.items():
+            self._history.looks.append(Look(group, tp, offset, invoked, self._world.now()))
         return found
 
     async def _intrude(self, coordinator: Coordinator, group: str) -> None:
@@ -413,7 +413,7 @@ class Observer:
         if not owners:
             return
         one = self._random.choice(owners)
-        place, far = one.place, 1 << 40
+        tp, far = one.tp, 1 << 40
         member, generation, offset = self._random.choice(
             (
                 ("", 1 << 20, 0),
@@ -424,8 +424,8 @@ class Observer:
             )
         )
         commit = groups_pb.Commit(group=group, member=member, generation=generation)
-        topic = commit.topics.add(topic=place[0], topic_id=self._world.topic_ids[place[0]])
-        topic.offsets.add(partition=place[1], offset=offset)
+        topic = commit.topics.add(topic=tp[0], topic_id=self._world.topic_ids[tp[0]])
+        topic.offsets.add(partition=tp[1], offset=offset)
         try:
             answer = await coordinator.request(pb.ClientFrame(commit=commit), 3_000)
         except CometError:
@@ -435,12 +435,12 @@ class Observer:
         harmless = harmless or (not member and (group, one.member) in self._history.evicted)
         if not answer.committed.refused and not harmless and one.ended < 0:
             self._world.history.complaints.append(
-                f"{group}: {place} could be committed up to {offset} by {member or 'no member'!r} in generation "
+                f"{group}: {tp} could be committed up to {offset} by {member or 'no member'!r} in generation "
                 f"{generation}, while {one.process} had it since {one.since}"
             )
 
 
-def _places(committed: groups_pb.Committed) -> dict[Place, int]:
+def _tps(committed: groups_pb.Committed) -> dict[PartitionName, int]:
     return {(topic.topic, mark.partition): mark.offset for topic in committed.topics for mark in topic.offsets}
 
 
@@ -474,5 +474,5 @@ class CommittedReader:
             async for batch in consumer.batches():
                 for offset, value in zip(batch.offsets, batch.values, strict=True):
                     assert value is not None
-                    place = batch.topic, batch.partition
-                    self._history.seen.append(Seen(self.name, place, offset, value, self._world.now()))
+                    tp = batch.topic, batch.partition
+                    self._history.seen.append(Seen(self.name, tp, offset, value, self._world.now()))

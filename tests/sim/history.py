@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from comet.types import Flush
 
-Place = tuple[str, int]  # topic, partition
+PartitionName = tuple[str, int]  # topic, partition
 
 
 UNKNOWN_END: Final = -1
@@ -41,7 +41,7 @@ class Produce:
     """One record handed to a producer."""
 
     process: str
-    place: Place
+    tp: PartitionName
     acks: int
     idempotent: bool
     value: bytes
@@ -59,7 +59,7 @@ class Read:
 
     process: str
     session: int
-    place: Place
+    tp: PartitionName
     offset: int
     value: bytes
     high_watermark: int
@@ -68,11 +68,11 @@ class Read:
 
 @dataclass(slots=True)
 class Session:
-    """A consumer began, or was told to begin again, at a place: `first` is the first offset it asked for."""
+    """A consumer began, or was told to begin again, at a position: `first` is the first offset it asked for."""
 
     process: str
     session: int
-    place: Place
+    tp: PartitionName
     start: str  # "earliest", "latest", "offset"
     why: str  # "start", "seek", or the code of the error that made it
     first: int = -1  # for "offset"
@@ -84,7 +84,7 @@ class Ends:
     """The answer to "how far does the log reach"; UNKNOWN_END where it did not say."""
 
     process: str
-    place: Place
+    tp: PartitionName
     invoked: float
     completed: float
     log_start: int
@@ -107,7 +107,7 @@ class Call:
 class Recovered:
     """A broker opened a log: where it says it begins and ends, and what the log had gone through before."""
 
-    place: Place
+    tp: PartitionName
     at: float
     log_start: int
     log_end: int
@@ -119,7 +119,7 @@ class Recovered:
 class Damage:
     """Bits on disk were flipped in batches that hold these offsets; [first, end)."""
 
-    place: Place
+    tp: PartitionName
     at: float
     first: int
     end: int
@@ -145,10 +145,12 @@ class History:
     calls: list[Call] = field(default_factory=list)
     recovered: list[Recovered] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
-    final: dict[Place, FinalLog] = field(default_factory=dict)
+    final: dict[PartitionName, FinalLog] = field(default_factory=dict)
     flush: dict[str, Flush] = field(default_factory=dict)  # by topic
     loss_window_s: dict[str, float] = field(default_factory=dict)  # by topic with flush=interval
-    deletes: dict[Place, int] = field(default_factory=dict)  # records below may be gone: asked for, or retention
+    deletes: dict[PartitionName, int] = field(
+        default_factory=dict
+    )  # records below may be gone, as asked or by retention
     faults: Counter[str] = field(default_factory=Counter)
     complaints: list[str] = field(default_factory=list)  # what an observer saw that must never be, as it happened
     compared: int = 0  # batches of replicas that were compared at the end
@@ -177,8 +179,8 @@ class History:
         with path.open("w") as out:
             for _, line in lines:
                 out.write(json.dumps(line, default=_text) + "\n")
-            for place, final in self.final.items():
-                out.write(json.dumps({"kind": "FinalLog", "place": place, **asdict(final)}, default=_text) + "\n")
+            for tp, final in self.final.items():
+                out.write(json.dumps({"kind": "FinalLog", "tp": tp, **asdict(final)}, default=_text) + "\n")
 
 
 def _text(value: object) -> str:
@@ -188,14 +190,14 @@ def _text(value: object) -> str:
 VALUE_BYTES_MIN: Final = 40
 
 
-def make_value(process: str, number: int, place: Place, size: int) -> bytes:
+def make_value(process: str, number: int, tp: PartitionName, size: int) -> bytes:
     """A value that says who wrote it, where to, and whether it is whole."""
-    head = f"{process}|{number}|{place[0]}|{place[1]}|".encode()
+    head = f"{process}|{number}|{tp[0]}|{tp[1]}|".encode()
     body = head + b"." * max(0, size - len(head) - 8)
     return body + f"{zlib.crc32(body):08x}".encode()
 
 
-def read_value(value: bytes) -> tuple[str, int, Place] | None:
+def read_value(value: bytes) -> tuple[str, int, PartitionName] | None:
     """Who wrote a value and where to; None if it is not whole."""
     body, crc = value[:-8], value[-8:]
     if f"{zlib.crc32(body):08x}".encode() != crc:

@@ -23,12 +23,12 @@ from comet_broker.partitions.partition import Partition
 from comet_broker.storage.memory import MemoryFiles
 from tests.sim.clock import SimClock
 from tests.sim.disk import HostFiles
-from tests.sim.history import History, Place, Recovered
+from tests.sim.history import History, PartitionName, Recovered
 from tests.sim.loop import Node, SimLoop
 from tests.sim.network import Network, PeerNetwork
 from tests.sim.store import SimStore, StoreWeather
-from tests.sim.waiting import until
 from tests.sim.worker import SimWorker, WorkerPace
+from tests.waiting import until
 
 DRAIN_GRACE_S: Final = 5.0
 RESTART_S_MIN: Final = 0.05  # longer than any frame takes to arrive
@@ -106,11 +106,11 @@ class Host:
         self._store = store
         self._settings = settings
         self._boots = 1
-        self._lossy_since: dict[Place, float] = {}
+        self._lossy_since: dict[PartitionName, float] = {}
         self._disk_failed = False  # a sync has: a broker that says so is right
-        self._open: dict[Place, None] = {}  # in this process
-        self._last_open: dict[Place, float] = {}  # what it held then may not be on disk; later nothing was written
-        self._synced_at: dict[Place, float] = {}
+        self._open: dict[PartitionName, None] = {}  # in this process
+        self._last_open: dict[PartitionName, float] = {}  # what it held then may not be on disk; nothing came later
+        self._synced_at: dict[PartitionName, float] = {}
         self._names: dict[str, str] = {}  # of topics, by the folder they are in
         self._ended: asyncio.Future[None] | None = None
 
@@ -196,8 +196,8 @@ class Host:
         self._network.forsake(self.address, silent=power)
         if power:
             self._boots += 1
-            for place in self._places():
-                self._lose(place)
+            for tp in self._tps():
+                self._lose(tp)
         self._shut()
         self.disk.crash(power=power)
         if self.watcher is not None:
@@ -227,8 +227,8 @@ class Host:
         """The power fails while no broker runs."""
         assert self.node is None or self.node.dead
         self._boots += 1
-        for place in self._places():
-            self._lose(place)
+        for tp in self._tps():
+            self._lose(tp)
         self.disk.crash()
         if self.watcher is not None:
             self.watcher.died(power=True)
@@ -280,33 +280,33 @@ class Host:
 
     # ---- what excuses a loss
 
-    def _places(self) -> list[Place]:
-        known = {opened.place: None for opened in self._history.recovered}
+    def _tps(self) -> list[PartitionName]:
+        known = {opened.tp: None for opened in self._history.recovered}
         return list(known)
 
-    def _lose(self, place: Place) -> None:
+    def _lose(self, tp: PartitionName) -> None:
         """What was not synced of a log is gone: what it held now, or when it was last open."""
         now = self._loop.time()
-        self._lossy_since.setdefault(place, now if place in self._open else self._last_open.get(place, now))
+        self._lossy_since.setdefault(tp, now if tp in self._open else self._last_open.get(tp, now))
 
     def _shut(self) -> None:
         self._last_open.update(dict.fromkeys(self._open, self._loop.time()))
         self._open.clear()
 
     def _opened(self, partition: Partition) -> None:
-        place = (partition.topic, partition.index)
+        tp = (partition.topic, partition.index)
         self._names[partition.topic_id.hex()] = partition.topic
-        self._open[place] = None
+        self._open[tp] = None
         if self.watcher is not None:
             self.watcher.opened(partition)
         self._history.recovered.append(
             Recovered(
-                place,
+                tp,
                 self._loop.time(),
                 partition.log.log_start,
                 partition.log.log_end,
-                self._lossy_since.pop(place, None),
-                self._synced_at.get(place, -1.0),
+                self._lossy_since.pop(tp, None),
+                self._synced_at.get(tp, -1.0),
             )
         )
 

@@ -321,11 +321,11 @@ def _is_dead(task: SimTask[Any]) -> bool:
 
 def _where(task: SimTask[Any]) -> str:
     """The innermost line at which a task is suspended."""
-    place = "not started"
+    location = "not started"
     awaitable: Any = task.get_coro()
     while awaitable is not None:
         frame = getattr(awaitable, "cr_frame", None) or getattr(awaitable, "ag_frame", None)
         if frame is not None:
-            place = f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno} in {frame.f_code.co_name}"
+            location = f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno} in {frame.f_code.co_name}"
         awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "ag_await", None)
-    return place
+    return location

@@ -20,7 +20,7 @@ from comet.types import Consistency
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.host import Host
 from tests.sim.losses import Where
-from tests.sim.waiting import until
+from tests.waiting import until
 
 RETURN_S_MAX: Final = 12.0
 OPERATOR_S: Final = 2.0
@@ -109,7 +109,7 @@ def _sound(world: ClusterWorld, *, all_up: bool = True) -> list[Where]:
 def _noted(world: ClusterWorld, where: Where) -> int:
     """Up to where every replica has noted on its disk that it is committed. One that has just caught up may not yet."""
     found = [
-        partition.log._marked for host in world.hosts for partition in host.partitions() if partition.place == where
+        partition.log.state.marked for host in world.hosts for partition in host.partitions() if partition.tp == where
     ]
     return min(found, default=0)
 

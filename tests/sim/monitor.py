@@ -24,7 +24,7 @@ from comet_broker.core.controller import LOSSY
 from comet_broker.metadata.memory import MemoryStore, StoreSnapshot
 from comet_broker.metadata.store import WatchEvent
 from tests.sim.copies import Agreed, Batch, Commit, Copy, Loss
-from tests.sim.history import Place
+from tests.sim.history import PartitionName
 from tests.sim.host_monitor import HostMonitor
 from tests.sim.losses import Losses, Where
 
@@ -60,15 +60,15 @@ class Monitor:
 
     # ---- for others
 
-    def of(self, place: Place) -> Agreed:
-        return self.agreed[self.names.get(place[0], ""), place[1]]
+    def of(self, tp: PartitionName) -> Agreed:
+        return self.agreed[self.names.get(tp[0], ""), tp[1]]
 
     def consistent(self, where: Where) -> bool:
         spec = self._specs.get(where[0])
         return spec is not None and spec.config.consistency is Consistency.CONSISTENT
 
-    def replicated(self, place: Place) -> bool:
-        spec = self._specs.get(self.names.get(place[0], ""))
+    def replicated(self, tp: PartitionName) -> bool:
+        spec = self._specs.get(self.names.get(tp[0], ""))
         return spec is not None and spec.replicas > 1
 
     def spec(self, where: Where) -> TopicSpec | None:
@@ -78,24 +78,24 @@ class Monitor:
         if len(self.complaints[invariant]) < COMPLAINTS_MAX:
             self.complaints[invariant].append(f"at {self._now():.4f} s {what}")
 
-    def acknowledged(self, place: Place, offset: int) -> None:
+    def acknowledged(self, tp: PartitionName, offset: int) -> None:
         """A client was told that every in-sync replica has this record."""
-        where = (self.names.get(place[0], ""), place[1])
+        where = (self.names.get(tp[0], ""), tp[1])
         self.checked["C1"] += 1
         if self.consistent(where) and offset >= self.agreed[where].reached:
             self.complain(
-                "C1", f"{place} offset {offset} was acknowledged to all, committed is only {self.agreed[where].end}"
+                "C1", f"{tp} offset {offset} was acknowledged to all, committed is only {self.agreed[where].end}"
             )
 
-    def read(self, place: Place, offset: int) -> None:
-        where = (self.names.get(place[0], ""), place[1])
+    def read(self, tp: PartitionName, offset: int) -> None:
+        where = (self.names.get(tp[0], ""), tp[1])
         self.checked["C7"] += 1
         if self.consistent(where) and offset >= self.agreed[where].reached:  # what is lost may be under way still
-            self.complain("C7", f"{place} offset {offset} was read, committed is only {self.agreed[where].end}")
+            self.complain("C7", f"{tp} offset {offset} was read, committed is only {self.agreed[where].end}")
 
-    def told(self, place: Place, broker: int, end: int, before: tuple[int, int]) -> None:
+    def told(self, tp: PartitionName, broker: int, end: int, before: tuple[int, int]) -> None:
         """A client asked a broker for the end; `before` is what `standing` said when it asked."""
-        where = (self.names.get(place[0], ""), place[1])
+        where = (self.names.get(tp[0], ""), tp[1])
         state = self.state.partitions.get(where)
         epoch, committed = before
         if (
@@ -106,17 +106,17 @@ class Monitor:
         ):
             return
         leading = [p for p in self._hosts[broker].partitions() if p.leads and p.leader_epoch == epoch]
-        if not any((p.topic, p.index) == place for p in leading):
+        if not any((p.topic, p.index) == tp for p in leading):
             return  # it has not heard of it yet, or was started since, and answered as a follower
         self.checked["C8"] += 1
         if end < min(committed, self.agreed[where].end) and not self.agreed[where].doubted:
             self.complain(
-                "C8", f"broker {broker} leads {place} and said that it ends at {end}, committed was {committed} before"
+                "C8", f"broker {broker} leads {tp} and said that it ends at {end}, committed was {committed} before"
             )
 
-    def standing(self, place: Place) -> tuple[int, int]:
+    def standing(self, tp: PartitionName) -> tuple[int, int]:
         """The epoch of a partition, and how far it is committed."""
-        where = (self.names.get(place[0], ""), place[1])
+        where = (self.names.get(tp[0], ""), tp[1])
         state = self.state.partitions.get(where)
         return (0 if state is None else state.value.epoch), self.agreed[where].end
 

@@ -142,8 +142,8 @@ async def flip_bit(world: World, random: Random) -> None:
     """A bit turns in a batch that is on disk, while the broker is down."""
     host = world.host
     spans = [
-        (place, path, *span)
-        for place, path, safe_end in world.safe_segments()
+        (tp, path, *span)
+        for tp, path, safe_end in world.safe_segments()
         if path not in world.damaged
         for span in batch_spans(host.disk.read_all(path))
         if span[3] <= safe_end
@@ -153,11 +153,11 @@ async def flip_bit(world: World, random: Random) -> None:
     host.kill(power=False)
     if not spans:
         return  # there will be, once the broker has opened the log again
-    place, path, at, length, first, end = random.choice(spans)
+    tp, path, at, length, first, end = random.choice(spans)
     world.damaged.add(path)
     bit = random.randrange(length * 8)
     host.disk.flip(path, at + bit // 8, bit % 8)
-    world.history.damage.append(Damage(place, world.now(), first, end))
+    world.history.damage.append(Damage(tp, world.now(), first, end))
 
 
 FAULTS: Final[dict[str, Fault]] = {

@@ -20,7 +20,7 @@ from comet.v1 import types_pb2 as types
 from comet.wire.frames import DELIVERY_PREFIX_BYTES, parse_delivery
 from tests import poison
 from tests.property import records_oracle as oracle
-from tests.sim.history import Call, History, Outcome, Place
+from tests.sim.history import Call, History, Outcome, PartitionName
 from tests.sim.network import Network
 
 ANSWER_S_MAX: Final = 20.0
@@ -63,8 +63,8 @@ class RawClient:
     async def write(self, frame: bytes) -> None:
         await self._stream.write(frame)
 
-    async def attach(self, place: Place) -> pb.Attached | None:
-        answer = await self.ask(pb.ClientFrame(attach=pb.Attach(topic=place[0], partition=place[1])))
+    async def attach(self, tp: PartitionName) -> pb.Attached | None:
+        answer = await self.ask(pb.ClientFrame(attach=pb.Attach(topic=tp[0], partition=tp[1])))
         return answer.attached if answer.HasField("attached") else None
 
     def close(self) -> None:
@@ -74,9 +74,9 @@ class RawClient:
 class Meter:
     """Subscribes to one partition with little credit and checks every delivery against what it granted."""
 
-    def __init__(self, client: RawClient, place: Place, history: History, random: Random) -> None:
+    def __init__(self, client: RawClient, tp: PartitionName, history: History, random: Random) -> None:
         self._client = client
-        self._place = place
+        self._tp = tp
         self._history = history
         self._random = random
         self._granted = 0
@@ -84,7 +84,7 @@ class Meter:
         self._position = -1
 
     async def run(self) -> None:
-        attached = await self._client.attach(self._place)
+        attached = await self._client.attach(self._tp)
         if attached is None:
             return
         self._granted = self._random.choice((1, 3_000, 20_000))
@@ -151,7 +151,7 @@ class Meter:
             at += header["length"]
 
     def _complain(self, what: str) -> None:
-        where = f"{self._client.name} {self._place} at {self._position}"
+        where = f"{self._client.name} {self._tp} at {self._position}"
         self._history.complaints.append(f"{where}, granted {self._granted}, got {self._received}: the broker {what}")
 
 
@@ -182,10 +182,10 @@ class Vandal:
     """Sends nonsense; every request of it must be answered with a typed error, on a stream that stays open."""
 
     def __init__(
-        self, client: RawClient, place: Place, history: History, random: Random, now: Callable[[], float]
+        self, client: RawClient, tp: PartitionName, history: History, random: Random, now: Callable[[], float]
     ) -> None:
         self._client = client
-        self._place = place
+        self._tp = tp
         self._history = history
         self._random = random
         self._now = now
@@ -193,7 +193,7 @@ class Vandal:
     async def run(self) -> None:
         await self._client.write(self._random.randbytes(self._random.randrange(1, 200)))
         await self._client.write(b"")
-        attached = await self._client.attach(self._place)
+        attached = await self._client.attach(self._tp)
         if attached is None:
             return
         for batch, what in bad_batches(self._random):

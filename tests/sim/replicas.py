@@ -7,26 +7,26 @@ from collections.abc import Callable
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.copies import Batch
-from tests.sim.history import Place
+from tests.sim.history import PartitionName
 
 
 class Comparison:
     """`live` names the partitions that are to be compared."""
 
-    def __init__(self, world: ClusterWorld, live: Callable[[], list[Place]]) -> None:
+    def __init__(self, world: ClusterWorld, live: Callable[[], list[PartitionName]]) -> None:
         self.world = world
         self._live = live
 
-    def _holders(self, place: Place) -> list[int]:
-        found = self.world.monitor.state.partitions.get(self.world.where(place))
+    def _holders(self, tp: PartitionName) -> list[int]:
+        found = self.world.monitor.state.partitions.get(self.world.where(tp))
         return [] if found is None else list(found.value.replicas)
 
-    def _logs(self, place: Place) -> dict[int, list[tuple[int, bytes]]]:
+    def _logs(self, tp: PartitionName) -> dict[int, list[tuple[int, bytes]]]:
         """What lies on the disks of a partition's replicas: the batches, byte by byte."""
         world = self.world
-        where = world.where(place)
+        where = world.where(tp)
         logs = {}
-        for broker in self._holders(place):
+        for broker in self._holders(tp):
             files = world.monitor.copies[broker, where].files
             disk = world.hosts[broker - 1].disk
             logs[broker] = [
@@ -38,19 +38,19 @@ class Comparison:
         return logs
 
     def followed(self) -> bool:
-        return not any(self._different(place) or self._behind(place) for place in self._live())
+        return not any(self._different(tp) or self._behind(tp) for tp in self._live())
 
-    def _behind(self, place: Place) -> list[str]:
+    def _behind(self, tp: PartitionName) -> list[str]:
         """Replicas that do not know yet that all they have is committed."""
         return [
-            f"{place} on broker {broker} ends at {partition.log.log_end}, its watermark stays at {partition.committed}"
-            for broker in self._holders(place)
+            f"{tp} on broker {broker} ends at {partition.log.log_end}, its watermark stays at {partition.committed}"
+            for broker in self._holders(tp)
             for partition in self.world.hosts[broker - 1].partitions()
-            if (partition.topic, partition.index) == place and partition.committed != partition.log.log_end
+            if (partition.topic, partition.index) == tp and partition.committed != partition.log.log_end
         ]
 
-    def _different(self, place: Place) -> list[str]:
-        logs, where = self._logs(place), self.world.where(place)
+    def _different(self, tp: PartitionName) -> list[str]:
+        logs, where = self._logs(tp), self.world.where(tp)
         first = max((log[0][0] for log in logs.values() if log), default=0)
         damaged = {base for broker in logs for base in self.world.monitor.copies[broker, where].damaged}
         parts = {
@@ -60,17 +60,17 @@ class Comparison:
         self.world.history.compared += sum(map(len, parts.values()))
         reference = next(iter(parts.values()), [])
         return [
-            f"{place}: brokers {next(iter(parts))} and {broker} hold other bytes: "
+            f"{tp}: brokers {next(iter(parts))} and {broker} hold other bytes: "
             f"{[batch[0] for batch in reference][-4:]} and {[batch[0] for batch in log][-4:]}"
             for broker, log in parts.items()
             if log != reference
         ]
 
     def compare(self) -> None:
-        for place in self._live():
-            for text in self._different(place):
+        for tp in self._live():
+            for text in self._different(tp):
                 self.world.monitor.complain("C5", text)
-            self.world.history.complaints += self._behind(place)
+            self.world.history.complaints += self._behind(tp)
 
     def other_views(self) -> list[str]:
         """With nothing going on, every broker sees what the store holds."""

@@ -10,7 +10,7 @@ from comet.consumer.record import NewRecord
 from comet.errors import CometError, InvalidArgument
 from comet.producer.producer import Producer
 from comet.types import Receipt
-from tests.sim.history import Outcome, Place, Produce, make_value
+from tests.sim.history import Outcome, PartitionName, Produce, make_value
 from tests.sim.workload import ProducerPlan, close_quietly
 from tests.sim.world import World
 
@@ -20,11 +20,11 @@ LAST_ATTEMPTS_S: Final = 60.0  # after which a request is left unanswered, once 
 class RequestClient:
     """One request after the other, each repeated under its key, now and then also after its answer."""
 
-    def __init__(self, world: World, name: str, plan: ProducerPlan, places: Sequence[Place]) -> None:
+    def __init__(self, world: World, name: str, plan: ProducerPlan, tps: Sequence[PartitionName]) -> None:
         self.name = name
         self._world = world
         self._plan = plan
-        self._places = places
+        self._tps = tps
         self._random = world.random(name)
         self._number = 0
 
@@ -36,9 +36,9 @@ class RequestClient:
             await world.sleep(self._random, self._plan.pause_s)
 
     async def _request(self, key: str) -> None:
-        topic, _ = self._random.choice(self._places)
-        places = [place for place in self._places if place[0] == topic]
-        operations = [self._next(self._random.choice(places)) for _ in range(self._random.randint(1, 5))]
+        topic, _ = self._random.choice(self._tps)
+        tps = [tp for tp in self._tps if tp[0] == topic]
+        operations = [self._next(self._random.choice(tps)) for _ in range(self._random.randint(1, 5))]
         receipts = None
         stop_at = None
         while receipts is None and (stop_at is None or self._world.now() < stop_at):
@@ -73,7 +73,7 @@ class RequestClient:
             random=world.random(f"{self.name}/sdk"),
             clock_us=world.clock.wall_us,
         )
-        records = [NewRecord(operation.value, partition=operation.place[1]) for operation in operations]
+        records = [NewRecord(operation.value, partition=operation.tp[1]) for operation in operations]
         timeout_ms = self._random.choice((30, 300, 3_000))
         try:
             return await producer.publish_once(
@@ -82,10 +82,10 @@ class RequestClient:
         finally:
             await asyncio.shield(close_quietly(producer))
 
-    def _next(self, place: Place) -> Produce:
-        value = make_value(self.name, self._number, place, self._random.choice((60, 200, 1500)))
+    def _next(self, tp: PartitionName) -> Produce:
+        value = make_value(self.name, self._number, tp, self._random.choice((60, 200, 1500)))
         acks = 2 if self._plan.acks == "all" else 1
-        operation = Produce(self.name, place, acks, True, value, self._number, self._world.now())
+        operation = Produce(self.name, tp, acks, True, value, self._number, self._world.now())
         self._number += 1
         self._world.history.produces.append(operation)
         return operation

@@ -24,10 +24,9 @@ from comet.v1 import types_pb2 as types
 from comet.wire.protobuf import config_to_pb, status_from_pb
 from tests.sim import nemesis
 from tests.sim.checker import SETTLE_S_MAX, check
-from tests.sim.history import FinalLog, Outcome, Place, Produce, make_value
+from tests.sim.history import FinalLog, Outcome, PartitionName, Produce, make_value
 from tests.sim.loop import SimLoop, run
 from tests.sim.result import Result
-from tests.sim.waiting import until
 from tests.sim.workload import (
     AdminClient,
     ConsumerClient,
@@ -39,6 +38,7 @@ from tests.sim.workload import (
     vandal,
 )
 from tests.sim.world import World
+from tests.waiting import until
 
 HARM_S: Final = 6.0  # how long faults strike
 FINISH_S_MAX: Final = 90.0  # for clients to finish, once all is mended
@@ -119,11 +119,11 @@ class Scenario:
         self.random = world.random("scenario")
         self.topics = topics_for(profile, self.random)
         self.consumers: list[ConsumerClient] = []
-        self.statuses: dict[Place, PartitionStatus] = {}
+        self.statuses: dict[PartitionName, PartitionStatus] = {}
 
     @property
-    def places(self) -> list[Place]:
-        return [place for topic in self.topics for place in topic.places]
+    def tps(self) -> list[PartitionName]:
+        return [tp for topic in self.topics for tp in topic.tps]
 
     async def run(self) -> None:
         world = self.world
@@ -187,7 +187,7 @@ class Scenario:
         assert self.profile.producers is not None
         for number in range(self.profile.producers):
             name = f"p{number}"
-            producer = ProducerClient(world, name, producer_plan(self.profile, random), self.places)
+            producer = ProducerClient(world, name, producer_plan(self.profile, random), self.tps)
             world.client(name, producer.run())
         for number in range(2):
             name = f"c{number}"
@@ -198,9 +198,9 @@ class Scenario:
             world.client(name, consumer.run())
         administrator = AdminClient(world, "admin", self.topics, deletes=bool(self.profile.deletes))
         world.client("admin", administrator.run())
-        world.client("meter", meter(world, "meter", self.places))
+        world.client("meter", meter(world, "meter", self.tps))
         if random.random() < 0.5:
-            world.client("vandal", vandal(world, "vandal", self.places))
+            world.client("vandal", vandal(world, "vandal", self.tps))
 
     async def _watch(self) -> None:
         while True:
@@ -224,12 +224,12 @@ class Scenario:
         world = self.world
         began = world.now()
         async with asyncio.timeout(2 * SETTLE_S_MAX):
-            await asyncio.gather(*(self._probe_one(place) for place in self.places))
+            await asyncio.gather(*(self._probe_one(tp) for tp in self.tps))
         world.history.settled_within_s = world.now() - began
 
-    async def _probe_one(self, place: Place) -> None:
+    async def _probe_one(self, tp: PartitionName) -> None:
         world = self.world
-        name = f"probe-{place[0]}-{place[1]}"
+        name = f"probe-{tp[0]}-{tp[1]}"
         producer = Producer(
             world.host.address,
             timeout_ms=1_000,
@@ -238,11 +238,11 @@ class Scenario:
             clock_us=world.clock.wall_us,
         )
         for number in range(int(2 * SETTLE_S_MAX)):
-            value = make_value(name, number, place, 60)
-            operation = Produce(name, place, 1, True, value, number, world.now())
+            value = make_value(name, number, tp, 60)
+            operation = Produce(name, tp, 1, True, value, number, world.now())
             world.history.produces.append(operation)
             try:
-                receipt = await producer.publish(place[0], value, partition=place[1])
+                receipt = await producer.publish(tp[0], value, partition=tp[1])
             except CometError as error:
                 operation.outcome, operation.code = Outcome.UNKNOWN, error.code
                 operation.completed = world.now()
@@ -275,11 +275,11 @@ class Scenario:
         texts = []
         for consumer in self.consumers:
             for partition in self.world.host.partitions():
-                place, end = (partition.topic, partition.index), partition.high_watermark
-                reached = consumer.next_offset.get(place)
+                tp, end = (partition.topic, partition.index), partition.high_watermark
+                reached = consumer.next_offset.get(tp)
                 # One that began at the end and saw nothing has no place to be behind of.
                 if reached is not None and reached < end:
-                    texts.append(f"{consumer.name} stopped at {reached} of {place}, which ends at {end}")
+                    texts.append(f"{consumer.name} stopped at {reached} of {tp}, which ends at {end}")
         return texts
 
     async def _final_read(self) -> None:
@@ -307,19 +307,19 @@ class Scenario:
         await client.close()
         self._allow_retention()
 
-    async def _read_one(self, place: Place) -> None:
+    async def _read_one(self, tp: PartitionName) -> None:
         world = self.world
-        status = self.statuses[place]
-        final = world.history.final[place] = FinalLog(status.log_start, status.high_watermark)
+        status = self.statuses[tp]
+        final = world.history.final[tp] = FinalLog(status.log_start, status.high_watermark)
         if status.log_start == status.high_watermark:
             final.complete = True
             return
-        name = f"reader-{place[0]}-{place[1]}"
+        name = f"reader-{tp[0]}-{tp[1]}"
         consumer = Consumer(
             world.host.address,
-            place[0],
+            tp[0],
             start="earliest",
-            partitions=[place[1]],
+            partitions=[tp[1]],
             connect=world.network.connect(name),
             random=world.random(name),
             clock_us=world.clock.wall_us,
@@ -333,9 +333,9 @@ class Scenario:
                     except DataLoss as error:
                         end = int(error.details["end"])
                         final.complete = end >= final.log_end
-                        await consumer.seek(end, partition=place[1])
+                        await consumer.seek(end, partition=tp[1])
         except (TimeoutError, CometError) as error:
-            world.history.complaints.append(f"the final read of {place} failed: {error!r}")
+            world.history.complaints.append(f"the final read of {tp} failed: {error!r}")
         finally:
             await close_quietly(consumer)
 
@@ -352,11 +352,11 @@ class Scenario:
         for topic in self.topics:
             if topic.retention_records < 0:
                 continue
-            for place in topic.places:
-                ends = [ends.high_watermark for ends in history.ends if ends.place == place]
-                ends += [op.offset + 1 for op in history.produces if op.place == place]
-                allowed = max(*ends, history.final[place].log_end) - topic.retention_records
-                history.deletes[place] = max(history.deletes.get(place, 0), allowed)
+            for tp in topic.tps:
+                ends = [ends.high_watermark for ends in history.ends if ends.tp == tp]
+                ends += [op.offset + 1 for op in history.produces if op.tp == tp]
+                allowed = max(*ends, history.final[tp].log_end) - topic.retention_records
+                history.deletes[tp] = max(history.deletes.get(tp, 0), allowed)
 
 
 def simulate(seed: int, profile: Profile | None = None) -> Result:

@@ -20,7 +20,7 @@ from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import KeyValue, WatchEvent
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES, segment_name
 from comet_broker.storage.memory import MemoryFiles
-from tests.sim.history import Place, make_value
+from tests.sim.history import PartitionName, make_value
 from tests.sim.host import Host, HostWatcher
 from tests.sim.losses import Where
 from tests.sim.monitor import Monitor
@@ -28,7 +28,7 @@ from tests.sim.monitor import Monitor
 LEASE_S: Final = 3.0
 TOPIC: Final = "t"
 TOPIC_ID: Final = "0f" * 16
-PLACE: Final[Place] = (TOPIC, 0)
+TP: Final[PartitionName] = (TOPIC, 0)
 WHERE: Final[Where] = (TOPIC_ID, 0)
 LOG: Final = f"topics/{TOPIC_ID}/0/{segment_name(0)}"
 
@@ -67,7 +67,7 @@ class StagedHost:
 
 
 def value_of(epoch: int, offset: int) -> bytes:
-    return make_value(f"p{epoch}", offset, PLACE, 60)
+    return make_value(f"p{epoch}", offset, TP, 60)
 
 
 class StagedCluster:

@@ -15,7 +15,7 @@ from tests.sim.cluster_world import ClusterWorld
 from tests.sim.host import Host
 from tests.sim.losses import Where
 from tests.sim.store import STORE
-from tests.sim.waiting import until
+from tests.waiting import until
 
 TAKEN_S_MAX: Final = 2.0
 ELECTED_S_MAX: Final = 8.0  # two leases and more

@@ -84,9 +84,9 @@ def choose_by_the_epoch_alone() -> list[Patch]:
 def raise_epochs_from_the_store_alone() -> list[Patch]:
     real = recovery._partition
 
-    def partition(place: Any, name: str, copies: Any, inventories: Sequence[Any], state: Any) -> Any:
-        plan = real(place, name, copies, inventories, state)
-        found = state.partitions.get(place)
+    def partition(tp: Any, name: str, copies: Any, inventories: Sequence[Any], state: Any) -> Any:
+        plan = real(tp, name, copies, inventories, state)
+        found = state.partitions.get(tp)
         return msgspec.structs.replace(plan, epoch=1 if found is None else found.value.epoch + 1)
 
     return [(recovery, "_partition", partition)]

@@ -32,7 +32,7 @@ from tests.sim.cluster_world import ALL, ClusterWorld
 from tests.sim.host import Host
 from tests.sim.loop import SimLoop, run
 from tests.sim.result import Result
-from tests.sim.waiting import until
+from tests.waiting import until
 
 GOES_BACK: Final = "store_goes_back"
 EMPTIED: Final = "store_emptied"

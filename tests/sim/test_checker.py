@@ -27,12 +27,12 @@ from tests.sim.history import (
     read_value,
 )
 
-PLACE = ("t", 0)
+TP = ("t", 0)
 RECORDS = 10
 
 
 def value(number: int, process: str = "p") -> bytes:
-    return make_value(process, number, PLACE, 60)
+    return make_value(process, number, TP, 60)
 
 
 def right(flush: Flush = Flush.ALWAYS) -> History:
@@ -40,20 +40,20 @@ def right(flush: Flush = Flush.ALWAYS) -> History:
     history = History(flush={"t": flush}, loss_window_s={"t": 2.0}, settled_within_s=1.0)
     for number in range(RECORDS):
         history.produces.append(
-            Produce("p", PLACE, 1, True, value(number), number, number, number + 0.1, Outcome.OK, "", number)
+            Produce("p", TP, 1, True, value(number), number, number, number + 0.1, Outcome.OK, "", number)
         )
-        history.reads.append(Read("c", 1, PLACE, number, value(number), number + 1, number + 0.2))
-        history.ends.append(Ends("a", PLACE, number + 0.3, number + 0.4, 0, number + 1))
-    history.sessions.append(Session("c", 1, PLACE, "earliest", "start"))
+        history.reads.append(Read("c", 1, TP, number, value(number), number + 1, number + 0.2))
+        history.ends.append(Ends("a", TP, number + 0.3, number + 0.4, 0, number + 1))
+    history.sessions.append(Session("c", 1, TP, "earliest", "start"))
     history.calls.append(Call("a", "CreateTopic", 0.0, 0.1, Outcome.OK))
     history.calls.append(Call("a", "DeleteRecords", 0.0, 0.1, Outcome.FAIL, "INVALID_ARGUMENT"))
-    history.final[PLACE] = FinalLog(0, RECORDS, [(n, value(n)) for n in range(RECORDS)], complete=True)
+    history.final[TP] = FinalLog(0, RECORDS, [(n, value(n)) for n in range(RECORDS)], complete=True)
     return history
 
 
 def cut_short(history: History, end: int) -> None:
     """The final log ends earlier, and nobody but the first client saw the rest."""
-    final = history.final[PLACE]
+    final = history.final[TP]
     final.log_end, final.records = end, final.records[:end]
     history.reads = [read for read in history.reads if read.offset < end]
     history.ends = [ends for ends in history.ends if ends.high_watermark <= end]
@@ -70,8 +70,8 @@ def lose_the_last(history: History) -> None:
 
 
 def swap_a_value(history: History) -> None:
-    history.final[PLACE].records[4] = (4, value(5))
-    history.final[PLACE].records[5] = (5, value(4))
+    history.final[TP].records[4] = (4, value(5))
+    history.final[TP].records[5] = (5, value(4))
 
 
 def read_garbage(history: History) -> None:
@@ -79,7 +79,7 @@ def read_garbage(history: History) -> None:
 
 
 def read_of_elsewhere(history: History) -> None:
-    history.produces[3].place = ("t", 1)
+    history.produces[3].tp = ("t", 1)
 
 
 def read_what_was_refused(history: History) -> None:
@@ -87,25 +87,25 @@ def read_what_was_refused(history: History) -> None:
 
 
 def read_two_values_at_one_offset(history: History) -> None:
-    history.reads.append(Read("d", 1, PLACE, 3, value(4), RECORDS, 50.0))
+    history.reads.append(Read("d", 1, TP, 3, value(4), RECORDS, 50.0))
 
 
 def leave_a_hole(history: History) -> None:
-    history.final[PLACE].records.pop(4)
+    history.final[TP].records.pop(4)
 
 
 def report_a_loss_that_was_none(history: History) -> None:
-    history.final[PLACE].lost = ((4, 5),)
+    history.final[TP].lost = ((4, 5),)
 
 
 def read_incompletely(history: History) -> None:
-    history.final[PLACE].complete = False
+    history.final[TP].complete = False
 
 
 def lose_what_was_read(history: History) -> None:
     history.produces[-1].outcome, history.produces[-1].code = Outcome.UNKNOWN, "TIMEOUT"
-    history.final[PLACE].records.pop()
-    history.final[PLACE].log_end -= 1
+    history.final[TP].records.pop()
+    history.final[TP].log_end -= 1
     history.ends.pop()
 
 
@@ -122,8 +122,8 @@ def start_goes_back(history: History) -> None:
 
 
 def write_twice(history: History) -> None:
-    history.final[PLACE].records.append((RECORDS, value(3)))
-    history.final[PLACE].log_end += 1
+    history.final[TP].records.append((RECORDS, value(3)))
+    history.final[TP].log_end += 1
 
 
 def write_out_of_order(history: History) -> None:
@@ -156,7 +156,7 @@ def repeat(history: History) -> None:
 
 def begin_too_late(history: History) -> None:
     history.reads = history.reads[2:]
-    history.ends.append(Ends("a", PLACE, 60.0, 60.1, 0, RECORDS))
+    history.ends.append(Ends("a", TP, 60.0, 60.1, 0, RECORDS))
 
 
 def begin_elsewhere(history: History) -> None:
@@ -168,11 +168,11 @@ def begin_before_the_end_that_was_known(history: History) -> None:
 
 
 def lose_a_position_for_no_reason(history: History) -> None:
-    history.sessions.append(Session("c", 2, PLACE, "earliest", "OFFSET_OUT_OF_RANGE"))
+    history.sessions.append(Session("c", 2, TP, "earliest", "OFFSET_OUT_OF_RANGE"))
 
 
 def report_a_hole_for_no_reason(history: History) -> None:
-    history.sessions.append(Session("c", 2, PLACE, "offset", "DATA_LOSS", 5))
+    history.sessions.append(Session("c", 2, TP, "offset", "DATA_LOSS", 5))
 
 
 def never_answer_a_produce(history: History) -> None:
@@ -242,7 +242,7 @@ def test_every_invariant_has_a_wrong_history() -> None:
 def after_power_cut(flush: Flush, end: int, **recovered: float) -> list[str]:
     history = right(flush)
     cut_short(history, end)
-    history.recovered.append(Recovered(PLACE, 10.0, 0, end, lossy_since=9.5, **recovered))
+    history.recovered.append(Recovered(TP, 10.0, 0, end, lossy_since=9.5, **recovered))
     return check(history).violated
 
 
@@ -265,31 +265,31 @@ def test_a_kill_excuses_nothing_whatever_the_policy() -> None:
     for flush in Flush:
         history = right(flush)
         cut_short(history, RECORDS - 1)
-        history.recovered.append(Recovered(PLACE, 10.0, 0, RECORDS - 1))
+        history.recovered.append(Recovered(TP, 10.0, 0, RECORDS - 1))
         assert check(history).violated == ["C1"]
 
 
 def test_only_a_suffix_may_be_lost() -> None:
     history = right(Flush.OS)
-    history.recovered.append(Recovered(PLACE, 10.0, 0, RECORDS - 1, lossy_since=9.5))
-    history.final[PLACE].records[4] = (4, value(7, "other"))
+    history.recovered.append(Recovered(TP, 10.0, 0, RECORDS - 1, lossy_since=9.5))
+    history.final[TP].records[4] = (4, value(7, "other"))
     assert "C1" in check(history).violated
 
 
 def test_an_offset_is_used_again_after_a_power_cut_but_only_then() -> None:
     for lossy_since, violated in ((9.5, False), (None, True)):
         history = right(Flush.OS)
-        history.recovered.append(Recovered(PLACE, 10.0, 0, RECORDS - 1, lossy_since=lossy_since))
+        history.recovered.append(Recovered(TP, 10.0, 0, RECORDS - 1, lossy_since=lossy_since))
         again = value(0, "q")
-        history.produces.append(Produce("q", PLACE, 1, True, again, 0, 11.0, 11.1, Outcome.OK, "", RECORDS - 1))
-        history.final[PLACE].records[-1] = (RECORDS - 1, again)
+        history.produces.append(Produce("q", TP, 1, True, again, 0, 11.0, 11.1, Outcome.OK, "", RECORDS - 1))
+        history.final[TP].records[-1] = (RECORDS - 1, again)
         assert ("C3" in check(history).violated) is violated
 
 
 def test_damage_excuses_what_was_damaged_and_reported() -> None:
     history = right()
-    history.damage.append(Damage(PLACE, 9.0, 4, 6))
-    final = history.final[PLACE]
+    history.damage.append(Damage(TP, 9.0, 4, 6))
+    final = history.final[TP]
     final.lost = ((4, 6),)
     final.records = [record for record in final.records if record[0] not in (4, 5)]
     assert check(history).ok
@@ -299,8 +299,8 @@ def test_damage_excuses_what_was_damaged_and_reported() -> None:
 
 def test_deletion_excuses_what_was_deleted() -> None:
     history = right()
-    history.deletes[PLACE] = 3
-    final = history.final[PLACE]
+    history.deletes[TP] = 3
+    final = history.final[TP]
     final.log_start, final.records = 3, final.records[3:]
     assert check(history).ok
     final.log_start, final.records = 4, final.records[1:]

@@ -22,13 +22,13 @@ from tests.sim.group_history import (
 )
 from tests.sim.history import Outcome, make_value
 
-PLACE = ("in", 0)
+TP = ("in", 0)
 OUT, AUDIT = ("out", 0), ("audit", 0)
 COUNT = 10
 
 
 def value(number: int) -> bytes:
-    return make_value("p", number, PLACE, 60)
+    return make_value("p", number, TP, 60)
 
 
 def output(number: int, topic: str) -> bytes:
@@ -39,23 +39,23 @@ def right() -> GroupHistory:
     """Ten records, one a second. Member a of each group has the first five, then it gives the partition to b. At
     exactly once each transaction has two inputs, and one more was aborted before."""
     history = GroupHistory()
-    history.inputs[PLACE] = {number: value(number) for number in range(COUNT)}
-    history.ends[PLACE] = COUNT
+    history.inputs[TP] = {number: value(number) for number in range(COUNT)}
+    history.ends[TP] = COUNT
     for group in (AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE):
-        history.owned.append(Ownership(group, "a", "id-a", PLACE, 1, 0.0, 5.5, "released"))
-        history.owned.append(Ownership(group, "b", "id-b", PLACE, 2, 5.6))
+        history.owned.append(Ownership(group, "a", "id-a", TP, 1, 0.0, 5.5, "released"))
+        history.owned.append(Ownership(group, "b", "id-b", TP, 2, 5.6))
         for number in range(COUNT):
             process = "a" if number < 5 else "b"
             at = number + (0.0 if number < 5 else 1.0)
-            history.handled.append(Handled(group, process, PLACE, number, value(number), at, at + 0.1))
-            commit = Commitment(group, process, PLACE, number + 1, at + 0.2, at + 0.3, Outcome.OK)
+            history.handled.append(Handled(group, process, TP, number, value(number), at, at + 0.1))
+            commit = Commitment(group, process, TP, number + 1, at + 0.2, at + 0.3, Outcome.OK)
             if group != EXACTLY_ONCE:
                 history.commits.append(commit)
-                history.looks.append(Look(group, PLACE, number + 1, at + 0.35, at + 0.4))
-        history.committed[group, PLACE] = COUNT
+                history.looks.append(Look(group, TP, number + 1, at + 0.35, at + 0.4))
+        history.committed[group, TP] = COUNT
     history.transactions.append(
         Tx(
-            "a", 0, [("out", output(0, "out") + b"?")], {PLACE: 1}, 0.0, -1.0, 0.1, Outcome.FAIL,
+            "a", 0, [("out", output(0, "out") + b"?")], {TP: 1}, 0.0, -1.0, 0.1, Outcome.FAIL,
             id="t", note=b"aborted", found=b"",
         )
     )  # fmt: skip
@@ -65,20 +65,20 @@ def right() -> GroupHistory:
         at = number + (2.2 if number < 5 else 3.2)
         history.transactions.append(
             Tx(
-                "a" if number < 5 else "b", number + 1, outputs, {PLACE: number + 2}, at, at + 0.1, at + 0.3,
+                "a" if number < 5 else "b", number + 1, outputs, {TP: number + 2}, at, at + 0.1, at + 0.3,
                 Outcome.OK, id="t", note=b"%d" % number if number != 4 else b"",
                 found=b"%d" % (number - (4 if number == 6 else 2)) if number else b"",
             )
         )  # fmt: skip
-        for place in (OUT, AUDIT):
+        for tp in (OUT, AUDIT):
             for one in numbers:
-                history.outputs.setdefault(place, {})[one] = output(one, place[0])
-                history.seen.append(Seen("r", place, one, output(one, place[0]), at + 0.4))
+                history.outputs.setdefault(tp, {})[one] = output(one, tp[0])
+                history.seen.append(Seen("r", tp, one, output(one, tp[0]), at + 0.4))
     for number in range(COUNT):
         settled = "reject" if number == 3 else "accept"
-        history.locks.append(Lock(SHARED, PLACE, number, number + 1, number))
+        history.locks.append(Lock(SHARED, TP, number, number + 1, number))
         history.acquired.append(
-            Lent(SHARED, "m", PLACE, number, value(number), 1, number, settled, number, number + 0.1, Outcome.OK)
+            Lent(SHARED, "m", TP, number, value(number), 1, number, settled, number, number + 0.1, Outcome.OK)
         )
     history.dead[SHARED] = Counter([value(3)])
     return history
@@ -95,11 +95,11 @@ def owned(history: GroupHistory, group: str, process: str) -> Ownership:
 
 
 def own_the_same_generation(history: GroupHistory) -> None:
-    history.owned.append(Ownership(AT_LEAST_ONCE, "c", "id-c", PLACE, 2, 5.6))
+    history.owned.append(Ownership(AT_LEAST_ONCE, "c", "id-c", TP, 2, 5.6))
 
 
 def begin_generations_anew(history: GroupHistory) -> None:
-    history.owned.append(Ownership(AT_LEAST_ONCE, "c", "id-c", PLACE, 1, 90.0))
+    history.owned.append(Ownership(AT_LEAST_ONCE, "c", "id-c", TP, 1, 90.0))
     owned(history, AT_LEAST_ONCE, "b").ended = 80.0
 
 
@@ -117,17 +117,17 @@ def take_without_asking(history: GroupHistory) -> None:
 
 
 def handle_what_is_anothers(history: GroupHistory) -> None:
-    history.handled.append(Handled(AT_LEAST_ONCE, "a", PLACE, 9, value(9), 9.0, 9.1))
+    history.handled.append(Handled(AT_LEAST_ONCE, "a", TP, 9, value(9), 9.0, 9.1))
 
 
 def skip_within_an_assignment(history: GroupHistory) -> None:
     history.handled = [one for one in history.handled if not (one.group == AT_LEAST_ONCE and one.offset == 3)]
-    history.handled.append(Handled(AT_LEAST_ONCE, "b", PLACE, 3, value(3), 3.0, 3.1))
-    history.owned.append(Ownership(AT_LEAST_ONCE, "b", "id-b", PLACE, 0, 2.9, 3.2, "evicted"))
+    history.handled.append(Handled(AT_LEAST_ONCE, "b", TP, 3, value(3), 3.0, 3.1))
+    history.owned.append(Ownership(AT_LEAST_ONCE, "b", "id-b", TP, 0, 2.9, 3.2, "evicted"))
 
 
 def repeat_within_an_assignment(history: GroupHistory) -> None:
-    history.handled.append(Handled(AT_LEAST_ONCE, "a", PLACE, 2, value(2), 5.0, 5.1))
+    history.handled.append(Handled(AT_LEAST_ONCE, "a", TP, 2, value(2), 5.0, 5.1))
 
 
 def commit_before_it_is_handled(history: GroupHistory) -> None:
@@ -146,15 +146,15 @@ def go_back(history: GroupHistory) -> None:
 
 def forget_a_commit(history: GroupHistory) -> None:
     at = history.commits[6].completed
-    history.looks.append(Look(history.commits[6].group, PLACE, 6, at + 0.01, at + 0.02))
+    history.looks.append(Look(history.commits[6].group, TP, 6, at + 0.01, at + 0.02))
 
 
 def commit_beyond_the_end(history: GroupHistory) -> None:
-    history.looks.append(Look(AT_MOST_ONCE, PLACE, COUNT + 1, 50.0, 50.1))
+    history.looks.append(Look(AT_MOST_ONCE, TP, COUNT + 1, 50.0, 50.1))
 
 
 def handle_twice_at_most_once(history: GroupHistory) -> None:
-    history.handled.append(Handled(AT_MOST_ONCE, "b", PLACE, 9, value(9), 20.0, 20.1))
+    history.handled.append(Handled(AT_MOST_ONCE, "b", TP, 9, value(9), 20.0, 20.1))
 
 
 def write_an_output_twice(history: GroupHistory) -> None:
@@ -202,9 +202,9 @@ def find_no_note_of_what_was_unknown_and_is_there(history: GroupHistory) -> None
 
 def find_a_note_of_what_is_not_there(history: GroupHistory) -> None:
     history.transactions[1].outcome = Outcome.UNKNOWN
-    for place in (OUT, AUDIT):
+    for tp in (OUT, AUDIT):
         for number in (0, 1):
-            history.outputs[place].pop(number)
+            history.outputs[tp].pop(number)
 
 
 def read_an_open_transaction(history: GroupHistory) -> None:
@@ -216,7 +216,7 @@ def read_what_vanishes(history: GroupHistory) -> None:
 
 
 def acquire_what_was_accepted(history: GroupHistory) -> None:
-    history.locks.append(Lock(SHARED, PLACE, 5, 6, 30.0))
+    history.locks.append(Lock(SHARED, TP, 5, 6, 30.0))
 
 
 def settle_nothing(history: GroupHistory) -> None:
@@ -293,9 +293,9 @@ def test_a_commit_without_an_answer_has_left_its_note_or_not() -> None:
     history.transactions[1].outcome = Outcome.UNKNOWN
     assert check_groups(history).ok
     history.transactions[5].outcome = Outcome.UNKNOWN
-    for place in (OUT, AUDIT):
+    for tp in (OUT, AUDIT):
         for number in (8, 9):
-            history.outputs[place].pop(number)
+            history.outputs[tp].pop(number)
     history.transactions.append(Tx("c", 99, [], {}, 50.0, -1.0, 50.1, Outcome.FAIL, id="t", found=b"6"))
     assert "C36" not in check_groups(history).violated
 
@@ -313,18 +313,18 @@ def test_who_was_put_out_for_its_silence_may_not_have_heard_of_it() -> None:
 def test_members_stay_until_the_whole_log_is_settled_whatever_producers_were_told() -> None:
     history = right()
     assert not_settled(history) == []
-    history.ends[PLACE] = COUNT + 1  # one more record in the log: its producer gave up
-    assert not_settled(history) == [(PLACE, COUNT)]
+    history.ends[TP] = COUNT + 1  # one more record in the log: its producer gave up
+    assert not_settled(history) == [(TP, COUNT)]
     history.acquired.append(
-        Lent(SHARED, "m", PLACE, COUNT, value(COUNT), 1, 20.0)
+        Lent(SHARED, "m", TP, COUNT, value(COUNT), 1, 20.0)
     )  # acquired, and forgotten by the member
-    assert not_settled(history) == [(PLACE, COUNT)]
-    history.acquired.append(Lent(SHARED, "m", PLACE, COUNT, value(COUNT), 2, 24.0, "accept"))
+    assert not_settled(history) == [(TP, COUNT)]
+    history.acquired.append(Lent(SHARED, "m", TP, COUNT, value(COUNT), 2, 24.0, "accept"))
     assert not_settled(history) == []
 
 
 def test_a_rejection_without_an_answer_counts_once_its_record_is_a_dead_letter() -> None:
     history = right()
     history.acquired[3].outcome = Outcome.UNKNOWN
-    assert not_settled(history) == [(PLACE, 3)]
+    assert not_settled(history) == [(TP, 3)]
     assert not_settled(history, [value(3)]) == []

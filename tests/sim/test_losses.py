@@ -10,7 +10,7 @@ from comet.types import Consistency
 from tests.sim.checker import Finding
 from tests.sim.cluster_checks import ClusterEvidence, ends_are_reached, no_acked_loss, no_silent_reset, unique_slot
 from tests.sim.history import Ends, FinalLog, History, Outcome, Produce, Read, Session
-from tests.sim.staged import LEASE_S, LOG, PLACE, WHERE, StagedCluster, right, value_of
+from tests.sim.staged import LEASE_S, LOG, TP, WHERE, StagedCluster, right, value_of
 
 ALL = (1, 2, 3)
 
@@ -207,7 +207,7 @@ def test_who_has_not_heard_of_it_may_tell_of_what_is_lost() -> None:
     cluster = after_a_loss()
     cluster.write(1, 3)
     cluster.watermark(5, 3)
-    cluster.monitor.read(PLACE, 3)
+    cluster.monitor.read(TP, 3)
     assert cluster.found == set()
     assert cluster.monitor.agreed[WHERE].end == 4
 
@@ -244,12 +244,12 @@ def test_it_goes_back_no_further_than_the_loss() -> None:
 
 def evidence(cluster: StagedCluster, history: History) -> ClusterEvidence:
     values = [value_of(1, 0), value_of(1, 1), value_of(2, 2), value_of(2, 3)]
-    history.final[PLACE] = FinalLog(0, 4, list(enumerate(values)), complete=True)
+    history.final[TP] = FinalLog(0, 4, list(enumerate(values)), complete=True)
     return ClusterEvidence(history, cluster.monitor)
 
 
 def produced(value: bytes, offset: int) -> Produce:
-    return Produce("p", PLACE, 2, True, value, 0, 0.0, 0.1, Outcome.OK, "", offset)
+    return Produce("p", TP, 2, True, value, 0, 0.0, 0.1, Outcome.OK, "", offset)
 
 
 def violations(check: Callable[[ClusterEvidence, Finding], None], cluster: StagedCluster, history: History) -> int:
@@ -279,38 +279,38 @@ def test_with_acks_1_the_tail_is_excused_when_another_epoch_begins(committed: in
     """The fifth record, of which broker 1 was the only one to have it."""
     cluster = right(end=4, min_insync=1)
     cluster.now = 1.0
-    operation = Produce("p", PLACE, 1, True, value_of(1, 4), 0, 1.0, 1.1, Outcome.OK, "", 4)
+    operation = Produce("p", TP, 1, True, value_of(1, 4), 0, 1.0, 1.1, Outcome.OK, "", 4)
     cluster.state(1, 1, (1,))
     cluster.write(1, 1)
     cluster.watermark(committed, 1)
     if epochs > 1:
         cluster.state(1, 2, (1,))
     finding = Finding()
-    history = History(produces=[operation], final={PLACE: FinalLog(0, 4, [], complete=True)})
+    history = History(produces=[operation], final={TP: FinalLog(0, 4, [], complete=True)})
     no_acked_loss(ClusterEvidence(history, cluster.monitor), finding)
     assert len(finding.violations) == wrong
 
 
 @pytest.mark.parametrize(("offset", "others", "wrong"), [(3, 1, 0), (3, 2, 1), (1, 1, 1), (4, 1, 0), (4, 2, 1)])
 def test_an_offset_is_given_again_once_for_each_loss(offset: int, others: int, wrong: int) -> None:
-    reads = [Read("c", 1, PLACE, offset, value_of(10 + other, offset), 9, 1.0) for other in range(others)]
+    reads = [Read("c", 1, TP, offset, value_of(10 + other, offset), 9, 1.0) for other in range(others)]
     assert violations(unique_slot, after_a_loss(), History(reads=reads)) == wrong
 
 
 @pytest.mark.parametrize(("end", "wrong"), [(4, 0), (5, 1)])
 def test_an_end_that_was_told_is_reached(end: int, wrong: int) -> None:
-    assert violations(ends_are_reached, after_a_loss(), History(ends=[Ends("a", PLACE, 0.0, 0.1, 0, end)])) == wrong
+    assert violations(ends_are_reached, after_a_loss(), History(ends=[Ends("a", TP, 0.0, 0.1, 0, end)])) == wrong
 
 
 @pytest.mark.parametrize("why", ["TRUNCATED", "OFFSET_OUT_OF_RANGE"])
 def test_a_reader_is_told_of_a_loss_if_there_was_one(why: str) -> None:
-    history = History(sessions=[Session("c", 1, PLACE, "offset", why, 2)])
+    history = History(sessions=[Session("c", 1, TP, "offset", why, 2)])
     assert violations(no_silent_reset, after_a_loss(), history) == 0
     assert violations(no_silent_reset, right(), history) == 1
 
 
 def test_damage_is_a_loss_where_no_other_copy_counts() -> None:
-    history = History(sessions=[Session("c", 1, PLACE, "offset", "DATA_LOSS", 2)])
+    history = History(sessions=[Session("c", 1, TP, "offset", "DATA_LOSS", 2)])
     cluster = right(min_insync=1)
     cluster.state(1, 1, (1, 2))
     cluster.hosts[1].watch.damaged(LOG, 1)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from comet.types import Flush
-from tests.sim.staged import PLACE, right
+from tests.sim.staged import TP, right
 
 ALL = (1, 2, 3)
 
@@ -14,8 +14,8 @@ ALL = (1, 2, 3)
 def test_a_right_history_passes_and_exercises_everything() -> None:
     cluster = right()
     monitor = cluster.monitor
-    monitor.acknowledged(PLACE, 3)
-    monitor.read(PLACE, 3)
+    monitor.acknowledged(TP, 3)
+    monitor.read(TP, 3)
     cluster.restart(3)
     cluster.hear(3, 1)
     cluster.state(1, 1, ALL)
@@ -37,7 +37,7 @@ def test_a_right_history_passes_and_exercises_everything() -> None:
 def test_c1_what_is_acknowledged_to_all_is_committed(offset: int, found: set[str]) -> None:
     cluster = right()
     cluster.write(1, 1)
-    cluster.monitor.acknowledged(PLACE, offset)
+    cluster.monitor.acknowledged(TP, offset)
     assert cluster.found == found
 
 
@@ -45,7 +45,7 @@ def test_c1_what_is_acknowledged_to_all_is_committed(offset: int, found: set[str
 def test_c7_what_is_read_is_committed(offset: int, found: set[str]) -> None:
     cluster = right()
     cluster.write(1, 1)
-    cluster.monitor.read(PLACE, offset)
+    cluster.monitor.read(TP, offset)
     assert cluster.found == found
 
 
@@ -96,7 +96,7 @@ def test_c6_epochs_and_offsets_rise_together(epoch: int, found: set[str]) -> Non
 @pytest.mark.parametrize(("end", "found"), [(4, set()), (3, {"C8"})])
 def test_c8_a_leader_says_no_lower_end_than_is_committed(end: int, found: set[str]) -> None:
     cluster = right()
-    cluster.monitor.told(PLACE, 1, end, cluster.monitor.standing(PLACE))
+    cluster.monitor.told(TP, 1, end, cluster.monitor.standing(TP))
     assert cluster.found == found
 
 

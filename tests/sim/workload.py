@@ -28,7 +28,7 @@ from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.wire.protobuf import position_to_pb
-from tests.sim.history import UNKNOWN_END, Call, Ends, Outcome, Place, Produce, Read, Session, make_value
+from tests.sim.history import UNKNOWN_END, Call, Ends, Outcome, PartitionName, Produce, Read, Session, make_value
 from tests.sim.raw import Meter, RawClient, Vandal, ends_quietly
 from tests.sim.world import World
 
@@ -45,7 +45,7 @@ class TopicPlan:
     retention_records: int  # -1: no limit
 
     @property
-    def places(self) -> list[Place]:
+    def tps(self) -> list[PartitionName]:
         return [(self.name, index) for index in range(self.partitions)]
 
 
@@ -71,11 +71,11 @@ def outcome_of(error: CometError) -> Outcome:
 class ProducerClient:
     """One producer session: it sends until the world stops, and notes what became of every record."""
 
-    def __init__(self, world: World, name: str, plan: ProducerPlan, places: Sequence[Place]) -> None:
+    def __init__(self, world: World, name: str, plan: ProducerPlan, tps: Sequence[PartitionName]) -> None:
         self.name = name
         self._world = world
         self._plan = plan
-        self._places = places
+        self._tps = tps
         self._random = world.random(name)
         self._number = 0
         self._settling: set[asyncio.Task[None]] = set()
@@ -105,26 +105,24 @@ class ProducerClient:
         finally:
             await close_quietly(producer)
 
-    def _next(self, place: Place) -> Produce:
+    def _next(self, tp: PartitionName) -> Produce:
         size = self._random.choice((60, 200, 200, 1500, 6000))
-        value = make_value(self.name, self._number, place, size)
+        value = make_value(self.name, self._number, tp, size)
         plan = self._plan
         acks = 2 if plan.acks == "all" else plan.acks
-        operation = Produce(
-            self.name, place, acks, plan.idempotent and acks > 0, value, self._number, self._world.now()
-        )
+        operation = Produce(self.name, tp, acks, plan.idempotent and acks > 0, value, self._number, self._world.now())
         self._number += 1
         self._world.history.produces.append(operation)
         return operation
 
     async def _send(self, producer: Producer) -> None:
         """A few records one by one, perhaps waited for."""
-        place = self._random.choice(self._places)
+        tp = self._random.choice(self._tps)
         sent: list[tuple[Produce, Delivery]] = []
         for _ in range(self._random.randint(1, 4)):
-            operation = self._next(place)
+            operation = self._next(tp)
             try:
-                sent.append((operation, await producer.send(place[0], operation.value, partition=place[1])))
+                sent.append((operation, await producer.send(tp[0], operation.value, partition=tp[1])))
             except CometError as error:
                 self._failed(operation, error)
         settling = asyncio.get_running_loop().create_task(self._settle(sent))
@@ -143,10 +141,10 @@ class ProducerClient:
                 self._written(operation, receipt.offset)
 
     async def _send_many(self, producer: Producer) -> None:
-        place = self._random.choice(self._places)
-        operations = [self._next(place) for _ in range(self._random.randint(1, 12))]
+        tp = self._random.choice(self._tps)
+        operations = [self._next(tp) for _ in range(self._random.randint(1, 12))]
         try:
-            bulk = await producer.send_many(place[0], [op.value for op in operations], partition=place[1])
+            bulk = await producer.send_many(tp[0], [op.value for op in operations], partition=tp[1])
         except CometError as error:
             for operation in operations:
                 # Some slices may have gone out before the call failed.
@@ -204,7 +202,7 @@ class ConsumerClient:
         self._random = world.random(name)
         self._sessions: dict[int, int] = {}
         self._session = 0
-        self.next_offset: dict[Place, int] = {}  # what it would read next, as far as it knows
+        self.next_offset: dict[PartitionName, int] = {}  # what it would read next, as far as it knows
 
     async def run(self) -> None:
         while True:
@@ -216,8 +214,8 @@ class ConsumerClient:
 
     async def _consume(self) -> None:
         world = self._world
-        for place in self._topic.places:
-            self._begin(place, self._start, "start")
+        for tp in self._topic.tps:
+            self._begin(tp, self._start, "start")
         consumer = Consumer(
             world.addresses,
             self._topic.name,
@@ -243,45 +241,43 @@ class ConsumerClient:
         async for batch in consumer.batches():
             now = self._world.now()
             session = self._sessions[batch.partition]
-            place = (batch.topic, batch.partition)
+            tp = (batch.topic, batch.partition)
             for offset, value in zip(batch.offsets, batch.values, strict=True):
                 assert value is not None
-                read = Read(self.name, session, place, offset, value, batch.high_watermark, now)
+                read = Read(self.name, session, tp, offset, value, batch.high_watermark, now)
                 self._world.history.reads.append(read)
                 self._world.saw(read)
-            self.next_offset[place] = batch.next_offset
+            self.next_offset[tp] = batch.next_offset
             if self._slow_s and not self._world.stopping:
                 await self._world.sleep(self._random, self._slow_s)
             if self._random.random() < 0.003 and not self._world.stopping:
                 await self._seek_back(consumer, batch.partition)
 
     async def _seek_back(self, consumer: Consumer[bytes], partition: int) -> None:
-        place = (self._topic.name, partition)
-        self._begin(place, "earliest", "seek")
+        tp = (self._topic.name, partition)
+        self._begin(tp, "earliest", "seek")
         await consumer.seek("earliest", partition=partition)
 
     async def _go_on(self, consumer: Consumer[bytes], error: OffsetOutOfRange | DataLoss | Truncated) -> None:
         """Does what an application does that was told of a loss: notes it and goes on behind it."""
         self._count(error)
-        place = (self._topic.name, int(error.details["partition"]))
+        tp = (self._topic.name, int(error.details["partition"]))
         if isinstance(error, DataLoss):
             after = int(error.details["end"])
-            self._begin(place, "offset", error.code, after)
-            await consumer.seek(after, partition=place[1])
+            self._begin(tp, "offset", error.code, after)
+            await consumer.seek(after, partition=tp[1])
         elif isinstance(error, Truncated):
             end = int(error.details["log_end"])
-            self._begin(place, "offset", error.code, end)
-            await consumer.seek(end, partition=place[1])
+            self._begin(tp, "offset", error.code, end)
+            await consumer.seek(end, partition=tp[1])
         else:
-            self._begin(place, "earliest", error.code)
-            await consumer.seek("earliest", partition=place[1])
+            self._begin(tp, "earliest", error.code)
+            await consumer.seek("earliest", partition=tp[1])
 
-    def _begin(self, place: Place, start: str, why: str, first: int = -1) -> None:
+    def _begin(self, tp: PartitionName, start: str, why: str, first: int = -1) -> None:
         self._session += 1
-        self._sessions[place[1]] = self._session
-        self._world.history.sessions.append(
-            Session(self.name, self._session, place, start, why, first, self._world.now())
-        )
+        self._sessions[tp[1]] = self._session
+        self._world.history.sessions.append(Session(self.name, self._session, tp, start, why, first, self._world.now()))
 
     def _count(self, error: CometError) -> None:
         now = self._world.now()
@@ -314,14 +310,14 @@ class AdminClient:
         try:
             while not self._world.stopping:
                 topic = self._random.choice(self._topics)
-                place = self._random.choice(topic.places)
+                tp = self._random.choice(topic.tps)
                 chance = self._random.random()
                 if chance < 0.04 and self._deletes:
-                    await self._call("DeleteRecords", self._delete_records(client, place))
+                    await self._call("DeleteRecords", self._delete_records(client, tp))
                 elif chance < 0.08:
                     await self._call("topics", self._make_and_delete(client))
                 else:
-                    await self._call("ends", self._ends(client, place))
+                    await self._call("ends", self._ends(client, tp))
                 await self._world.sleep(self._random, self._pause_s)
         finally:
             await client.close()
@@ -340,33 +336,31 @@ class AdminClient:
             call.outcome = Outcome.OK
         call.completed = self._world.now()
 
-    async def _ends(self, client: Client, place: Place) -> None:
+    async def _ends(self, client: Client, tp: PartitionName) -> None:
         invoked = self._world.now()
-        attachment = await client.attach(*place)
+        attachment = await client.attach(*tp)
         position = self._random.choice((Latest(), Earliest()))
         find = pb.FindOffset(partition=attachment.handle, position=position_to_pb(position))
-        before = self._world.standing(place)
+        before = self._world.standing(tp)
         answer = await attachment.connection.call(pb.ClientFrame(find_offset=find))
         found = answer.found_offset
         if isinstance(position, Latest):
-            self._world.told(place, attachment.connection.broker_id, found.offset, before)
+            self._world.told(tp, attachment.connection.broker_id, found.offset, before)
         self._world.history.ends.append(
-            Ends(self.name, place, invoked, self._world.now(), found.log_start, found.high_watermark)
+            Ends(self.name, tp, invoked, self._world.now(), found.log_start, found.high_watermark)
         )
 
-    async def _delete_records(self, client: Client, place: Place) -> None:
-        attachment = await client.attach(*place)
+    async def _delete_records(self, client: Client, tp: PartitionName) -> None:
+        attachment = await client.attach(*tp)
         before = self._random.randint(0, attachment.high_watermark)
         deletes = self._world.history.deletes
-        deletes[place] = max(deletes.get(place, 0), before)  # from now on it may happen, whatever is answered
-        request = admin.DeleteRecordsRequest(name=place[0], partition=place[1], before_offset=before)
+        deletes[tp] = max(deletes.get(tp, 0), before)  # from now on it may happen, whatever is answered
+        request = admin.DeleteRecordsRequest(name=tp[0], partition=tp[1], before_offset=before)
         invoked = self._world.now()
         answer = await client.unary("comet.v1.Admin/DeleteRecords", request, admin.DeleteRecordsResponse)
         if answer.log_start < before:
-            self._world.history.complaints.append(f"{place} begins at {answer.log_start} after deleting up to {before}")
-        self._world.history.ends.append(
-            Ends(self.name, place, invoked, self._world.now(), answer.log_start, UNKNOWN_END)
-        )
+            self._world.history.complaints.append(f"{tp} begins at {answer.log_start} after deleting up to {before}")
+        self._world.history.ends.append(Ends(self.name, tp, invoked, self._world.now(), answer.log_start, UNKNOWN_END))
 
     async def _make_and_delete(self, client: Client) -> None:
         self._made += 1
@@ -375,13 +369,13 @@ class AdminClient:
         await client.unary("comet.v1.Admin/DeleteTopic", admin.DeleteTopicRequest(name=name), admin.DeleteTopicResponse)
 
 
-async def meter(world: World, name: str, places: Sequence[Place]) -> None:
+async def meter(world: World, name: str, tps: Sequence[PartitionName]) -> None:
     """Again and again a subscriber that grants little credit and counts what it gets."""
     random = world.random(name)
     while not world.stopping:
         client = RawClient(world.network, name, random.choice(world.addresses))
         try:
-            await Meter(client, random.choice(places), world.history, random).run()
+            await Meter(client, random.choice(tps), world.history, random).run()
         except Exception as error:
             if not ends_quietly(error):
                 raise
@@ -390,12 +384,12 @@ async def meter(world: World, name: str, places: Sequence[Place]) -> None:
         await world.sleep(random, 0.5)
 
 
-async def vandal(world: World, name: str, places: Sequence[Place]) -> None:
+async def vandal(world: World, name: str, tps: Sequence[PartitionName]) -> None:
     random = world.random(name)
     while not world.stopping:
         client = RawClient(world.network, name, random.choice(world.addresses))
         try:
-            await Vandal(client, random.choice(places), world.history, random, world.now).run()
+            await Vandal(client, random.choice(tps), world.history, random, world.now).run()
         except Exception as error:
             if not ends_quietly(error):
                 raise

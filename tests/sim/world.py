@@ -16,7 +16,7 @@ from comet_broker.ports import Files
 from comet_broker.storage.checkpoint import read_checkpoint
 from tests.sim.clock import SimClock
 from tests.sim.disk import Durable
-from tests.sim.history import History, Outcome, Place, Produce, Read
+from tests.sim.history import History, Outcome, PartitionName, Produce, Read
 from tests.sim.host import Host
 from tests.sim.loop import Node, SimLoop
 from tests.sim.network import Network
@@ -48,11 +48,11 @@ class World:
     def wrote(self, operation: Produce) -> None:
         """A producer was told that its record is written."""
 
-    def standing(self, place: Place) -> tuple[int, int]:
+    def standing(self, tp: PartitionName) -> tuple[int, int]:
         """What `told` compares an answer with."""
         return 0, 0
 
-    def told(self, place: Place, broker: int, end: int, before: tuple[int, int]) -> None:
+    def told(self, tp: PartitionName, broker: int, end: int, before: tuple[int, int]) -> None:
         """A broker said where a partition ends, to a client that had asked when `standing` was this."""
 
     def saw(self, read: Read) -> None:
@@ -88,7 +88,7 @@ class World:
             if operation.process == name and operation.outcome is Outcome.PENDING:
                 operation.outcome, operation.code, operation.completed = Outcome.UNKNOWN, "TIMEOUT", self.now()
 
-    def safe_segments(self) -> list[tuple[Place, str, int]]:
+    def safe_segments(self) -> list[tuple[PartitionName, str, int]]:
         """Segments with the partition each belongs to, and the offset below which the log is known to be on disk: what
         a checkpoint says that is itself on disk."""
         found = []
@@ -98,8 +98,8 @@ class World:
             checkpoint = read_checkpoint(cast("Files", Durable(disk)), folder)
             if checkpoint is not None:
                 names = [name for name in disk.list(folder) if name.endswith(".log")]
-                place = (partition.topic, partition.index)
-                found += [(place, f"{folder}/{name}", checkpoint.synced_end) for name in names]
+                tp = (partition.topic, partition.index)
+                found += [(tp, f"{folder}/{name}", checkpoint.synced_end) for name in names]
         return found
 
     async def sleep(self, random: Random, mean_s: float) -> None:

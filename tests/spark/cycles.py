@@ -33,8 +33,8 @@ import psutil
 import comet
 from tests.robustness.cluster import ClusterProcesses, cluster
 from tests.robustness.process import BrokerProcess
-from tests.sim.waiting import until
 from tests.spark.job import WINDOW_S
+from tests.waiting import until
 
 PARTITIONS: Final = 2
 KEYS: Final = 5
@@ -241,12 +241,12 @@ class World:
             if wrong:
                 violations.append(f"{len(wrong)} events {name}, as {wrong[:5]}")
         times = Counter((str(one["key"]), one["start"]) for one in found)
-        violations += [f"window {place} is there {count} times" for place, count in times.items() if count > 1]
+        violations += [f"window {window} is there {count} times" for window, count in times.items() if count > 1]
         values = {(str(one["key"]), one["start"]): (one["count"], one["sum"]) for one in found}
         violations += [
-            f"window {place} is {values.get(place)}, not {expected.get(place)}"
-            for place in sorted(values.keys() | expected.keys())
-            if values.get(place) != expected.get(place)
+            f"window {window} is {values.get(window)}, not {expected.get(window)}"
+            for window in sorted(values.keys() | expected.keys())
+            if values.get(window) != expected.get(window)
         ]
 
 
@@ -258,9 +258,9 @@ def expect(events: int) -> dict[tuple[str, int], tuple[int, int]]:
     """Key and start of each window that is over: how many events are in it, and the sum of their numbers."""
     found: dict[tuple[str, int], tuple[int, int]] = {}
     for number in range(events):
-        place = (str(number % KEYS), time_us(number) // (WINDOW_S * 1_000_000) * WINDOW_S)
-        count, total = found.get(place, (0, 0))
-        found[place] = (count + 1, total + number)
+        window = (str(number % KEYS), time_us(number) // (WINDOW_S * 1_000_000) * WINDOW_S)
+        count, total = found.get(window, (0, 0))
+        found[window] = (count + 1, total + number)
     return found
 
 

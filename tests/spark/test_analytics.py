@@ -160,10 +160,10 @@ def test_alerts_name_what_is_wrong_once(topics: Topics, market: made.Market, tmp
 def _joined(market: made.Market, within: int | None) -> list[tuple[Any, ...]]:
     """By pandas."""
     frames = [
-        pd.DataFrame([{**tick.values, "ts": tick.ts, "place": (tick.partition, tick.offset)} for tick in written])
+        pd.DataFrame([{**tick.values, "ts": tick.ts, "position": (tick.partition, tick.offset)} for tick in written])
         for written in (market.trades, market.quotes)
     ]
-    trades, quotes = (frame.sort_values(["ts", "place"]) for frame in frames)
+    trades, quotes = (frame.sort_values(["ts", "position"]) for frame in frames)
     quotes["quote_ts"] = quotes["ts"]
     found = pd.merge_asof(
         trades, quotes[["symbol", "ts", "quote_ts", "bid", "ask"]], on="ts", by="symbol", tolerance=within

@@ -17,7 +17,7 @@ import comet
 from comet.spark.sink import BatchWriter, CommitMessage, StreamWriter
 from comet.spark.sink_options import SinkOptions
 from comet.spark.source import CometSource
-from tests.sim.waiting import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 Broker = comet.testing.TestBroker

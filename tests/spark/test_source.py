@@ -224,7 +224,7 @@ def test_a_corrupt_batch_fails_a_query_or_is_left_out(spark: SparkSession, broke
     with pytest.raises(PySparkException, match=r"offsets 2 to 7 of .*failOnDataLoss=false"):
         _stream(spark, broker, tmp_path)
     found = _stream(spark, broker, tmp_path, failOnDataLoss="false")
-    assert sorted(place for batch in found for place in _offsets(batch)) == whole
+    assert sorted(one for batch in found for one in _offsets(batch)) == whole
     _write(broker, [b"9"])
     assert [_offsets(batch) for batch in _stream(spark, broker, tmp_path)] == [[(0, 9)]]
     inside = {"startingOffsets": json.dumps({"quotes": {"0": 4, "1": 0}}), "failOnDataLoss": "false"}

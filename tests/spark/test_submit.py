@@ -19,7 +19,7 @@ import comet
 import comet_demo.analytics.spark_job
 from comet_demo.feed import ensure_topics
 from comet_demo.model import BARS, TOPIC
-from tests.sim.waiting import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -113,6 +113,6 @@ def test_a_job_goes_on_where_an_executor_was_killed_and_ends_when_it_is_told_to(
             assert job.wait(100) == 0, (tmp_path / "submit.log").read_text()[-2000:]
             _gone, alive = psutil.wait_procs(everything, timeout=100)
     assert not alive, [one.cmdline() for one in alive]
-    assert {place: bar["quotes"] for place, bar in found.items()} == {
+    assert {key: bar["quotes"] for key, bar in found.items()} == {
         (symbol, second): count for symbol in SYMBOLS for second, count in ((first, 3), (later, 5))
     }

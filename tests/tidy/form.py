@@ -23,7 +23,7 @@ VAGUE: Final = (
 # Names that the trade has a word for; see docs/glossary.md. A dead letter may be one.
 HOME_MADE: Final = {
     "asked", "board", "broke", "came", "desk", "hear", "intake", "kept", "knife", "lane", "letter", "letters", "looks",
-    "outlet", "said", "seat", "shelf", "standing", "taking", "thin", "told", "unfit",
+    "outlet", "place", "places", "said", "seat", "shelf", "standing", "taking", "thin", "told", "unfit",
 }  # fmt: skip
 PROSE: Final = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")
 

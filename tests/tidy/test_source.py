@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -51,14 +52,21 @@ def test_libraries_do_not_print() -> None:
 
 
 def test_no_test_sleeps() -> None:
-    """Real time is waited for by events; virtual time, where sleeping is free, belongs to the simulated loop."""
+    """Real time passes in tests.waiting alone. That a sleep runs on the simulated loop is checked when it runs, by
+    the conftest; here go the tests of real processes, and the programs that they start."""
     offences = [
         f"{source}:{call.lineno} {_name(call)}"
         for source in sources_of_tests()
         for call in _calls(source)
-        if _name(call) == "time.sleep" or (_name(call) == "asyncio.sleep" and not _virtual(source) and not _zero(call))
+        if _name(call) == "time.sleep" or (_name(call) == "asyncio.sleep" and _real(source) and not _zero(call))
     ]
     assert not offences
+
+
+async def test_a_test_that_sleeps_in_real_time_fails() -> None:
+    with pytest.raises(AssertionError, match="slept in real time"):
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0)
 
 
 def test_no_test_patches_what_it_tests() -> None:
@@ -67,23 +75,11 @@ def test_no_test_patches_what_it_tests() -> None:
     assert not offences, "give the code under test another Clock, Files, Worker or Channel instead"
 
 
-# They pace real processes, as a load does; nothing in them waits for something by sleeping.
-PACED = (
-    "tests/browser/scale.py",
-    "tests/browser/shots.py",
-    "tests/browser/tail_load.py",
-    "tests/robustness/gateway_cycles.py",
-    "tests/robustness/gateway_process.py",
-    "tests/robustness/group_cycles.py",
-    "tests/robustness/group_member.py",
-    "tests/robustness/silences.py",
-)
+REAL = ("bench", "browser", "integration", "market", "robustness", "spark")  # folders without a simulated loop
 
 
-def _virtual(source: Source) -> bool:
-    """Whether the test runs on the simulated loop, directly or through a helper that does."""
-    helpers = ("tests.sim", "metadata_world", "tests.unit.test_sdk_groups import scenario")
-    return any(helper in source.text for helper in helpers) or source.within("tests.sim") or str(source) in PACED
+def _real(source: Source) -> bool:
+    return source.within(*(f"tests.{folder}" for folder in REAL))
 
 
 def _zero(call: ast.Call) -> bool:

@@ -12,8 +12,8 @@ from comet_broker.core.cluster import (
     BrokerRecord,
     ClusterState,
     LogEnd,
+    PartitionId,
     PartitionState,
-    Place,
     Stored,
     TopicSpec,
     broker_key,
@@ -25,7 +25,7 @@ from comet_broker.core.controller import Change, decide
 from comet_broker.metadata.store import KeyValue, Put
 
 TOPIC = "a" * 32
-PLACE = (TOPIC, 0)
+TP = (TOPIC, 0)
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Picture:
         config = TopicConfig(min_insync=min_insync, consistency=consistency)
         self.put(topic_key(topic[:1]), TopicSpec(topic, partitions, 0, config, replicas))
 
-    def partition(self, state: PartitionState, where: Place = PLACE) -> None:
+    def partition(self, state: PartitionState, where: PartitionId = TP) -> None:
         """As it is with all that were ever in sync having the folders that they had first."""
         folders = {broker: f"f{broker}" for broker in (*state.holders, *state.in_sync)}
         self.put(partition_key(where), replace(state, folders=state.folders or folders))
@@ -78,7 +78,7 @@ class Picture:
         """What brokers say of their logs: epoch of the last record, end."""
         for broker, (last_epoch, log_end) in told.items():
             end = LogEnd(broker_epoch(broker, life), epoch, last_epoch, log_end, 0)
-            self.put(end_key(broker, PLACE), end)
+            self.put(end_key(broker, TP), end)
 
     def apply(self, changes: list[Change]) -> None:
         for change in changes:
@@ -89,17 +89,17 @@ class Picture:
                     self.state.apply(operation.key, None)
 
     def decided(
-        self, *, rebalance: bool = False, last_resort: bool = True, waited: Collection[Place] | None = None
+        self, *, rebalance: bool = False, last_resort: bool = True, waited: Collection[PartitionId] | None = None
     ) -> PartitionState:
         """What the partition is once the controller has done all it wants, but for the folders; and that then it wants
         nothing more."""
         self.apply(decide(self.state, rebalance=rebalance, last_resort=last_resort, waited=waited))
         assert not decide(self.state, rebalance=rebalance, last_resort=last_resort, waited=waited)
-        return replace(self.state.partitions[PLACE].value, folders={})
+        return replace(self.state.partitions[TP].value, folders={})
 
     @property
     def folders(self) -> dict[int, str]:
-        return self.state.partitions[PLACE].value.folders
+        return self.state.partitions[TP].value.folders
 
 
 def broker_epoch(broker: int, life: int = 1) -> int:

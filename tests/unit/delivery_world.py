@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from comet.types import TopicPartition
 from comet.v1 import groups_pb2 as groups_pb
 from tests.sim.loop import run
-from tests.unit.sdk_fake_group import FakeGroup, GroupApp, Place
+from tests.unit.sdk_fake_group import FakeGroup, GroupApp
 from tests.unit.sdk_fake_transactions import TransactionBroker
 
-P0: Place = ("in", 0)
-P1: Place = ("in", 1)
+P0 = TopicPartition("in", 0)
+P1 = TopicPartition("in", 1)
 Scenario = Callable[[TransactionBroker, FakeGroup, GroupApp], Awaitable[None]]
 
 

@@ -117,12 +117,12 @@ class FakeCluster:
 
     def change(self, topic: str, index: int, **changes: Any) -> None:
         """Writes down who leads and who is in sync; brokers that no longer lead say so to who cares."""
-        place = topic, index
-        known = self.picture.partitions[place]
+        tp = topic, index
+        known = self.picture.partitions[tp]
         if changes.get("leader"):
             changes["leader_epoch"] = known.leader_epoch + 1
         info = replace(known, **changes)
-        self.picture = Picture(self.picture.brokers, {**self.picture.partitions, place: info})
+        self.picture = Picture(self.picture.brokers, {**self.picture.partitions, tp: info})
         for broker in self.brokers.values():
             partition = broker.replica(topic, index)
             partition.epoch = info.leader_epoch

@@ -14,26 +14,25 @@ from comet.errors import Closed, CometError, StaleGeneration
 from comet.handlers.binding import Binding
 from comet.handlers.serving import RecordSource
 from comet.serde import serde_for
+from comet.types import TopicPartition
 from comet.v1 import groups_pb2 as groups_pb
 from tests.unit.sdk_fake import ADDRESS, FakeBroker
-
-Place = tuple[str, int]
 
 
 class FakeGroup:
     """Logs, and what is committed; outlives its members."""
 
-    def __init__(self, places: list[Place]) -> None:
-        self.logs: dict[Place, list[tuple[bytes | None, bytes]]] = {place: [] for place in places}
-        self.committed: dict[Place, int] = dict.fromkeys(places, 0)
-        self.commits: list[dict[Place, int]] = []
+    def __init__(self, tps: list[TopicPartition]) -> None:
+        self.logs: dict[TopicPartition, list[tuple[bytes | None, bytes]]] = {tp: [] for tp in tps}
+        self.committed: dict[TopicPartition, int] = dict.fromkeys(tps, 0)
+        self.commits: list[dict[TopicPartition, int]] = []
         self.members: list[FakeMember] = []
         self.refuse: CometError | None = None
         self.batch_records = 5
         self.more = asyncio.Event()
 
-    def write(self, place: Place, *values: bytes, key: bytes | None = None) -> None:
-        self.logs[place] += [(key, value) for value in values]
+    def write(self, tp: TopicPartition, *values: bytes, key: bytes | None = None) -> None:
+        self.logs[tp] += [(key, value) for value in values]
         self.rouse()
 
     def rouse(self) -> None:
@@ -52,8 +51,8 @@ class FakeMember:
         self.fake = group
         self.serde = None if kind is None else serde_for(kind)
         self.on_revoked, self.on_lost = on_revoked, on_lost
-        self.at: dict[Place, int] = {}
-        self.releasing: set[Place] = set()
+        self.at: dict[TopicPartition, int] = {}
+        self.releasing: set[TopicPartition] = set()
         self.closed = False
         group.members.append(self)
 
@@ -83,42 +82,42 @@ class FakeMember:
         while True:
             if self.closed:
                 raise Closed("closed")
-            for place, position in self.at.items():
-                found = self.fake.logs[place][position : position + self.fake.batch_records]
-                if found and place not in self.releasing:
-                    self.at[place] += len(found)
-                    return self._batch(place, position, found)
+            for tp, position in self.at.items():
+                found = self.fake.logs[tp][position : position + self.fake.batch_records]
+                if found and tp not in self.releasing:
+                    self.at[tp] += len(found)
+                    return self._batch(tp, position, found)
             await self.fake.more.wait()
 
-    def _batch(self, place: Place, base: int, found: list[tuple[bytes | None, bytes]]) -> RecordBatch[Any]:
+    def _batch(self, tp: TopicPartition, base: int, found: list[tuple[bytes | None, bytes]]) -> RecordBatch[Any]:
         parts = records.encode([value for _, value in found], keys=[key for key, _ in found], timestamps=7)
         batch = b"".join(parts)
         header = records.verify(batch, stamped=False)
         stamped = records.make_stamp(base, 1, 1, header.length) + batch[records.STAMP_BYTES :]
-        return RecordBatch(*place, records.decode(stamped), serde=self.serde)
+        return RecordBatch(*tp, records.decode(stamped), serde=self.serde)
 
-    async def commit(self, positions: Mapping[Place, int]) -> None:
+    async def commit(self, positions: Mapping[TopicPartition, int]) -> None:
         await asyncio.sleep(0.001)
         if self.fake.refuse is not None:
             raise self.fake.refuse
-        if any(place not in self.at for place in positions):
+        if any(tp not in self.at for tp in positions):
             raise StaleGeneration("not yours")
         self.fake.commits.append(dict(positions))
-        for place, position in positions.items():
-            assert position >= self.fake.committed[place], "commits only rise"
-            self.fake.committed[place] = position
+        for tp, position in positions.items():
+            assert position >= self.fake.committed[tp], "commits only rise"
+            self.fake.committed[tp] = position
 
-    def positions(self) -> dict[Place, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         return dict(self.at)
 
     def offsets_to_commit(self, positions: Any) -> groups_pb.Commit:
-        found: dict[Place, int] = {}
+        found: dict[TopicPartition, int] = {}
         for one in positions if isinstance(positions, list) else [positions]:
             if isinstance(one, Mapping):
                 found.update(one)
             else:
                 end = one.next_offset if isinstance(one, RecordBatch) else one.offset + 1
-                found[one.topic, one.partition] = end
+                found[TopicPartition(one.topic, one.partition)] = end
         commit = groups_pb.Commit(group="g", member=self.member)
         for (topic, partition), offset in found.items():
             commit.topics.add(topic=topic).offsets.add(partition=partition, offset=offset)
@@ -130,26 +129,30 @@ class FakeMember:
     def check(self, commit: groups_pb.Commit) -> None:
         """The fence of a transaction's commit, and what it does to the group."""
         member = self.fake.members[int(commit.member)]
-        entries = {(topic.topic, entry.partition): entry.offset for topic in commit.topics for entry in topic.offsets}
+        entries = {
+            TopicPartition(topic.topic, entry.partition): entry.offset
+            for topic in commit.topics
+            for entry in topic.offsets
+        }
         if self.fake.refuse is not None:
             raise self.fake.refuse
-        if member.closed or any(place not in member.at for place in entries):
+        if member.closed or any(tp not in member.at for tp in entries):
             raise StaleGeneration("not yours")
         self.fake.committed.update(entries)
 
-    async def revoke(self, place: Place) -> None:
+    async def revoke(self, tp: TopicPartition) -> None:
         """The coordinator takes a partition away, in good order."""
-        self.releasing.add(place)
-        await self.on_revoked([place])
-        self.releasing.discard(place)
-        del self.at[place]
+        self.releasing.add(tp)
+        await self.on_revoked([tp])
+        self.releasing.discard(tp)
+        del self.at[tp]
 
-    def lose(self, place: Place) -> None:
-        del self.at[place]
-        self.on_lost([place])
+    def lose(self, tp: TopicPartition) -> None:
+        del self.at[tp]
+        self.on_lost([tp])
 
-    def gain(self, place: Place) -> None:
-        self.at[place] = self.fake.committed[place]
+    def gain(self, tp: TopicPartition) -> None:
+        self.at[tp] = self.fake.committed[tp]
         self.fake.rouse()
 
 

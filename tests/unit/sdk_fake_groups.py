@@ -15,7 +15,8 @@ from comet.v1 import records_pb2 as pb
 from comet.wire import protobuf
 from tests.unit.sdk_fake import ADDRESS, FakeBroker, FakeChannel, FakeStream
 
-Place = tuple[str, int]
+PartitionName = tuple[str, int]  # topic, partition
+
 Owner = tuple[str, int]  # member, and the generation since when
 
 
@@ -47,7 +48,7 @@ class GroupStream(FakeStream):
         if join.member or not self.broker.automatic:
             self.broker.tell(member)
         else:
-            self.broker.give(member, self.broker.places(join.topics))
+            self.broker.give(member, self.broker.tps(join.topics))
 
     def _on_heartbeat(self, request: int, heartbeat: groups_pb.Heartbeat) -> None:
         self._check("heartbeat", heartbeat)
@@ -98,14 +99,14 @@ class GroupBroker(FakeBroker):
         self.generation = 1
         self.heartbeat_ms = 1_000
         self.members: dict[str, FakeStream] = {}
-        self.owners: dict[Place, Owner] = {}
-        self.committed: dict[Place, tuple[int, int | None]] = {}
+        self.owners: dict[PartitionName, Owner] = {}
+        self.committed: dict[PartitionName, tuple[int, int | None]] = {}
         self.heard: dict[str, int] = {}
         self.joins: list[groups_pb.Join] = []
         self.commits: list[groups_pb.Commit] = []
-        self.released: list[Place] = []
+        self.released: list[PartitionName] = []
         self.left: list[str] = []
-        self.refuse_offset: Callable[[Place], CometError | None] = lambda place: None
+        self.refuse_offset: Callable[[PartitionName], CometError | None] = lambda tp: None
         self.refuse: Callable[[str, Any], CometError | None] = lambda kind, frame: None
         self._members = 0
 
@@ -116,22 +117,22 @@ class GroupBroker(FakeBroker):
         self._members += 1
         return f"{join.client or 'member'}-{self._members}"
 
-    def places(self, topics: Iterable[str]) -> list[Place]:
+    def tps(self, topics: Iterable[str]) -> list[PartitionName]:
         return [(topic, partition.index) for topic in topics for partition in self.topics[topic]]
 
-    def give(self, member: str, places: Iterable[Place], release: Iterable[Place] = ()) -> None:
+    def give(self, member: str, tps: Iterable[PartitionName], release: Iterable[PartitionName] = ()) -> None:
         """The member owns these from now on, in a new generation; what it had before it has since then."""
         self.generation += 1
-        wanted = set(places)
-        for place, (owner, _) in list(self.owners.items()):
-            if owner == member and place not in wanted:
-                del self.owners[place]
-        for place in wanted:
-            if self.owners.get(place, ("", 0))[0] != member:
-                self.owners[place] = member, self.generation
+        wanted = set(tps)
+        for tp, (owner, _) in list(self.owners.items()):
+            if owner == member and tp not in wanted:
+                del self.owners[tp]
+        for tp in wanted:
+            if self.owners.get(tp, ("", 0))[0] != member:
+                self.owners[tp] = member, self.generation
         self.tell(member, release)
 
-    def tell(self, member: str, release: Iterable[Place] = ()) -> None:
+    def tell(self, member: str, release: Iterable[PartitionName] = ()) -> None:
         assignment = groups_pb.Assignment(group=self.group_of(member), member=member, generation=self.generation)
         for (topic, partition), (owner, since) in sorted(self.owners.items()):
             if owner == member:
@@ -149,7 +150,7 @@ class GroupBroker(FakeBroker):
         stream = self.members[member]
         if not isinstance(error, NotCoordinator):
             del self.members[member]
-            self.owners = {place: owner for place, owner in self.owners.items() if owner[0] != member}
+            self.owners = {tp: owner for tp, owner in self.owners.items() if owner[0] != member}
         evicted = groups_pb.Evicted(group=self.group_of(member), member=member, error=protobuf.error_to_pb(error))
         stream.send(pb.ServerFrame(evicted=evicted))
 
@@ -158,9 +159,9 @@ class GroupBroker(FakeBroker):
         for topic in commit.topics:
             assert topic.topic_id == self.ids[topic.topic]
             for entry in topic.offsets:
-                place = topic.topic, entry.partition
-                owner, since = self.owners.get(place, ("", 0))
-                refusal = self.refuse_offset(place)
+                tp = topic.topic, entry.partition
+                owner, since = self.owners.get(tp, ("", 0))
+                refusal = self.refuse_offset(tp)
                 if refusal is not None:
                     answer.refused.add(
                         topic=topic.topic, partition=entry.partition, error=protobuf.error_to_pb(refusal)
@@ -170,11 +171,11 @@ class GroupBroker(FakeBroker):
                     error = protobuf.error_to_pb(StaleGeneration("it is another's"))
                     answer.refused.add(topic=topic.topic, partition=entry.partition, error=error)
                     continue
-                known, _ = self.committed.get(place, (-1, None))
+                known, _ = self.committed.get(tp, (-1, None))
                 if entry.offset > known:
-                    self.committed[place] = entry.offset, entry.leader_epoch if entry.HasField("leader_epoch") else None
+                    self.committed[tp] = entry.offset, entry.leader_epoch if entry.HasField("leader_epoch") else None
                 committed = answer.topics.add(topic=topic.topic, topic_id=topic.topic_id)
-                committed.offsets.add(partition=entry.partition, offset=self.committed[place][0])
+                committed.offsets.add(partition=entry.partition, offset=self.committed[tp][0])
         return answer
 
     def answer(self, method: str, request: Any) -> Any:

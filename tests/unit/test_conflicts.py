@@ -82,7 +82,7 @@ async def test_a_follower_that_would_lose_committed_records_stands_still_and_say
     assert told == ["hello", "follow", "unfollow"], "and the leader hears of no progress"
     expected = Conflict(leader=2, epoch=2, offset=1, log_end=3, high_watermark=3, last_epoch=1)
     assert partition.conflict == expected
-    key = conflict_key(1, partition.place)
+    key = conflict_key(1, partition.tp)
     assert await view_of(world) == {key: expected.encode()}
     (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert "from offset 1 up to 3" in line.getMessage() and "comet topic elect t 0 1" in line.getMessage()

@@ -16,7 +16,7 @@ from comet_broker.core.cluster import (
 )
 from comet_broker.core.controller import CHANGE_OPERATIONS_MAX, LOSSY, decide, orphans
 from comet_broker.metadata.store import Compare, Delete
-from tests.unit.controller_world import ALL, PLACE, REPLICAS, TOPIC, Picture, members
+from tests.unit.controller_world import ALL, REPLICAS, TOPIC, TP, Picture, members
 
 
 def test_nothing_is_changed_when_all_is_well() -> None:
@@ -152,10 +152,10 @@ def test_a_replica_that_must_not_lead_does_not() -> None:
     picture.brokers(1, 2, 3)
     picture.topic(min_insync=3)
     picture.partition(ALL)
-    picture.put(defective_key(1, PLACE))
+    picture.put(defective_key(1, TP))
     assert picture.decided() == PartitionState(2, 8, REPLICAS, members(2, 3))
-    picture.put(defective_key(2, PLACE))
-    picture.put(defective_key(3, PLACE))
+    picture.put(defective_key(2, TP))
+    picture.put(defective_key(3, TP))
     assert picture.decided() == PartitionState(NO_BROKER, 9, REPLICAS, members(2, 3))
 
 
@@ -164,7 +164,7 @@ def test_the_only_copy_leads_whatever_is_wrong_with_it() -> None:
     picture.brokers(1)
     picture.topic(replicas=1)
     picture.partition(PartitionState(1, 7, (1,), members(1)))
-    picture.put(defective_key(1, PLACE))
+    picture.put(defective_key(1, TP))
     assert not decide(picture.state)
 
 
@@ -236,11 +236,11 @@ def test_a_replica_that_moved_away_is_forgotten_with_its_mark() -> None:
     picture = Picture()
     picture.brokers(1, 2, 3)
     picture.topic(replicas=2)
-    picture.put(defective_key(3, PLACE))
-    picture.put(defective_key(2, PLACE))
+    picture.put(defective_key(3, TP))
+    picture.put(defective_key(2, TP))
     picture.partition(PartitionState(1, 7, (1, 2), members(1)))
     picture.decided()
-    assert picture.state.defective.keys() == {(2, *PLACE)}
+    assert picture.state.defective.keys() == {(2, *TP)}
 
 
 def test_new_partitions_are_placed_once_there_are_brokers_enough() -> None:
@@ -266,7 +266,7 @@ def test_what_is_deleted_is_buried_in_pieces() -> None:
     picture.put(DELETED + TOPIC, Tombstone("t", (1,)))
     for index in range(250):
         picture.partition(PartitionState(1, 7, (1,), members(1)), (TOPIC, index))
-    picture.put(defective_key(1, PLACE))
+    picture.put(defective_key(1, TP))
     changes = decide(picture.state)
     assert [len(change.operations) for change in changes] == [100, 100, 51]
     assert all(len(change.operations) <= CHANGE_OPERATIONS_MAX for change in changes)
@@ -283,9 +283,9 @@ def test_orphans_are_left_alone() -> None:
     picture = Picture()
     picture.brokers(2)
     picture.partition(ALL)
-    picture.put(defective_key(1, PLACE))
+    picture.put(defective_key(1, TP))
     assert not decide(picture.state)
-    assert orphans(picture.state) == [PLACE]
+    assert orphans(picture.state) == [TP]
 
 
 def test_many_changes_share_a_transaction_and_can_be_made_alone() -> None:

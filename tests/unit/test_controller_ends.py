@@ -6,7 +6,7 @@ import pytest
 
 from comet_broker.core.cluster import NO_BROKER, PartitionState, broker_key, defective_key
 from comet_broker.core.controller import LOSSY
-from tests.unit.controller_world import PLACE, REPLICAS, Picture, members
+from tests.unit.controller_world import REPLICAS, TP, Picture, members
 
 
 def all_lost_power(*, available: bool = False) -> Picture:
@@ -38,15 +38,15 @@ def test_who_has_not_said_is_waited_for_and_not_for_ever() -> None:
     picture.ends({1: (7, 20), 2: (7, 30)}, life=2)
     assert picture.decided(last_resort=False, waited=()).leader == NO_BROKER
     assert picture.decided(last_resort=True, waited=()).leader == NO_BROKER, "nobody leads for a moment only"
-    assert picture.decided(last_resort=True, waited=[PLACE]).leader == 2
+    assert picture.decided(last_resort=True, waited=[TP]).leader == 2
 
 
 def test_who_is_away_is_waited_for_as_ever() -> None:
     picture = all_lost_power()
     picture.state.apply(broker_key(3), None)
     picture.ends({1: (7, 20), 2: (7, 30)}, life=2)
-    assert picture.decided(last_resort=False, waited=[PLACE]).leader == NO_BROKER
-    assert picture.decided(last_resort=True, waited=[PLACE]).leader == 2
+    assert picture.decided(last_resort=False, waited=[TP]).leader == NO_BROKER
+    assert picture.decided(last_resort=True, waited=[TP]).leader == 2
 
 
 def test_what_was_said_in_another_epoch_or_life_counts_for_nothing() -> None:
@@ -118,7 +118,7 @@ def test_one_that_was_running_all_the_time_leads_at_once() -> None:
 
 def test_a_damaged_one_is_not_compared() -> None:
     picture = all_lost_power()
-    picture.put(defective_key(2, PLACE), b"it has damaged ranges")
+    picture.put(defective_key(2, TP), b"it has damaged ranges")
     picture.ends({1: (7, 20), 2: (7, 30), 3: (7, 25)}, life=2)
     assert picture.decided(last_resort=False, waited=()).leader == 3
 
@@ -141,4 +141,4 @@ def test_a_copy_that_an_operator_gave_up_comes_behind_the_one_that_was_chosen(ac
     picture = all_lost_power()
     picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, {1: LOSSY}, loss_accepted=accepted))
     picture.ends({1: (3, 20), 2: (3, 90), 3: (4, 5)}, life=2)
-    assert picture.decided(last_resort=True, waited=[PLACE]).leader == 1
+    assert picture.decided(last_resort=True, waited=[TP]).leader == 1

@@ -10,7 +10,7 @@ from comet_broker.core.cluster import (
     partition_key,
 )
 from comet_broker.core.controller import decide
-from tests.unit.controller_world import ALL, PLACE, REPLICAS, Picture, members
+from tests.unit.controller_world import ALL, REPLICAS, TP, Picture, members
 
 
 def test_a_folder_that_began_anew_does_not_lead_while_another_copy_is_there() -> None:
@@ -92,7 +92,7 @@ def test_the_folders_of_those_in_sync_are_written_down() -> None:
     """As in the records of a version that did not."""
     picture = Picture()
     picture.topic()
-    picture.put(partition_key(PLACE), ALL)
+    picture.put(partition_key(TP), ALL)
     picture.brokers(1, 2, 3)
     assert picture.decided() == ALL
     assert picture.folders == {1: "f1", 2: "f2", 3: "f3"}

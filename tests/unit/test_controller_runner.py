@@ -24,12 +24,12 @@ from comet_broker.core.cluster import (
 )
 from comet_broker.failures import Failures
 from comet_broker.metadata.store import Put
-from tests.sim.waiting import until
 from tests.unit.cluster_world import SESSION_MS, Member, World, on_virtual_time
+from tests.waiting import until
 
 SESSION_S = SESSION_MS / 1000
 TOPIC = "a" * 32
-PLACE = (TOPIC, 0)
+TP = (TOPIC, 0)
 
 
 async def candidate(
@@ -103,7 +103,7 @@ async def test_a_controller_that_was_replaced_can_change_nothing(world: World) -
     await world.put(CONTROLLER, other)
     await asyncio.sleep(2 * SESSION_S)
     assert not controller.acting()
-    assert await world.store.get(partition_key(PLACE)) is None
+    assert await world.store.get(partition_key(TP)) is None
     assert member.membership.alive()
 
 
@@ -141,7 +141,7 @@ async def test_what_was_overtaken_is_made_for_the_others(world: World) -> None:
     _, controller = await candidate(world, 1)
     second, _ = await candidate(world, 2)
     await create(world, partitions=10, replicas=2)
-    item = await world.store.get(partition_key(PLACE))
+    item = await world.store.get(partition_key(TP))
     assert item is not None
     state = PartitionState.decode(item.value)
     world.store.overtake = Put(item.key, replace(state, in_sync={1: state.in_sync[1]}).encode())
@@ -160,7 +160,7 @@ async def test_leadership_goes_back_only_when_all_has_been_well(world: World) ->
     first_view = controller
     second, _ = await candidate(world, 2)
     await create(world, replicas=2)
-    item = await world.store.get(partition_key(PLACE))
+    item = await world.store.get(partition_key(TP))
     assert item is not None
     state = PartitionState.decode(item.value)
     moved = PartitionState(2, 2, (1, 2), state.in_sync)
@@ -182,7 +182,7 @@ async def test_one_that_may_have_lost_something_leads_only_after_the_others_had_
     lossy, _ = await candidate(world, 2, clean=False)
     spec = TopicSpec(TOPIC, 1, 0, TopicConfig(), 2)
     await world.put(topic_key("quotes"), spec.encode())
-    await world.put(partition_key(PLACE), PartitionState(0, 7, (3, 2), {3: 2, 2: 2}).encode())
+    await world.put(partition_key(TP), PartitionState(0, 7, (3, 2), {3: 2, 2: 2}).encode())
     await asyncio.sleep(SESSION_S * 0.9)
     assert (await state_of(world)).leader == 0
     await asyncio.sleep(SESSION_S * 0.2)
@@ -196,7 +196,7 @@ async def test_a_mark_is_acted_on_when_it_appears(world: World) -> None:
     await candidate(world, 2)
     await create(world, replicas=2)
     assert (await state_of(world)).leader == 1
-    await world.put(defective_key(1, PLACE))
+    await world.put(defective_key(1, TP))
     await asyncio.sleep(0.001)
     state = await state_of(world)
     assert (state.leader, set(state.in_sync)) == (2, {2})

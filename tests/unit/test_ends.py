@@ -12,11 +12,11 @@ from google.protobuf.message import Message
 from comet.errors import CometError, Unavailable
 from comet.v1 import coordination_pb2 as pb
 from comet_broker.coordination.logs import Logs
-from comet_broker.core.cluster import PartitionState, Place
+from comet_broker.core.cluster import PartitionId, PartitionState
 from comet_broker.tasks import Tasks
 
 TOPIC = "ab" * 16
-PLACES: list[Place] = [(TOPIC, 0), (TOPIC, 1)]
+TPS: list[PartitionId] = [(TOPIC, 0), (TOPIC, 1)]
 
 
 class Cluster:
@@ -47,10 +47,10 @@ class Cluster:
         end = pb.PartitionEnd(code=self.code, high_watermark=0 if self.code else 10)
         return pb.PartitionEndsResponse(ends=[end] * len(request.queries))
 
-    async def learn(self, place: Place) -> CometError | None:
+    async def learn(self, tp: PartitionId) -> CometError | None:
         """Why an offset of 5 cannot be committed."""
-        await self.logs.learn([("t", place, 5)])
-        return self.logs.refusal(place, 5)
+        await self.logs.learn([("t", tp, 5)])
+        return self.logs.refusal(tp, 5)
 
 
 @pytest.mark.parametrize("way", ["a code of a later version", "an unexpected error"])
@@ -61,21 +61,21 @@ async def test_whoever_asks_is_answered_whatever_becomes_of_the_call(way: str) -
         cluster.code = 9_999
     else:
         cluster.broken = RuntimeError("an unexpected error")
-    asking = [asyncio.create_task(cluster.learn(place)) for place in PLACES]  # the second one waits behind the first
+    asking = [asyncio.create_task(cluster.learn(tp)) for tp in TPS]  # the second one waits behind the first
     await asyncio.sleep(0)
     cluster.may_answer.set()
     async with asyncio.timeout(30):
         answers = await asyncio.gather(*asking, return_exceptions=True)
     assert [type(answer) for answer in answers] == [Unavailable, Unavailable]
     cluster.code, cluster.broken = 0, None
-    assert await cluster.learn(PLACES[0]) is None, "the next one asks as ever"
+    assert await cluster.learn(TPS[0]) is None, "the next one asks as ever"
     await cluster.tasks.close()
 
 
 async def test_who_comes_while_a_leader_is_asked_shares_the_next_call() -> None:
     cluster = Cluster()
     cluster.may_answer.clear()
-    asking = [asyncio.create_task(cluster.learn(place)) for place in [*PLACES, PLACES[1]]]
+    asking = [asyncio.create_task(cluster.learn(tp)) for tp in [*TPS, TPS[1]]]
     await asyncio.sleep(0)
     cluster.may_answer.set()
     assert await asyncio.gather(*asking) == [None, None, None]

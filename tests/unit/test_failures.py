@@ -10,8 +10,8 @@ from comet.errors import Closed
 from comet_broker import limits, tasks
 from comet_broker.failures import PASSING_S, REASON_CHARS_MAX, Failures, Kind
 from comet_broker.tasks import Tasks
-from tests.sim.waiting import until
 from tests.unit.storage_world import HandClock
+from tests.waiting import until
 
 
 @pytest.fixture

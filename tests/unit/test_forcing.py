@@ -17,7 +17,7 @@ from comet_broker.core.cluster import (
 from comet_broker.core.controller import decide
 from comet_broker.core.forcing import forced
 from comet_broker.metadata.store import Compare
-from tests.unit.controller_world import ALL, PLACE, REPLICAS, Picture, broker_epoch, members
+from tests.unit.controller_world import ALL, REPLICAS, TP, Picture, broker_epoch, members
 
 
 def stuck() -> Picture:
@@ -32,7 +32,7 @@ def stuck() -> Picture:
 
 def test_the_chosen_one_leads_in_a_new_epoch_and_what_the_others_have_is_given_up() -> None:
     picture = stuck()
-    picture.apply([forced(picture.state, PLACE, 3)])
+    picture.apply([forced(picture.state, TP, 3)])
     assert picture.decided() == PartitionState(3, 9, REPLICAS, members(3), loss_accepted=9)
     # Who had everything comes back, and is not the one to lead any more.
     picture.brokers(1, life=2)
@@ -41,9 +41,9 @@ def test_the_chosen_one_leads_in_a_new_epoch_and_what_the_others_have_is_given_u
 
 def test_it_is_made_only_if_all_that_matters_is_as_it_was() -> None:
     picture = stuck()
-    change = forced(picture.state, PLACE, 3)
+    change = forced(picture.state, TP, 3)
     assert set(change.compares) == {
-        Compare(partition_key(PLACE), picture.state.partitions[PLACE].mod_revision),
+        Compare(partition_key(TP), picture.state.partitions[TP].mod_revision),
         Compare(broker_key(1), 0),  # it may come back this very moment
         Compare(broker_key(2), picture.state.brokers[2].mod_revision),
         Compare(broker_key(3), picture.state.brokers[3].mod_revision),
@@ -56,11 +56,11 @@ def test_one_that_is_damaged_can_be_chosen_when_all_are() -> None:
     picture.topic()
     picture.partition(ALL)
     for broker in REPLICAS:
-        picture.put(defective_key(broker, PLACE), b"it has damaged ranges")
+        picture.put(defective_key(broker, TP), b"it has damaged ranges")
     assert picture.decided().leader == NO_BROKER
-    picture.apply([forced(picture.state, PLACE, 2)])
+    picture.apply([forced(picture.state, TP, 2)])
     assert picture.decided() == PartitionState(2, 9, REPLICAS, members(2), loss_accepted=9)
-    assert picture.state.defective.keys() == {(1, *PLACE), (3, *PLACE)}
+    assert picture.state.defective.keys() == {(1, *TP), (3, *TP)}
 
 
 def test_a_folder_that_began_anew_can_be_chosen_when_no_other_comes_back() -> None:
@@ -68,7 +68,7 @@ def test_a_folder_that_began_anew_can_be_chosen_when_no_other_comes_back() -> No
     picture.topic(replicas=2)
     picture.partition(PartitionState(NO_BROKER, 8, (1, 2), members(1)))
     picture.brokers(1, life=2, folder="new", lossy=(1,))
-    picture.apply([forced(picture.state, PLACE, 1)])
+    picture.apply([forced(picture.state, TP, 1)])
     assert picture.decided() == PartitionState(1, 9, (1, 2), {1: broker_epoch(1, 2)}, loss_accepted=9)
     assert picture.folders[1] == "new1"
 
@@ -78,7 +78,7 @@ def test_it_is_refused_while_somebody_is_about_to_lead(*, lossy: bool) -> None:
     picture = stuck()
     picture.brokers(1, life=2, lossy=(1,) if lossy else ())
     with pytest.raises(InvalidArgument, match="broker 1 has what is needed"):
-        forced(picture.state, PLACE, 3)
+        forced(picture.state, TP, 3)
 
 
 def test_it_is_refused_while_somebody_leads() -> None:
@@ -87,7 +87,7 @@ def test_it_is_refused_while_somebody_leads() -> None:
     picture.topic()
     picture.partition(ALL)
     with pytest.raises(InvalidArgument, match="broker 1 leads"):
-        forced(picture.state, PLACE, 3)
+        forced(picture.state, TP, 3)
 
 
 @pytest.mark.parametrize("broker", [1, 4])
@@ -95,7 +95,7 @@ def test_only_a_replica_that_is_alive_can_be_chosen(broker: int) -> None:
     picture = stuck()
     picture.brokers(4)
     with pytest.raises(InvalidArgument, match=r"choose one of \[2, 3\]"):
-        forced(picture.state, PLACE, broker)
+        forced(picture.state, TP, broker)
 
 
 def contested() -> Picture:
@@ -104,15 +104,15 @@ def contested() -> Picture:
     picture.topic()
     picture.partition(PartitionState(1, 8, REPLICAS, members(1, 2)))
     picture.brokers(1, 2, 3)
-    picture.put(conflict_key(3, PLACE), Conflict(leader=1, epoch=8, offset=50, log_end=90, high_watermark=90))
+    picture.put(conflict_key(3, TP), Conflict(leader=1, epoch=8, offset=50, log_end=90, high_watermark=90))
     return picture
 
 
 @pytest.mark.parametrize("broker", [1, 2, 3])
 def test_where_a_replica_is_in_conflict_any_can_be_chosen(broker: int) -> None:
     picture = contested()
-    change = forced(picture.state, PLACE, broker)
-    mark = Compare(conflict_key(3, PLACE), picture.state.conflicts[3, *PLACE].mod_revision)
+    change = forced(picture.state, TP, broker)
+    mark = Compare(conflict_key(3, TP), picture.state.conflicts[3, *TP].mod_revision)
     assert mark in change.compares, "not if it follows again by then"
     picture.apply([change])
     assert picture.decided() == PartitionState(broker, 9, REPLICAS, members(broker), loss_accepted=9)

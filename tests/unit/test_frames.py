@@ -153,8 +153,8 @@ def test_one_acknowledgement_is_what_protobuf_makes_of_it(request: int, base_off
 
 def test_other_frames_of_that_length_are_no_acknowledgement() -> None:
     frame = frames.ack_frame(1, 2, 3)
-    for place in (0, 1, 2, 3, 8, 9, 18, 19):
-        assert frames.parse_ack(frame[:place] + bytes([frame[place] ^ 1]) + frame[place + 1 :]) is None
+    for index in (0, 1, 2, 3, 8, 9, 18, 19):
+        assert frames.parse_ack(frame[:index] + bytes([frame[index] ^ 1]) + frame[index + 1 :]) is None
     assert frames.parse_ack(frame[:-1]) is None
     assert (
         frames.parse_ack(records_pb2.ServerFrame(go_away=records_pb2.GoAway(reason="x" * 24)).SerializeToString())

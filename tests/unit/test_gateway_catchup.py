@@ -18,11 +18,11 @@ from comet_gateway.push.catchup import Log
 from comet_gateway.push.events import Missing
 from comet_gateway.push.latest_tables import Tables
 from comet_gateway.push.ring import Ring
-from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.cursor import Cursor, CursorPosition
 from comet_gateway.records.record_json import Values
 from tests.sim import loop as sim
-from tests.sim.waiting import until
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
+from tests.waiting import until
 
 LIMITS = Limits()
 END = 10
@@ -85,7 +85,7 @@ def log_of(brokers: Brokers) -> Log:
 
 
 def ring_of(partitions: int = 2) -> Ring:
-    return Ring(TOPIC, TOPIC_ID, {index: CursorPlace(END) for index in range(partitions)}, 1000)
+    return Ring(TOPIC, TOPIC_ID, {index: CursorPosition(END) for index in range(partitions)}, 1000)
 
 
 def tables_of(brokers: Brokers, log: Log) -> Tables:
@@ -99,7 +99,7 @@ async def under_way(brokers: Brokers, count: int) -> None:
 # ---- tables
 
 
-@pytest.mark.parametrize("since", [None, {0: CursorPlace(2), 1: CursorPlace(2)}], ids=["all", "since a cursor"])
+@pytest.mark.parametrize("since", [None, {0: CursorPosition(2), 1: CursorPosition(2)}], ids=["all", "since a cursor"])
 @on_virtual_time
 async def test_a_table_of_a_partition_that_nobody_leads_is_waited_for_as_a_topic_is(since: Any) -> None:
     brokers = Brokers()
@@ -142,7 +142,7 @@ async def test_a_table_that_nobody_waits_for_any_more_is_not_filled() -> None:
 @on_virtual_time
 async def test_a_table_of_a_log_that_was_cut_back_is_filled_up_to_there() -> None:
     brokers = Brokers(1)
-    ring = Ring(TOPIC, TOPIC_ID, {0: CursorPlace(END + 5)}, 1000)
+    ring = Ring(TOPIC, TOPIC_ID, {0: CursorPosition(END + 5)}, 1000)
     tables = Tables(ring, log_of(brokers), LIMITS, lambda: True)
     table = tables.use(Values.AUTO)
     with pytest.raises(comet.Unavailable):
@@ -160,7 +160,7 @@ async def test_a_start_in_what_is_damaged_is_behind_it_and_says_so() -> None:
     brokers = Brokers()
     brokers.refused[1] = comet.DataLoss("damaged", details={"first": "2", "end": "6"})
     beginning = await log_of(brokers).begin(ring_of(), comet.AtOffset(3), None)
-    assert beginning.places == {0: CursorPlace(3), 1: CursorPlace(6)}
+    assert beginning.positions == {0: CursorPosition(3), 1: CursorPosition(6)}
     assert beginning.missing == (Missing(1, 3, 6, "damaged"),)
 
 
@@ -168,11 +168,11 @@ async def test_a_start_in_what_is_damaged_is_behind_it_and_says_so() -> None:
 async def test_who_comes_back_is_still_where_he_was_in_a_partition_that_this_gateway_does_not_know_yet() -> None:
     brokers = Brokers(3)
     log, ring = log_of(brokers), ring_of(2)
-    places = {0: CursorPlace(1, 1), 1: CursorPlace(2, 1), 2: CursorPlace(3, 1)}
+    positions = {0: CursorPosition(1, 1), 1: CursorPosition(2, 1), 2: CursorPosition(3, 1)}
     beginning = await log.resume(
-        ring, Cursor(TOPIC_ID, places | {9: CursorPlace(4, 1)}), None
+        ring, Cursor(TOPIC_ID, positions | {9: CursorPosition(4, 1)}), None
     )  # and one that there is not
-    assert (beginning.places, beginning.recovered) == (places, True)
+    assert (beginning.positions, beginning.recovered) == (positions, True)
 
 
 # ---- flights
@@ -185,9 +185,9 @@ async def test_what_nobody_waits_for_any_more_is_not_read() -> None:
     brokers.silent.add(1)
     log, ring = log_of(brokers), ring_of()
     with pytest.raises(comet.Unavailable, match=f"{TOPIC}/0 cannot be read now"):
-        await log.check(ring, 0, CursorPlace(0))
+        await log.check(ring, 0, CursorPosition(0))
     await under_way(brokers, 0)
-    waiting = [asyncio.create_task(log.read(ring, 1, CursorPlace(0))) for _ in range(3)]
+    waiting = [asyncio.create_task(log.read(ring, 1, CursorPosition(0))) for _ in range(3)]
     await under_way(brokers, 1)
     assert brokers.fetches.count(1) == 1, "they share it"
     for task in waiting[:2]:
@@ -196,11 +196,11 @@ async def test_what_nobody_waits_for_any_more_is_not_read() -> None:
     brokers.led.set()
     assert (await waiting[2]).following.offset == END
     brokers.led.clear()
-    gone = asyncio.create_task(log.read(ring, 1, CursorPlace(0)))
+    gone = asyncio.create_task(log.read(ring, 1, CursorPosition(0)))
     await under_way(brokers, 1)
     gone.cancel()
     await asyncio.wait([gone])
-    again = asyncio.create_task(log.read(ring, 1, CursorPlace(0)))  # while the other read is ending
+    again = asyncio.create_task(log.read(ring, 1, CursorPosition(0)))  # while the other read is ending
     await asyncio.sleep(0)
     brokers.led.set()
     assert (await again).following.offset == END
@@ -216,13 +216,13 @@ async def test_a_partition_that_is_not_there_is_asked_for_again_and_then_told_of
     brokers = Brokers()
     brokers.refused[1] = comet.PartitionNotFound("there is none")
     log, ring = log_of(brokers), ring_of()
-    waiting = asyncio.create_task(log.read(ring, 1, CursorPlace(0)))
+    waiting = asyncio.create_task(log.read(ring, 1, CursorPosition(0)))
     assert await until(lambda: len(brokers.fetches) >= 2, within_s=10, every_s=0.01)
     del brokers.refused[1]
     assert (await waiting).following.offset == END, "it was added just now"
     brokers.refused[1] = comet.PartitionNotFound("there is none")
     async with asyncio.timeout(10):  # and not after `feed_start_s`, as what nobody leads
-        told = await asyncio.gather(*(log.read(ring, 1, CursorPlace(0)) for _ in range(2)), return_exceptions=True)
+        told = await asyncio.gather(*(log.read(ring, 1, CursorPosition(0)) for _ in range(2)), return_exceptions=True)
     assert [type(one) for one in told] == [comet.PartitionNotFound] * 2
     assert not log._flights
 
@@ -232,7 +232,7 @@ async def test_whoever_waits_when_the_gateway_stops_is_told() -> None:
     brokers = Brokers()
     brokers.silent.add(0)
     log = log_of(brokers)
-    waiting = asyncio.create_task(log.read(ring_of(), 0, CursorPlace(0)))
+    waiting = asyncio.create_task(log.read(ring_of(), 0, CursorPosition(0)))
     await under_way(brokers, 1)
     await log.close()
     with pytest.raises(comet.Draining):

@@ -15,7 +15,7 @@ from comet.errors import OffsetOutOfRange
 from comet.limits import UINT32_MAX
 from comet.types import AtOffset, AtTime, Earliest, Latest, Position
 from comet_gateway.http.problems import Problem
-from comet_gateway.records.cursor import CursorPlace
+from comet_gateway.records.cursor import CursorPosition
 from comet_gateway.records.merge import Merged, Order, Range, merge
 from tests.unit.gateway_world import batch_of
 
@@ -122,18 +122,18 @@ def newest(log: FakeReader) -> list[tuple[int, int]]:
     return [(-partition, -offset) for _, partition, offset in heapq.merge(*runs)]
 
 
-def places_of(merged: Merged) -> list[tuple[int, int]]:
+def positions_of(merged: Merged) -> list[tuple[int, int]]:
     return [(row.batch.partition, row.offset) for row in merged.rows]
 
 
 async def read(
-    log: FakeReader, order: Order, places: Mapping[int, Any], bounds: Mapping[int, int] | None = None, **limits: int
+    log: FakeReader, order: Order, positions: Mapping[int, Any], bounds: Mapping[int, int] | None = None, **limits: int
 ) -> Merged:
     asked = {"records_max": 10, "bytes_max": 1000} | limits
-    return await merge(log, order, Range("quotes", places, bounds or {}, **asked))  # type: ignore[arg-type]  # a fake
+    return await merge(log, order, Range("quotes", positions, bounds or {}, **asked))  # type: ignore[arg-type]  # a fake
 
 
-def ends_of(log: FakeReader, order: Order) -> dict[int, Position | CursorPlace]:
+def ends_of(log: FakeReader, order: Order) -> dict[int, Position | CursorPosition]:
     return dict.fromkeys(log.partitions, Earliest() if order is Order.OLDEST else Latest())
 
 
@@ -141,7 +141,7 @@ def ends_of(log: FakeReader, order: Order) -> dict[int, Position | CursorPlace]:
 @given(logs(), st.sampled_from(Order))
 async def test_one_read_is_the_sort_of_all(log: FakeReader, order: Order) -> None:
     merged = await read(log, order, ends_of(log, order), records_max=1000, bytes_max=1 << 20)
-    assert places_of(merged) == (oldest if order is Order.OLDEST else newest)(log)
+    assert positions_of(merged) == (oldest if order is Order.OLDEST else newest)(log)
     assert not merged.more
 
 
@@ -150,14 +150,14 @@ async def test_one_read_is_the_sort_of_all(log: FakeReader, order: Order) -> Non
 async def test_pages_give_each_record_once_and_keep_each_partition_in_order(
     log: FakeReader, order: Order, records_max: int, bytes_max: int
 ) -> None:
-    places = ends_of(log, order)
+    positions = ends_of(log, order)
     found: list[tuple[int, int]] = []
     while True:
-        merged = await read(log, order, places, records_max=records_max, bytes_max=bytes_max)
+        merged = await read(log, order, positions, records_max=records_max, bytes_max=bytes_max)
         assert len(merged.rows) <= records_max
         assert len(merged.rows) == 1 or sum(row.size for row in merged.rows) <= bytes_max
-        found += places_of(merged)
-        places = dict(merged.places)
+        found += positions_of(merged)
+        positions = dict(merged.positions)
         if not merged.more:
             break
         assert merged.rows, "every request gets further"
@@ -180,7 +180,7 @@ async def test_a_range_ends_at_its_bounds(log: FakeReader, order: Order, data: s
         for partition, offset in oldest(log)
         if (offset < bounds[partition] if order is Order.OLDEST else offset >= bounds[partition])
     }
-    assert set(places_of(merged)) == inside
+    assert set(positions_of(merged)) == inside
     assert len(merged.rows) == len(inside)
     assert not merged.more
 
@@ -189,8 +189,8 @@ async def test_a_range_ends_at_its_bounds(log: FakeReader, order: Order, data: s
 @given(logs(), st.integers(1, 5))
 async def test_what_was_read_backwards_is_what_lies_behind_its_cursor(log: FakeReader, count: int) -> None:
     merged = await read(log, Order.NEWEST, ends_of(log, Order.NEWEST), records_max=count)
-    again = await read(log, Order.OLDEST, merged.places, records_max=1000, bytes_max=1 << 20)
-    assert sorted(places_of(again)) == sorted(places_of(merged))
+    again = await read(log, Order.OLDEST, merged.positions, records_max=1000, bytes_max=1 << 20)
+    assert sorted(positions_of(again)) == sorted(positions_of(merged))
 
 
 @settings(max_examples=200, deadline=None)
@@ -202,10 +202,10 @@ async def test_a_cursor_has_the_epoch_of_the_record_before_it(log: FakeReader, c
             number
             for number, batch in enumerate(log.partitions[source.partition], 1)
             for row in batch
-            if row[0] < source.place.offset
+            if row[0] < source.position.offset
         ]
-        if source.place.epoch is not None:
-            assert source.place.epoch == before[-1]
+        if source.position.epoch is not None:
+            assert source.position.epoch == before[-1]
         else:
             assert not before
 
@@ -234,13 +234,13 @@ async def test_a_request_makes_so_many_calls_and_no_more(monkeypatch: pytest.Mon
     merged = await read(log, Order.OLDEST, {0: Earliest()}, records_max=100, bytes_max=1 << 16)
     assert merged.more
     assert log.calls <= 4
-    assert merged.places[0].offset == len(merged.rows) > 0
+    assert merged.positions[0].offset == len(merged.rows) > 0
 
 
 async def test_what_is_gone_is_said_with_its_partition() -> None:
     log = FakeReader({0: [], 1: [[(5, 0, 0)]]}, {0: 0, 1: 5})
     with pytest.raises(Problem) as caught:
-        await read(log, Order.OLDEST, {0: CursorPlace(0), 1: CursorPlace(3)})
+        await read(log, Order.OLDEST, {0: CursorPosition(0), 1: CursorPosition(3)})
     assert (caught.value.code, caught.value.more["partition"], caught.value.more["log_start"]) == (
         "OFFSET_OUT_OF_RANGE",
         1,

@@ -145,7 +145,7 @@ async def everything(log: Log, asked: Played, limits: Limits | None = None) -> l
     return events
 
 
-def places(events: list[Any]) -> list[tuple[int, int]]:
+def positions(events: list[Any]) -> list[tuple[int, int]]:
     """Partition and offset of each record, in the order in which they were given."""
     return [(partition, item.offset) for event in events if isinstance(event, Run) for partition, item in event._items]
 
@@ -167,12 +167,12 @@ async def test_it_is_the_window_in_the_order_of_time(
         for offset, at in enumerate(one)
         if begin <= at < end
     )
-    assert [(partitions[p][o], p, o) for p, o in places(events)] == expected
+    assert [(partitions[p][o], p, o) for p, o in positions(events)] == expected
 
 
 @given(times)
 async def test_a_partition_keeps_its_order_whatever_its_timestamps(partitions: list[list[int]]) -> None:
-    given = places(await everything(Log(partitions), played()))
+    given = positions(await everything(Log(partitions), played()))
     for index, one in enumerate(partitions):
         assert [offset for partition, offset in given if partition == index] == list(range(len(one)))
 
@@ -182,9 +182,9 @@ async def test_whoever_comes_back_with_a_cursor_gets_the_rest(partitions: list[l
     log = Log(partitions)
     events = await everything(log, played(), Limits(delivery_bytes=data.draw(st.integers(1, 200))))
     at = data.draw(st.integers(0, len(events) - 1))
-    had = places(events[: at + 1])
-    rest = places(await everything(log, played(cursor=Cursor.parse(events[at].cursor))))
-    assert sorted(had + rest) == sorted(places(events))
+    had = positions(events[: at + 1])
+    rest = positions(await everything(log, played(cursor=Cursor.parse(events[at].cursor))))
+    assert sorted(had + rest) == sorted(positions(events))
     assert not set(had) & set(rest)
 
 
@@ -194,11 +194,11 @@ def test_each_record_of_an_event_stream_has_a_cursor_of_its_own(partitions: list
         events = await everything(Log(partitions), played())
         runs = [event for event in events if isinstance(event, Run)]
         ids = [line[4:].decode() for run in runs for line in run.sse().split(b"\n") if line.startswith(b"id: ")]
-        given = places(events)
+        given = positions(events)
         assert len(ids) == len(given)
         if given:
             at = data.draw(st.integers(0, len(ids) - 1))
-            rest = places(await everything(Log(partitions), played(cursor=Cursor.parse(ids[at]))))
+            rest = positions(await everything(Log(partitions), played(cursor=Cursor.parse(ids[at]))))
             assert sorted(given[: at + 1] + rest) == sorted(given)
 
     asyncio.run(check())
@@ -215,7 +215,7 @@ async def test_what_is_gone_or_damaged_is_told_and_passed_over() -> None:
     lost = {(one.missing[0].partition, one.missing[0].first, one.missing[0].end, one.missing[0].reason)
             for one in events if isinstance(one, Lost)}  # fmt: skip
     assert lost == {(0, 3, 5, "deleted"), (1, 4, 6, "damaged")}
-    assert sorted(places(events)) == sorted(
+    assert sorted(positions(events)) == sorted(
         [(0, n) for n in (0, 1, 2, 5, 6, 7, 8, 9)] + [(1, n) for n in (0, 1, 2, 3, 6, 7, 8, 9)]
     )
 
@@ -238,7 +238,7 @@ async def test_where_a_log_cannot_be_read_it_raises_what_the_brokers_say() -> No
         await Replay.begin(played(), log, log, Limits())  # type: ignore[arg-type]
     log.leaderless.clear()
     replay = await Replay.begin(played(), log, log, Limits())  # type: ignore[arg-type]
-    assert places([await replay.next(), await replay.next()])
+    assert positions([await replay.next(), await replay.next()])
     log.id = bytes(16)
     with pytest.raises(comet.TopicNotFound):
         await replay.next()
@@ -246,7 +246,7 @@ async def test_where_a_log_cannot_be_read_it_raises_what_the_brokers_say() -> No
 
 async def test_an_offset_that_is_not_there_yet_is_not_waited_for() -> None:
     log = Log([list(range(3)), list(range(6))])
-    assert sorted(places(await everything(log, played(end=AtOffset(5))))) == [
+    assert sorted(positions(await everything(log, played(end=AtOffset(5))))) == [
         (partition, offset) for partition, end in ((0, 3), (1, 5)) for offset in range(end)
     ]
 
@@ -260,7 +260,7 @@ async def test_only_so_much_is_read_ahead() -> None:
         await asyncio.sleep(0)
     assert not waiting.done() and log.fetches <= 4
     replay.steer("step", 2, None)
-    assert places([await waiting]) == [(0, 0), (0, 1)]
+    assert positions([await waiting]) == [(0, 0), (0, 1)]
     replay.close()
 
 

@@ -15,7 +15,7 @@ from comet_gateway.push.events import Begun, Failed, Lost, Missing
 from comet_gateway.push.ring import Ring
 from comet_gateway.push.ring_cursor import Read, RingCursor
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest, check
-from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.cursor import Cursor, CursorPosition
 from comet_gateway.records.record_json import Values
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
 
@@ -24,7 +24,7 @@ ASKED = SubscribeRequest(topics=(TOPIC,))
 
 @pytest.fixture
 def ring() -> Ring:
-    made = Ring(TOPIC, TOPIC_ID, {0: CursorPlace(0), 1: CursorPlace(0)}, 1 << 16)
+    made = Ring(TOPIC, TOPIC_ID, {0: CursorPosition(0), 1: CursorPosition(0)}, 1 << 16)
     made.add(Source(batch_of(0, range(10), epoch=1)))
     return made
 
@@ -45,17 +45,17 @@ def test_who_follows_live_hears_of_a_log_that_was_cut_back(ring: Ring) -> None:
     cut_back(ring)
     lost = follower.take()
     assert lost == Lost(TOPIC, 3, (Missing(0, 7, 10, "truncated"),), lost.cursor if isinstance(lost, Lost) else "")
-    assert Cursor.parse(lost.cursor).places[0] == CursorPlace(7)
+    assert Cursor.parse(lost.cursor).positions[0] == CursorPosition(7)
     assert given(follower.take()) == [7, 8]
 
 
-def test_who_is_not_in_step_asks_the_log_whether_his_place_is_still_there(ring: Ring) -> None:
+def test_who_is_not_in_step_asks_the_log_whether_his_position_is_still_there(ring: Ring) -> None:
     follower = RingCursor(ring, ASKED)
-    follower.begin_at({0: CursorPlace(9, 1), 1: CursorPlace(0)})
+    follower.begin_at({0: CursorPosition(9, 1), 1: CursorPosition(0)})
     cut_back(ring)
     read = follower.take()
-    assert read == Read(0, CursorPlace(9, 1))
-    follower.missed(read, Missing(0, 7, 9, "truncated"), CursorPlace(7))
+    assert read == Read(0, CursorPosition(9, 1))
+    follower.missed(read, Missing(0, 7, 9, "truncated"), CursorPosition(7))
     lost = follower.take()
     assert isinstance(lost, Lost)
     assert lost.missing == (Missing(0, 7, 9, "truncated"),)
@@ -63,9 +63,9 @@ def test_who_is_not_in_step_asks_the_log_whether_his_place_is_still_there(ring: 
     assert follower.live
 
     unharmed = RingCursor(ring, ASKED)
-    unharmed.begin_at({0: CursorPlace(3, 1), 1: CursorPlace(0)})
+    unharmed.begin_at({0: CursorPosition(3, 1), 1: CursorPosition(0)})
     assert not ring.has(0, 3), "what is behind a cut is for the log to say"
-    assert unharmed.take() == Read(0, CursorPlace(3, 1))
+    assert unharmed.take() == Read(0, CursorPosition(3, 1))
 
 
 def test_who_walks_through_the_ring_gets_nothing_that_was_cut_off_meanwhile(ring: Ring) -> None:
@@ -73,13 +73,13 @@ def test_who_walks_through_the_ring_gets_nothing_that_was_cut_off_meanwhile(ring
     ring.add(Source(batch_of(0, range(14, 20), epoch=1)))
     ring.add(Source(batch_of(1, range(3), epoch=1)))
     follower = RingCursor(ring, ASKED)
-    follower.begin_at({0: CursorPlace(10, 1), 1: CursorPlace(1, 1)})
+    follower.begin_at({0: CursorPosition(10, 1), 1: CursorPosition(1, 1)})
     assert given(follower.take()) == [10, 11, 12, 13]
     ring.skip(Missing(0, 16, 20, "truncated"))
     ring.add(Source(batch_of(0, range(16, 19), epoch=2)))
     read = follower.take()
-    assert read == Read(0, CursorPlace(14, 1)), "the ring cannot say what comes between its place and the cut"
-    follower.filled(read, [Source(batch_of(0, range(14, 16), epoch=1))], CursorPlace(16, 1), 1 << 16)
+    assert read == Read(0, CursorPosition(14, 1)), "the ring cannot say what comes between its place and the cut"
+    follower.filled(read, [Source(batch_of(0, range(14, 16), epoch=1))], CursorPosition(16, 1), 1 << 16)
     assert given(follower.take()) == [14, 15]
     assert given(follower.take()) == [1, 2]
     assert given(follower.take()) == [16, 17, 18]
@@ -90,30 +90,30 @@ def test_who_walks_through_the_ring_gets_nothing_that_was_cut_off_meanwhile(ring
 def test_who_was_left_behind_before_a_cut_asks_the_log(ring: Ring) -> None:
     follower = RingCursor(ring, ASKED)
     cut_back(ring)
-    follower.uproot(ring.places_before(follower.number))
+    follower.uproot(ring.positions_before(follower.number))
     ring.evict(ring.head)
-    assert follower.take() == Read(0, CursorPlace(10, 1)), (
+    assert follower.take() == Read(0, CursorPosition(10, 1)), (
         "of the ring it could not hear that records 7 to 9 are others now"
     )
 
 
-@pytest.mark.parametrize("place", [CursorPlace(8, 2), CursorPlace(7, 1)])
-def test_who_comes_after_a_cut_is_not_led_past_what_was_cut_off(place: CursorPlace) -> None:
-    ring = Ring(TOPIC, TOPIC_ID, {0: CursorPlace(0), 1: CursorPlace(0)}, 1 << 16)
+@pytest.mark.parametrize("position", [CursorPosition(8, 2), CursorPosition(7, 1)])
+def test_who_comes_after_a_cut_is_not_led_past_what_was_cut_off(position: CursorPosition) -> None:
+    ring = Ring(TOPIC, TOPIC_ID, {0: CursorPosition(0), 1: CursorPosition(0)}, 1 << 16)
     ring.add(Source(batch_of(1, range(2))))
     ring.add(Source(batch_of(0, range(10), epoch=1)))
     cut_back(ring)
     follower = RingCursor(ring, ASKED)
-    follower.begin_at({0: place, 1: CursorPlace(0)})
+    follower.begin_at({0: position, 1: CursorPosition(0)})
     assert given(follower.take()) == [0, 1]
-    assert given(follower.take()) == list(range(place.offset, 9))
+    assert given(follower.take()) == list(range(position.offset, 9))
     assert follower.take() is None
     assert follower.live
 
 
 def test_who_was_further_in_a_partition_than_the_ring_knows_it_gets_nothing_twice(ring: Ring) -> None:
     follower = RingCursor(ring, ASKED)
-    follower.begin_at({0: CursorPlace(8, 1), 1: CursorPlace(0), 2: CursorPlace(5, 1)})
+    follower.begin_at({0: CursorPosition(8, 1), 1: CursorPosition(0), 2: CursorPosition(5, 1)})
     assert given(follower.take()) == [8, 9]
     assert follower.take() is None
     ring.add(Source(batch_of(2, range(3))))
@@ -123,25 +123,27 @@ def test_who_was_further_in_a_partition_than_the_ring_knows_it_gets_nothing_twic
     assert follower.take() is None
     ring.add(Source(batch_of(1, range(2))))
     assert given(follower.take()) == [0, 1]
-    assert follower.cursor() == ring.cursor_of({0: CursorPlace(10, 1), 2: CursorPlace(7, 1), 1: CursorPlace(2, 1)})
+    assert follower.cursor() == ring.cursor_of(
+        {0: CursorPosition(10, 1), 2: CursorPosition(7, 1), 1: CursorPosition(2, 1)}
+    )
 
 
-def test_a_place_is_vouched_for_only_where_its_record_is_known(ring: Ring) -> None:
-    assert ring.vouches(0, CursorPlace(4, 1))
-    assert ring.vouches(0, CursorPlace(10, 1))
-    assert not ring.vouches(0, CursorPlace(4, 2)), "of another epoch"
-    assert not ring.vouches(0, CursorPlace(4)), "of none that is known"
-    assert not ring.vouches(0, CursorPlace(11, 1)), "not here yet"
-    assert not ring.vouches(2, CursorPlace(0)), "of a partition that is not known"
+def test_a_position_is_vouched_for_only_where_its_record_is_known(ring: Ring) -> None:
+    assert ring.vouches(0, CursorPosition(4, 1))
+    assert ring.vouches(0, CursorPosition(10, 1))
+    assert not ring.vouches(0, CursorPosition(4, 2)), "of another epoch"
+    assert not ring.vouches(0, CursorPosition(4)), "of none that is known"
+    assert not ring.vouches(0, CursorPosition(11, 1)), "not here yet"
+    assert not ring.vouches(2, CursorPosition(0)), "of a partition that is not known"
     cut_back(ring)
-    assert not ring.vouches(0, CursorPlace(8, 1))
-    assert ring.vouches(0, CursorPlace(8, 2))
+    assert not ring.vouches(0, CursorPosition(8, 1))
+    assert ring.vouches(0, CursorPosition(8, 2))
 
 
 def test_what_is_encoded_is_made_once_and_counted_while_it_is_kept(ring: Ring) -> None:
     left, right = RingCursor(ring, ASKED), RingCursor(ring, ASKED)
     for follower in (left, right):
-        follower.begin_at({0: CursorPlace(0), 1: CursorPlace(0)})
+        follower.begin_at({0: CursorPosition(0), 1: CursorPosition(0)})
     ring.add(Source(batch_of(1, range(5))))
     live = RingCursor(ring, ASKED)
     ring.add(Source(batch_of(1, range(5, 10))))
@@ -199,8 +201,8 @@ def test_the_last_word_comes_after_all_that_was_there(ring: Ring) -> None:
     ],
 )
 def test_an_error_says_what_is_gone(error: CometError, expected: tuple[int, Missing] | None) -> None:
-    piece = None if expected is None else Piece([], CursorPlace(expected[0]), expected[1])
-    assert gone(error, 0, CursorPlace(5, 1)) == piece
+    piece = None if expected is None else Piece([], CursorPosition(expected[0]), expected[1])
+    assert gone(error, 0, CursorPosition(5, 1)) == piece
 
 
 @pytest.mark.parametrize(

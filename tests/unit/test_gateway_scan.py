@@ -105,9 +105,11 @@ async def _walk(
         found += [(hit.batch.partition, hit.offset) for hit in hits]
         if scan.reason == "end":
             return found
-        places = scan.cursor()
+        positions = scan.cursor()
         parts = {
-            partition: (low, places[partition].offset) if order is Order.NEWEST else (places[partition].offset, high)
+            partition: (low, positions[partition].offset)
+            if order is Order.NEWEST
+            else (positions[partition].offset, high)
             for partition, (low, high) in parts.items()
         }
     raise AssertionError("it comes to no end")

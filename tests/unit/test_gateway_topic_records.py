@@ -18,7 +18,7 @@ import comet
 from comet.types import AtOffset, AtTime, Latest, Position
 from comet_gateway.config import Limits
 from comet_gateway.dashboard import topic_records
-from comet_gateway.dashboard.build_facts import placed
+from comet_gateway.dashboard.build_facts import topic_with_leaders
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.search.slots import Slots
@@ -29,7 +29,7 @@ from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
 
 RECORDS = 3  # in each partition
 INFO = comet.TopicInfo(TOPIC, TOPIC_ID, (), comet.TopicConfig(), 0)
-DETAIL = TopicDetail(Cluster(time_us=0), placed(INFO).topic, (), ())
+DETAIL = TopicDetail(Cluster(time_us=0), topic_with_leaders(INFO).topic, (), ())
 
 
 class Reader:
@@ -47,10 +47,10 @@ class Reader:
 
 
 def sources_of(leaders: Sequence[int], silent: Sequence[int]) -> Sources:
-    places = tuple(comet.PartitionInfo(index, leader, 1, (1, 2), (1, 2)) for index, leader in enumerate(leaders))
+    partitions = tuple(comet.PartitionInfo(index, leader, 1, (1, 2), (1, 2)) for index, leader in enumerate(leaders))
 
     async def topic(name: str) -> comet.TopicInfo:
-        return replace(INFO, partitions=places)
+        return replace(INFO, partitions=partitions)
 
     backend = SimpleNamespace(catalog=SimpleNamespace(topic=topic), reader=Reader(silent))
     found = SimpleNamespace(backend=backend, config=SimpleNamespace(limits=Limits()))

@@ -17,7 +17,7 @@ from comet_gateway.push.events import Failed
 from comet_gateway.push.pattern_watch import PatternWatch
 from comet_gateway.push.subscribe_request import SubscribeRequest
 from comet_gateway.push.subscription import Subscription
-from tests.sim.waiting import until
+from tests.waiting import until
 
 LIMITS = Limits(pattern_s=0.001, pattern_topics_max=3)
 EVERYTHING = re.compile(".*")

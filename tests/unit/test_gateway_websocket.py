@@ -12,15 +12,16 @@ import pytest
 import comet
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig, Limits
+from comet_gateway.http.auth import UNRESTRICTED
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.traffic import Traffic
+from comet_gateway.http.wire import AsgiWire
 from comet_gateway.metrics import Metrics
 from comet_gateway.push import frames
 from comet_gateway.push.connections import Connections
 from comet_gateway.push.group_member import ShareMember
 from comet_gateway.push.parse_subscribe import join
 from comet_gateway.push.websocket import WebSocketConnection
-from comet_gateway.push.wire import AsgiWire
 from comet_gateway.records.record_json import Values
 
 
@@ -37,9 +38,12 @@ def connection(messages: list[dict[str, Any]], connections: Connections) -> WebS
     config = GatewayConfig()
     state = SimpleNamespace(
         config=config, hub=None, backend=None, connections=connections, metrics=Metrics(),
-        traffic=Traffic(config.limits),
+        traffic=Traffic(config.limits), dashboard=None,
     )  # fmt: skip
-    scope = {"type": "websocket", "app": SimpleNamespace(state=state)}
+    scope = {
+        "type": "websocket", "app": SimpleNamespace(state=state), "comet.principal": UNRESTRICTED,
+        "comet.request_id": "r1",
+    }  # fmt: skip
     return WebSocketConnection(scope, receive, send)
 
 
@@ -78,10 +82,10 @@ async def test_a_frame_that_is_refused_has_acknowledged_none_of_its_records() ->
     backend = cast(Backend, SimpleNamespace(bootstrap="127.0.0.1:1"))
     member = ShareMember("a", joined, backend, AsgiWire(send), Limits())
     member._hold(cast("comet.ShareRecord[bytes]", Record()))
-    of_none = frames.Ack("a", records=[frames.RecordPlace(0, 7, "t"), frames.RecordPlace(0, 8)])
+    of_none = frames.Ack("a", records=[frames.RecordId(0, 7, "t"), frames.RecordId(0, 8)])
     with pytest.raises(Problem, match="give the topic"):
         await member.acknowledge(of_none)
-    answer = await member.acknowledge(frames.Ack("a", records=[frames.RecordPlace(0, 7, "t")]))
+    answer = await member.acknowledge(frames.Ack("a", records=[frames.RecordId(0, 7, "t")]))
     assert isinstance(answer, frames.Acked)
     assert answer.results is not None
     assert answer.results[0].problem is None, "it is in hand still"

@@ -58,8 +58,8 @@ def test_a_commit_is_fenced_by_owner_and_by_the_generation_it_got_the_partition_
     world = World()
     first = world.join()
     world.store()
-    place = ("ida", 3)
-    assert world.group.owns(first, place, 1) and not world.group.owns(first, place, 0)
+    tp = ("ida", 3)
+    assert world.group.owns(first, tp, 1) and not world.group.owns(first, tp, 0)
     second = world.join()
     world.store()
     moving = next(iter(world.group.members[first].releasing))
@@ -109,9 +109,9 @@ def test_a_static_member_keeps_its_place_and_the_one_before_is_fenced() -> None:
     after = world.join(instance="i")
     news = world.store()
     assert world.owned(after) == had and set(news) == {after} and other not in news
-    place = ("ida", min(had))
-    assert world.group.owns(after, place, world.group.generation)
-    assert not world.group.owns(after, place, world.group.generation - 1)
+    tp = ("ida", min(had))
+    assert world.group.owns(after, tp, world.group.generation)
+    assert not world.group.owns(after, tp, world.group.generation - 1)
     with pytest.raises(MemberFenced):
         world.group.heard_from(before, world.now)
     with pytest.raises(MemberUnknown):

@@ -16,10 +16,10 @@ from comet_broker.replication.heartbeats import FROM_FOLLOWER, Heartbeats
 from comet_broker.replication.leader import ReplicaSession
 from comet_broker.rpc import service
 from comet_broker.streams.stream_writer import Outbox
-from tests.sim.waiting import until
 from tests.unit.replica_world import ReplicaWorld, settle
 from tests.unit.storage_world import batch
 from tests.unit.test_replication import HELLO, answers, behind_a_leader, follow, following, progress, session_on, tell
+from tests.waiting import until
 
 
 def look(world: ReplicaWorld, heartbeats: Heartbeats, seconds: float) -> None:

@@ -41,7 +41,7 @@ from comet_broker.tasks import Tasks
 from tests.sim.clock import SimClock
 from tests.sim.loop import SimLoop, run
 
-PLACE = ("0f" * 16, 0)
+TP = ("0f" * 16, 0)
 
 
 def entries(*revisions: int) -> tuple[LineageEntry, ...]:
@@ -257,13 +257,13 @@ async def test_a_listing_of_a_store_that_went_back_changes_nothing_and_the_right
 ) -> None:
     await one.start()
     snapshot = one.store.snapshot()
-    await one.guard.enter([], [Put(partition_key(PLACE), PartitionState(1, 3, (1,), {1: 2}).encode())])
+    await one.guard.enter([], [Put(partition_key(TP), PartitionState(1, 3, (1,), {1: 2}).encode())])
     await one.settle()
     right, revision = one.store.snapshot(), one.view.state.revision
     await one.go_back(snapshot)
     await asyncio.sleep(2)
     assert "went back" in one.guard.reason
-    assert one.view.state.revision == revision and PLACE in one.view.state.partitions
+    assert one.view.state.revision == revision and TP in one.view.state.partitions
     waiting = asyncio.ensure_future(one.guard.ready())
     await one.go_back(right)
     await asyncio.sleep(3)
@@ -316,7 +316,7 @@ async def test_a_change_of_a_partition_without_a_registration_gets_an_entry_of_i
     await one.guard.enter([], [Put("k", b"")])
     await one.settle()
     snapshot = one.store.snapshot()
-    await one.put(partition_key(PLACE), PartitionState(1, 1, (1, 2), {1: 2}).encode())
+    await one.put(partition_key(TP), PartitionState(1, 1, (1, 2), {1: 2}).encode())
     await one.settle()
     await asyncio.sleep(2)
     await one.guard.tick()
@@ -336,7 +336,7 @@ async def test_a_change_of_a_partition_without_a_registration_gets_an_entry_of_i
 async def test_a_store_that_went_back_is_noticed_though_its_revision_has_grown_beyond_the_floor(one: Guarded) -> None:
     """Leases that nobody renews expire in a restored store, and each lifts its revision."""
     await one.start()
-    key = partition_key(PLACE)
+    key = partition_key(TP)
     await one.guard.enter([], [Put(key, PartitionState(1, 3, (1, 2), {1: 2, 2: 3}).encode())])
     await one.settle()
     snapshot = one.store.snapshot()
@@ -359,7 +359,7 @@ def test_a_store_that_went_back_and_changed_the_same_partition_is_noticed(lease_
     @guarded
     async def scenario(one: Guarded) -> None:
         await one.start()
-        key = partition_key(PLACE)
+        key = partition_key(TP)
         await one.guard.enter([], [Put(key, PartitionState(1, 3, (1, 2), {1: 2, 2: 3}).encode())])
         await one.settle()
         snapshot = one.store.snapshot()
@@ -386,7 +386,7 @@ def test_a_store_that_went_back_and_changed_the_same_partition_is_noticed(lease_
 @guarded
 async def test_changes_of_a_partition_since_are_no_reason_for_a_refusal(one: Guarded) -> None:
     await one.start()
-    key = partition_key(PLACE)
+    key = partition_key(TP)
     for epoch in range(3, 6):
         await one.guard.enter([], [Put(key, PartitionState(1, epoch, (1, 2), {1: 2, 2: 3}).encode())])
         await one.settle()
@@ -403,7 +403,7 @@ async def test_changes_of_a_partition_since_are_no_reason_for_a_refusal(one: Gua
 async def test_a_history_that_was_forgotten_proves_nothing(one: Guarded) -> None:
     one.store = one.guard.inner = one.view._store = MemoryStore(one.clock, history_revisions_max=2)
     await one.start()
-    key = partition_key(PLACE)
+    key = partition_key(TP)
     await one.guard.enter([], [Put(key, PartitionState(1, 3, (1, 2), {1: 2, 2: 3}).encode())])
     await one.settle()
     await one.guard.write()
@@ -418,11 +418,11 @@ async def test_a_history_that_was_forgotten_proves_nothing(one: Guarded) -> None
 @guarded
 async def test_a_log_with_records_of_a_later_epoch_is_as_good_as_a_floor(one: Guarded) -> None:
     await one.start()
-    await one.guard.enter([], [Put(partition_key(PLACE), PartitionState(1, 3, (1,), {1: 2}).encode())])
+    await one.guard.enter([], [Put(partition_key(TP), PartitionState(1, 3, (1,), {1: 2}).encode())])
     await one.settle()
-    one.guard.wrote(PLACE, 3)
+    one.guard.wrote(TP, 3)
     assert not one.guard.reason
-    one.guard.wrote(PLACE, 4)
+    one.guard.wrote(TP, 4)
     assert "epoch 4" in one.guard.reason
     await asyncio.sleep(3)
     assert "epoch 4" in one.guard.reason or "was in 4" in one.guard.reason, "it does not come back by itself"
@@ -458,8 +458,8 @@ HELD = PartitionState(1, 3, (1, 2), {1: 2, 2: 3})
 @pytest.mark.parametrize(
     "more",
     [
-        {"changed": PartitionChange(f"{PLACE[0]}/{PLACE[1]}", 1_000, 2, 3, (2,))},
-        {"epochs": {f"{PLACE[0]}/{PLACE[1]}": 4}},
+        {"changed": PartitionChange(f"{TP[0]}/{TP[1]}", 1_000, 2, 3, (2,))},
+        {"epochs": {f"{TP[0]}/{TP[1]}": 4}},
         {"revision": 1_000},
     ],
 )
@@ -467,7 +467,7 @@ def test_each_thing_that_another_broker_knows_counts_until_the_store_is_the_righ
     @guarded
     async def scenario(one: Guarded) -> None:
         await one.start()
-        await one.guard.enter([], [Put(partition_key(PLACE), HELD.encode())])
+        await one.guard.enter([], [Put(partition_key(TP), HELD.encode())])
         await one.settle()
         await one.guard.learn(msgspec.structs.replace(one.guard.known(), **more), 2)
         assert "broker 2 knows a later state" in one.guard.reason

@@ -9,8 +9,8 @@ import pytest
 from comet.errors import InvalidArgument
 from comet_broker.core.cluster import BrokerRecord, broker_key
 from comet_broker.metadata.store import LeaseLost
-from tests.sim.waiting import until
 from tests.unit.cluster_world import SESSION_MS, World, on_virtual_time
+from tests.waiting import until
 
 SESSION_S = SESSION_MS / 1000
 

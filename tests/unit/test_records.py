@@ -416,9 +416,9 @@ def test_a_value_over_a_size_is_found_wherever_it_lies(limit: int, codec: Codec)
 
 def test_offsets_that_fall_do_no_harm_to_who_only_looks_for_large_values() -> None:
     batch = bytearray(join([b"abcd", b"efgh", b"ijkl"]))
-    for place in range(4):
+    for index in range(4):
         damaged = batch[:]
-        damaged[HEADER_BYTES + 4 * place : HEADER_BYTES + 4 * place + 4] = (-5).to_bytes(4, "little", signed=True)
+        damaged[HEADER_BYTES + 4 * index : HEADER_BYTES + 4 * index + 4] = (-5).to_bytes(4, "little", signed=True)
         with contextlib.suppress(CorruptBatch):
             decode(damaged, check=False).value_over(2)
 

@@ -29,7 +29,7 @@ from comet_broker.core.slots import SLOTS
 from comet_broker.metadata.store import KeyValue, Put
 
 TOPIC_ID = "0f" * 16
-PLACE = (TOPIC_ID, 0)
+TP = (TOPIC_ID, 0)
 SPEC = TopicSpec(TOPIC_ID, 1, 0, TopicConfig(min_insync=2), 3)
 
 
@@ -52,7 +52,7 @@ def items(state: PartitionState | None = None, *, cluster: str = "c", topic: boo
     if topic:
         found.append(KeyValue(topic_key("t"), SPEC.encode(), 3, 3))
     if state is not None:
-        found.append(KeyValue(partition_key(PLACE), state.encode(), 4, 40))
+        found.append(KeyValue(partition_key(TP), state.encode(), 4, 40))
         entries = (LineageEntry(1, "first", 5), LineageEntry(2, "second"))
         found.append(KeyValue(LINEAGE, Lineage(entries).encode(), 5, 30))
     return found
@@ -132,7 +132,7 @@ def test_after_a_recovery_folders_go_on_and_the_chosen_broker_leads_as_soon_as_i
         assert judge(one.floor, seen_in(after, revision)).finding in (LineageFinding.RECOVERED, LineageFinding.SAME)
     assert not judge(Floor("c", "other", 501), seen_in(after, revision)).sound, "it was not asked, and knows more"
     state = listed(after, revision)
-    now = state.partitions[PLACE].value
+    now = state.partitions[TP].value
     assert (now.leader, now.in_sync, now.eligible, now.loss_accepted) == (0, {2: LOSSY}, {}, now.epoch)
     assert now.epoch == 4
     for broker, leads in ((1, False), (3, False), (2, True)):
@@ -142,7 +142,7 @@ def test_after_a_recovery_folders_go_on_and_the_chosen_broker_leads_as_soon_as_i
             PartitionState.decode(operation.value)
             for change in decide(state, last_resort=True)
             for operation in change.operations
-            if operation.key == partition_key(PLACE) and isinstance(operation, Put)
+            if operation.key == partition_key(TP) and isinstance(operation, Put)
         ]
         assert any(new.leader == 2 and new.epoch == 5 for new in written) == leads
         assert not any(new.leader not in (0, 2) for new in written)
@@ -153,7 +153,7 @@ def test_an_emptied_store_gets_its_id_topics_and_partitions_back() -> None:
     state = listed(after, max(item.mod_revision for item in after))
     assert state.cluster_id == "c"
     assert state.topics["t"].value == SPEC
-    now = state.partitions[PLACE].value
+    now = state.partitions[TP].value
     assert now.in_sync == {2: LOSSY} and set(now.replicas) == {1, 2} and now.epoch == 4
     assert state.lineage is not None and state.lineage.value.entries[-1].recovery == 1
     assert judge(Floor("c", "old", 500), seen_in(after, 9)).sound
@@ -161,7 +161,7 @@ def test_an_emptied_store_gets_its_id_topics_and_partitions_back() -> None:
 
 def test_a_chosen_broker_that_is_no_replica_takes_the_place_of_one_that_has_nothing() -> None:
     after = made([folder(1, copy(10, 10)), folder(4, copy(12, 12))], items(STATE))
-    assert listed(after).partitions[PLACE].value.replicas == (1, 2, 4)
+    assert listed(after).partitions[TP].value.replicas == (1, 2, 4)
 
 
 def test_coordinators_get_epochs_above_all_that_revisions_allowed() -> None:

@@ -22,16 +22,16 @@ from comet_broker.partitions.topics import TopicTable
 from comet_broker.replication import follower
 from comet_broker.replication.follower import FollowerContext, Replicator
 from comet_broker.replication.leader import ReplicaContext, ReplicaSession
-from tests.sim.waiting import until
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 from tests.unit.storage_world import IDENTITY, batch
+from tests.waiting import until
 
 HELLO = pb.FollowerFrame(hello=pb.ReplicaHello(cluster_id="c", broker=2, broker_epoch=20))
 
 
 def session_on(world: ReplicaWorld) -> ReplicaSession:
-    def leading(place: tuple[str, int], epoch: int) -> Any:
-        if place != (IDENTITY.topic_id.hex(), 0) or epoch != world.partition.leader_epoch:
+    def leading(tp: tuple[str, int], epoch: int) -> Any:
+        if tp != (IDENTITY.topic_id.hex(), 0) or epoch != world.partition.leader_epoch:
             raise Unavailable("not here", retry_after_ms=50)
         return world.partition
 
@@ -393,7 +393,7 @@ async def test_what_is_found_damaged_while_it_is_followed_is_fetched_anew() -> N
     partition = world.partition
     await streams[0].say(following(3))
     assert streams[0].asked()[0].follow.log_end == 3
-    partition.log.quarantine(1, 2)
+    partition.log.state.quarantine(1, 2)
     replicator.mend(partition)
     await settle()
     await settle()
@@ -426,7 +426,7 @@ async def test_what_is_damaged_is_not_fetched_while_others_count_on_it() -> None
     replicator, streams = await behind_a_leader(world)
     state = replace_state(STATE, leader=2, epoch=2, in_sync={1: 10, 2: 20})
     world.partition.apply(await world.put(state))
-    world.partition.log.quarantine(1, 2)
+    world.partition.log.state.quarantine(1, 2)
     replicator.mend(world.partition)
     await settle()
     assert len(streams) == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from comet.consumer.range_reader import Fetched, Reader, fetch_known
-from comet.tables.scan_ranges import Places, ScanRequest, Span, spans_of
+from comet.tables.scan_ranges import Bound, ScanRequest, Span, spans_of
 from comet.types import AtOffset, Latest, position
 
 ENDS = 100
@@ -45,7 +45,7 @@ class NewLeader:
 @pytest.mark.parametrize(
     ("end", "found"), [("latest", 100), (100, 100), (70, 70), (30, 30), (200, 100), ("earliest", None)]
 )
-async def test_where_a_scan_ends_is_asked_of_who_knows(end: Places, found: int | None) -> None:
+async def test_where_a_scan_ends_is_asked_of_who_knows(end: Bound, found: int | None) -> None:
     asked = ScanRequest("t", "earliest", end, None, None, "committed", 1000)
     spans = await spans_of(NewLeader(1000).typed(), asked)
     assert spans == ([] if found is None else [Span(0, 0, found, topic_id=b"id")])

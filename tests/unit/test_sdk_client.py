@@ -273,10 +273,10 @@ def test_columns_are_cut_by_bytes_and_nothing_is_lost() -> None:
 
 def test_keys_are_placed_as_the_format_says() -> None:
     keys: list[bytes | None] = [b"a", b"b", None, b"a"]
-    placed = by_partition(keys, 4, 2)
-    assert sorted(index for members in placed.values() for index in members) == [0, 1, 2, 3]
-    assert {0, 3} <= set(placed[partition_for(b"a", 4)])
-    assert 2 in placed[2]
+    found = by_partition(keys, 4, 2)
+    assert sorted(index for members in found.values() for index in members) == [0, 1, 2, 3]
+    assert {0, 3} <= set(found[partition_for(b"a", 4)])
+    assert 2 in found[2]
 
 
 @pytest.mark.parametrize("wrong", [{"a": 1}, [("a",)], [(b"a", b"b")], ["ab", "c"], 5])

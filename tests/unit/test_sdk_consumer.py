@@ -26,9 +26,9 @@ from comet.errors import (
 )
 from comet.producer.producer import Producer
 from comet.v1 import records_pb2 as pb
-from tests.sim.waiting import until
 from tests.unit.sdk_fake import ADDRESS, FakeBroker, FakePartition
 from tests.unit.test_sdk_producer import now, producer, scenario
+from tests.waiting import until
 
 
 def consumer(broker: FakeBroker, topic: str = "quotes", **settings: Any) -> Consumer[Any]:

@@ -23,11 +23,11 @@ from comet.errors import (
 )
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
-from tests.sim.waiting import until
 from tests.unit.sdk_fake import ADDRESS
 from tests.unit.sdk_fake_groups import GroupBroker
 from tests.unit.test_sdk_groups import scenario
 from tests.unit.test_sdk_producer import now
+from tests.waiting import until
 
 FIND = "comet.v1.Comet/FindCoordinator"
 
@@ -139,7 +139,7 @@ def test_what_was_aborted_is_known_until_it_was_passed() -> None:
 async def test_positions_that_are_refused_for_now_are_committed_a_little_later(broker: GroupBroker) -> None:
     opening = [Unavailable("the leader could not say how far it reaches", retry_after_ms=50)] * 3
     beyond = OffsetOutOfRange("beyond the end")
-    broker.refuse_offset = lambda place: beyond if place[1] == 1 else opening.pop() if place[1] and opening else None
+    broker.refuse_offset = lambda tp: beyond if tp[1] == 1 else opening.pop() if tp[1] and opening else None
     async with Admin(ADDRESS, connect=broker.connect, random=Random(1)) as admin:
         done = await admin.commit_offsets("g", {("quotes", 2): 7, ("quotes", 1): 9, ("quotes", 0): 5})
     assert [(one.partition, one.offset) for one in done] == [(2, 7), (1, None), (0, 5)]
@@ -150,7 +150,7 @@ async def test_positions_that_are_refused_for_now_are_committed_a_little_later(b
 
 @scenario()
 async def test_positions_that_stay_refused_are_told(broker: GroupBroker) -> None:
-    broker.refuse_offset = lambda place: CoordinatorLoading("soon", retry_after_ms=20)
+    broker.refuse_offset = lambda tp: CoordinatorLoading("soon", retry_after_ms=20)
     async with Admin(ADDRESS, connect=broker.connect, random=Random(1), timeout_ms=2_000) as admin:
         began = now()
         (done,) = await admin.commit_offsets("g", {("quotes", 0): 5})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from comet.handlers.dispatch import Dispatch, Place, Task
+from comet.handlers.dispatch import Dispatch, Task
+from comet.types import TopicPartition
 
-P: Place = ("in", 0)
-Q: Place = ("in", 1)
+P = TopicPartition("in", 0)
+Q = TopicPartition("in", 1)
 
 
 def taken(dispatch: Dispatch[str]) -> list[Task[str]]:

@@ -311,7 +311,7 @@ async def test_a_callback_is_waited_for_before_anything_is_given_up(broker: Grou
     fill(broker, [b"%d" % n for n in range(5)])
     finished = asyncio.Event()
 
-    async def finish(places: list[TopicPartition]) -> None:
+    async def finish(tps: list[TopicPartition]) -> None:
         await finished.wait()
         await c.commit({ZERO: 3})
 
@@ -353,7 +353,7 @@ async def test_a_mark_that_is_refused_for_now_is_committed_later_and_the_others_
         await take(c, 2)
         await quiet()
         away = iter([NotLeader("it cannot say how far the partition reaches")] * 5)
-        broker.refuse_offset = lambda place: next(away, None) if place == ZERO else None
+        broker.refuse_offset = lambda tp: next(away, None) if tp == ZERO else None
         both = asyncio.create_task(c.commit({ZERO: 1, ONE: 1}))
         await asyncio.sleep(0.01)
         assert broker.committed[ONE][0] == 1
@@ -361,7 +361,7 @@ async def test_a_mark_that_is_refused_for_now_is_committed_later_and_the_others_
         assert not both.done()
         await both
         assert broker.committed[ZERO][0] == 1
-        broker.refuse_offset = lambda place: OffsetOutOfRange("beyond the end")
+        broker.refuse_offset = lambda tp: OffsetOutOfRange("beyond the end")
         with pytest.raises(OffsetOutOfRange):
             await c.commit({ZERO: 9})
 

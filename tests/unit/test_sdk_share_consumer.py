@@ -159,7 +159,7 @@ async def test_what_its_topics_have_become_is_shared_after_it_has_joined_anew(br
         assert len(c.assignment()) == 2
         broker.evict("member-1", MemberUnknown("its session has ended"))
         await asyncio.sleep(1)
-        assert [tuple(place) for place in c.assignment()] == [("quotes", 0)]
+        assert [tuple(tp) for tp in c.assignment()] == [("quotes", 0)]
         assert len(broker.shares_asked) == 2
 
 

@@ -15,7 +15,7 @@ from comet.spark.options import SourceOptions
 from comet.spark.planning import NO_EPOCH, Range
 from comet.spark.ranges import AHEAD, Parts, in_turn
 from tests.property.records_strategies import build, stamp
-from tests.sim.waiting import until
+from tests.waiting import until
 
 Answer = Fetched | CometError
 END = 8

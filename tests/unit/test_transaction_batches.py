@@ -281,8 +281,8 @@ async def test_whoever_asks_again_and_again_for_a_marker_that_cannot_count_now_i
     partition = world.partition
     view: Any = SimpleNamespace(state=SimpleNamespace(deleted={}))
     topics: Any = SimpleNamespace(state_of=lambda *_: partition.state, leading=lambda *_: partition)
-    place = pb.PlaceOf(topic_id=partition.topic_id, partition=partition.index)
-    request = pb.WriteMarkersRequest(producer_id=ME, epoch=1, commit=True, places=[place])
+    tp = pb.PartitionId(topic_id=partition.topic_id, partition=partition.index)
+    request = pb.WriteMarkersRequest(producer_id=ME, epoch=1, commit=True, partitions=[tp])
     waiting = asyncio.create_task(write_here(topics, view, request))
     await settle()
     assert (partition.log.log_end, partition.acks_waiting) == (1, 1)

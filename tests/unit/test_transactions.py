@@ -41,7 +41,7 @@ from comet_broker.core.transactions import (
 )
 
 TOPIC = "a" * 32
-PLACE = (TOPIC, 0)
+TP = (TOPIC, 0)
 OTHER = ("b" * 32, 3)
 NEW = TransactionRecord(producer_id=7, timeout_ms=60_000, group="g")
 AGAIN = Open(producer_id=8, timeout_ms=60_000, group="g")
@@ -64,7 +64,7 @@ def refused(record: TransactionRecord, event: Event, kind: type[CometError]) -> 
     return after.error
 
 
-OPEN = run(NEW, AddPartition(1, PLACE))
+OPEN = run(NEW, AddPartition(1, TP))
 COMMITTING = run(OPEN, End(1, commit=True))
 ABORTING = run(OPEN, End(1, commit=False))
 
@@ -84,7 +84,7 @@ def test_every_row_says_why() -> None:
 
 def test_every_state_meets_every_event_of_every_age() -> None:
     """No case raises, none goes back, and only what is stored as decided has an outcome."""
-    history = [NEW, OPEN, COMMITTING, ABORTING, run(NEW, End(1, True), End(2, False), AddPartition(3, PLACE))]
+    history = [NEW, OPEN, COMMITTING, ABORTING, run(NEW, End(1, True), End(2, False), AddPartition(3, TP))]
     history += [TransactionRecord(7, 60_000, epoch=7, last_epoch=6, known_from=5)]
     records = [*history]
     for base in history:
@@ -95,7 +95,7 @@ def test_every_state_meets_every_event_of_every_age() -> None:
     ]
     met: set[tuple[TransactionState, EventKind, Age]] = set()
     for record, epoch in product(records, [*range(8), EPOCH_END, EPOCH_MAX]):
-        events: list[Event] = [AddPartition(epoch, PLACE), End(epoch, True), End(epoch, False), TimedOut(epoch)]
+        events: list[Event] = [AddPartition(epoch, TP), End(epoch, True), End(epoch, False), TimedOut(epoch)]
         events += [Marked(epoch), AGAIN, Evicted(), TransactionLoaded()]
         for event in events:
             after = step(record, event)
@@ -113,22 +113,20 @@ def test_every_state_meets_every_event_of_every_age() -> None:
 
 
 def test_a_transaction_from_its_first_partition_to_the_next_epoch() -> None:
-    record = run(
-        NEW, AddPartition(1, PLACE), AddPartition(1, OTHER), AddPartition(1, PLACE), AddPartition(1, (TOPIC, 4))
-    )
-    assert record.places == {TOPIC: (0, 4), OTHER[0]: (3,)}
+    record = run(NEW, AddPartition(1, TP), AddPartition(1, OTHER), AddPartition(1, TP), AddPartition(1, (TOPIC, 4)))
+    assert record.topics == {TOPIC: (0, 4), OTHER[0]: (3,)}
     decided = step(record, End(1, commit=True))
     assert (decided.outcome, decided.record.state) == (Outcome.DECIDED, TransactionState.COMMITTING)
-    assert decided.record.places == record.places, "the markers go to all that were added"
+    assert decided.record.topics == record.topics, "the markers go to all that were added"
     assert step(decided.record, End(1, commit=True)) == Step(decided.record, Outcome.UNDER_WAY)
     after = run(decided.record, Marked(1))
-    assert (after.epoch, after.state, after.places) == (2, TransactionState.EMPTY, {})
+    assert (after.epoch, after.state, after.topics) == (2, TransactionState.EMPTY, {})
     assert step(after, End(1, commit=True)).outcome is Outcome.REPEATED
-    assert run(after, AddPartition(2, PLACE)).state is TransactionState.OPEN
+    assert run(after, AddPartition(2, TP)).state is TransactionState.OPEN
 
 
 def test_a_partition_that_is_added_again_changes_nothing() -> None:
-    assert run(OPEN, AddPartition(1, PLACE)) is OPEN
+    assert run(OPEN, AddPartition(1, TP)) is OPEN
 
 
 def test_a_transaction_without_outputs_uses_up_its_epoch() -> None:
@@ -137,12 +135,12 @@ def test_a_transaction_without_outputs_uses_up_its_epoch() -> None:
         after = step(NEW, End(1, commit))
         assert after.outcome is Outcome.DECIDED
         assert (after.record.state, after.record.epoch) == (TransactionState.EMPTY, 2)
-        opened = run(after.record, AddPartition(2, PLACE))
+        opened = run(after.record, AddPartition(2, TP))
         assert step(opened, End(1, commit)) == Step(opened, Outcome.REPEATED)
 
 
 def test_what_comes_late_is_told_how_it_ended() -> None:
-    committed = run(COMMITTING, Marked(1), AddPartition(2, PLACE))
+    committed = run(COMMITTING, Marked(1), AddPartition(2, TP))
     refused(committed, End(1, commit=False), TransactionNotOpen)
     refused(committed, AddPartition(1, OTHER), TransactionNotOpen)
     aborted = run(OPEN, TimedOut(1), Marked(1))
@@ -158,7 +156,7 @@ def test_what_comes_late_is_told_how_it_ended() -> None:
 def test_who_has_lost_a_marker_is_told_how_it_ended() -> None:
     for record in (NEW, OPEN, COMMITTING, run(OPEN, TimedOut(1))):
         assert ended(record, 1) is None, "its markers may be on their way"
-    committed = run(COMMITTING, Marked(1), AddPartition(2, PLACE))
+    committed = run(COMMITTING, Marked(1), AddPartition(2, TP))
     assert (ended(committed, 1), ended(committed, 2)) == (True, None)
     aborted = run(committed, TimedOut(2), Marked(2))
     assert (ended(aborted, 1), ended(aborted, 2), ended(aborted, 3)) == (True, False, None)
@@ -170,10 +168,10 @@ def test_how_transactions_ended_is_known_until_too_many_were_aborted() -> None:
     record, outcomes = NEW, dict[int, bool]()
     for turn in range(2 * limits.TRANSACTION_ABORTED_EPOCHS_MAX):
         outcomes[record.epoch] = turn % 2 == 0
-        record = run(record, AddPartition(record.epoch, PLACE), End(record.epoch, turn % 2 == 0), Marked(record.epoch))
+        record = run(record, AddPartition(record.epoch, TP), End(record.epoch, turn % 2 == 0), Marked(record.epoch))
     assert {epoch: ended(record, epoch) for epoch in outcomes} == outcomes
     assert len(record.aborted) == limits.TRANSACTION_ABORTED_EPOCHS_MAX
-    record = run(record, AddPartition(record.epoch, PLACE), End(record.epoch, False), Marked(record.epoch))
+    record = run(record, AddPartition(record.epoch, TP), End(record.epoch, False), Marked(record.epoch))
     assert ended(record, 1) is False, "nobody knows any more"
     assert {epoch: ended(record, epoch) for epoch in outcomes if epoch > 2} == {
         epoch: committed for epoch, committed in outcomes.items() if epoch > 2
@@ -184,7 +182,7 @@ def test_how_transactions_ended_is_known_until_too_many_were_aborted() -> None:
 
 def test_no_partition_is_added_once_it_is_decided() -> None:
     refused(COMMITTING, AddPartition(1, OTHER), TransactionNotOpen)
-    refused(COMMITTING, AddPartition(1, PLACE), TransactionNotOpen)
+    refused(COMMITTING, AddPartition(1, TP), TransactionNotOpen)
     refused(ABORTING, AddPartition(1, OTHER), TransactionAborted)
 
 
@@ -207,9 +205,9 @@ def test_a_commit_that_was_decided_is_confirmed_even_to_one_that_is_fenced_by_no
     refused(fenced, AddPartition(1, OTHER), ProducerFenced)
     after = run(fenced, Marked(1))
     assert step(after, End(1, commit=True)).outcome is Outcome.REPEATED
-    refused(after, AddPartition(2, PLACE), ProducerFenced)
+    refused(after, AddPartition(2, TP), ProducerFenced)
     assert after.epoch == 3
-    others = run(after, AddPartition(3, PLACE), End(3, commit=True), Marked(3), AGAIN)
+    others = run(after, AddPartition(3, TP), End(3, commit=True), Marked(3), AGAIN)
     assert step(others, End(1, commit=True)).outcome is Outcome.REPEATED, "nor when others have committed since"
     refused(others, End(2, commit=True), ProducerFenced)
     refused(run(run(NEW, AGAIN), End(2, commit=True)), End(1, commit=True), ProducerFenced)
@@ -228,9 +226,9 @@ def test_each_of_many_who_open_the_id_gets_an_epoch_of_its_own() -> None:
 def test_the_next_epoch_waits_for_the_markers_of_the_one_before() -> None:
     """Its producer may have been told of it by a coordinator that did not store that the markers were there."""
     for ending in (COMMITTING, ABORTING):
-        refused(ending, AddPartition(2, PLACE), CoordinatorLoading)
+        refused(ending, AddPartition(2, TP), CoordinatorLoading)
         refused(ending, End(2, commit=True), CoordinatorLoading)
-        refused(ending, AddPartition(3, PLACE), TransactionNotOpen)
+        refused(ending, AddPartition(3, TP), TransactionNotOpen)
 
 
 def test_what_is_open_ends_with_its_time_or_its_member() -> None:
@@ -239,7 +237,7 @@ def test_what_is_open_ends_with_its_time_or_its_member() -> None:
     for record in (NEW, COMMITTING, ABORTING):
         assert run(record, TimedOut(record.epoch)) is record
         assert run(record, Evicted()) is record
-    later = run(COMMITTING, Marked(1), AddPartition(2, PLACE))
+    later = run(COMMITTING, Marked(1), AddPartition(2, TP))
     assert run(later, TimedOut(1)) is later, "the timer of an earlier one"
 
 
@@ -254,18 +252,18 @@ def test_a_transaction_has_no_more_partitions_than_the_limit() -> None:
     for index in range(limits.TRANSACTION_PARTITIONS_MAX):
         record = run(record, AddPartition(1, (TOPIC, index)))
     refused(record, AddPartition(1, OTHER), InvalidArgument)
-    assert run(record, AddPartition(1, PLACE)) is record
+    assert run(record, AddPartition(1, TP)) is record
     assert len(record.encode()) < 10_000
 
 
 def test_epochs_that_are_used_up_make_a_new_producer() -> None:
     last = TransactionRecord(7, 60_000, epoch=EPOCH_END - 1, first_epoch=1, last_epoch=EPOCH_END - 2)
-    over = run(last, AddPartition(EPOCH_END - 1, PLACE), End(EPOCH_END - 1, commit=True), Marked(EPOCH_END - 1))
+    over = run(last, AddPartition(EPOCH_END - 1, TP), End(EPOCH_END - 1, commit=True), Marked(EPOCH_END - 1))
     assert over.epoch == EPOCH_END
-    refused(over, AddPartition(EPOCH_END, PLACE), TransactionNotOpen)
+    refused(over, AddPartition(EPOCH_END, TP), TransactionNotOpen)
     refused(over, End(EPOCH_END, commit=True), TransactionNotOpen)
     assert run(over, AGAIN) == TransactionRecord(producer_id=8, timeout_ms=60_000, group="g")
-    ending = run(last, AddPartition(EPOCH_END - 1, PLACE), AGAIN)
+    ending = run(last, AddPartition(EPOCH_END - 1, TP), AGAIN)
     for _ in range(40):
         ending = run(ending, AGAIN)
     assert ending.first_epoch <= EPOCH_MAX

@@ -23,7 +23,7 @@ from comet_broker.core.transactions import (
     TransactionRecord,
     step,
 )
-from tests.unit.test_transactions import NEW, OPEN, PLACE, run
+from tests.unit.test_transactions import NEW, OPEN, TP, run
 from tests.unit.transactions_world import HERE, Cluster, with_cluster
 
 AGAIN = Open(producer_id=8, timeout_ms=60_000, group="g")
@@ -49,11 +49,11 @@ def test_the_note_of_a_commit_is_part_of_the_decision() -> None:
     [
         [End(2, commit=True)],
         [End(2, commit=False, note=b"aborted")],
-        [AddPartition(2, PLACE), End(2, commit=True), Marked(2)],
-        [AddPartition(2, PLACE), End(2, commit=False, note=b"aborted"), Marked(2)],
-        [AddPartition(2, PLACE), TimedOut(2), Marked(2)],
-        [AddPartition(2, PLACE), Evicted(), Marked(2)],
-        [AddPartition(2, PLACE), AGAIN, Marked(2)],
+        [AddPartition(2, TP), End(2, commit=True), Marked(2)],
+        [AddPartition(2, TP), End(2, commit=False, note=b"aborted"), Marked(2)],
+        [AddPartition(2, TP), TimedOut(2), Marked(2)],
+        [AddPartition(2, TP), Evicted(), Marked(2)],
+        [AddPartition(2, TP), AGAIN, Marked(2)],
         [AGAIN, AGAIN, TransactionLoaded()],
     ],
     ids=repr,
@@ -73,7 +73,7 @@ def test_a_note_outlives_the_epochs_of_its_producer() -> None:
 
 def test_a_record_from_before_there_were_notes_has_none() -> None:
     old = (
-        b'{"producer_id":7,"timeout_ms":60000,"epoch":3,"first_epoch":1,"state":"empty","places":{},"group":"g",'
+        b'{"producer_id":7,"timeout_ms":60000,"epoch":3,"first_epoch":1,"state":"empty","topics":{},"group":"g",'
         b'"member":"","last_epoch":2,"last_committed":true,"reason":"","aborted":[],"known_from":1}'
     )
     record = TransactionRecord.decode(old)

@@ -356,7 +356,7 @@ async def test_a_topic_that_is_gone_needs_no_marker(cluster: Cluster) -> None:
 async def test_a_topic_that_this_broker_has_not_heard_of_is_not_gone(cluster: Cluster) -> None:
     one = await open_both(cluster)
     partitions = cluster.member.view.state.partitions
-    hidden = {place: partitions.pop(place) for place in BOTH}
+    hidden = {tp: partitions.pop(tp) for tp in BOTH}
     ending = asyncio.get_running_loop().create_task(one.end(commit=True))
     await asyncio.sleep(5)
     assert not ending.done()

@@ -21,8 +21,8 @@ from comet.v1 import groups_pb2 as pb
 from comet_broker import limits
 from comet_broker.coordination.timekeeping import FORGET_S, TIDY_S
 from comet_broker.core.transactions import TransactionState
-from tests.sim.waiting import until
 from tests.unit.transactions_world import HERE, SLOT_PREFIX, THERE, Cluster, Producer, settled, with_cluster
+from tests.waiting import until
 
 OFFSETS = pb.Commit(group="g", member="m", generation=1)
 BOTH = [HERE, THERE]

@@ -21,8 +21,8 @@ from comet_broker.coordination.transactions import PREFIX, Transactions
 from comet_broker.core.cluster import (
     DELETED,
     BrokerRecord,
+    PartitionId,
     PartitionState,
-    Place,
     Tombstone,
     TopicSpec,
     broker_key,
@@ -33,9 +33,9 @@ from comet_broker.core.transactions import TransactionRecord
 from comet_broker.env import Env
 from comet_broker.failures import Failures
 from comet_broker.metadata.store import Compare, Delete, Put
-from tests.sim.waiting import until
 from tests.unit.cluster_world import Member, World, on_virtual_time
 from tests.unit.replica_world import HeldWorker
+from tests.waiting import until
 
 TOPIC = "ab" * 16
 HERE, THERE = (TOPIC, 0), (TOPIC, 1)  # led by this broker, and by another
@@ -48,19 +48,19 @@ class Leader:
 
     leadership = None
 
-    def __init__(self, world: Cluster, place: Place) -> None:
+    def __init__(self, world: Cluster, tp: PartitionId) -> None:
         self.world = world
-        self.place = place
+        self.tp = tp
 
     async def write_marker(self, producer_id: int, epoch: int, commit: bool) -> None:
         self.world.asked += 1
         await self.world.may_mark.wait()
-        if self.place in self.world.stuck:
+        if self.tp in self.world.stuck:
             await asyncio.get_running_loop().create_future()
         if self.world.refusals:
             raise self.world.refusals.pop(0)
-        before = self.world.marks.setdefault((self.place, producer_id, epoch), commit)
-        assert before is commit, f"epoch {epoch} has ended in two ways in {self.place}"
+        before = self.world.marks.setdefault((self.tp, producer_id, epoch), commit)
+        assert before is commit, f"epoch {epoch} has ended in two ways in {self.tp}"
 
 
 class FakeGroups:
@@ -95,12 +95,12 @@ class Cluster:
     def __init__(self, world: World, member: Member) -> None:
         self.world = world
         self.member = member
-        self.marks: dict[tuple[Place, int, int], bool] = {}
+        self.marks: dict[tuple[PartitionId, int, int], bool] = {}
         self.asked = 0
         self.may_mark = asyncio.Event()
         self.may_mark.set()
         self.refusals: list[Exception] = []  # of leaders, one per marker
-        self.stuck: set[Place] = set()  # too few of their replicas are in sync
+        self.stuck: set[PartitionId] = set()  # too few of their replicas are in sync
         self.broken: list[Exception] = []  # calls that end with an unexpected error
         self.reachable = True
         self.env = Env(
@@ -177,8 +177,8 @@ class Cluster:
         found = self.member.view.state.partitions.get((topic_id, index))
         return None if found is None else found.value
 
-    def leading(self, place: Place, _: int) -> Leader:
-        return Leader(self, place)
+    def leading(self, tp: PartitionId, _: int) -> Leader:
+        return Leader(self, tp)
 
     async def call(self, _: str, __: str, request: Message, ___: Any, ____: float) -> Message:
         if self.broken:
@@ -200,8 +200,8 @@ class Cluster:
         item = await self.world.store.get(f"{SLOT_PREFIX}{PREFIX}{name}")
         return None if item is None else TransactionRecord.decode(item.value)
 
-    def marked(self, epoch: int) -> Mapping[Place, bool]:
-        return {place: commit for (place, _, of), commit in self.marks.items() if of == epoch}
+    def marked(self, epoch: int) -> Mapping[PartitionId, bool]:
+        return {tp: commit for (tp, _, of), commit in self.marks.items() if of == epoch}
 
     async def delete_topic(self, *, buried: bool) -> None:
         """`buried`: nothing in the store speaks of it any more."""
@@ -227,13 +227,13 @@ class Producer:
         self.group = group
         self.note = note  # that it was told when it opened the id
 
-    async def add_partition(self, place: Place = HERE, epoch: int = 0) -> None:
+    async def add_partition(self, tp: PartitionId = HERE, epoch: int = 0) -> None:
         await self.cluster.transactions.add_partition(
             coordination.AddPartitionRequest(
                 producer_id=self.producer_id,
                 epoch=epoch or self.epoch,
-                topic_id=bytes.fromhex(place[0]),
-                partition=place[1],
+                topic_id=bytes.fromhex(tp[0]),
+                partition=tp[1],
             )
         )
 

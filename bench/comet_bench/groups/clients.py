@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from comet.types import TopicPartition
-from comet_bench.clients import BLOCKS_IN_FLIGHT, plain_values
+from comet_bench.broker.clients import BLOCKS_IN_FLIGHT, plain_values
 from comet_bench.limits import STAMP
 from comet_bench.timer import Ticker
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from comet import RecordBatch
     from comet.consumer.iteration import RecordIterator
     from comet.share.acknowledgements import PendingAcknowledgement
-    from comet_bench.worker import Link, Work
+    from comet_bench.link import Link, Work
 
 Positions = dict[tuple[str, int], int]
 
@@ -238,15 +238,15 @@ class MemberLoad:
             on_lost=self._gone,
         )  # fmt: skip
 
-    def _gained(self, places: list[TopicPartition]) -> None:
+    def _gained(self, tps: list[TopicPartition]) -> None:
         self.changed = time.perf_counter()
-        self.owned.update(places)
+        self.owned.update(tps)
 
-    def _gone(self, places: list[TopicPartition]) -> None:
-        self.owned.difference_update(places)
-        self.stayed.difference_update(places)
-        for place in places:
-            self.first_seen.pop(place, None)
+    def _gone(self, tps: list[TopicPartition]) -> None:
+        self.owned.difference_update(tps)
+        self.stayed.difference_update(tps)
+        for tp in tps:
+            self.first_seen.pop(tp, None)
 
     async def sit(self) -> None:
         await self._consumer.start()
@@ -255,13 +255,13 @@ class MemberLoad:
     async def _read(self) -> None:
         async for batch in self._consumer.batches():
             now_ns = time.perf_counter_ns()
-            place = TopicPartition(batch.topic, batch.partition)
-            self.first_seen.setdefault(place, now_ns / 1e9)
-            if place in self.stayed:
+            tp = TopicPartition(batch.topic, batch.partition)
+            self.first_seen.setdefault(tp, now_ns / 1e9)
+            if tp in self.stayed:
                 due_ns = min(STAMP.unpack_from(value)[0] for value in batch.values if value is not None)
                 age_s = (now_ns - due_ns) / 1e9
-                if age_s > self._ages.get(place, 0.0):
-                    self._ages[place] = age_s
+                if age_s > self._ages.get(tp, 0.0):
+                    self._ages[tp] = age_s
 
     def mark(self) -> None:
         """Starts to measure ages, of the partitions that stay."""
@@ -269,7 +269,7 @@ class MemberLoad:
         self._ages.clear()
 
     def gap_s(self) -> float:
-        return max((self._ages.get(place, 0.0) for place in self.stayed), default=0.0)
+        return max((self._ages.get(tp, 0.0) for tp in self.stayed), default=0.0)
 
     def check(self) -> None:
         if self._reading is not None and self._reading.done():

@@ -13,11 +13,11 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from comet_bench.clients import plain_values
+from comet_bench.broker.clients import plain_values
 
 if TYPE_CHECKING:
     from comet import Producer
-    from comet_bench.worker import Link, Work
+    from comet_bench.link import Link, Work
 
 RECORD_BYTES: Final = 100
 TICK_S: Final = 0.01
@@ -178,20 +178,20 @@ class Bars:
                 if value["event_us"] is not None:
                     self.lag_us = value["at_us"] - value["event_us"]
                 continue
-            place = (value["start_us"], value["symbol"])
-            self.arrived_us.pop(place, None)  # so that the last one received is the last of them
-            self.arrived_us[place], self.quotes[place] = now_us, value["quotes"]
+            bar = (value["start_us"], value["symbol"])
+            self.arrived_us.pop(bar, None)  # so that the last one received is the last of them
+            self.arrived_us[bar], self.quotes[bar] = now_us, value["quotes"]
         while self.arrived_us and max(self.arrived_us)[0] - min(self.arrived_us)[0] > SECONDS_MAX * SECOND_US:
             for by_bar in (self.arrived_us, self.quotes):
                 del by_bar[min(by_bar)]
 
     def report(self, first_us: int = 0, end_us: int = 1 << 62) -> dict[str, Any]:
         """The report on the bars that begin in that time."""
-        there = [place for place in self.arrived_us if first_us <= place[0] < end_us]
+        there = [bar for bar in self.arrived_us if first_us <= bar[0] < end_us]
         return {
             "bars": len(there),
-            "quotes": sum(self.quotes[place] for place in there),
-            "last_us": max((self.arrived_us[place] for place in there), default=0),
+            "quotes": sum(self.quotes[bar] for bar in there),
+            "last_us": max((self.arrived_us[bar] for bar in there), default=0),
             "lag_us": self.lag_us,
             "state": self.state,
             "problem": self.problem,

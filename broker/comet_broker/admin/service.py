@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -25,11 +24,11 @@ from comet.errors import (
     TopicNotFound,
     Unavailable,
 )
-from comet.types import REPLICAS_MAX, BrokerInfo, TopicConfig, check_topic_name
+from comet.types import REPLICAS_MAX, BrokerInfo, TopicConfig, TopicDefaults, check_topic_name
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as records_pb
 from comet.v1 import types_pb2 as types
-from comet.wire.protobuf import broker_to_pb, config_from_pb, status_to_pb, topic_to_pb
+from comet.wire.protobuf import broker_to_pb, defaults_to_pb, settings_from_pb, status_to_pb, topic_to_pb
 from comet_broker import limits
 from comet_broker.cluster.peers import Peers
 from comet_broker.cluster.view import ClusterView
@@ -45,6 +44,7 @@ from comet_broker.core.cluster import (
     topic_key,
 )
 from comet_broker.core.forcing import forced
+from comet_broker.core.topic_config import SourcedConfig, altered, created, topic_defaults
 from comet_broker.env import Env
 from comet_broker.metadata.store import (
     Compare,
@@ -130,6 +130,16 @@ class AdminService:
             found = self._seen_topics[name] = topic_to_pb(self._topics.info(name, spec))
         return found
 
+    def _described(self, name: str) -> types.Topic:
+        """The topic with the defaults of its settings."""
+        spec = self._topics.spec(name)
+        described = types.Topic(defaults=defaults_to_pb(self._defaults(spec.replicas)))
+        described.MergeFrom(self._seen(name, spec))
+        return described
+
+    def _defaults(self, replicas: int) -> TopicDefaults:
+        return topic_defaults(self._env.config.topic_defaults, replicas)
+
     async def fetch_metadata(self, request: records_pb.FetchMetadataRequest) -> records_pb.FetchMetadataResponse:
         for name in request.topics:
             if name not in self._state.topics:
@@ -163,7 +173,7 @@ class AdminService:
     async def describe_topic(self, request: admin.DescribeTopicRequest) -> admin.DescribeTopicResponse:
         if request.name not in self._state.topics:
             await self._topics.wait_for(request.name)
-        described = admin.DescribeTopicResponse(topic=self._topic_pb(request.name))
+        described = admin.DescribeTopicResponse(topic=self._described(request.name))
         if request.local:
             topic = self._topics.by_name.get(request.name)
             if topic is not None:
@@ -205,6 +215,7 @@ class AdminService:
             brokers=self._brokers(),
             topics=len(self._state.topics),
             partitions=sum(found.value.partitions for found in self._state.topics.values()),
+            topic_defaults=defaults_to_pb(self._defaults(self._env.config.default_replicas)),
         )
 
     # ---- changing
@@ -217,9 +228,7 @@ class AdminService:
             raise LimitExceeded(f"limit of {limits.TOPICS_MAX} topics reached; delete one first")
         replicas = request.replicas or self._env.config.default_replicas
         self._check_replicas(replicas)
-        config = config_from_pb(request.config, self._env.config.topic_defaults)
-        if not request.config.HasField("min_insync"):
-            config = replace(config, min_insync=2 if replicas >= 3 else 1)
+        config, sources = created(settings_from_pb(request.config), self._defaults(replicas))
         _check_min_insync(config, replicas)
         spec = TopicSpec(
             id=f"{self._env.random.getrandbits(128):032x}",
@@ -227,6 +236,7 @@ class AdminService:
             created_us=self._env.clock.wall_us(),
             config=config,
             replicas=replicas,
+            sources=dict(sources),
         )
         result = await self._transact([Compare(topic_key(name), 0)], [Put(topic_key(name), spec.encode())])
         if not result.applied:
@@ -244,10 +254,13 @@ class AdminService:
             raise InvalidArgument(f"{replicas} replicas need as many brokers, and {alive} are alive")
 
     async def alter_topic(self, request: admin.AlterTopicRequest) -> types.Topic:
+        settings = settings_from_pb(request.config)
+
         def change(spec: TopicSpec) -> TopicSpec:
-            config = config_from_pb(request.config, spec.config)
+            before = SourcedConfig(spec.config, spec.sources)
+            config, sources = altered(before, settings, request.unset, self._defaults(spec.replicas))
             _check_min_insync(config, spec.replicas)
-            return msgspec.structs.replace(spec, config=config)
+            return msgspec.structs.replace(spec, config=config, sources=dict(sources))
 
         return await self._swap(request.name, change)
 
@@ -312,7 +325,7 @@ class AdminService:
 
     async def _agree_on_deleting(self, partition: Partition, before: int) -> None:
         """Stores the deletion in the partition's state: the next leader may not have heard of it from this one."""
-        key = partition_key(partition.place)
+        key = partition_key(partition.tp)
         for _ in range(SWAP_ATTEMPTS_MAX):
             item = await self._read(key)
             state = None if item is None else PartitionState.decode(item.value)
@@ -336,9 +349,9 @@ class AdminService:
         for broker in target:
             self._check_broker(broker)
         _check_min_insync(spec.config, len(target))
-        place = (spec.id, request.partition)
+        tp = (spec.id, request.partition)
         for _ in range(SWAP_ATTEMPTS_MAX):
-            item = await self._read(partition_key(place))
+            item = await self._read(partition_key(tp))
             if item is None:
                 raise PartitionNotFound(f"topic {request.name!r} has no partition {request.partition}")
             state = PartitionState.decode(item.value)
@@ -352,14 +365,14 @@ class AdminService:
 
     async def elect_leader(self, request: admin.ElectLeaderRequest) -> types.Topic:
         """Makes a replica the leader; an operator accepts the loss of the records that it lacks."""
-        place = (self._topics.spec(request.name).id, request.partition)
+        tp = (self._topics.spec(request.name).id, request.partition)
         self._check_broker(request.broker)
         for _ in range(SWAP_ATTEMPTS_MAX):
-            if place not in self._state.partitions:
+            if tp not in self._state.partitions:
                 raise PartitionNotFound(f"topic {request.name!r} has no partition {request.partition}")
-            change = forced(self._state, place, request.broker)
+            change = forced(self._state, tp, request.broker)
             if not request.accept_loss:
-                raise await self._loss(request, self._state.partitions[place].value.holders)
+                raise await self._loss(request, self._state.partitions[tp].value.holders)
             result = await self._transact(change.compares, change.operations)
             await self._view.applied.wait(result.revision)
             if result.applied:
@@ -378,11 +391,11 @@ class AdminService:
             if status.index == request.partition
         }
         listed = ", ".join(f"broker {broker}: {end}" for broker, end in ends.items())
-        place = (self._topics.spec(request.name).id, request.partition)
+        tp = (self._topics.spec(request.name).id, request.partition)
         parted = [
             f" Broker {holder} is in conflict: {found.value}."
             for holder in holders
-            if (found := self._state.conflicts.get((holder, *place))) is not None
+            if (found := self._state.conflicts.get((holder, *tp))) is not None
         ]
         return InvalidArgument(
             f"records that broker {request.broker} does not have would be lost for good. Known log end"
@@ -479,7 +492,7 @@ class AdminService:
         problem = self._topics.problems.get(name)
         if problem is not None:
             raise problem
-        return self._topic_pb(name)
+        return self._described(name)
 
     def _placed(self, name: str) -> bool:
         found = self._state.topics.get(name)

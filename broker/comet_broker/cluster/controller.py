@@ -21,7 +21,15 @@ from comet.errors import Closed, CometError
 from comet_broker.cluster.membership import Membership
 from comet_broker.cluster.view import ClusterView
 from comet_broker.config import BrokerConfig
-from comet_broker.core.cluster import BROKERS, CONTROLLER, DRAINS, NO_BROKER, ControllerRecord, Place, partition_of
+from comet_broker.core.cluster import (
+    BROKERS,
+    CONTROLLER,
+    DRAINS,
+    NO_BROKER,
+    ControllerRecord,
+    PartitionId,
+    partition_of,
+)
 from comet_broker.core.controller import Change, decide, orphans
 from comet_broker.failures import Failures, Kind
 from comet_broker.metadata.store import Compare, LeaseLost, MetadataStore, Put, StoreUnavailable
@@ -62,12 +70,12 @@ class Controller:
         self._role = 0  # the mod_revision under which this broker holds the role; 0: it does not
         self._broker_epoch = 0  # of this broker when it took the role
         self._written = 0  # the revision of this controller's last change; it decides only on a view that shows it
-        self._places: set[Place] | None = None  # changed since the last decision; None: possibly all
-        self._leaderless: dict[Place, float] = {}  # since when
+        self._tps: set[PartitionId] | None = None  # changed since the last decision; None: possibly all
+        self._leaderless: dict[PartitionId, float] = {}  # since when
         self._quiet_since = clock.monotonic()
         self._checked_at = -math.inf  # the time of the last check of everything
         self._patience = (False, False)
-        self._waited: set[Place] = set()  # partitions without a leader for longer than `session_ms`
+        self._waited: set[PartitionId] = set()  # partitions without a leader for longer than `session_ms`
         self._wake = asyncio.Event()
         view.listen(self._changed)
         membership.on_lost.append(self._step_down)
@@ -92,21 +100,21 @@ class Controller:
         if any(key.startswith((BROKERS, DRAINS)) for key in keys):
             self._quiet_since = self._clock.monotonic()
         for key in keys:
-            place = partition_of(key)
-            if place is not None:
-                self._check_leader(place)
-            if place is None or self._places is None:
-                self._places = None
+            tp = partition_of(key)
+            if tp is not None:
+                self._check_leader(tp)
+            if tp is None or self._tps is None:
+                self._tps = None
             else:
-                self._places.add(place)
+                self._tps.add(tp)
         self._wake.set()
 
-    def _check_leader(self, place: Place) -> None:
-        found = self._view.state.partitions.get(place)
+    def _check_leader(self, tp: PartitionId) -> None:
+        found = self._view.state.partitions.get(tp)
         if found is not None and found.value.leader == NO_BROKER:
-            self._leaderless.setdefault(place, self._clock.monotonic())
+            self._leaderless.setdefault(tp, self._clock.monotonic())
         else:
-            self._leaderless.pop(place, None)
+            self._leaderless.pop(tp, None)
 
     def _step_down(self) -> None:
         if self._role:
@@ -145,7 +153,7 @@ class Controller:
     async def _delay(self) -> float:
         """Pauses before the store is asked again, however often the view changes."""
         await asyncio.sleep(RETRY_S)
-        self._places = None
+        self._tps = None
         return 0.0
 
     async def _turn(self) -> float:
@@ -157,22 +165,22 @@ class Controller:
         now = self._clock.monotonic()
         quiet_s = now - self._quiet_since
         patience = (quiet_s >= self._rebalance_s, quiet_s >= self._return_s)
-        waited = {place for place, since in self._leaderless.items() if now - since >= self._return_s}
+        waited = {tp for tp, since in self._leaderless.items() if now - since >= self._return_s}
         if patience != self._patience or waited - self._waited or now - self._checked_at >= CHECK_S:
-            self._patience, self._checked_at, self._places = patience, now, None
+            self._patience, self._checked_at, self._tps = patience, now, None
         self._waited = waited
-        places, self._places = self._places, set()
+        tps, self._tps = self._tps, set()
         rebalance, last_resort = patience
-        undecided: dict[Place, Exception] = {}
+        undecided: dict[PartitionId, Exception] = {}
         changes = decide(
             self._view.state,
             rebalance=rebalance,
             last_resort=last_resort,
-            only=places,
+            only=tps,
             waited=waited,
             undecided=undecided,
         )
-        self._note_undecided(places, undecided)
+        self._note_undecided(tps, undecided)
         for change in changes:
             try:
                 await self._make(change)
@@ -182,10 +190,10 @@ class Controller:
                 self.failures += 1
                 self._failures.note(Kind.TASK, "controller", error, f"the change: {change.reason}"[:200], passing=True)
         due_s = [at - quiet_s for at in (self._return_s, self._rebalance_s) if at > quiet_s]
-        due_s += [since + self._return_s - now for place, since in self._leaderless.items() if place not in waited]
+        due_s += [since + self._return_s - now for tp, since in self._leaderless.items() if tp not in waited]
         return max(0.0, min([CHECK_S, *due_s]))
 
-    def _note_undecided(self, places: set[Place] | None, undecided: dict[Place, Exception]) -> None:
+    def _note_undecided(self, tps: set[PartitionId] | None, undecided: dict[PartitionId, Exception]) -> None:
         """Notes partitions whose decision raises an error. They stay as they are, and are shown until it raises
         none."""
         names = {topic.value.id: name for name, topic in self._view.state.topics.items()} if undecided else {}
@@ -196,7 +204,7 @@ class Controller:
         for name, error in found.items():
             self.failures += 1
             self._failures.note(Kind.PARTITION, name, error, "choosing a leader")
-        if places is None:  # all were checked
+        if tps is None:  # all were checked
             for name in self._undecided - found.keys():
                 self._failures.clear(Kind.PARTITION, name)
             self._undecided = set()
@@ -230,7 +238,7 @@ class Controller:
             return False  # the registration ended meanwhile
         self._role = role
         self._broker_epoch = mine.broker_epoch
-        self._places = None
+        self._tps = None
         self._quiet_since = self._clock.monotonic()
         log.info("this broker is the controller now")
         if lost := orphans(self._view.state):

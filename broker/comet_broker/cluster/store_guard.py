@@ -34,8 +34,8 @@ from comet_broker.core.cluster import (
     BrokerRecord,
     ClusterState,
     LineageEntry,
+    PartitionId,
     PartitionState,
-    Place,
     broker_key,
 )
 from comet_broker.core.lineage import (
@@ -199,13 +199,13 @@ class StoreGuard:
         """Adds the first write that the store has at `change`, if the partition was written since."""
         if not overtaken(change, seen):
             return seen
-        event = await self._first_event(PARTITIONS + change.place, change.revision)
+        event = await self._first_event(PARTITIONS + change.partition, change.revision)
         if event is None:
             return seen
         if event.item is None:
-            return replace(seen, then=PartitionChange(change.place, event.revision))
+            return replace(seen, then=PartitionChange(change.partition, event.revision))
         try:
-            then = PartitionChange.of(change.place, event.revision, PartitionState.decode(event.item.value))
+            then = PartitionChange.of(change.partition, event.revision, PartitionState.decode(event.item.value))
         except msgspec.DecodeError:
             return seen
         return replace(seen, then=then)
@@ -245,24 +245,22 @@ class StoreGuard:
             self.floor, mark=floor.mark, revision=floor.revision, recoveries=floor.recoveries
         )
         self._last_change = floor.changed
-        self._epochs.update(
-            {place: epoch for place, epoch in floor.epochs.items() if seen.epochs.get(place, epoch) < epoch}
-        )
+        self._epochs.update({tp: epoch for tp, epoch in floor.epochs.items() if seen.epochs.get(tp, epoch) < epoch})
         self.distrust(f"{UNTRUSTED}: broker {broker} knows a later state")
 
     def moved(self, keys: Sequence[str], state: ClusterState) -> None:
         """Follows the view in the same history."""
         if self.reason:
             return
-        changed = [_place(key) for key in keys if key.startswith(PARTITIONS)]
-        for place in changed:
-            found = state.partitions.get(place)
+        changed = [_tp_of(key) for key in keys if key.startswith(PARTITIONS)]
+        for tp in changed:
+            found = state.partitions.get(tp)
             if found is not None:
-                self._note_change(PartitionChange.of(f"{place[0]}/{place[1]}", found.mod_revision, found.value))
+                self._note_change(PartitionChange.of(f"{tp[0]}/{tp[1]}", found.mod_revision, found.value))
             if found is not None and self._me in found.value.holders:
-                self._epochs[f"{place[0]}/{place[1]}"] = found.value.epoch
+                self._epochs[f"{tp[0]}/{tp[1]}"] = found.value.epoch
             else:
-                self._epochs.pop(f"{place[0]}/{place[1]}", None)
+                self._epochs.pop(f"{tp[0]}/{tp[1]}", None)
         self._changed = self._changed or bool(changed)
         if state.revision <= self.floor.revision:
             return  # an answer was faster
@@ -282,9 +280,9 @@ class StoreGuard:
         if change.revision > self._last_change.revision:
             self._last_change = change
 
-    def wrote(self, place: Place, epoch: int) -> None:
+    def wrote(self, tp: PartitionId, epoch: int) -> None:
         """Checks the epoch of records in a log here against the view's."""
-        name = f"{place[0]}/{place[1]}"
+        name = f"{tp[0]}/{tp[1]}"
         known = self._epochs.get(name, epoch)
         if known < epoch:
             self._epochs[name] = epoch
@@ -502,6 +500,6 @@ def registered_in(items: Iterable[KeyValue], me: int) -> dict[int, str]:
     return found
 
 
-def _place(key: str) -> Place:
+def _tp_of(key: str) -> PartitionId:
     topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
     return topic_id, int(index)

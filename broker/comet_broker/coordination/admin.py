@@ -21,7 +21,7 @@ from comet_broker import limits
 from comet_broker.cluster.peers import Peers
 from comet_broker.cluster.view import ClusterView
 from comet_broker.coordination.coordinator import Coordinator
-from comet_broker.coordination.group import LiveGroup, add_places
+from comet_broker.coordination.group import LiveGroup, add_partitions
 from comet_broker.coordination.group_lag_report import partition_lags, shared_lags
 from comet_broker.coordination.group_summary import state_of, topics_of
 from comet_broker.coordination.groups import Groups
@@ -138,8 +138,8 @@ class GroupAdmin:
                 silent_ms=max(0, round((now - member.heard) * 1000)),
                 session_timeout_ms=round(member.session_s * 1000),
             )
-            add_places(one.owned, views[member.id].owned, groups.topic_name)
-            add_places(one.release, views[member.id].release, groups.topic_name)
+            add_partitions(one.owned, views[member.id].owned, groups.topic_name)
+            add_partitions(one.release, views[member.id].release, groups.topic_name)
             members.append(one)
         return pb.DescribeGroupResponse(
             summary=self._summary(groups, group), members=members, lags=lags, rebalances_us=group.rebalances_us

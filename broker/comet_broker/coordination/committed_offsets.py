@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from comet.v1 import groups_pb2 as pb
-from comet_broker.core.cluster import Place, Stored
+from comet_broker.core.cluster import PartitionId, Stored
 
 NONE: Final = -1  # no offset or epoch
 
@@ -74,14 +74,14 @@ class CommittedOffsets:
 
     # ---- looking
 
-    def get(self, place: Place) -> CommittedOffset | None:
+    def get(self, tp: PartitionId) -> CommittedOffset | None:
         """The committed offset, as the store has it."""
-        return self.written.get(place[0], {}).get(place[1])
+        return self.written.get(tp[0], {}).get(tp[1])
 
-    def latest(self, place: Place) -> CommittedOffset | None:
+    def latest(self, tp: PartitionId) -> CommittedOffset | None:
         """The offset that will be committed, as far as is known."""
         for layer in (self._gathered, *reversed(self._flights), self.written):
-            entry = layer.get(place[0], {}).get(place[1])
+            entry = layer.get(tp[0], {}).get(tp[1])
             if entry is not None:
                 return entry
         return None
@@ -93,7 +93,7 @@ class CommittedOffsets:
             entries.update(layer.get(topic_id, {}))
         return StoredOffsets.of(self.names[topic_id], entries)
 
-    def places(self) -> Iterator[Place]:
+    def partitions(self) -> Iterator[PartitionId]:
         for topic_id, entries in self.written.items():
             for partition in entries:
                 yield topic_id, partition
@@ -138,7 +138,7 @@ class Admitted:
         self,
         offsets: CommittedOffsets,
         entries: OffsetsByTopic,
-        admitted: Iterable[tuple[str, Place]] = (),
+        admitted: Iterable[tuple[str, PartitionId]] = (),
         refused: Sequence[pb.RefusedOffset] = (),
         group: str = "",
     ) -> None:
@@ -151,9 +151,9 @@ class Admitted:
     def committed(self) -> pb.Committed:
         """The answer: at least the requested offsets, without those that were refused."""
         topics: dict[str, pb.TopicOffsets] = {}
-        for name, place in self._admitted:
-            topic_id, partition = place
-            entry = self._offsets.get(place)
+        for name, tp in self._admitted:
+            topic_id, partition = tp
+            entry = self._offsets.get(tp)
             if entry is None:
                 continue  # the topic was deleted meanwhile
             topic = topics.get(topic_id)

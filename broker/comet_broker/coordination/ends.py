@@ -64,12 +64,12 @@ class LocalEnds:
 
     def _answer_one(self, query: pb.PartitionEndQuery) -> tuple[pb.PartitionEnd, Coroutine[Any, Any, None] | None]:
         """The part of an answer that is known at once, and how to complete it where a log has to be read."""
-        place = (query.topic_id.hex(), query.partition)
+        tp = (query.topic_id.hex(), query.partition)
         try:
-            state = self._topics.state_of(*place)
+            state = self._topics.state_of(*tp)
             if state is None:
                 raise Unavailable("this broker does not know the partition yet")
-            partition = self._topics.leading(place, state.epoch)
+            partition = self._topics.leading(tp, state.epoch)
             if not partition.settled:
                 raise Unavailable("the new leader does not know its high watermark yet")
         except CometError as error:

@@ -24,37 +24,37 @@ from comet.wire.protobuf import error_to_pb
 from comet_broker.coordination.committed_offsets import NONE, Admitted, CommittedOffset, OffsetsByTopic
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.logs import Logs
-from comet_broker.core.cluster import Place
+from comet_broker.core.cluster import PartitionId
 
 
-def places(commit: pb.Commit, logs: Logs) -> Iterator[tuple[str, Place, int]]:
+def partitions_of(commit: pb.Commit, logs: Logs) -> Iterator[tuple[str, PartitionId, int]]:
     """Topic, partition and offset of everything to look up in the logs."""
     for topic in commit.topics:
         topic_id = topic.topic_id.hex()
         for entry in topic.offsets:
-            if _unknown_place(logs, topic.topic, topic_id, entry.partition) is None:
+            if _unknown_partition(logs, topic.topic, topic_id, entry.partition) is None:
                 yield topic.topic, (topic_id, entry.partition), entry.offset
 
 
 def admit(group: LiveGroup, commit: pb.Commit, logs: Logs, *, up_to_date: bool) -> Admitted:
     """Checks a commit. `up_to_date`: this broker knows every topic that an earlier coordinator can have known."""
     entries: OffsetsByTopic = {}
-    admitted: list[tuple[str, Place]] = []
+    admitted: list[tuple[str, PartitionId]] = []
     refused: list[pb.RefusedOffset] = []
     for topic in commit.topics:
         topic_id = topic.topic_id.hex()
         for entry in topic.offsets:
-            place = (topic_id, entry.partition)
-            error = _unknown_place(logs, topic.topic, topic_id, entry.partition)
+            tp = (topic_id, entry.partition)
+            error = _unknown_partition(logs, topic.topic, topic_id, entry.partition)
             if error is None:
-                error = _refusal(group, commit, logs, topic.topic, place, entry)
+                error = _refusal(group, commit, logs, topic.topic, tp, entry)
             elif not up_to_date:
                 error = CoordinatorLoading("the coordinator does not know all topics yet", retry_after_ms=20)
             if error is not None:
                 refused.append(pb.RefusedOffset(topic=topic.topic, partition=entry.partition, error=error_to_pb(error)))
                 continue
-            admitted.append((topic.topic, place))
-            latest = group.offsets.latest(place)
+            admitted.append((topic.topic, tp))
+            latest = group.offsets.latest(tp)
             if latest is None or entry.offset > latest.offset:
                 epoch = entry.leader_epoch if entry.HasField("leader_epoch") else NONE
                 entries.setdefault(topic_id, {})[entry.partition] = CommittedOffset(entry.offset, epoch)
@@ -63,23 +63,23 @@ def admit(group: LiveGroup, commit: pb.Commit, logs: Logs, *, up_to_date: bool) 
 
 
 def _refusal(
-    group: LiveGroup, commit: pb.Commit, logs: Logs, topic: str, place: Place, entry: pb.PartitionOffset
+    group: LiveGroup, commit: pb.Commit, logs: Logs, topic: str, tp: PartitionId, entry: pb.PartitionOffset
 ) -> CometError | None:
-    if commit.member and not group.machine.owns(commit.member, place, commit.generation):
-        return StaleGeneration(f"{topic}/{place[1]} is not assigned to this member in generation {commit.generation}")
-    latest = group.offsets.latest(place)
+    if commit.member and not group.machine.owns(commit.member, tp, commit.generation):
+        return StaleGeneration(f"{topic}/{tp[1]} is not assigned to this member in generation {commit.generation}")
+    latest = group.offsets.latest(tp)
     committed = NONE if latest is None else latest.offset
     if entry.HasField("expected") and committed > entry.expected:
         return StaleGeneration(
-            f"{topic}/{place[1]} is committed up to {committed}, not {entry.expected}: records between were processed",
+            f"{topic}/{tp[1]} is committed up to {committed}, not {entry.expected}: records between were processed",
             details={"committed": str(committed)},
         )
     if entry.offset < 0:
         return OffsetOutOfRange(f"{entry.offset} is not a valid offset")
-    return logs.refusal(place, entry.offset)
+    return logs.refusal(tp, entry.offset)
 
 
-def _unknown_place(logs: Logs, topic: str, topic_id: str, partition: int) -> CometError | None:
+def _unknown_partition(logs: Logs, topic: str, topic_id: str, partition: int) -> CometError | None:
     shape = logs.catalog().get(topic)
     if shape is None or shape.topic_id != topic_id:
         return TopicNotFound(f"no topic {topic!r} has this id: it was deleted, or recreated")

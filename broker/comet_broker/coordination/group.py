@@ -27,7 +27,7 @@ from comet_broker.coordination.committed_offsets import (
     offset_to_pb,
 )
 from comet_broker.coordination.journal import Journal, Operation, Written
-from comet_broker.core.cluster import Place
+from comet_broker.core.cluster import PartitionId
 from comet_broker.core.group_members import CONSUMER, Claim, Member, View
 from comet_broker.core.group_record import GroupRecord
 from comet_broker.core.groups import Group
@@ -202,10 +202,10 @@ class LiveGroup:
         self._answer_later(stream, request, records_pb.ServerFrame(request=request, left=pb.Left()))
 
     def release(
-        self, stream: MemberConnection, request: int, member: str, places: Iterable[Place], generation: int
+        self, stream: MemberConnection, request: int, member: str, tps: Iterable[PartitionId], generation: int
     ) -> None:
         self._check_room(self._waiting)
-        self.machine.release(member, places, generation, self._clock())
+        self.machine.release(member, tps, generation, self._clock())
         self._answer_later(stream, request, records_pb.ServerFrame(request=request, released=pb.Released()))
 
     def _answer_later(self, stream: MemberConnection, request: int, frame: records_pb.ServerFrame) -> None:
@@ -329,8 +329,8 @@ class LiveGroup:
         """The assignment without deleted topics, which have no name. The next plan is without them."""
         message = pb.Assignment(group=self.name, member=member, generation=self.machine.generation)
         topics: dict[str, pb.AssignedTopic] = {}
-        for place, since in sorted(view.owned.items()):
-            topic_id, index = place
+        for tp, since in sorted(view.owned.items()):
+            topic_id, index = tp
             topic = topics.get(topic_id)
             if topic is None:
                 name = names.get(topic_id) or names.setdefault(topic_id, self._name_of(topic_id))
@@ -338,12 +338,12 @@ class LiveGroup:
                     continue
                 topic = topics[topic_id] = message.owned.add(topic=name, topic_id=bytes.fromhex(topic_id))
             assigned = topic.partitions.add(partition=index, since=since)
-            entry = self.offsets.get(place)
+            entry = self.offsets.get(tp)
             if entry is not None:
                 assigned.offset = entry.offset
                 if entry.epoch >= 0:
                     assigned.leader_epoch = entry.epoch
-        add_places(message.release, (place for place in view.release if names.get(place[0])), names.__getitem__)
+        add_partitions(message.release, (tp for tp in view.release if names.get(tp[0])), names.__getitem__)
         return message
 
     # ---- offsets
@@ -434,10 +434,12 @@ def _ignore(error: CometError | None) -> None:
     """Ignores an error: the operation is retried when the slot is loaded."""
 
 
-def add_places(into: Iterable[pb.TopicPartitions], places: Iterable[Place], name_of: Callable[[str], str]) -> None:
+def add_partitions(
+    into: Iterable[pb.TopicPartitions], tps: Iterable[PartitionId], name_of: Callable[[str], str]
+) -> None:
     """Adds the partitions, grouped by topic."""
     topics: dict[str, pb.TopicPartitions] = {}
-    for topic_id, index in sorted(places):
+    for topic_id, index in sorted(tps):
         topic = topics.get(topic_id)
         if topic is None:
             topic = topics[topic_id] = into.add(topic=name_of(topic_id), topic_id=bytes.fromhex(topic_id))  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from comet.v1 import admin_pb2 as pb
 from comet.v1 import coordination_pb2 as coordination
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.groups import Groups
-from comet_broker.coordination.lag import shared_places, stored_floors
+from comet_broker.coordination.lag import shared_partitions, stored_floors
 from comet_broker.metadata.store import MetadataStore
 
 
@@ -17,12 +17,12 @@ async def partition_lags(groups: Groups, group: LiveGroup, wall_us: Callable[[],
     behind = await groups.lag.measure(group)
     now_us = wall_us()
     found = []
-    for place, one in sorted(behind.items()):
-        owner = group.machine.owners.get(place)
-        entry = group.offsets.get(place)
+    for tp, one in sorted(behind.items()):
+        owner = group.machine.owners.get(tp)
+        entry = group.offsets.get(tp)
         lag = pb.PartitionLag(
-            topic=group.offsets.names.get(place[0]) or groups.topic_name(place[0]),
-            partition=place[1],
+            topic=group.offsets.names.get(tp[0]) or groups.topic_name(tp[0]),
+            partition=tp[1],
             member="" if owner is None else owner.member,
             log_start=one.log_start,
             end=one.end,
@@ -43,15 +43,15 @@ async def shared_lags(
 ) -> list[pb.PartitionLag]:
     """All partitions of its members' topics, those it is acquired from, and those with a stored state."""
     stored = (await stored_floors(store)).get(group.name, {})
-    places = sorted(stored.keys() | shared_places(groups.logs.catalog(), group))
+    tps = sorted(stored.keys() | shared_partitions(groups.logs.catalog(), group))
     queries = [
         coordination.PartitionEndQuery(topic_id=bytes.fromhex(topic_id), partition=index, group=group.name)
-        for topic_id, index in places
+        for topic_id, index in tps
     ]
     ends = await groups.logs.fetch(queries)
-    for place, end in zip(places, ends, strict=True):
-        if not end.code and not end.HasField("floor") and place in stored:
-            end.floor = stored[place]
+    for tp, end in zip(tps, ends, strict=True):
+        if not end.code and not end.HasField("floor") and tp in stored:
+            end.floor = stored[tp]
     oldest = [
         coordination.PartitionEndQuery(topic_id=one.topic_id, partition=one.partition, offset=end.floor)
         for one, end in zip(queries, ends, strict=True)
@@ -60,7 +60,7 @@ async def shared_lags(
     times = iter(await groups.logs.fetch(oldest))
     now_us = wall_us()
     found = []
-    for (topic_id, index), end in zip(places, ends, strict=True):
+    for (topic_id, index), end in zip(tps, ends, strict=True):
         lag = pb.PartitionLag(
             topic=groups.topic_name(topic_id),
             partition=index,

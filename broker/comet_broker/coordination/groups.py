@@ -33,7 +33,7 @@ from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.coordination.committed_offsets import Admitted, StoredOffsets
 from comet_broker.coordination.context import SlotClaim, SlotContext
-from comet_broker.coordination.fence import admit, places
+from comet_broker.coordination.fence import admit, partitions_of
 from comet_broker.coordination.group import LiveGroup, MemberConnection
 from comet_broker.coordination.journal import Operation, Written
 from comet_broker.coordination.lag import LagWatch
@@ -291,8 +291,8 @@ class Groups:
         group.leave(stream, request, leave.member)
 
     def release(self, stream: MemberConnection, request: int, release: pb.Release) -> None:
-        places = [(topic.topic_id.hex(), index) for topic in release.partitions for index in topic.partitions]
-        self._known(release.group).release(stream, request, release.member, places, release.generation)
+        tps = [(topic.topic_id.hex(), index) for topic in release.partitions for index in topic.partitions]
+        self._known(release.group).release(stream, request, release.member, tps, release.generation)
 
     def stream_closed(self, stream: MemberConnection) -> None:
         """Detaches the stream from its members, which have the rest of their session timeouts to come back."""
@@ -306,7 +306,7 @@ class Groups:
     def commit(self, stream: MemberConnection, request: int, commit: pb.Commit) -> None:
         """Handles a commit, in the order of frames if the log ends are known. A member may commit and release without
         waiting in between."""
-        if self.logs.known(places(commit, self.logs)):
+        if self.logs.known(partitions_of(commit, self.logs)):
             self._commit(stream, request, commit)
         else:
             stream.spawn(request, self._commit_later(stream, request, commit))
@@ -347,7 +347,7 @@ class Groups:
         """Makes sure that the log ends that `admit` needs are known here."""
         if sum(len(topic.offsets) for topic in commit.topics) > limits.COMMIT_OFFSETS_MAX:
             raise InvalidArgument(f"a commit holds at most {limits.COMMIT_OFFSETS_MAX} offsets")
-        await self.logs.learn(places(commit, self.logs))
+        await self.logs.learn(partitions_of(commit, self.logs))
 
     def admit(self, commit: pb.Commit) -> Admitted:
         """Checks the fences of a commit now; refused offsets are in `refused`. Changes nothing.

@@ -17,7 +17,7 @@ from comet.v1 import coordination_pb2 as coordination
 from comet_broker import limits
 from comet_broker.coordination.context import SlotContext
 from comet_broker.coordination.group import LiveGroup
-from comet_broker.core.cluster import Place
+from comet_broker.core.cluster import PartitionId
 from comet_broker.core.group_members import CONSUMER
 from comet_broker.core.group_record import Shape
 from comet_broker.core.history import FINE_POINTS, Values, known, steps
@@ -73,12 +73,12 @@ class LagWatch:
         self._context = context
         self._env = context.env
         self._logs = context.logs
-        self._behind: dict[str, dict[Place, Behind]] = {}  # by group
+        self._behind: dict[str, dict[PartitionId, Behind]] = {}  # by group
         self._series: dict[tuple[str, str], Series] = {}  # by group and topic id
         self._snapshots: dict[str, GroupLagSnapshot] = {}  # by group
         self._trends: dict[str, tuple[int, list[float | None]]] = {}  # with the step at its end
         self._measured_at = 0  # the second of the last measurement
-        self._floors: dict[str, dict[Place, int]] = {}  # of share groups, from the store
+        self._floors: dict[str, dict[PartitionId, int]] = {}  # of share groups, from the store
         self._floors_at = -FLOORS_S
         self._measuring: asyncio.Task[None] | None = None
 
@@ -116,7 +116,7 @@ class LagWatch:
         """Guards a step: an unknown lag does not stop the group."""
         return self._env.failures.guard(Kind.GROUP, group.name, "measuring its lag")
 
-    async def measure(self, group: LiveGroup) -> dict[Place, Behind]:
+    async def measure(self, group: LiveGroup) -> dict[PartitionId, Behind]:
         """Measures now, for all partitions that have a committed offset or an owner."""
         await self._measure([group])
         return self._behind.get(group.name, {})
@@ -124,29 +124,29 @@ class LagWatch:
     async def _measure(self, groups: list[LiveGroup]) -> None:
         if any(group.machine.kind != CONSUMER and not group.machine.members for group in groups):
             await self._read_floors()  # partitions that no member names
-        wanted: list[tuple[LiveGroup, Place]] = []
+        wanted: list[tuple[LiveGroup, PartitionId]] = []
         for group in groups:
             with self._guard(group):
                 known = self._behind.setdefault(group.name, {})
                 if group.machine.kind == CONSUMER:
-                    places = set(group.offsets.places()) | set(group.machine.owners)
+                    tps = set(group.offsets.partitions()) | set(group.machine.owners)
                 else:
-                    places = shared_places(self._logs.catalog(), group) | self._floors.get(group.name, {}).keys()
-                for gone in known.keys() - places:
+                    tps = shared_partitions(self._logs.catalog(), group) | self._floors.get(group.name, {}).keys()
+                for gone in known.keys() - tps:
                     del known[gone]
-                wanted += [(group, place) for place in sorted(places)]
+                wanted += [(group, tp) for tp in sorted(tps)]
         for first in range(0, len(wanted), MEASURED_AT_ONCE):
             await self._measure_partitions(wanted[first : first + MEASURED_AT_ONCE])
 
-    async def _measure_partitions(self, wanted: list[tuple[LiveGroup, Place]]) -> None:
+    async def _measure_partitions(self, wanted: list[tuple[LiveGroup, PartitionId]]) -> None:
         """Measures a few partitions, so that members do not wait."""
         queries: list[coordination.PartitionEndQuery] = []
         offsets: list[int] = []
-        for group, place in wanted:
-            before = self._behind.get(group.name, {}).get(place)
-            query = coordination.PartitionEndQuery(topic_id=bytes.fromhex(place[0]), partition=place[1])
+        for group, tp in wanted:
+            before = self._behind.get(group.name, {}).get(tp)
+            query = coordination.PartitionEndQuery(topic_id=bytes.fromhex(tp[0]), partition=tp[1])
             if group.machine.kind == CONSUMER:
-                entry = group.offsets.get(place)
+                entry = group.offsets.get(tp)
                 offset = 0 if entry is None else entry.offset
             else:
                 query.group = group.name
@@ -161,12 +161,12 @@ class LagWatch:
             query.group and not end.code and not end.HasField("floor") for query, end in zip(queries, ends, strict=True)
         ):
             await self._read_floors()
-        for (group, place), offset, query, end in zip(wanted, offsets, queries, ends, strict=True):
+        for (group, tp), offset, query, end in zip(wanted, offsets, queries, ends, strict=True):
             known_group = self._behind.get(group.name)
             if known_group is None:
                 continue  # the group was forgotten meanwhile
-            behind = known_group.setdefault(place, Behind())
-            committed = self._floor(group, place, end) if query.group else offset
+            behind = known_group.setdefault(tp, Behind())
+            committed = self._floor(group, tp, end) if query.group else offset
             if end.code or committed is None:
                 continue
             behind.seen = True
@@ -178,9 +178,9 @@ class LagWatch:
                 behind.oldest_at = -1  # the oldest record has changed
             behind.pace.note(now, behind.lag)
 
-    def _floor(self, group: LiveGroup, place: Place, end: coordination.PartitionEnd) -> int | None:
+    def _floor(self, group: LiveGroup, tp: PartitionId, end: coordination.PartitionEnd) -> int | None:
         """The floor of a share group; None if neither the leader nor the store has one."""
-        return end.floor if end.HasField("floor") else self._floors.get(group.name, {}).get(place)
+        return end.floor if end.HasField("floor") else self._floors.get(group.name, {}).get(tp)
 
     async def _read_floors(self) -> None:
         now = self._env.clock.monotonic()
@@ -269,8 +269,8 @@ class LagWatch:
         """The last measurement, by group and topic."""
         now_us = self._env.clock.wall_us()
         found: dict[tuple[str, str], list[Behind]] = {}
-        for group, places in self._behind.items():
-            for (topic_id, _), behind in places.items():
+        for group, tps in self._behind.items():
+            for (topic_id, _), behind in tps.items():
                 if behind.seen:
                     found.setdefault((group, topic_id), []).append(behind)
         names = {shape.topic_id: name for name, shape in self._logs.catalog().items()}
@@ -294,7 +294,7 @@ def _can_lag(group: LiveGroup) -> bool:
     return bool(group.offsets.written) or group.machine.kind != CONSUMER
 
 
-def shared_places(catalog: Mapping[str, Shape], group: LiveGroup) -> set[Place]:
+def shared_partitions(catalog: Mapping[str, Shape], group: LiveGroup) -> set[PartitionId]:
     """The partitions of its members' topics, and of those it is acquired from."""
     machine = group.machine
     acquired = [shape for shape in catalog.values() if shape.topic_id in machine.acquired]
@@ -302,13 +302,13 @@ def shared_places(catalog: Mapping[str, Shape], group: LiveGroup) -> set[Place]:
     return {(shape.topic_id, index) for shape in shapes for index in range(shape.partitions)}
 
 
-async def stored_floors(store: MetadataStore) -> dict[str, dict[Place, int]]:
+async def stored_floors(store: MetadataStore) -> dict[str, dict[PartitionId, int]]:
     """The stored floors of all share groups, including those without members."""
     try:
         found = await store.range(SHARES)
     except StoreUnavailable as error:
         raise Timeout(f"the metadata store did not answer; try again: {error}") from error
-    floors: dict[str, dict[Place, int]] = {}
+    floors: dict[str, dict[PartitionId, int]] = {}
     for item in found.items:
         topic_id, index, name = item.key.removeprefix(SHARES).split("/")
         floors.setdefault(name, {})[topic_id, int(index)] = ShareRecord.decode(item.value).floor

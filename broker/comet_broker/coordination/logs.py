@@ -20,7 +20,7 @@ from comet.v1 import types_pb2 as types
 from comet.wire.protobuf import error_from_pb, error_to_pb
 from comet_broker.cluster.peers import Peers
 from comet_broker.cluster.view import ClusterView
-from comet_broker.core.cluster import NO_BROKER, Place
+from comet_broker.core.cluster import NO_BROKER, PartitionId
 from comet_broker.core.group_record import Shape
 from comet_broker.env import Env
 from comet_broker.partitions.partition import Partition
@@ -31,7 +31,7 @@ QUERIES_MAX: Final = 1_000  # in one call
 ENDS_MAX: Final = 100_000
 PARTITION_ENDS: Final = "comet.v1.Coordination/PartitionEnds"
 
-Call = Callable[[Sequence[Place]], Awaitable[None]]
+Call = Callable[[Sequence[PartitionId]], Awaitable[None]]
 Report = Callable[[Exception], None]
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 Answer = Callable[[pb.PartitionEndsRequest], Awaitable[pb.PartitionEndsResponse]]
@@ -46,8 +46,8 @@ class Logs:
         self._peers = peers
         self._topics = topics
         self._answer = answer
-        self._ends: dict[Place, int] = {}
-        self._unknown: dict[Place, CometError] = {}  # the last error in learning an end
+        self._ends: dict[PartitionId, int] = {}
+        self._unknown: dict[PartitionId, CometError] = {}  # the last error in learning an end
         self._catalog: Mapping[str, Shape] = {}
         self._catalog_revision = -1
         self._queues: dict[int, _Queue] = {}  # by leader
@@ -66,12 +66,12 @@ class Logs:
 
     # ---- ends
 
-    def refusal(self, place: Place, offset: int) -> CometError | None:
+    def refusal(self, tp: PartitionId, offset: int) -> CometError | None:
         """Why an offset cannot be committed; None if it can. Call `learn` first."""
-        end = self._ends.get(place, -1)
+        end = self._ends.get(tp, -1)
         if offset <= end:
             return None
-        error = self._unknown.get(place)
+        error = self._unknown.get(tp)
         if error is not None:
             return error
         if end < 0:
@@ -80,48 +80,48 @@ class Logs:
             f"offset {offset} lies beyond the end of the partition, {end}", details={"log_end": str(end)}
         )
 
-    def note(self, place: Place, end: int) -> None:
+    def note(self, tp: PartitionId, end: int) -> None:
         """Notes an end that the partition has reached."""
-        self._unknown.pop(place, None)
-        if end > self._ends.get(place, -1):
-            if len(self._ends) >= ENDS_MAX and place not in self._ends:
+        self._unknown.pop(tp, None)
+        if end > self._ends.get(tp, -1):
+            if len(self._ends) >= ENDS_MAX and tp not in self._ends:
                 del self._ends[next(iter(self._ends))]
-            self._ends[place] = end
+            self._ends[tp] = end
 
-    def known(self, needed: Iterable[tuple[str, Place, int]]) -> bool:
+    def known(self, needed: Iterable[tuple[str, PartitionId, int]]) -> bool:
         """Whether no leader has to be asked."""
-        for topic, place, offset in needed:
-            if offset > self._ends.get(place, -1):
-                partition = self._here(topic, place)
+        for topic, tp, offset in needed:
+            if offset > self._ends.get(tp, -1):
+                partition = self._here(topic, tp)
                 if partition is None or offset > partition.high_watermark:
                     return False
-                self.note(place, partition.high_watermark)
+                self.note(tp, partition.high_watermark)
         return True
 
-    async def learn(self, needed: Iterable[tuple[str, Place, int]]) -> None:
+    async def learn(self, needed: Iterable[tuple[str, PartitionId, int]]) -> None:
         """Learns the ends of partitions, up to the given offsets. Never raises: see `refusal`."""
-        missing: dict[int, list[Place]] = {}
-        for topic, place, offset in needed:
-            if offset <= self._ends.get(place, -1):
+        missing: dict[int, list[PartitionId]] = {}
+        for topic, tp, offset in needed:
+            if offset <= self._ends.get(tp, -1):
                 continue
-            partition = self._here(topic, place)
+            partition = self._here(topic, tp)
             if partition is not None:
-                self.note(place, partition.high_watermark)
+                self.note(tp, partition.high_watermark)
                 if offset <= partition.high_watermark:
                     continue
-            missing.setdefault(self._leader(place), []).append(place)
+            missing.setdefault(self._leader(tp), []).append(tp)
         if missing:
-            await asyncio.gather(*(self._learn_from(leader, places) for leader, places in missing.items()))
+            await asyncio.gather(*(self._learn_from(leader, tps) for leader, tps in missing.items()))
 
-    def _here(self, topic: str, place: Place) -> Partition | None:
+    def _here(self, topic: str, tp: PartitionId) -> Partition | None:
         found = self._topics.by_name.get(topic)
-        return found.partitions.get(place[1]) if found is not None and found.spec.id == place[0] else None
+        return found.partitions.get(tp[1]) if found is not None and found.spec.id == tp[0] else None
 
-    def _leader(self, place: Place) -> int:
-        state = self._topics.state_of(*place)
+    def _leader(self, tp: PartitionId) -> int:
+        state = self._topics.state_of(*tp)
         return NO_BROKER if state is None else state.leader
 
-    async def _learn_from(self, leader: int, places: Sequence[Place]) -> None:
+    async def _learn_from(self, leader: int, tps: Sequence[PartitionId]) -> None:
         queue = self._queues.get(leader)
         if queue is None:
             queue = self._queues[leader] = _Queue()
@@ -129,14 +129,14 @@ class Logs:
         def report(error: Exception) -> None:
             self._env.tasks.report(f"asking broker {leader} for ends", error)
 
-        await queue.fetch(places, lambda gathered: self._learn_now(leader, gathered), self._spawn, report)
+        await queue.fetch(tps, lambda gathered: self._learn_now(leader, gathered), self._spawn, report)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._env.tasks.spawn(work, "ask leaders for ends")
 
-    async def _learn_now(self, leader: int, places: Sequence[Place]) -> None:
+    async def _learn_now(self, leader: int, tps: Sequence[PartitionId]) -> None:
         await self._fetch_from(
-            leader, [pb.PartitionEndQuery(topic_id=bytes.fromhex(p[0]), partition=p[1]) for p in places]
+            leader, [pb.PartitionEndQuery(topic_id=bytes.fromhex(p[0]), partition=p[1]) for p in tps]
         )
 
     async def fetch(self, queries: Sequence[pb.PartitionEndQuery]) -> list[pb.PartitionEnd]:
@@ -169,13 +169,13 @@ class Logs:
             else:
                 ends += answer.ends
         for one, end in zip(queries, ends, strict=True):
-            place = (one.topic_id.hex(), one.partition)
+            tp = (one.topic_id.hex(), one.partition)
             if end.code:
-                self._unknown[place] = unknown(end)
+                self._unknown[tp] = unknown(end)
                 while len(self._unknown) > ENDS_MAX:
                     del self._unknown[next(iter(self._unknown))]
             else:
-                self.note(place, end.high_watermark)
+                self.note(tp, end.high_watermark)
         return ends
 
     async def _call(self, leader: int, request: pb.PartitionEndsRequest) -> pb.PartitionEndsResponse:
@@ -194,12 +194,12 @@ class _Queue:
     """The requests to one leader: one call under way; the next one takes all that arrive meanwhile."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Place, None] = {}
+        self._waiting: dict[PartitionId, None] = {}
         self._next: asyncio.Future[None] | None = None
         self._busy = False
 
-    async def fetch(self, places: Iterable[Place], call: Call, spawn: Spawn, report: Report) -> None:
-        self._waiting.update(dict.fromkeys(places))
+    async def fetch(self, tps: Iterable[PartitionId], call: Call, spawn: Spawn, report: Report) -> None:
+        self._waiting.update(dict.fromkeys(tps))
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
         answered = self._next
@@ -212,10 +212,10 @@ class _Queue:
         answered: asyncio.Future[None] | None = None
         try:
             while self._next is not None:
-                places, self._waiting = list(self._waiting), {}
+                tps, self._waiting = list(self._waiting), {}
                 answered, self._next = self._next, None
                 try:
-                    await call(places)
+                    await call(tps)
                 except Exception as error:  # noqa: BLE001 - the waiting requests learn that the end is unknown
                     report(error)
                 answered.set_result(None)

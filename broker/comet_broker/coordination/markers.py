@@ -20,7 +20,7 @@ from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.cluster.peers import Peers
 from comet_broker.cluster.view import ClusterView
-from comet_broker.core.cluster import NO_BROKER, Place, partition_key
+from comet_broker.core.cluster import NO_BROKER, PartitionId, partition_key
 from comet_broker.metadata.store import MetadataStore, StoreUnavailable
 from comet_broker.partitions.topics import TopicTable
 
@@ -48,9 +48,9 @@ class Markers:
         self.written = 0
         self.attempts_failed = 0
 
-    async def write(self, producer_id: int, epoch: int, commit: bool, places: Iterable[Place]) -> None:
+    async def write(self, producer_id: int, epoch: int, commit: bool, tps: Iterable[PartitionId]) -> None:
         """Returns when every partition has the marker. May be cancelled at any time."""
-        missing = set(places)
+        missing = set(tps)
         pause_s, attempts = RETRY_S, 0
         while missing:
             request = pb.WriteMarkersRequest(producer_id=producer_id, epoch=epoch, commit=commit)
@@ -67,16 +67,16 @@ class Markers:
             await self._pause(pause_s)
             pause_s = min(2 * pause_s, RETRY_S_MAX)
 
-    async def _attempt(self, request: pb.WriteMarkersRequest, places: Iterable[Place]) -> dict[Place, str]:
+    async def _attempt(self, request: pb.WriteMarkersRequest, tps: Iterable[PartitionId]) -> dict[PartitionId, str]:
         """The partitions that are still without a marker, with the reason."""
-        failed: dict[Place, str] = {}
-        by_leader: dict[int, list[Place]] = {}
-        for place in sorted(places):
-            state = self._topics.state_of(*place)
+        failed: dict[PartitionId, str] = {}
+        by_leader: dict[int, list[PartitionId]] = {}
+        for tp in sorted(tps):
+            state = self._topics.state_of(*tp)
             if state is None or state.leader == NO_BROKER:
-                failed[place] = "a partition has no leader now"
+                failed[tp] = "a partition has no leader now"
             else:
-                by_leader.setdefault(state.leader, []).append(place)
+                by_leader.setdefault(state.leader, []).append(tp)
         if len(by_leader) == 1:
             ((leader, there),) = by_leader.items()
             return {**failed, **await self._request(leader, request, there)}
@@ -86,26 +86,28 @@ class Markers:
             failed.update(found)
         return failed
 
-    async def _request(self, leader: int, request: pb.WriteMarkersRequest, places: list[Place]) -> dict[Place, str]:
+    async def _request(
+        self, leader: int, request: pb.WriteMarkersRequest, tps: list[PartitionId]
+    ) -> dict[PartitionId, str]:
         part = pb.WriteMarkersRequest(
             producer_id=request.producer_id,
             epoch=request.epoch,
             commit=request.commit,
-            places=[pb.PlaceOf(topic_id=bytes.fromhex(topic_id), partition=index) for topic_id, index in places],
+            partitions=[pb.PartitionId(topic_id=bytes.fromhex(topic_id), partition=index) for topic_id, index in tps],
         )
         try:
             async with self._calls.setdefault(leader, asyncio.Semaphore(CALLS_MAX)):
                 response = await self._call(leader, part)
         except CometError as error:
-            return dict.fromkeys(places, f"broker {leader}: {error}")
+            return dict.fromkeys(tps, f"broker {leader}: {error}")
         except Exception as error:  # a decided transaction is never given up
             log.exception("markers for broker %d", leader)
-            return dict.fromkeys(places, f"broker {leader}: {error!r}")
-        if len(response.codes) != len(places):
-            return dict.fromkeys(places, f"broker {leader} answered {len(response.codes)} of {len(places)} partitions")
+            return dict.fromkeys(tps, f"broker {leader}: {error!r}")
+        if len(response.codes) != len(tps):
+            return dict.fromkeys(tps, f"broker {leader} answered {len(response.codes)} of {len(tps)} partitions")
         return {
-            place: f"broker {leader} answered with error {code}"
-            for place, code in zip(places, response.codes, strict=True)
+            tp: f"broker {leader} answered with error {code}"
+            for tp, code in zip(tps, response.codes, strict=True)
             if code != 0
         }
 
@@ -121,22 +123,22 @@ class Markers:
             raise Unavailable(f"broker {leader} is not registered")
         return await self._peers.call(address, METHOD, request, pb.WriteMarkersResponse, CALL_S_MAX)
 
-    async def _gone(self, places: Iterable[Place]) -> set[Place]:
+    async def _gone(self, tps: Iterable[PartitionId]) -> set[PartitionId]:
         """The partitions of deleted topics. A topic that is unknown here may still exist: its leader knows it, and the
         partition has a key until the deletion is complete."""
         state = self._view.state
         gone = set()
-        for place in places:
-            if place[0] in state.deleted:
-                gone.add(place)
-            elif place not in state.partitions:
+        for tp in tps:
+            if tp[0] in state.deleted:
+                gone.add(tp)
+            elif tp not in state.partitions:
                 try:
-                    if await self._store.get(partition_key(place)) is None:
-                        gone.add(place)
+                    if await self._store.get(partition_key(tp)) is None:
+                        gone.add(tp)
                 except (StoreUnavailable, Closed):
                     continue
                 except Exception:  # as above: retried
-                    log.exception("whether %s is gone", place)
+                    log.exception("whether %s is gone", tp)
         return gone
 
     def view_moved(self) -> None:
@@ -156,30 +158,30 @@ class Markers:
 
 async def write_here(topics: TopicTable, view: ClusterView, request: pb.WriteMarkersRequest) -> pb.WriteMarkersResponse:
     """The leader's side: writes the markers of all partitions that this broker leads at once."""
-    if len(request.places) > limits.TRANSACTION_PARTITIONS_MAX:
+    if len(request.partitions) > limits.TRANSACTION_PARTITIONS_MAX:
         raise InvalidArgument(f"a transaction writes to at most {limits.TRANSACTION_PARTITIONS_MAX} partitions")
 
-    async def write(place: Place) -> int:
+    async def write(tp: PartitionId) -> int:
         try:
-            await _write_one(topics, view, place, request)
+            await _write_one(topics, view, tp, request)
         except CometError as error:
             return error_to_pb(error).code
         except Exception as error:  # an error of one partition must not cost the others their markers
-            log.exception("the marker of transaction %d for %s failed", request.epoch, place)
+            log.exception("the marker of transaction %d for %s failed", request.epoch, tp)
             return error_to_pb(Internal(repr(error))).code
         return 0
 
-    codes = await asyncio.gather(*(write((one.topic_id.hex(), one.partition)) for one in request.places))
+    codes = await asyncio.gather(*(write((one.topic_id.hex(), one.partition)) for one in request.partitions))
     return pb.WriteMarkersResponse(codes=codes)
 
 
-async def _write_one(topics: TopicTable, view: ClusterView, place: Place, request: pb.WriteMarkersRequest) -> None:
-    if place[0] in view.state.deleted:
+async def _write_one(topics: TopicTable, view: ClusterView, tp: PartitionId, request: pb.WriteMarkersRequest) -> None:
+    if tp[0] in view.state.deleted:
         return
-    state = topics.state_of(*place)
+    state = topics.state_of(*tp)
     if state is None:
         raise Unavailable("this broker does not know the partition yet", retry_after_ms=50)
-    partition = topics.leading(place, state.epoch)
+    partition = topics.leading(tp, state.epoch)
     if partition.leadership is not None and not partition.leadership.replicas.enough:
         ended = partition.isolation.ended(request.producer_id, request.epoch)
         if ended is not None and ended.offset >= partition.committed:

@@ -17,14 +17,14 @@ from comet_broker.coordination.committed_offsets import Admitted, CommittedOffse
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.logs import unknown
-from comet_broker.core.cluster import Place
+from comet_broker.core.cluster import PartitionId
 from comet_broker.core.group_members import CONSUMER
 from comet_broker.core.group_record import Shape
 
 
 class Target(NamedTuple):
     topic: str
-    place: Place
+    tp: PartitionId
     offset: int | None = None  # its own; else the request's for all partitions
 
 
@@ -40,7 +40,7 @@ async def reset(groups: Groups, request: pb.ResetGroupRequest) -> pb.ResetGroupR
     ends = await groups.logs.fetch(
         [
             coordination.PartitionEndQuery(
-                topic_id=bytes.fromhex(target.place[0]), partition=target.place[1], timestamp_us=timestamp_us
+                topic_id=bytes.fromhex(target.tp[0]), partition=target.tp[1], timestamp_us=timestamp_us
             )
             for target in targets
         ]
@@ -51,14 +51,14 @@ async def reset(groups: Groups, request: pb.ResetGroupRequest) -> pb.ResetGroupR
     entries: OffsetsByTopic = {}
     for target, end in zip(targets, ends, strict=True):
         if end.code:
-            raise Unavailable(f"{target.topic}/{target.place[1]}: {unknown(end).message}", retry_after_ms=100)
-        before = None if group is None else group.offsets.latest(target.place)
+            raise Unavailable(f"{target.topic}/{target.tp[1]}: {unknown(end).message}", retry_after_ms=100)
+        before = None if group is None else group.offsets.latest(target.tp)
         one = effect(None if before is None else before.offset, _wanted(target, request), end)
-        one.topic, one.partition = target.topic, target.place[1]
+        one.topic, one.partition = target.topic, target.tp[1]
         answer.partitions.append(one)
-        entries.setdefault(target.place[0], {})[target.place[1]] = CommittedOffset(one.after)
+        entries.setdefault(target.tp[0], {})[target.tp[1]] = CommittedOffset(one.after)
     if not request.dry_run and entries:
-        await _write(groups.make(request.name), {target.place[0]: target.topic for target in targets}, entries)
+        await _write(groups.make(request.name), {target.tp[0]: target.topic for target in targets}, entries)
     return answer
 
 
@@ -97,18 +97,19 @@ def _targets(groups: Groups, group: LiveGroup | None, request: pb.ResetGroupRequ
     if not request.topics and not request.offsets:
         assert group is not None
         names = group.offsets.names
-        return [Target(names[place[0]], place) for place in sorted(group.offsets.places())]
+        return [Target(names[tp[0]], tp) for tp in sorted(group.offsets.partitions())]
     found: list[Target] = []
     for topic in request.topics:
         shape = _shape(groups, topic.topic)
         indexes = sorted(set(topic.partitions)) or range(shape.partitions)
-        found += [Target(topic.topic, _place(topic.topic, shape, index)) for index in indexes]
+        found += [Target(topic.topic, _partition_id(topic.topic, shape, index)) for index in indexes]
     for named in request.offsets:
         shape = _shape(groups, named.topic)
         found += [
-            Target(named.topic, _place(named.topic, shape, entry.partition), entry.offset) for entry in named.offsets
+            Target(named.topic, _partition_id(named.topic, shape, entry.partition), entry.offset)
+            for entry in named.offsets
         ]
-    if len(found) > limits.COMMIT_OFFSETS_MAX or len({target.place for target in found}) < len(found):
+    if len(found) > limits.COMMIT_OFFSETS_MAX or len({target.tp for target in found}) < len(found):
         raise InvalidArgument(f"name each partition once, and at most {limits.COMMIT_OFFSETS_MAX}")
     return found
 
@@ -120,7 +121,7 @@ def _shape(groups: Groups, topic: str) -> Shape:
     return shape
 
 
-def _place(topic: str, shape: Shape, index: int) -> Place:
+def _partition_id(topic: str, shape: Shape, index: int) -> PartitionId:
     if index >= shape.partitions:
         raise InvalidArgument(f"topic {topic!r} has partitions 0 to {shape.partitions - 1}, not {index}")
     return shape.topic_id, index

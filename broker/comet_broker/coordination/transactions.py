@@ -40,7 +40,7 @@ from comet_broker.coordination.group import MemberConnection
 from comet_broker.coordination.journal import Operation, Written
 from comet_broker.coordination.timekeeping import Timekeeper
 from comet_broker.coordination.transactional import GENERATED_PREFIX, Transactional, TransactionalIds
-from comet_broker.core.cluster import BROKERS, DELETED, PARTITIONS, Place
+from comet_broker.core.cluster import BROKERS, DELETED, PARTITIONS, PartitionId
 from comet_broker.core.slots import PRODUCER_BITS, check_name, producer_in
 from comet_broker.core.transactions import (
     ENDING,
@@ -413,9 +413,9 @@ class Transactions:
         record = one.record
         if one.written is not None and await asyncio.shield(one.written) is not None:
             return  # the slot is lost
-        places: list[Place] = [(topic_id, index) for topic_id, indexes in record.places.items() for index in indexes]
+        tps: list[PartitionId] = [(topic_id, index) for topic_id, indexes in record.topics.items() for index in indexes]
         committed = record.state is TransactionState.COMMITTING
-        await self._markers.write(record.producer_id, record.epoch, committed, places)
+        await self._markers.write(record.producer_id, record.epoch, committed, tps)
         if self._closed is not None:
             return
         self.ended["committed" if committed else "aborted"] += 1

@@ -28,7 +28,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
-from comet.types import TopicConfig
+from comet.types import SettingSource, TopicConfig
 from comet_broker.metadata.store import KeyValue
 
 CLUSTER: Final = "cluster/"
@@ -48,7 +48,7 @@ COORDINATORS: Final = "cluster/coordinators/"
 NO_BROKER: Final = 0  # no broker has this id
 
 T = TypeVar("T")
-Place = tuple[str, int]  # topic id, partition
+PartitionId = tuple[str, int]  # topic id, partition
 Copy = tuple[int, str, int]  # broker, topic id, partition
 
 
@@ -103,6 +103,7 @@ class TopicSpec(Stored, frozen=True):
     created_us: int
     config: TopicConfig
     replicas: int = 1
+    sources: dict[str, SettingSource] = {}  # of the settings that are not built in
 
 
 class GivenUp(msgspec.Struct, frozen=True, array_like=True):
@@ -219,7 +220,7 @@ class ClusterState:
     controller: ControllerRecord | None = None
     brokers: dict[int, Versioned[BrokerRecord]] = field(default_factory=dict)
     topics: dict[str, Versioned[TopicSpec]] = field(default_factory=dict)
-    partitions: dict[Place, Versioned[PartitionState]] = field(default_factory=dict)
+    partitions: dict[PartitionId, Versioned[PartitionState]] = field(default_factory=dict)
     deleted: dict[str, Versioned[Tombstone]] = field(default_factory=dict)
     defective: dict[Copy, Versioned[bytes]] = field(default_factory=dict)
     conflicts: dict[Copy, Versioned[Conflict]] = field(default_factory=dict)
@@ -272,7 +273,7 @@ def _versioned(item: KeyValue, decode: Callable[[bytes], T]) -> Versioned[T]:
     return Versioned(decode(item.value), item.mod_revision, item.create_revision)
 
 
-def _partition(key: str) -> Place:
+def _partition(key: str) -> PartitionId:
     topic_id, _, index = key.partition("/")
     return topic_id, int(index)
 
@@ -296,7 +297,7 @@ _TABLES: Final[tuple[tuple[str, str, Callable[[str], Any], Callable[[bytes], Any
 )
 
 
-def partition_of(key: str) -> Place | None:
+def partition_of(key: str) -> PartitionId | None:
     """The partition that a key belongs to; None for keys of other kinds."""
     if key.startswith(PARTITIONS):
         topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
@@ -315,7 +316,7 @@ def topic_key(name: str) -> str:
     return TOPICS + name
 
 
-def partition_key(partition: Place) -> str:
+def partition_key(partition: PartitionId) -> str:
     return f"{PARTITIONS}{partition[0]}/{partition[1]}"
 
 
@@ -323,13 +324,13 @@ def coordinator_key(slot: int) -> str:
     return f"{COORDINATORS}{slot}"
 
 
-def defective_key(broker: int, partition: Place) -> str:
+def defective_key(broker: int, partition: PartitionId) -> str:
     return f"{DEFECTIVE}{broker}/{partition[0]}/{partition[1]}"
 
 
-def conflict_key(broker: int, partition: Place) -> str:
+def conflict_key(broker: int, partition: PartitionId) -> str:
     return f"{CONFLICTS}{broker}/{partition[0]}/{partition[1]}"
 
 
-def end_key(broker: int, partition: Place) -> str:
+def end_key(broker: int, partition: PartitionId) -> str:
     return f"{ENDS}{broker}/{partition[0]}/{partition[1]}"

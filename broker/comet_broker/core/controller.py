@@ -46,14 +46,14 @@ from comet_broker.core.cluster import (
     DELETED,
     NO_BROKER,
     ClusterState,
+    PartitionId,
     PartitionState,
-    Place,
     TopicSpec,
     Versioned,
     partition_key,
     topic_key,
 )
-from comet_broker.core.placement import Load, place
+from comet_broker.core.placement import Load, choose_replicas
 from comet_broker.metadata.store import OPERATIONS_MAX, Compare, Delete, Put
 
 CHANGE_OPERATIONS_MAX: Final = 100
@@ -79,9 +79,9 @@ def decide(
     *,
     rebalance: bool = False,
     last_resort: bool = True,
-    only: Collection[Place] | None = None,
-    waited: Collection[Place] | None = None,
-    undecided: dict[Place, Exception] | None = None,
+    only: Collection[PartitionId] | None = None,
+    waited: Collection[PartitionId] | None = None,
+    undecided: dict[PartitionId, Exception] | None = None,
 ) -> list[Change]:
     """All changes that the state calls for, the most urgent first.
 
@@ -125,7 +125,7 @@ def decide(
     return changes
 
 
-def orphans(state: ClusterState) -> list[Place]:
+def orphans(state: ClusterState) -> list[PartitionId]:
     """Partitions without a topic and without a tombstone."""
     known = {found.value.id for found in state.topics.values()} | state.deleted.keys()
     return sorted(where for where in state.partitions if where[0] not in known)
@@ -157,7 +157,7 @@ def _is_calm(now: PartitionState, alive: dict[int, int], folders: dict[int, str]
 class _Case:
     """One partition, with the cluster's state of its members."""
 
-    def __init__(self, cluster: ClusterState, where: Place, now: PartitionState, spec: TopicSpec) -> None:
+    def __init__(self, cluster: ClusterState, where: PartitionId, now: PartitionState, spec: TopicSpec) -> None:
         self._cluster = cluster
         self._where = where
         self._now = now
@@ -385,7 +385,7 @@ class _Rank:
     NONE: Final = 8
 
 
-def _change(name: str, where: Place, found: Versioned[PartitionState], wanted: PartitionState) -> Change:
+def _change(name: str, where: PartitionId, found: Versioned[PartitionState], wanted: PartitionState) -> Change:
     key = partition_key(where)
     return Change((Compare(key, found.mod_revision),), (Put(key, wanted.encode()),), _reason(name, found.value, wanted))
 
@@ -445,7 +445,7 @@ def _placements(state: ClusterState, specs: Specs) -> list[Change]:
         )
         indexes = missing[topic_id]
         racks = _choice(state, found.value.replicas)
-        placed = place(racks, len(indexes), found.value.replicas, topic, cluster) if indexes else []
+        placed = choose_replicas(racks, len(indexes), found.value.replicas, topic, cluster) if indexes else []
         states = {
             (topic_id, index): PartitionState(
                 leader=replicas[0],

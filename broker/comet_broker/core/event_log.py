@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from comet.types import TopicConfig
 from comet_broker import limits
 from comet_broker.core.cluster import (
     BROKERS,
@@ -28,7 +27,7 @@ from comet_broker.core.cluster import (
     TOPICS,
     BrokerRecord,
     ClusterState,
-    Place,
+    PartitionId,
     TopicSpec,
     partition_of,
 )
@@ -78,7 +77,7 @@ class EventLog:
         self._brokers: dict[int, tuple[int, BrokerRecord]] = {}  # with their broker epochs
         self._topics: dict[str, TopicSpec] = {}
         self._names: dict[str, str] = {}  # of topics, by their ids
-        self._leaders: dict[Place, int] = {}
+        self._leaders: dict[PartitionId, int] = {}
         self._drains: set[int] = set()
         self._controller = NO_BROKER
 
@@ -187,7 +186,7 @@ class EventLog:
         if changes:
             now.report("topic", f"topic {name} was changed: {changes}", "{count} topics were changed", topic=name)
 
-    def _note_partition(self, now: _Moment, topic: str, partition: Place) -> None:
+    def _note_partition(self, now: _Moment, topic: str, partition: PartitionId) -> None:
         found = now.state.partitions.get(partition)
         if found is None:
             self._leaders.pop(partition, None)
@@ -284,12 +283,8 @@ def _changes(before: TopicSpec, after: TopicSpec) -> str:
     if after.replicas != before.replicas:
         found.append(f"{_several(after.replicas, 'replica')}, before {before.replicas:,}")
     found += [
-        f"{name} {_setting_text(getattr(after.config, name))}, before {_setting_text(getattr(before.config, name))}"
-        for name in TopicConfig.names()
-        if getattr(after.config, name) != getattr(before.config, name)
+        f"{name} {value}, before {earlier}"
+        for (name, value), earlier in zip(after.config.plain().items(), before.config.plain().values(), strict=True)
+        if value != earlier
     ]
     return "; ".join(found)
-
-
-def _setting_text(value: object) -> str:
-    return str(getattr(value, "value", value))

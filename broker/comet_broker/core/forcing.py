@@ -20,8 +20,8 @@ from comet.errors import InvalidArgument
 from comet_broker.core.cluster import (
     NO_BROKER,
     ClusterState,
+    PartitionId,
     PartitionState,
-    Place,
     broker_key,
     conflict_key,
     defective_key,
@@ -31,7 +31,7 @@ from comet_broker.core.controller import Change, decide
 from comet_broker.metadata.store import Compare, Delete, Put
 
 
-def forced(state: ClusterState, where: Place, broker: int) -> Change:
+def forced(state: ClusterState, where: PartitionId, broker: int) -> Change:
     """The change that makes `broker` the leader; raises InvalidArgument if there is no need, or it is not a replica."""
     found = state.partitions[where]
     now = found.value
@@ -72,7 +72,7 @@ def forced(state: ClusterState, where: Place, broker: int) -> Change:
     return Change(tuple(compares), tuple(operations), f"operator: broker {broker} leads, although it may lack records")
 
 
-def _able(state: ClusterState, where: Place) -> int:
+def _able(state: ClusterState, where: PartitionId) -> int:
     """The broker that is about to lead by the controller's own rules; NO_BROKER if none."""
     for change in decide(state, last_resort=True, only=[where]):
         for operation in change.operations:

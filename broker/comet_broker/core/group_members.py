@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from comet.errors import InvalidArgument
 from comet.patterns import compiled
 from comet_broker import limits
-from comet_broker.core.cluster import Place
+from comet_broker.core.cluster import PartitionId
 
 CONSUMER: Final = 1  # as GroupKind
 SHARED: Final = 2
@@ -38,8 +38,8 @@ class Claim:
 class View(NamedTuple):
     """A member's assignment: its partitions, each since a generation, and those of them that it is to release."""
 
-    owned: Mapping[Place, int]
-    release: frozenset[Place]
+    owned: Mapping[PartitionId, int]
+    release: frozenset[PartitionId]
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Member:
     release_s: float
     heard: float
     fenced: tuple[str, ...] = ()
-    releasing: dict[Place, float] = field(default_factory=dict)  # since when it is to release them
+    releasing: dict[PartitionId, float] = field(default_factory=dict)  # since when it is to release them
     notified: View | None = None  # None: it has not been notified yet
 
 

@@ -25,7 +25,7 @@ from comet.patterns import compiled
 from comet_broker import limits
 from comet_broker.core import group_record
 from comet_broker.core.assignment import assign
-from comet_broker.core.cluster import Place
+from comet_broker.core.cluster import PartitionId
 from comet_broker.core.group_members import CONSUMER, Claim, Member, View, check, size_of
 from comet_broker.core.group_record import GroupRecord, Owner, Shape
 
@@ -49,8 +49,8 @@ class Group:
         self.generation = generation
         self.members: dict[str, Member] = {}
         self.shapes: dict[str, Shape] = {}  # of all topics that members subscribe to, by name
-        self.owners: dict[Place, Owner] = {}
-        self.target: dict[Place, str] = {}
+        self.owners: dict[PartitionId, Owner] = {}
+        self.target: dict[PartitionId, str] = {}
         self.acquired: dict[str, None] = {}  # ids of topics whose records are acquired without members
         self.dirty = False
         self.stale = False  # the target is to be computed again
@@ -142,7 +142,7 @@ class Group:
         self.stale = self.dirty = True
         self._reshape()
 
-    def release(self, member_id: str, partitions: Iterable[Place], generation: int, now: float) -> None:
+    def release(self, member_id: str, partitions: Iterable[PartitionId], generation: int, now: float) -> None:
         """Frees partitions that the member no longer reads. Ignores those that it does not own, or has got back since
         that generation, so a repeated release is harmless."""
         member = self.heard_from(member_id, now)
@@ -256,7 +256,7 @@ class Group:
             member = self.members[member_id]
             member.releasing = {partition: member.releasing.get(partition, now) for partition in view.release}
 
-    def _give(self, free: Mapping[Place, str], before: int) -> None:
+    def _give(self, free: Mapping[PartitionId, str], before: int) -> None:
         """Assigns free partitions, in a generation after `before`: an earlier owner may have got them in `before`, and
         the generation alone tells the owners apart."""
         if not free:
@@ -267,10 +267,10 @@ class Group:
             self.owners[partition] = Owner(member_id, self.generation)
         self.dirty = True
 
-    def partitions(self) -> list[Place]:
+    def partitions(self) -> list[PartitionId]:
         return [(shape.topic_id, index) for shape in self.shapes.values() for index in range(shape.partitions)]
 
-    def _assign(self) -> dict[Place, str]:
+    def _assign(self) -> dict[PartitionId, str]:
         wanted = {
             member.id: {self.shapes[name].topic_id for name in self._names(member) if name in self.shapes}
             for member in self.members.values()
@@ -287,7 +287,7 @@ class Group:
     def rebalancing(self) -> bool:
         return self.stale or any(self.target.get(partition) != owner.member for partition, owner in self.owners.items())
 
-    def owns(self, member_id: str, partition: Place, generation: int) -> bool:
+    def owns(self, member_id: str, partition: PartitionId, generation: int) -> bool:
         """The fence of a commit: whether the member owns the partition since that generation or earlier."""
         owner = self.owners.get(partition)
         return owner is not None and owner.member == member_id and generation >= owner.since
@@ -300,8 +300,8 @@ class Group:
         """The views of all members."""
         if self.kind != CONSUMER:
             return {member_id: self._shared_view(member_id) for member_id in self.members}
-        owned: dict[str, dict[Place, int]] = {member_id: {} for member_id in self.members}
-        release: dict[str, list[Place]] = {member_id: [] for member_id in self.members}
+        owned: dict[str, dict[PartitionId, int]] = {member_id: {} for member_id in self.members}
+        release: dict[str, list[PartitionId]] = {member_id: [] for member_id in self.members}
         for partition, owner in self.owners.items():
             owned[owner.member][partition] = owner.since
             if self.target.get(partition) != owner.member:

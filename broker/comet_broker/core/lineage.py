@@ -37,15 +37,15 @@ MARK_BITS: Final = 64
 class PartitionChange(Stored, frozen=True):
     """The value of a partition's key from one revision on."""
 
-    place: str = ""  # "topic id/partition"
+    partition: str = ""  # "topic id/partition"
     revision: int = 0
     leader: int = 0
     epoch: int = 0
     in_sync: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, place: str, revision: int, state: PartitionState) -> PartitionChange:
-        return cls(place, revision, state.leader, state.epoch, tuple(sorted(state.in_sync)))
+    def of(cls, partition: str, revision: int, state: PartitionState) -> PartitionChange:
+        return cls(partition, revision, state.leader, state.epoch, tuple(sorted(state.in_sync)))
 
 
 class Floor(Stored, frozen=True):
@@ -125,11 +125,11 @@ def seen_in(items: Iterable[KeyValue], revision: int) -> Seen:
             elif item.key == LINEAGE:
                 entries = with_revisions(Lineage.decode(item.value), item.mod_revision)
             elif item.key.startswith(PARTITIONS):
-                place = item.key.removeprefix(PARTITIONS)
-                changes[place] = PartitionChange.of(place, item.mod_revision, PartitionState.decode(item.value))
+                partition = item.key.removeprefix(PARTITIONS)
+                changes[partition] = PartitionChange.of(partition, item.mod_revision, PartitionState.decode(item.value))
         except (msgspec.DecodeError, ValueError):
             continue
-    return Seen(cluster_id, entries, revision, {place: one.epoch for place, one in changes.items()}, changes)
+    return Seen(cluster_id, entries, revision, {partition: one.epoch for partition, one in changes.items()}, changes)
 
 
 def judge(floor: Floor, seen: Seen) -> LineageVerdict:
@@ -154,24 +154,24 @@ def judge(floor: Floor, seen: Seen) -> LineageVerdict:
 
 def _missing_change(floor: Floor, seen: Seen) -> str:
     known = floor.changed
-    now = seen.changes.get(known.place, known)
+    now = seen.changes.get(known.partition, known)
     found = seen.then if now.revision > known.revision else now
     if found is None or found == known:
         return ""
-    return f"it does not have the change of partition {known.place} at revision {known.revision}"
+    return f"it does not have the change of partition {known.partition} at revision {known.revision}"
 
 
 def overtaken(change: PartitionChange, seen: Seen) -> bool:
     """Whether the partition has changed again: then only the store's history shows whether it had this change."""
-    return seen.changes.get(change.place, change).revision > change.revision
+    return seen.changes.get(change.partition, change).revision > change.revision
 
 
 def _judge_epochs(floor: Floor, seen: Seen) -> LineageVerdict:
-    for place, epoch in floor.epochs.items():
-        now = seen.epochs.get(place, epoch)
+    for partition, epoch in floor.epochs.items():
+        now = seen.epochs.get(partition, epoch)
         if now < epoch:
             return LineageVerdict(
-                LineageFinding.WENT_BACK, f"partition {place} is in epoch {now} there, and was in {epoch} before"
+                LineageFinding.WENT_BACK, f"partition {partition} is in epoch {now} there, and was in {epoch} before"
             )
     return LineageVerdict(LineageFinding.SAME)
 

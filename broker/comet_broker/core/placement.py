@@ -31,7 +31,7 @@ class Load:
         return load
 
 
-def place(
+def choose_replicas(
     racks: Mapping[int, str], partitions: int, replicas: int, topic: Load, cluster: Load
 ) -> list[tuple[int, ...]]:
     """The brokers of each of a topic's new partitions, the preferred leader first, and counts them in both loads.

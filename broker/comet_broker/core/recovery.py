@@ -33,8 +33,8 @@ from comet_broker.core.cluster import (
     CoordinatorRecord,
     GivenUp,
     LineageEntry,
+    PartitionId,
     PartitionState,
-    Place,
     Stored,
     TopicSpec,
     coordinator_key,
@@ -190,8 +190,8 @@ def remembered(inventories: Sequence[Inventory]) -> dict[str, NamedSpec]:
     return found
 
 
-def _copies(inventories: Sequence[Inventory]) -> dict[Place, dict[int, CopyInventory]]:
-    copies: dict[Place, dict[int, CopyInventory]] = defaultdict(dict)
+def _copies(inventories: Sequence[Inventory]) -> dict[PartitionId, dict[int, CopyInventory]]:
+    copies: dict[PartitionId, dict[int, CopyInventory]] = defaultdict(dict)
     for one in inventories:
         for copy in one.copies:
             copies[copy.topic, copy.partition][one.broker] = copy
@@ -199,7 +199,7 @@ def _copies(inventories: Sequence[Inventory]) -> dict[Place, dict[int, CopyInven
 
 
 def _partition(
-    partition: Place,
+    partition: PartitionId,
     name: str,
     copies: Mapping[int, CopyInventory],
     inventories: Sequence[Inventory],

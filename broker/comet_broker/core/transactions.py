@@ -34,7 +34,7 @@ from comet.errors import (
     TransactionNotOpen,
 )
 from comet_broker import limits
-from comet_broker.core.cluster import Place, Stored
+from comet_broker.core.cluster import PartitionId, Stored
 
 EPOCH_MAX: Final = (1 << 32) - 1
 EPOCH_END: Final = EPOCH_MAX - 15  # no transaction in it or beyond: reopening gives a new producer id
@@ -57,7 +57,7 @@ class TransactionRecord(Stored, frozen=True):
     epoch: int = 1  # of the transaction that may be begun, is open, or is ending
     first_epoch: int = 1  # of the producer that opened the id last: everything below is fenced
     state: TransactionState = TransactionState.EMPTY
-    places: dict[str, tuple[int, ...]] = field(default_factory=dict)  # topic id -> partitions
+    topics: dict[str, tuple[int, ...]] = field(default_factory=dict)  # topic id -> partitions
     group: str = ""
     member: str = ""
     last_epoch: int = 0  # that has ended; 0: none
@@ -69,7 +69,7 @@ class TransactionRecord(Stored, frozen=True):
 
     @property
     def partitions(self) -> int:
-        return sum(map(len, self.places.values()))
+        return sum(map(len, self.topics.values()))
 
 
 def ended(record: TransactionRecord, epoch: int) -> bool | None:
@@ -95,7 +95,7 @@ class Open:
 @dataclass(frozen=True, slots=True)
 class AddPartition:
     epoch: int
-    partition: Place
+    partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,16 +404,16 @@ def _opened(record: TransactionRecord, event: Open) -> TransactionRecord:
     return replace(record, first_epoch=fence, **owner)
 
 
-def _added(record: TransactionRecord, partition: Place) -> TransactionRecord:
+def _added(record: TransactionRecord, partition: PartitionId) -> TransactionRecord:
     if _holds(record, partition):
         return record
     topic_id, index = partition
-    indexes = (*record.places.get(topic_id, ()), index)
-    return replace(record, state=TransactionState.OPEN, places={**record.places, topic_id: indexes})
+    indexes = (*record.topics.get(topic_id, ()), index)
+    return replace(record, state=TransactionState.OPEN, topics={**record.topics, topic_id: indexes})
 
 
-def _holds(record: TransactionRecord, partition: Place) -> bool:
-    return partition[1] in record.places.get(partition[0], ())
+def _holds(record: TransactionRecord, partition: PartitionId) -> bool:
+    return partition[1] in record.topics.get(partition[0], ())
 
 
 def _decided(record: TransactionRecord, *, commit: bool, reason: str, note: bytes = b"") -> TransactionRecord:
@@ -421,7 +421,7 @@ def _decided(record: TransactionRecord, *, commit: bool, reason: str, note: byte
         decided = replace(record, state=TransactionState.COMMITTING, note=note or record.note)
     else:
         decided = replace(record, state=TransactionState.ABORTING, reason=reason)
-    return decided if decided.places else _finished(decided)
+    return decided if decided.topics else _finished(decided)
 
 
 def _finished(record: TransactionRecord) -> TransactionRecord:
@@ -431,7 +431,7 @@ def _finished(record: TransactionRecord) -> TransactionRecord:
     return replace(
         _without(record, *(unused if committed else (record.epoch, *unused))),
         state=TransactionState.EMPTY,
-        places={},
+        topics={},
         epoch=following,
         last_epoch=record.epoch,
         last_committed=committed,

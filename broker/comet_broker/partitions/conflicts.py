@@ -15,7 +15,7 @@ from typing import Final
 from comet.errors import CometError
 from comet.v1 import replication_pb2 as pb
 from comet_broker.cluster.view import ClusterView
-from comet_broker.core.cluster import Conflict, GivenUp, Place, conflict_key
+from comet_broker.core.cluster import Conflict, GivenUp, PartitionId, conflict_key
 from comet_broker.core.conflicts import Offer, Own, TruncationVerdict, judge
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
 from comet_broker.partitions.inventory import checksums_at
@@ -74,7 +74,7 @@ class Conflicts:
         self._store = store
         self._view = view
         self._tasks = tasks
-        self._telling: set[Place] = set()
+        self._telling: set[PartitionId] = set()
 
     def found(self, partition: Partition, conflict: Conflict) -> None:
         """Records that the replica does not follow."""
@@ -96,20 +96,20 @@ class Conflicts:
         if partition.conflict is not None:
             log.warning("%s is no longer in conflict with its leader", partition)
             partition.conflict = None
-        if (self._me, *partition.place) in self._view.state.conflicts:
+        if (self._me, *partition.tp) in self._view.state.conflicts:
             self._report(partition)
 
     def _report(self, partition: Partition) -> None:
-        if partition.place in self._telling:
+        if partition.tp in self._telling:
             return
-        self._telling.add(partition.place)
+        self._telling.add(partition.tp)
         self._tasks.spawn(self._agree(partition), f"report the conflict of {partition}")
 
     async def _agree(self, partition: Partition) -> None:
-        key = conflict_key(self._me, partition.place)
+        key = conflict_key(self._me, partition.tp)
         try:
             while partition.closed is None:
-                known, conflict = self._view.state.conflicts.get((self._me, *partition.place)), partition.conflict
+                known, conflict = self._view.state.conflicts.get((self._me, *partition.tp)), partition.conflict
                 if conflict == (None if known is None else known.value):
                     return
                 compare = Compare(key, 0 if known is None else known.mod_revision)
@@ -123,4 +123,4 @@ class Conflicts:
         except CometError as error:
             log.info("the conflict of %s is not reported: %s", partition, error)  # this broker is stopping
         finally:
-            self._telling.discard(partition.place)
+            self._telling.discard(partition.tp)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from comet.errors import CometError
-from comet_broker.core.cluster import Place
+from comet_broker.core.cluster import PartitionId
 from comet_broker.core.tail import TailBudget
 from comet_broker.metadata.store import MetadataStore
 from comet_broker.ports import Clock, Worker
@@ -55,7 +55,7 @@ class PartitionContext:
     whereabouts: Callable[[int], dict[str, str]]  # address of a broker, as details of an error
     disqualify: Callable[[Partition], None]  # report that this replica must not lead
     halt: Callable[[Partition, Exception], None]  # the same, after an unexpected error
-    unopened: Callable[[Place, str], None]  # report a replica that cannot be opened, and why
+    unopened: Callable[[PartitionId, str], None]  # report a replica that cannot be opened, and why
     requalify: Callable[[Partition], None]  # withdraw such a report
     # Producer, epoch, topic id, index: adds the partition to the transaction, or raises.
     add_partition: Callable[[int, int, bytes, int], Awaitable[None]]

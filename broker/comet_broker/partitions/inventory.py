@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from comet import records
 from comet.errors import CometError
-from comet_broker.core.cluster import Place
+from comet_broker.core.cluster import PartitionId
 from comet_broker.core.recovery import CopyInventory
 from comet_broker.ports import Worker
 from comet_broker.storage.log import Extent, Log
@@ -64,10 +64,10 @@ def read_checksums(extents: Mapping[int, Extent]) -> dict[int, int]:
     return found
 
 
-def copy_of(place: Place, storage: Log, begins: dict[int, int]) -> CopyInventory:
+def copy_of(tp: PartitionId, storage: Log, begins: dict[int, int]) -> CopyInventory:
     return CopyInventory(
-        topic=place[0],
-        partition=place[1],
+        topic=tp[0],
+        partition=tp[1],
         log_start=storage.log_start,
         log_end=storage.log_end,
         high_watermark=storage.high_watermark,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from comet_broker.cluster.view import ClusterView
-from comet_broker.core.cluster import DEFECTIVE, Place, defective_key
+from comet_broker.core.cluster import DEFECTIVE, PartitionId, defective_key
 from comet_broker.failures import Failures, Guard, Kind
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
 from comet_broker.partitions.partition import Partition
@@ -29,11 +29,11 @@ class LeaderEligibility:
         self._view = view
         self._tasks = tasks
         self._failures = failures
-        self._reporting: set[Place] = set()  # replicas that are being reported as defective
+        self._reporting: set[PartitionId] = set()  # replicas that are being reported as defective
 
     def may_lead(self, broker: int, partition: Partition) -> bool:
         """Whether this broker's replica may lead, as far as is known."""
-        return (broker, *partition.place) not in self._view.state.defective
+        return (broker, *partition.tp) not in self._view.state.defective
 
     def guard(self, partition: Partition, step: str) -> Guard:
         """Guards a step of one partition in a loop over many: an unexpected error stops that partition."""
@@ -43,7 +43,7 @@ class LeaderEligibility:
         """Reports that this replica must not lead."""
         failed = partition.log.failed
         reason = partition.fault or (failed.message if failed is not None else "it has damaged ranges")
-        self._report(partition.place, reason, lambda: partition.closed is None)
+        self._report(partition.tp, reason, lambda: partition.closed is None)
 
     def halt(self, partition: Partition, error: Exception) -> None:
         """Takes a partition out of service after an unexpected error. Its state in memory is not reliable, so it
@@ -57,19 +57,19 @@ class LeaderEligibility:
         finally:
             self.disqualify(partition)
 
-    def unopened(self, place: Place, reason: str, still: Callable[[], bool]) -> None:
+    def unopened(self, tp: PartitionId, reason: str, still: Callable[[], bool]) -> None:
         """Reports a replica that cannot be opened; `still` says whether that still holds."""
-        self._report(place, f"it cannot be opened: {reason}", still)
+        self._report(tp, f"it cannot be opened: {reason}", still)
 
-    def _report(self, place: Place, reason: str, still: Callable[[], bool]) -> None:
-        if place in self._reporting:
+    def _report(self, tp: PartitionId, reason: str, still: Callable[[], bool]) -> None:
+        if tp in self._reporting:
             return  # readers find the same damage repeatedly
-        self._reporting.add(place)
-        key = defective_key(self._me, place)
+        self._reporting.add(tp)
+        key = defective_key(self._me, tp)
 
         async def report() -> None:
             try:
-                while (self._me, *place) not in self._view.state.defective and still():
+                while (self._me, *tp) not in self._view.state.defective and still():
                     try:
                         await self._store.transact([Compare(key, 0)], [Put(key, reason.encode())])
                     except StoreUnavailable:
@@ -77,14 +77,14 @@ class LeaderEligibility:
                     else:
                         return
             finally:
-                self._reporting.discard(place)
+                self._reporting.discard(tp)
 
-        self._tasks.keep(report, f"report {place} defective")
+        self._tasks.keep(report, f"report {tp} defective")
 
     def requalify(self, partition: Partition) -> None:
         """Withdraws the report of a replica that is repaired, so that it may lead again."""
-        mark = (self._me, *partition.place)
-        key = defective_key(self._me, partition.place)
+        mark = (self._me, *partition.tp)
+        key = defective_key(self._me, partition.tp)
 
         async def report() -> None:
             while (found := self._view.state.defective.get(mark)) is not None and not _broken(partition):

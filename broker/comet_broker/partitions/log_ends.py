@@ -14,7 +14,7 @@ from typing import Final
 
 from comet.errors import Closed
 from comet_broker.cluster.membership import Membership
-from comet_broker.core.cluster import NO_BROKER, LogEnd, Place, end_key
+from comet_broker.core.cluster import NO_BROKER, LogEnd, PartitionId, end_key
 from comet_broker.metadata.store import Delete, LeaseLost, MetadataStore, Put, StoreUnavailable
 from comet_broker.partitions.partition import Partition
 from comet_broker.tasks import Tasks
@@ -28,15 +28,15 @@ class LogEnds:
         self._store = store
         self._membership = membership
         self._tasks = tasks
-        self._published: dict[Place, LogEnd] = {}  # the ends that the store has, or may have, of this broker
-        self._due: dict[Place, Partition] = {}
+        self._published: dict[PartitionId, LogEnd] = {}  # the ends that the store has, or may have, of this broker
+        self._due: dict[PartitionId, Partition] = {}
         self._telling = False
 
     def update(self, partition: Partition) -> None:
         """Checks again after the partition's state, its log or this broker's registration has changed."""
-        if self._wanted(partition) == self._published.get(partition.place):
+        if self._wanted(partition) == self._published.get(partition.tp):
             return
-        self._due[partition.place] = partition
+        self._due[partition.tp] = partition
         if not self._telling:
             self._telling = True
             self._tasks.spawn(self._publish(), "publish log ends")
@@ -57,29 +57,29 @@ class LogEnds:
     async def _publish(self) -> None:
         try:
             while self._due:
-                some = [self._due.pop(place) for place in list(self._due)[:KEYS_MAX]]
-                wanted = {partition.place: self._wanted(partition) for partition in some}
-                changed = {place: end for place, end in wanted.items() if end != self._published.get(place)}
+                some = [self._due.pop(tp) for tp in list(self._due)[:KEYS_MAX]]
+                wanted = {partition.tp: self._wanted(partition) for partition in some}
+                changed = {tp: end for tp, end in wanted.items() if end != self._published.get(tp)}
                 if not changed:
                     continue
                 lease, me = self._membership.lease, self._membership.broker_id
                 operations = [
-                    Delete(end_key(me, place)) if end is None else Put(end_key(me, place), end.encode(), lease)
-                    for place, end in changed.items()
+                    Delete(end_key(me, tp)) if end is None else Put(end_key(me, tp), end.encode(), lease)
+                    for tp, end in changed.items()
                 ]
                 try:
                     await self._store.transact([], operations)
                 except StoreUnavailable:
-                    self._due = {**{partition.place: partition for partition in some}, **self._due}
+                    self._due = {**{partition.tp: partition for partition in some}, **self._due}
                     await asyncio.sleep(RETRY_S)
                 except LeaseLost:
                     continue  # the keys are gone with the lease; the next registration calls update
                 else:
-                    for place, end in changed.items():
+                    for tp, end in changed.items():
                         if end is None:
-                            self._published.pop(place, None)
+                            self._published.pop(tp, None)
                         else:
-                            self._published[place] = end
+                            self._published[tp] = end
         except Closed:
             return
         finally:

@@ -38,8 +38,8 @@ from comet_broker.core.cluster import (
     NO_BROKER,
     PARTITIONS,
     TOPICS,
+    PartitionId,
     PartitionState,
-    Place,
     Tombstone,
     TopicSpec,
     Versioned,
@@ -84,12 +84,12 @@ class TopicTable:
         self.problems: dict[str, CometError] = {}  # topics that could not be opened or changed
         self.short = False  # a log had fewer records than were written, or its disk failed when it was opened
         self.unknown_folders: list[str] = []
-        self._by_place: dict[Place, Partition] = {}
+        self._by_id: dict[PartitionId, Partition] = {}
         self._files = files
         self._view = view
         self._context = context
         self._changed = changed  # called when a partition's leader changes, or whether it is here
-        self._ends: dict[Place, int] = {}  # of logs that are being reopened, when they were closed
+        self._ends: dict[PartitionId, int] = {}  # of logs that are being reopened, when they were closed
         self._next_handle = 1
         self._due: dict[str, None] = {}  # topics to bring to the view's state
         self._deleted_ids: dict[str, None] = {}
@@ -155,9 +155,9 @@ class TopicTable:
             details={} if leader == NO_BROKER else self._context.whereabouts(leader),
         )
 
-    def leading(self, place: Place, epoch: int) -> Partition:
+    def leading(self, tp: PartitionId, epoch: int) -> Partition:
         """A partition that this broker leads in that epoch; raises a CometError."""
-        partition = self._by_place.get(place)
+        partition = self._by_id.get(tp)
         if partition is None:
             raise Unavailable("the partition is not open here yet", retry_after_ms=50)
         if partition.leadership is None:
@@ -166,8 +166,8 @@ class TopicTable:
             raise Unavailable(f"{partition} is in epoch {partition.leader_epoch} here, not {epoch}", retry_after_ms=50)
         return partition
 
-    def is_open(self, place: Place) -> bool:
-        return place in self._by_place
+    def is_open(self, tp: PartitionId) -> bool:
+        return tp in self._by_id
 
     def state_of(self, topic_id: str, index: int) -> PartitionState | None:
         found = self._view.state.partitions.get((topic_id, index))
@@ -190,6 +190,7 @@ class TopicTable:
             partitions=tuple(partitions),
             config=spec.config,
             created_us=spec.created_us,
+            sources=spec.sources,
         )
 
     def _conflicts(self, topic_id: str, index: int, state: PartitionState) -> tuple[ReplicaConflict, ...]:
@@ -240,9 +241,9 @@ class TopicTable:
         state = self._view.state
         if key.startswith(PARTITIONS):
             topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
-            place = (topic_id, int(index))
-            found = state.partitions.get(place)
-            partition = self._by_place.get(place)
+            tp = (topic_id, int(index))
+            found = state.partitions.get(tp)
+            partition = self._by_id.get(tp)
             if partition is not None and found is not None:
                 self._apply(partition, found)
             holds = found is not None and self._context.me in found.value.holders
@@ -255,7 +256,7 @@ class TopicTable:
         elif key.startswith(DELETED):
             self._deleted_ids[key.removeprefix(DELETED)] = None
         elif key.startswith(BROKERS):
-            for partition in list(self._by_place.values()):
+            for partition in list(self._by_id.values()):
                 self._follow(partition)  # its leader may have another address now
 
     def _apply(self, partition: Partition, found: Versioned[PartitionState]) -> None:
@@ -363,28 +364,28 @@ class TopicTable:
                 if named is not None and named.spec.id == topic_id:
                     specs.append(named)
                 for name in self._files.list(f"{FOLDER}/{topic_id}"):
-                    place = (topic_id, int(name)) if name.isdecimal() else None
-                    if place is not None and place not in self._by_place:
+                    tp = (topic_id, int(name)) if name.isdecimal() else None
+                    if tp is not None and tp not in self._by_id:
                         config = TopicConfig() if named is None else named.spec.config
-                        copies.append(await self._context.worker.run(lambda: self._inventory_of(place, config)))  # noqa: B023
+                        copies.append(await self._context.worker.run(lambda: self._inventory_of(tp, config)))  # noqa: B023
             return copies, specs
 
     async def _copy_of(self, partition: Partition) -> CopyInventory:
         storage = partition.log
         found = await checksums_at(storage, epoch_starts(storage), self._context.worker)
-        return copy_of(partition.place, storage, found)
+        return copy_of(partition.tp, storage, found)
 
-    def _inventory_of(self, place: Place, config: TopicConfig) -> CopyInventory:
+    def _inventory_of(self, tp: PartitionId, config: TopicConfig) -> CopyInventory:
         """Opens a log and closes it again. Blocks."""
-        identity = LogIdentity(bytes.fromhex(place[0]), place[1])
-        storage = Log.open(self._files, f"{FOLDER}/{place[0]}/{place[1]}", identity, config, self._context.clock)
+        identity = LogIdentity(bytes.fromhex(tp[0]), tp[1])
+        storage = Log.open(self._files, f"{FOLDER}/{tp[0]}/{tp[1]}", identity, config, self._context.clock)
         try:
             self.short = self.short or storage.recovered.short
             extents = extents_at(storage, epoch_starts(storage))
             found = read_checksums(extents)
             for extent in extents.values():
                 extent.release()
-            return copy_of(place, storage, found)
+            return copy_of(tp, storage, found)
         finally:
             storage.close()
 
@@ -423,23 +424,24 @@ class TopicTable:
         )
         partition = Partition(self._next_handle, topic.name, identity.topic_id, index, storage, self._context)
         self._next_handle += 1
-        place = (spec.id, index)
+        tp = (spec.id, index)
         self.by_handle[partition.handle] = partition
-        self._by_place[place] = partition
+        self._by_id[tp] = partition
         self.short = self.short or storage.recovered.short
-        end = self._ends.pop(place, 0)
+        end = self._ends.pop(tp, 0)
         if storage.log_end < end:  # this broker counts as one with all records
             # The epoch may have given out the offsets that are missing: only a new registration makes a new epoch.
-            storage.failed = LogFailed(
+            missing = LogFailed(
                 f"its log ended at {end} when it was closed, and at {storage.log_end} when it was opened: records are "
                 "missing on this broker's disk; restart the broker"
             )
-            self._context.halt(partition, storage.failed)
+            storage.state.fail(missing)
+            self._context.halt(partition, missing)
         elif storage.lost:
             self._context.disqualify(partition)
         else:
             self._context.requalify(partition)
-        found = self._view.state.partitions.get(place)
+        found = self._view.state.partitions.get(tp)
         if found is not None:
             self._apply(partition, found)
         return partition
@@ -457,7 +459,7 @@ class TopicTable:
 
     async def _close(self, partition: Partition, error: CometError) -> None:
         self.by_handle.pop(partition.handle, None)
-        self._by_place.pop((partition.topic_id.hex(), partition.index), None)
+        self._by_id.pop((partition.topic_id.hex(), partition.index), None)
         try:
             await partition.close(error)
         except Exception as caught:  # noqa: BLE001 - it is gone from the tables, and the others are still to be closed
@@ -473,8 +475,8 @@ class TopicTable:
                 return False
             if partition.log.failed is not None:
                 raise partition.log.failed
-            partition.log.note_high_watermark(partition.committed)  # readers have seen records up to there
-            self._ends[partition.place] = partition.log.log_end
+            partition.log.durability.note_high_watermark(partition.committed)  # readers have seen records up to there
+            self._ends[partition.tp] = partition.log.log_end
             await self._close(partition, Unavailable(f"{partition} is being reopened", retry_after_ms=100))
             del topic.partitions[partition.index]
         await self._try(partition.topic)
@@ -529,7 +531,7 @@ class TopicTable:
 
     async def note_watermarks(self) -> None:
         """Writes the high watermarks, so that they survive a kill though nothing is synced; see core.conflicts."""
-        due = [partition.log for partition in self.by_handle.values() if partition.log.mark_due]
+        due = [partition.log for partition in self.by_handle.values() if partition.log.durability.mark_due]
         if due:
             await self._context.worker.run(lambda: write_marks(due))
 

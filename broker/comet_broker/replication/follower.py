@@ -128,7 +128,7 @@ class LeaderLink:
     def __init__(self, context: FollowerContext, leader: int) -> None:
         self.leader = leader
         self.wanted: dict[int, Partition] = {}  # by this broker's handle
-        self._places: dict[tuple[bytes, int], Partition] = {}
+        self._by_id: dict[tuple[bytes, int], Partition] = {}
         self._context = context
         self._env = context.env
         self._stream: Stream | None = None
@@ -155,7 +155,7 @@ class LeaderLink:
 
     def follow(self, partition: Partition) -> None:
         self.wanted[partition.handle] = partition
-        self._places[partition.topic_id, partition.index] = partition
+        self._by_id[partition.topic_id, partition.index] = partition
         partition.synced = lambda: self._progress_due(partition)
         state = partition.state
         if state is not None and self._refusing.get(partition.handle, state.loss_accepted) != state.loss_accepted:
@@ -168,7 +168,7 @@ class LeaderLink:
     def leave(self, partition: Partition) -> None:
         if self.wanted.pop(partition.handle, None) is None:
             return
-        del self._places[partition.topic_id, partition.index]
+        del self._by_id[partition.topic_id, partition.index]
         partition.synced = None
         self._moved.pop(partition.handle, None)
         self._refusing.pop(partition.handle, None)
@@ -423,7 +423,7 @@ class LeaderLink:
             self.leave(partition)
 
     def _find(self, topic_id: bytes, index: int, epoch: int) -> Partition | None:
-        partition = self._places.get((topic_id, index))
+        partition = self._by_id.get((topic_id, index))
         return partition if partition is not None and partition.leader_epoch == epoch else None
 
     def _following(self, following: pb.Following) -> None:

@@ -49,7 +49,7 @@ TOGETHER_MAX: Final = 128  # partitions that one call opens at once
 TOGETHER_S: Final = 0.5  # after which the open ones are used without the others
 FOUNDED_S: Final = 30.0  # after which the coordinator is asked again
 
-Places = dict[str | None, list[int]]  # by leader; None: this broker
+ByLeader = dict[str | None, list[int]]  # by leader; None: this broker
 
 
 class AcquireCalls:
@@ -124,18 +124,18 @@ class AcquireCalls:
         named = list(dict.fromkeys(request.partitions))
         if request.forwarded:
             return None, named
-        places = self._places(spec, named or range(spec.partitions))
-        if None in places:
-            return None, named or places[None]
-        if not places:
+        by_leader = self._by_leader(spec, named or range(spec.partitions))
+        if None in by_leader:
+            return None, named or by_leader[None]
+        if not by_leader:
             raise Unavailable(f"no partition of {request.topic!r} has a leader now", retry_after_ms=100)
         table = self._table
         table.turn += 1
-        address = list(places)[table.turn % len(places)]
-        return address, places[address]
+        address = list(by_leader)[table.turn % len(by_leader)]
+        return address, by_leader[address]
 
-    def _places(self, spec: TopicSpec, indexes: Sequence[int]) -> Places:
-        found: Places = defaultdict(list)
+    def _by_leader(self, spec: TopicSpec, indexes: Sequence[int]) -> ByLeader:
+        found: ByLeader = defaultdict(list)
         for index in indexes:
             state = self._topics.state_of(spec.id, index)
             if state is None or state.leader == NO_BROKER:
@@ -210,12 +210,14 @@ class AcquireCalls:
         ):
             raise InvalidArgument(f"{limits.SHARE_WINDOW_RECORDS_MAX} records at most are acknowledged in one call")
         await self._wait_for_topic(request.topic)
-        places: dict[str | None, list[int]] = defaultdict(list)
+        by_leader: dict[str | None, list[int]] = defaultdict(list)
         for number, acknowledgement in enumerate(request.acknowledgements):
-            places[self._whereabouts(request, acknowledgement)].append(number)
+            by_leader[self._whereabouts(request, acknowledgement)].append(number)
         answers: list[pb.AcknowledgeResult] = [pb.AcknowledgeResult()] * len(request.acknowledgements)
-        found = await asyncio.gather(*(self._acknowledge_at(address, request, one) for address, one in places.items()))
-        for numbers, acknowledged in zip(places.values(), found, strict=True):
+        found = await asyncio.gather(
+            *(self._acknowledge_at(address, request, one) for address, one in by_leader.items())
+        )
+        for numbers, acknowledged in zip(by_leader.values(), found, strict=True):
             for number, one in zip(numbers, acknowledged, strict=True):
                 answers[number] = one
         return pb.AcknowledgeResponse(acknowledged=answers)

@@ -31,7 +31,7 @@ Range = tuple[int, int]
 assert _HEADER.size == 80
 
 
-class Place(NamedTuple):
+class BatchSpan(NamedTuple):
     """One batch: its first offset, the one after its last, and its bytes."""
 
     first: int
@@ -46,14 +46,14 @@ class Chunk:
     def __init__(self, data: memoryview, aborted: Sequence[AbortedTransaction], *, by_key: bool) -> None:
         gone = {(one.producer_id, one.epoch): (one.first, one.end) for one in aborted}
         self.data = data
-        self.places: list[Place] = []
+        self.spans: list[BatchSpan] = []
         runs: list[Range] = []
         keys: list[int | None] = []
         at, size = 0, len(data)
         while at < size:
             base, length, flags, producer, last_delta, epoch = _HEADER.unpack_from(data, at)
             end = base + last_delta + 1
-            self.places.append(Place(base, end, at, at + length))
+            self.spans.append(BatchSpan(base, end, at, at + length))
             counts = not flags & _CONTROL
             if counts and gone and flags & _TRANSACTIONAL:
                 first, after = gone.get((producer, epoch), (end, end))
@@ -63,7 +63,7 @@ class Chunk:
             if by_key:
                 keys += _keys(data[at : at + length], base, end) if counts and flags & _KEYS else [None] * (end - base)
             at += length
-        self.first, self.end = self.places[0].first, self.places[-1].end
+        self.first, self.end = self.spans[0].first, self.spans[-1].end
         self.readable = Readable(self.first, self.end, runs, keys)
 
     def __len__(self) -> int:
@@ -86,19 +86,19 @@ class Chunk:
 
     def batches(self, granted: Sequence[Granted]) -> bytes:
         """The batches with the granted records, in order."""
-        places = self.places
+        spans = self.spans
         stretches: list[list[int]] = []
         at = 0
         for first, end, _ in granted:
-            if at < len(places) and places[at].end <= first:
-                at = bisect_right(places, first, at, key=_first) - 1
-            while at < len(places) and places[at].first < end:
-                start, stop = places[at].start, places[at].stop
+            if at < len(spans) and spans[at].end <= first:
+                at = bisect_right(spans, first, at, key=_first) - 1
+            while at < len(spans) and spans[at].first < end:
+                start, stop = spans[at].start, spans[at].stop
                 if stretches and stretches[-1][1] >= start:
                     stretches[-1][1] = max(stop, stretches[-1][1])
                 else:
                     stretches.append([start, stop])
-                if places[at].end > end:
+                if spans[at].end > end:
                     break
                 at += 1
         if len(stretches) == 1:
@@ -114,8 +114,8 @@ def acquired_ranges(granted: Sequence[Granted]) -> list[groups_pb.AcquiredRecord
     ]
 
 
-def _first(place: Place) -> int:
-    return place.first
+def _first(span: BatchSpan) -> int:
+    return span.first
 
 
 def _add_runs(runs: list[Range], batch: memoryview, base: int, end: int, *, dense: bool) -> None:
@@ -130,17 +130,17 @@ def _add_runs(runs: list[Range], batch: memoryview, base: int, end: int, *, dens
 def _keys(batch: memoryview, base: int, end: int) -> list[int | None]:
     """One entry for each offset. Keys with the same hash wait for each other, which does no harm. Unreadable keys are
     None: the members see the error of the batch, and the records behind it are still given."""
-    places: list[int | None] = [None] * (end - base)
+    spans: list[int | None] = [None] * (end - base)
     try:
         decoded = records.decode(batch, check=False)
         hashed: list[int | None] = [None if key is None else hash(key) for key in decoded.keys]
         if len(hashed) == end - base:
             return hashed
         for offset, key in zip(decoded.offsets, hashed, strict=True):
-            places[offset - base] = key
+            spans[offset - base] = key
     except CorruptBatch:
         pass
-    return places
+    return spans
 
 
 class ChunkReader(Protocol):

@@ -67,16 +67,18 @@ class UnaryRecords:
         self._drain.check()
         self._check(request)
         spec = await self._spec(request.topic)
-        places: dict[int, list[int]] = defaultdict(list)  # partition -> positions in the request
+        by_partition: dict[int, list[int]] = defaultdict(list)  # partition -> positions in the request
         for position, index in enumerate(self._partitions(spec, request)):
-            places[index].append(position)
+            by_partition[index].append(position)
         digest = _digest(request) if request.idempotency_key else 0
         parts = [
             self._publish_to(spec, index, request, [request.records[position] for position in positions], digest)
-            for index, positions in places.items()
+            for index, positions in by_partition.items()
         ]
         receipts: list[pb.Receipt] = [pb.Receipt()] * len(request.records)
-        for (index, positions), accepted in zip(places.items(), await _done(parts, at_once=digest != 0), strict=True):
+        for (index, positions), accepted in zip(
+            by_partition.items(), await _done(parts, at_once=digest != 0), strict=True
+        ):
             for delta, position in enumerate(positions):
                 receipts[position] = pb.Receipt(
                     partition=index,
@@ -354,11 +356,11 @@ def _records(
 ) -> Iterator[pb.Record | CorruptRecords]:
     """The records at or after `offset` as messages, without those of aborted transactions. An unreadable batch is
     replaced by its error."""
-    for place, header in headers(data):
+    for start, header in headers(data):
         if not _counts(header, aborted) or header.next_offset <= offset:
             continue
         try:
-            batch = opened(header, data, place, partition.topic, partition.index, since=offset)
+            batch = opened(header, data, start, partition.topic, partition.index, since=offset)
         except CorruptRecords as error:
             yield error
             return

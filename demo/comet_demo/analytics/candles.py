@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
-from comet_demo.analytics.frames import PLACE, events_of, order
+from comet_demo.analytics.frames import POSITION, events_of, order
 
 _FIELDS: Final = ("symbol", "bid", "ask", "price", "size")
 
@@ -20,10 +20,10 @@ def bars(quotes: DataFrame, trades: DataFrame, window: str = "1 second", *, wate
     """Bars of two frames. Of two streams, the slower one decides which records are late."""
     number, count = sql.lit(None).cast("double"), sql.lit(None).cast("bigint")
     quoted = quotes.withWatermark("ts", watermark).select(
-        "symbol", *PLACE, "bid", "ask", number.alias("price"), count.alias("size")
+        "symbol", *POSITION, "bid", "ask", number.alias("price"), count.alias("size")
     )
     traded = trades.withWatermark("ts", watermark).select(
-        "symbol", *PLACE, number.alias("bid"), number.alias("ask"), "price", "size"
+        "symbol", *POSITION, number.alias("bid"), number.alias("ask"), "price", "size"
     )
     return _bars(quoted.unionByName(traded), window)
 

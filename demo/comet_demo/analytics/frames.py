@@ -17,7 +17,7 @@ from comet_demo.model import EARLY_US
 TICK: Final = "symbol string, bid double, ask double, price double, size bigint, timestamp_us bigint"
 QUOTE: Final = ("symbol", "bid", "ask", "bid_size", "ask_size", "last", "last_size")
 TRADE: Final = ("symbol", "price", "size", "side")
-PLACE: Final = ("ts", "partition", "offset")
+POSITION: Final = ("ts", "partition", "offset")
 
 # Any client may write any values to the topics. A value that overflows a sum, a window or the record of a result
 # fails a query, and again after each restart from the batch that has it.
@@ -41,7 +41,7 @@ _UNITS: Final = {
 }
 _DURATION: Final = re.compile(rf"\s*(\d+)\s+({'|'.join(_UNITS)})s?\s*", re.IGNORECASE)
 _OFFSETS: Final = 10**14  # a partition has fewer offsets, and the partition's number fits into the rest of a long
-_PLACES: Final = Decimal(10**19)
+_POSITIONS: Final = Decimal(10**19)
 
 
 def quotes_of(raw: DataFrame) -> DataFrame:
@@ -65,7 +65,7 @@ def timely(raw: DataFrame) -> DataFrame:
 
 
 def events_of(raw: DataFrame, fields: tuple[str, ...]) -> DataFrame:
-    """The fields and the place in the total order; without tombstones and implausible values."""
+    """The fields and the position in the total order; without tombstones and implausible values."""
     found = raw.where(f"{_MEANT} AND {_PAID}" if "price" in fields else _MEANT)
     at = sql.timestamp_micros("value.timestamp_us").alias("ts")
     return found.select(*(sql.col(f"value.{name}") for name in fields), at, "partition", "offset")
@@ -92,6 +92,6 @@ def order() -> Column:
     Not a struct of the three: Spark cannot hash an aggregate with a struct, and sorts all rows first, which costs about
     twice as much as the rest of a bar.
     """
-    place = sql.col("partition").cast("long") * sql.lit(_OFFSETS) + sql.col("offset")
-    time = sql.unix_micros("ts").cast(DecimalType(18, 0)) * sql.lit(_PLACES)
-    return (time + place.cast(DecimalType(19, 0))).cast(DecimalType(38, 0))
+    position = sql.col("partition").cast("long") * sql.lit(_OFFSETS) + sql.col("offset")
+    time = sql.unix_micros("ts").cast(DecimalType(18, 0)) * sql.lit(_POSITIONS)
+    return (time + position.cast(DecimalType(19, 0))).cast(DecimalType(38, 0))

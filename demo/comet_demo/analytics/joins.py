@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 from comet.errors import InvalidArgument
-from comet_demo.analytics.frames import PLACE, micros
+from comet_demo.analytics.frames import POSITION, micros
 
 _QUOTED: Final = ("bid", "ask", "bid_size", "ask_size")
 
@@ -41,8 +41,8 @@ def _rows(trades: DataFrame, quotes: DataFrame) -> DataFrame:
     """Both in one frame: `traded` orders quotes before trades of the same time."""
     quote = sql.struct(*_QUOTED, sql.col("ts").alias("quote_ts"))
     trade = sql.struct(*trades.columns)
-    quoted = quotes.select("symbol", *PLACE, sql.lit(False).alias("traded"), quote.alias("quote"))
-    traded = trades.select("symbol", *PLACE, sql.lit(True).alias("traded"), trade.alias("trade"))
+    quoted = quotes.select("symbol", *POSITION, sql.lit(False).alias("traded"), quote.alias("quote"))
+    traded = trades.select("symbol", *POSITION, sql.lit(True).alias("traded"), trade.alias("trade"))
     return quoted.unionByName(traded, allowMissingColumns=True)
 
 
@@ -58,11 +58,11 @@ def _of_stream(rows: DataFrame, within: str) -> DataFrame:
     """
     length = micros(within)
     whole = sql.window("ts", f"{2 * length} microseconds", f"{length} microseconds")
-    placed = rows.withColumn("window", whole)
+    windowed = rows.withColumn("window", whole)
     second = sql.unix_micros("ts") - sql.unix_micros("window.start") >= length
     at = sql.struct("ts", "partition", "offset")
     tick = sql.struct("ts", "traded", "partition", "offset", "trade", "quote")
-    halves = placed.withColumn("second", second).where("second OR NOT traded")
+    halves = windowed.withColumn("second", second).where("second OR NOT traded")
     windows = (
         halves.withColumn("at", at)
         .withColumn("tick", tick)

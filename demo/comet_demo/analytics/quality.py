@@ -116,9 +116,9 @@ def _silences(quotes: DataFrame, limit: str, reach: str, watermark: str) -> Data
         .groupBy(sql.window("ts", limit).alias("slot"), "symbol")
         .agg(sql.min("ts").alias("first"), sql.max("ts").alias("last"))
     )
-    placed = slots.select("*", sql.window(sql.window_time("slot"), reach, limit).alias("window"))
+    windowed = slots.select("*", sql.window(sql.window_time("slot"), reach, limit).alias("window"))
     in_last = sql.col("slot.end") == sql.col("window.end")
-    windows = placed.groupBy("window", "symbol").agg(
+    windows = windowed.groupBy("window", "symbol").agg(
         sql.unix_micros(sql.max(sql.when(~in_last, sql.col("last")))).alias("before"),
         sql.unix_micros(sql.min(sql.when(in_last, sql.col("first")))).alias("next"),
     )

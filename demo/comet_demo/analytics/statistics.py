@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from comet.errors import InvalidArgument
-from comet_demo.analytics.frames import PLACE, micros
+from comet_demo.analytics.frames import POSITION, micros
 
 
 def stats(
@@ -62,7 +62,7 @@ def _buckets(trades: DataFrame, slide: str, decay: float) -> DataFrame:
     weight = sql.exp(age * sql.lit(-decay))
     rows = trades.where("price IS NOT NULL").withColumn("weight", weight)
     found = rows.groupBy(sql.window("ts", slide), "symbol").agg(
-        sql.sort_array(sql.collect_list(sql.struct(*PLACE, "price"))).alias("ticks"),
+        sql.sort_array(sql.collect_list(sql.struct(*POSITION, "price"))).alias("ticks"),
         sql.sum(sql.col("price") * sql.col("weight")).alias("weighted"),
         sql.sum("weight").alias("weight"),
         sql.sum("price").alias("total"),

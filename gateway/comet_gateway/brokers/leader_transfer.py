@@ -66,12 +66,12 @@ def spread(topics: Iterable[comet.TopicInfo], calm: Collection[int]) -> Plan:
     moving = True
     while moving:
         moving = False
-        for place, leader in to.items():
-            least = min((one for one in choices[place] if one != leader), key=lambda one: leads[one], default=None)
+        for tp, leader in to.items():
+            least = min((one for one in choices[tp] if one != leader), key=lambda one: leads[one], default=None)
             if least is not None and leader in calm and leads[leader] - leads[least] >= 2:
                 leads[leader] -= 1
                 leads[least] += 1
-                to[place] = least
+                to[tp] = least
                 moving = True
     return _plan(partitions, to, calm)
 

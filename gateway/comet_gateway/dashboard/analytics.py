@@ -23,7 +23,7 @@ from comet_gateway.http.problems import Problem
 from comet_gateway.push import subscribe_request as push
 from comet_gateway.push.chunk import Slice
 from comet_gateway.push.events import Failed, Lost
-from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.cursor import Cursor, CursorPosition
 from comet_web import facts_analytics as facts
 
 if TYPE_CHECKING:
@@ -86,13 +86,13 @@ class Result:
         since = await admin.offsets(self.name, AtTime(self._clock_us() - self._span_s * 1_000_000))
         most = PAST_RECORDS // max(1, len(ends))
         deadline_s = asyncio.get_running_loop().time() + self._limits.quote_scan_s
-        places = {}
+        positions = {}
         for partition, end in ends.items():
             begin = max(0, min(since.get(partition, end), end), end - most)
-            places[partition] = await self._read(partition, begin, end, deadline_s)
-        return Cursor(info.id, places)
+            positions[partition] = await self._read(partition, begin, end, deadline_s)
+        return Cursor(info.id, positions)
 
-    async def _read(self, partition: int, offset: int, end: int, deadline_s: float) -> CursorPlace:
+    async def _read(self, partition: int, offset: int, end: int, deadline_s: float) -> CursorPosition:
         """Reads the records before `end`, until the deadline. The rest comes with the new records."""
         epoch: int | None = None
         while offset < end and asyncio.get_running_loop().time() < deadline_s:
@@ -112,7 +112,7 @@ class Result:
                     self._take(value, timestamp_us)
             offset, epoch = found.next_offset, found.epoch
             await asyncio.sleep(0)  # lets other tasks run
-        return CursorPlace(offset, epoch)
+        return CursorPosition(offset, epoch)
 
     async def _follow(self, cursor: Cursor) -> None:
         subscription = await self._hub.subscribe(

@@ -90,14 +90,14 @@ def _failed(numbers: Mapping[str, Any]) -> facts.Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class TopicWithLeaders:
     """A topic by its metadata; constant until they change."""
 
     topic: facts.Topic
     leaders: frozenset[int]
 
 
-def placed(info: comet.TopicInfo) -> Placed:
+def topic_with_leaders(info: comet.TopicInfo) -> TopicWithLeaders:
     parts = info.partitions
     topic = facts.Topic(
         name=info.name,
@@ -112,7 +112,7 @@ def placed(info: comet.TopicInfo) -> Placed:
         retention_bytes=info.config.retention_bytes,
         retention_records=info.config.retention_records,
     )
-    return Placed(topic, frozenset(one.leader for one in parts if one.leader))
+    return TopicWithLeaders(topic, frozenset(one.leader for one in parts if one.leader))
 
 
 def replicas(topics: Iterable[comet.TopicInfo]) -> dict[int, int]:
@@ -126,7 +126,7 @@ def replicas(topics: Iterable[comet.TopicInfo]) -> dict[int, int]:
 
 
 def topics(
-    places: Mapping[str, Placed],
+    by_name: Mapping[str, TopicWithLeaders],
     led: Mapping[int, Numbers],
     groups: Mapping[str, facts.Group],
     trends: Mapping[str, facts.Track],
@@ -136,14 +136,14 @@ def topics(
     for group in groups.values():
         for name in group.topics:
             readers[name].append(group)
-    return {name: _topic(place, led, readers.get(name, ()), trends.get(name)) for name, place in places.items()}
+    return {name: _topic(metadata, led, readers.get(name, ()), trends.get(name)) for name, metadata in by_name.items()}
 
 
 def _topic(
-    place: Placed, led: Mapping[int, Numbers], readers: Sequence[facts.Group], trend: facts.Track | None
+    metadata: TopicWithLeaders, led: Mapping[int, Numbers], readers: Sequence[facts.Group], trend: facts.Track | None
 ) -> facts.Topic:
-    base = place.topic
-    parts = [led.get(leader, {}).get(base.name) for leader in place.leaders]
+    base = metadata.topic
+    parts = [led.get(leader, {}).get(base.name) for leader in metadata.leaders]
     known = [part for part in parts if part is not None]
     whole = bool(known) and len(known) == len(parts)
     lags = [lag for group in readers if (lag := group.lags.get(base.name)) is not None]

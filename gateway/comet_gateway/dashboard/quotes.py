@@ -182,7 +182,7 @@ class QuoteFeed:
 
     def _fill_before(self, cursor: str) -> asyncio.Task[None]:
         self._began_us = self._clock_us()
-        ends = {index: place.offset for index, place in Cursor.parse(cursor).places.items()}
+        ends = {index: position.offset for index, position in Cursor.parse(cursor).positions.items()}
         return asyncio.create_task(self._fill(ends), name=f"gateway: history of quotes of {self.topic}")
 
     async def _fill(self, ends: dict[int, int]) -> None:

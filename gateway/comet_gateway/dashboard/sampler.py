@@ -21,7 +21,7 @@ import comet
 from comet.errors import CometError, Unavailable
 from comet_gateway.dashboard import build_facts
 from comet_gateway.dashboard.broker_pool import ANSWER_S, BrokerPool, Connect, PooledBroker
-from comet_gateway.dashboard.build_facts import Placed
+from comet_gateway.dashboard.build_facts import TopicWithLeaders
 from comet_gateway.dashboard.metric_history import STEPS, WATCHED_S, Histories, Tracks
 from comet_web import facts
 
@@ -43,7 +43,7 @@ class _Topics:
 
     revision: int = -1
     infos: Sequence[comet.TopicInfo] = ()
-    places: Mapping[str, Placed] = field(default_factory=dict)
+    by_name: Mapping[str, TopicWithLeaders] = field(default_factory=dict)
     replicas: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -251,9 +251,9 @@ class Sampler:
             return  # retried at the next tick
         finally:
             self._listing = None
-        places = {info.name: build_facts.placed(info) for info in infos}
-        self._topics = _Topics(revision, infos, places, build_facts.replicas(infos))
-        self._histories.keep(places)
+        by_name = {info.name: build_facts.topic_with_leaders(info) for info in infos}
+        self._topics = _Topics(revision, infos, by_name, build_facts.replicas(infos))
+        self._histories.keep(by_name)
 
     # ---- assembly
 
@@ -279,7 +279,7 @@ class Sampler:
                 build_facts.broker(one.known(numbers.get(one.info.id)), controller, replicas)
                 for one in self._members.by_id()
             ),
-            topics=build_facts.topics(self._topics.places, led, groups, self._histories.trends(answering)),
+            topics=build_facts.topics(self._topics.by_name, led, groups, self._histories.trends(answering)),
             groups=groups,
             events=self._histories.events.all(answering),
         )

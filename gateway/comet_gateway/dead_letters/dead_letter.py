@@ -42,7 +42,7 @@ _FIELDS: Final = (
     "times",
 )  # fmt: skip
 _DIGITS: Final = re.compile(r"\d+(?:[.,:_-]\d+)*")
-_PLACE: Final = re.compile(r"(\d{1,6})/(\d{1,19})", re.ASCII)
+_ID: Final = re.compile(r"(\d{1,6})/(\d{1,19})", re.ASCII)
 
 
 class DeadLetterState(StrEnum):
@@ -80,7 +80,7 @@ class DeadLetter:
     by: str = ""
 
     @property
-    def place(self) -> DeadLetterOffset:
+    def id(self) -> DeadLetterOffset:
         return DeadLetterOffset(self.partition, self.offset)
 
     def fields(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class DeadLetter:
 
 
 class Note(NamedTuple):
-    place: DeadLetterOffset
+    id: DeadLetterOffset
     state: DeadLetterState
     to: str
     by: str
@@ -131,17 +131,17 @@ def dead_letter_of(
 def note_of(partition: int, key: bytes | None, value: bytes | None, headers: Pairs) -> Note | None:
     """Parses a record as a note; None if it is not one, or names another partition, which no valid note does."""
     texts = {name: _text(value) for name, value in headers if name.startswith(SETTLED)}
-    found = _PLACE.fullmatch(_text(key or b""))
+    found = _ID.fullmatch(_text(key or b""))
     if (
         value is not None
         or found is None
         or texts.get(SETTLED) not in (DeadLetterState.REDRIVEN, DeadLetterState.DISCARDED)
     ):
         return None
-    place = DeadLetterOffset(int(found[1]), int(found[2]))
-    if place.partition != partition:
+    id_ = DeadLetterOffset(int(found[1]), int(found[2]))
+    if id_.partition != partition:
         return None
-    return Note(place, DeadLetterState(texts[SETTLED]), texts.get(SETTLED_TO, ""), texts.get(SETTLED_BY, ""))
+    return Note(id_, DeadLetterState(texts[SETTLED]), texts.get(SETTLED_TO, ""), texts.get(SETTLED_BY, ""))
 
 
 def note_for(dead_letter: DeadLetter, state: DeadLetterState, *, to: str, by: str) -> tuple[bytes, Pairs]:

@@ -106,12 +106,8 @@ class DeadLetterIndex:
         for source in self.sources:
             yield from source.dead_letters.values()
 
-    def dead_letter(self, place: DeadLetterOffset) -> DeadLetter | None:
-        return (
-            self.sources[place.partition].dead_letters.get(place.offset)
-            if place.partition < len(self.sources)
-            else None
-        )
+    def dead_letter(self, id_: DeadLetterOffset) -> DeadLetter | None:
+        return self.sources[id_.partition].dead_letters.get(id_.offset) if id_.partition < len(self.sources) else None
 
     def states(self) -> Counter[DeadLetterState]:
         found: Counter[DeadLetterState] = Counter()
@@ -135,7 +131,7 @@ class DeadLetterIndex:
                     self._add(source, dead_letter)
 
     def settle(self, note: Note) -> None:
-        dead_letter = self.dead_letter(note.place)
+        dead_letter = self.dead_letter(note.id)
         if dead_letter is None or dead_letter.state is DeadLetterState.REDRIVEN:
             return
         self._count(dead_letter, -1)

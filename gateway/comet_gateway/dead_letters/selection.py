@@ -47,14 +47,14 @@ class DeadLetterSelection:
     unknown: list[DeadLetterOffset]  # named, but not dead letters
 
 
-def named(topic_index: DeadLetterIndex, places: Iterable[DeadLetterOffset]) -> DeadLetterSelection:
+def named(topic_index: DeadLetterIndex, ids: Iterable[DeadLetterOffset]) -> DeadLetterSelection:
     dead_letters: list[DeadLetter] = []
     unknown: list[DeadLetterOffset] = []
     settled = 0
-    for place in sorted(set(places)):
-        dead_letter = topic_index.dead_letter(place)
+    for id_ in sorted(set(ids)):
+        dead_letter = topic_index.dead_letter(id_)
         if dead_letter is None:
-            unknown.append(place)
+            unknown.append(id_)
         elif dead_letter.state is DeadLetterState.PENDING:
             dead_letters.append(dead_letter)
         else:

@@ -65,10 +65,10 @@ class QueryParams:
         )
 
     def position(self, name: str, default: str) -> Position:
-        return place(name, self._given.get(name, default), time.time_ns() // 1000)
+        return parse_position(name, self._given.get(name, default), time.time_ns() // 1000)
 
 
-def place(name: str, given: str | int, now_us: int) -> Position:
+def parse_position(name: str, given: str | int, now_us: int) -> Position:
     """Parses a position as comet.types.position does, within 64 bits. Raises Problem, CometError."""
     try:
         found = position(given, now_us=now_us)

@@ -34,7 +34,7 @@ from comet_gateway.http.client_disconnect import Flight, together
 from comet_gateway.push.chunk import Source
 from comet_gateway.push.events import Missing
 from comet_gateway.push.ring import Ring
-from comet_gateway.records.cursor import INT64_MAX, Cursor, CursorPlace
+from comet_gateway.records.cursor import INT64_MAX, Cursor, CursorPosition
 
 if TYPE_CHECKING:
     import comet
@@ -51,21 +51,21 @@ _SHARES: Final = 4  # one topic may use this share of all reads
 _WAIT_MS: Final = 100  # for records that should arrive in a moment
 RECREATED: Final = "topic recreated"
 
-_Key = tuple[str, bytes, int, CursorPlace, int]  # topic, its id, partition, position, bytes at most
+_Key = tuple[str, bytes, int, CursorPosition, int]  # topic, its id, partition, position, bytes at most
 
 
 class Piece(NamedTuple):
     """The records read at a position, or the gap there; and the next position."""
 
     sources: list[Source]
-    following: CursorPlace
+    following: CursorPosition
     missing: Missing | None = None
 
 
 class Beginning(NamedTuple):
     """Start positions of a subscriber; `recovered` only for one that reconnects."""
 
-    places: dict[int, CursorPlace]
+    positions: dict[int, CursorPosition]
     recovered: bool | None
     missing: tuple[Missing, ...]
 
@@ -96,9 +96,9 @@ class Log:
 
     async def begin(self, ring: Ring, start: Position, partitions: frozenset[int] | None) -> Beginning:
         """The start positions for a start other than latest. Offsets are checked; gaps are reported."""
-        chosen = sorted(ring.places if partitions is None else partitions)
+        chosen = sorted(ring.positions if partitions is None else partitions)
         if isinstance(start, AtOffset):
-            pieces = await together(self.check(ring, index, CursorPlace(start.offset)) for index in chosen)
+            pieces = await together(self.check(ring, index, CursorPosition(start.offset)) for index in chosen)
             for index, piece in zip(chosen, pieces, strict=True):
                 if piece.missing is not None and piece.missing.reason == "truncated":
                     end = piece.following.offset
@@ -111,38 +111,39 @@ class Log:
                 {index: piece.following for index, piece in zip(chosen, pieces, strict=True)}, None, missing
             )
         offsets = await self._offsets(ring.topic, start)
-        return Beginning({index: CursorPlace(offsets[index]) for index in chosen if index in offsets}, None, ())
+        return Beginning({index: CursorPosition(offsets[index]) for index in chosen if index in offsets}, None, ())
 
     async def resume(self, ring: Ring, cursor: Cursor, partitions: frozenset[int] | None) -> Beginning:
         """The start positions of a cursor, with the gaps since."""
-        chosen = sorted(ring.places if partitions is None else partitions)
+        chosen = sorted(ring.positions if partitions is None else partitions)
         if cursor.topic_id != ring.topic_id:
             # The end of the old topic is unknown.
             lost = [
-                Missing(index, cursor.places[index].offset, INT64_MAX, RECREATED) for index in sorted(cursor.places)
+                Missing(index, cursor.positions[index].offset, INT64_MAX, RECREATED)
+                for index in sorted(cursor.positions)
             ]
-            found = await self._pieces(ring, dict.fromkeys(chosen, CursorPlace(0)))
-            return Beginning(found.places, False, (*lost, *found.missing))
-        wanted = {index: cursor.places.get(index, CursorPlace(0)) for index in chosen}
-        if partitions is None and not cursor.places.keys() <= ring.places.keys():
+            found = await self._pieces(ring, dict.fromkeys(chosen, CursorPosition(0)))
+            return Beginning(found.positions, False, (*lost, *found.missing))
+        wanted = {index: cursor.positions.get(index, CursorPosition(0)) for index in chosen}
+        if partitions is None and not cursor.positions.keys() <= ring.positions.keys():
             # Another gateway has noticed added partitions first.
             async with self._soon(ring.topic):
                 info, _ = await self._admin.describe_topic(ring.topic)
-            wanted |= {index: place for index, place in cursor.places.items() if index < len(info.partitions)}
+            wanted |= {index: position for index, position in cursor.positions.items() if index < len(info.partitions)}
         return await self._pieces(ring, wanted)
 
-    async def _pieces(self, ring: Ring, wanted: Mapping[int, CursorPlace]) -> Beginning:
-        unsure = [index for index, place in wanted.items() if not ring.vouches(index, place)]
+    async def _pieces(self, ring: Ring, wanted: Mapping[int, CursorPosition]) -> Beginning:
+        unsure = [index for index, position in wanted.items() if not ring.vouches(index, position)]
         pieces = await together(self.check(ring, index, wanted[index]) for index in unsure)
         found = dict(wanted) | {index: piece.following for index, piece in zip(unsure, pieces, strict=True)}
         missing = tuple(piece.missing for piece in pieces if piece.missing is not None)
         return Beginning(found, not missing, missing)
 
-    async def check(self, ring: Ring, partition: int, place: CursorPlace) -> Piece:
+    async def check(self, ring: Ring, partition: int, position: CursorPosition) -> Piece:
         """Checks that the log can be read at a position. Raises Unavailable if no broker answers for long."""
         async with self._soon(f"{ring.topic}/{partition}"):
-            piece = await self._shared(ring, partition, place, 0)
-        return piece if piece.missing is not None else Piece([], place)
+            piece = await self._shared(ring, partition, position, 0)
+        return piece if piece.missing is not None else Piece([], position)
 
     async def earliest(self, topic: str) -> dict[int, int]:
         """The log start offset of each partition. Raises Unavailable as `check` does."""
@@ -163,20 +164,20 @@ class Log:
 
     # ---- reading
 
-    async def read(self, ring: Ring, partition: int, place: CursorPlace) -> Piece:
+    async def read(self, ring: Ring, partition: int, position: CursorPosition) -> Piece:
         """Reads a piece of a partition. Waits for brokers without a bound. Raises permanent errors."""
-        return await self._shared(ring, partition, place, self._limits.delivery_bytes)
+        return await self._shared(ring, partition, position, self._limits.delivery_bytes)
 
-    async def read_soon(self, ring: Ring, partition: int, place: CursorPlace, bytes_max: int) -> Piece:
+    async def read_soon(self, ring: Ring, partition: int, position: CursorPosition, bytes_max: int) -> Piece:
         """Reads a piece with records for a new subscriber. Raises Unavailable as `check` does."""
         async with self._soon(f"{ring.topic}/{partition}"):
             while True:
-                piece = await self._shared(ring, partition, place, bytes_max)
-                if piece.following != place:
+                piece = await self._shared(ring, partition, position, bytes_max)
+                if piece.following != position:
                     return piece
 
-    async def _shared(self, ring: Ring, partition: int, place: CursorPlace, bytes_max: int) -> Piece:
-        key = (ring.topic, ring.topic_id, partition, place, bytes_max)
+    async def _shared(self, ring: Ring, partition: int, position: CursorPosition, bytes_max: int) -> Piece:
+        key = (ring.topic, ring.topic_id, partition, position, bytes_max)
         flight = self._flights.get(key)
         if flight is None or flight.over:
             name = f"gateway: read {ring.topic}/{partition}"
@@ -189,7 +190,7 @@ class Log:
             del self._flights[key]
 
     async def _until_answered(
-        self, topic: str, topic_id: bytes, partition: int, place: CursorPlace, bytes_max: int
+        self, topic: str, topic_id: bytes, partition: int, position: CursorPosition, bytes_max: int
     ) -> Piece:  # fmt: skip
         wait_s = _BACKOFF_FIRST_S
         loop = asyncio.get_running_loop()
@@ -200,9 +201,9 @@ class Log:
         while True:
             try:
                 async with share, self._room:
-                    return await self._once(topic, topic_id, partition, place, bytes_max)
+                    return await self._once(topic, topic_id, partition, position, bytes_max)
             except CometError as error:
-                found = gone(error, partition, place)
+                found = gone(error, partition, position)
                 if found is not None:
                     return found
                 if isinstance(error, PartitionNotFound):
@@ -213,39 +214,41 @@ class Log:
                     unknown_until = None
                 else:
                     raise
-                log.debug("gateway: %s/%d at %d: %s", topic, partition, place.offset, error)
+                log.debug("gateway: %s/%d at %d: %s", topic, partition, position.offset, error)
                 pause_s = max(error.retry_after_ms / 1000, uniform(wait_s / 2, wait_s))
             await asyncio.sleep(pause_s)
             wait_s = min(wait_s * 2, _BACKOFF_MAX_S)
 
-    async def _once(self, topic: str, topic_id: bytes, partition: int, place: CursorPlace, bytes_max: int) -> Piece:
+    async def _once(
+        self, topic: str, topic_id: bytes, partition: int, position: CursorPosition, bytes_max: int
+    ) -> Piece:
         self.reads += 1
         fetched: comet.Fetched = await self._reader.fetch(
             topic,
             partition,
-            place.offset,
-            epoch=place.epoch,
+            position.offset,
+            epoch=position.epoch,
             records_max=self._limits.records_max if bytes_max else 1,
             bytes_max=bytes_max or 1,
             wait_ms=_WAIT_MS if bytes_max else 0,
             topic_id=topic_id,  # not a later topic with the same name
         )
-        epoch = place.epoch if fetched.next_offset == place.offset else fetched.epoch
-        return Piece([Source(batch) for batch in fetched.batches], CursorPlace(fetched.next_offset, epoch))
+        epoch = position.epoch if fetched.next_offset == position.offset else fetched.epoch
+        return Piece([Source(batch) for batch in fetched.batches], CursorPosition(fetched.next_offset, epoch))
 
 
-def gone(error: CometError, partition: int, place: CursorPlace) -> Piece | None:
+def gone(error: CometError, partition: int, position: CursorPosition) -> Piece | None:
     """The gap that an error reports; None if it reports none."""
-    offset, log_start, log_end = place.offset, _number(error, "log_start"), _number(error, "log_end")
+    offset, log_start, log_end = position.offset, _number(error, "log_start"), _number(error, "log_end")
     match error:
         case OffsetOutOfRange() if offset < log_start:
-            return Piece([], CursorPlace(log_start), Missing(partition, offset, log_start, "deleted"))
+            return Piece([], CursorPosition(log_start), Missing(partition, offset, log_start, "deleted"))
         case OffsetOutOfRange() | Truncated() if 0 <= log_end < offset:
-            return Piece([], CursorPlace(log_end), Missing(partition, log_end, offset, "truncated"))
+            return Piece([], CursorPosition(log_end), Missing(partition, log_end, offset, "truncated"))
         case DataLoss():
             first, end = _number(error, "first"), _number(error, "end")
             if 0 <= first < end and offset < end:
-                return Piece([], CursorPlace(end), Missing(partition, max(first, offset), end, "damaged"))
+                return Piece([], CursorPosition(end), Missing(partition, max(first, offset), end, "damaged"))
     return None
 
 

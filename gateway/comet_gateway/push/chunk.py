@@ -16,7 +16,7 @@ from typing import Final
 
 import comet
 from comet_gateway.push.events import Missing
-from comet_gateway.records.cursor import CursorPlace, place_text
+from comet_gateway.records.cursor import CursorPosition, position_text
 from comet_gateway.records.record_json import Values, fragments
 
 RECORD_OVERHEAD: Final = 100  # bytes of JSON around a record's key and value
@@ -51,9 +51,9 @@ class Source:
         """The index of the first record at or behind an offset."""
         return bisect_left(self.offsets, offset)
 
-    def place(self, end: int) -> CursorPlace:
+    def position(self, end: int) -> CursorPosition:
         """The position behind the first `end` records."""
-        return CursorPlace(self.next_offset if end == len(self.offsets) else self.offsets[end - 1] + 1, self.epoch)
+        return CursorPosition(self.next_offset if end == len(self.offsets) else self.offsets[end - 1] + 1, self.epoch)
 
     def sizes(self) -> list[int]:
         """Approximate bytes of each record as JSON."""
@@ -121,7 +121,7 @@ class Slice:
     @property
     def cursor(self) -> str:
         if self._cursor is None:
-            self._cursor = self._prefix + place_text(self.partition, *self._source.place(self._end))
+            self._cursor = self._prefix + position_text(self.partition, *self._source.position(self._end))
         return self._cursor
 
     def members(self) -> bytes:
@@ -137,7 +137,7 @@ class Slice:
             source, begin, end = self._source, self._begin, self._end
             # Offsets behind the last record of a batch may belong to no record.
             behind = [offset + 1 for offset in source.offsets[begin : end - 1]]
-            behind.append(source.place(end).offset)
+            behind.append(source.position(end).offset)
             head = f"id: {self._prefix}{self.partition}-".encode()
             tail = b"-%d\ndata: " % source.epoch
             records = self._fragments()
@@ -175,7 +175,7 @@ class Chunk:
     )
 
     def __init__(
-        self, source: Source, begin: int, end: int, size: int, *, start: CursorPlace, prefix: str, before: int,
+        self, source: Source, begin: int, end: int, size: int, *, start: CursorPosition, prefix: str, before: int,
         grew: Callable[[int], None],
     ) -> None:  # fmt: skip
         self.source = source
@@ -183,7 +183,7 @@ class Chunk:
         self.end = end
         self.partition = source.partition
         self.start = start  # position of the partition before it
-        self.next = source.place(end)
+        self.next = source.position(end)
         self.prefix = prefix
         self.before = before  # records before it, of all partitions
         # The batch, its records as JSON, and those as one frame, which will be needed soon.
@@ -214,9 +214,9 @@ class Chunk:
         """The index of its first record at or behind an offset."""
         return max(self.source.index(offset), self.begin) - self.begin
 
-    def place(self, skip: int) -> CursorPlace:
+    def position(self, skip: int) -> CursorPosition:
         """The position before the record of that index."""
-        return self.start if skip == 0 else self.source.place(self.begin + skip)
+        return self.start if skip == 0 else self.source.position(self.begin + skip)
 
     def _grow(self, size: int) -> None:
         """Counts the bytes of another form."""
@@ -236,7 +236,15 @@ class Hole:
 
     __slots__ = ("before", "missing", "next", "partition", "prefix", "size", "start")
 
-    def __init__(self, missing: Missing, *, start: CursorPlace, next: CursorPlace, prefix: str, before: int) -> None:  # noqa: A002
+    def __init__(
+        self,
+        missing: Missing,
+        *,
+        start: CursorPosition,
+        next: CursorPosition,  # noqa: A002
+        prefix: str,
+        before: int,
+    ) -> None:
         self.missing = missing
         self.partition = missing.partition
         self.start = start

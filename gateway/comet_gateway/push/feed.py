@@ -26,7 +26,7 @@ from comet_gateway.push.ring import Ring
 from comet_gateway.push.ring_cursor import RingCursor
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.push.subscription import FeedSubscriber, Subscription, failed
-from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.cursor import Cursor, CursorPosition
 from comet_gateway.records.record_json import Values
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ class Feed:
             await consumer.close()
             raise
         self._consumer = consumer
-        places = {index: CursorPlace(offset) for index, offset in consumer.positions().items()}
-        self.ring = Ring(self.topic, info.id, places, self.delivery_bytes)
+        positions = {index: CursorPosition(offset) for index, offset in consumer.positions().items()}
+        self.ring = Ring(self.topic, info.id, positions, self.delivery_bytes)
         self.tables = Tables(self.ring, self._log, self._limits, self._room)
         self._task = asyncio.create_task(self._follow(consumer), name=f"gateway: follow {self.topic}")
 
@@ -189,13 +189,13 @@ class Feed:
         tail = ring.excess(bytes_max)
         if tail == ring.tail:
             return
-        places: dict[int, dict[int, CursorPlace]] = {}
+        positions: dict[int, dict[int, CursorPosition]] = {}
         for subscriber in self.subscribers:
             follower = subscriber.follower
             if isinstance(follower, RingCursor) and follower.live and follower.number < tail:
-                if follower.number not in places:
-                    places[follower.number] = ring.places_before(follower.number)
-                follower.uproot(places[follower.number])
+                if follower.number not in positions:
+                    positions[follower.number] = ring.positions_before(follower.number)
+                follower.uproot(positions[follower.number])
         ring.evict(tail)
 
     # ---- subscribers
@@ -223,7 +223,7 @@ class Feed:
 
     async def _check(self, partitions: frozenset[int]) -> None:
         """Raises PartitionNotFound. The consumer notices added partitions after a while."""
-        unknown = sorted(partitions - self.ring.places.keys())
+        unknown = sorted(partitions - self.ring.positions.keys())
         if unknown:
             info, _ = await self._backend.admin.describe_topic(self.topic)
             if unknown[-1] >= len(info.partitions):
@@ -237,19 +237,19 @@ class Feed:
             beginning = await self._log.resume(self.ring, cursor, request.partitions)
         elif not request.snapshot and not isinstance(start, Latest):
             beginning = await self._log.begin(self.ring, start, request.partitions)
-        places = beginning.places if cursor is not None or beginning.places else None
+        positions = beginning.positions if cursor is not None or beginning.positions else None
         snapshot = request.snapshot and cursor is None
         follower: RingCursor | Conflator
         if request.policy is Policy.CONFLATE:
             clockwork = needs.tick(request.values, request.interval_ms)
             walk = None
-            if snapshot or places is not None:
-                taken = await self.tables.snapshot(needs.table(request.values), places)
-                walk = SnapshotWalk(taken, request.partitions, places)
+            if snapshot or positions is not None:
+                taken = await self.tables.snapshot(needs.table(request.values), positions)
+                walk = SnapshotWalk(taken, request.partitions, positions)
             follower = Conflator(self.ring, request, clockwork.ticker)
-            at = self.ring.cursor() if places is None else self.ring.cursor_of(places)
+            at = self.ring.cursor() if positions is None else self.ring.cursor_of(positions)
             if walk is not None:
-                follower.begin_with(walk, _between(places or {}, walk.snapshot.places))
+                follower.begin_with(walk, _between(positions or {}, walk.snapshot.positions))
         else:
             walk = None
             if snapshot:
@@ -257,8 +257,8 @@ class Feed:
             follower = RingCursor(self.ring, request)
             if walk is not None:
                 follower.begin_with(walk)
-            elif places is not None:
-                follower.begin_at(places)
+            elif positions is not None:
+                follower.begin_at(positions)
             at = follower.cursor()
         follower.first.append(Begun(self.topic, "" if snapshot else at, beginning.recovered, beginning.missing))
         return follower
@@ -285,8 +285,8 @@ class Feed:
         else:
             clockwork.arm(subscriber)
 
-    async def read(self, partition: int, place: CursorPlace) -> Piece:
-        return await self._log.read(self.ring, partition, place)
+    async def read(self, partition: int, position: CursorPosition) -> Piece:
+        return await self._log.read(self.ring, partition, position)
 
     def statistics(self) -> dict[str, Any]:
         ring = self.ring
@@ -301,12 +301,12 @@ class Feed:
             "chunks": self.events,
             "ring_records": ring.records,
             "ring_bytes": ring.bytes,
-            "partitions": len(ring.places),
+            "partitions": len(ring.positions),
             "tables": self.tables.statistics(),
             "consumer": consumer,
         }
 
 
-def _between(places: Mapping[int, CursorPlace], ends: Mapping[int, CursorPlace]) -> int:
+def _between(positions: Mapping[int, CursorPosition], ends: Mapping[int, CursorPosition]) -> int:
     """Estimate of the records between positions."""
-    return sum(max(ends[index].offset - place.offset, 0) for index, place in places.items() if index in ends)
+    return sum(max(ends[index].offset - position.offset, 0) for index, position in positions.items() if index in ends)

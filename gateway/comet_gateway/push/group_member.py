@@ -22,10 +22,10 @@ from comet.types import Gap, TopicPartition
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.wire import Frame, Gone, Wire
 from comet_gateway.push import frames
 from comet_gateway.push.parse_subscribe import Joined
-from comet_gateway.push.wire import Frame, Gone, Wire
-from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.cursor import Cursor, CursorPosition
 from comet_gateway.records.record_json import Values, each
 
 NOTES_MAX: Final = 1_000  # that wait to be sent; beyond it the connection is cut
@@ -161,7 +161,7 @@ class GroupMembership:
             await consumer.close()
 
     async def _deliver(self, batch: comet.RecordBatch[bytes]) -> None:
-        place = TopicPartition(batch.topic, batch.partition)
+        tp = TopicPartition(batch.topic, batch.partition)
         topic_id = await self._topic_id(batch.topic)
         before = self._head + frames.encode(batch.topic) + b',"partition":%d,"records":[' % batch.partition
         for piece in pieces(batch, self._joined.values, self._limits.delivery_bytes):
@@ -169,11 +169,11 @@ class GroupMembership:
             while rest:
                 taken = await self._permits.some(len(rest))
                 await self._wire.room()
-                if place not in self._consumer.assignment():
+                if tp not in self._consumer.assignment():
                     return  # revoked meanwhile: another member gets the rest
                 now, rest = rest[:taken], rest[taken:]
-                end = self._sent[place] = now[-1][0]
-                cursor = str(Cursor(topic_id, {batch.partition: CursorPlace(end)}))
+                end = self._sent[tp] = now[-1][0]
+                cursor = str(Cursor(topic_id, {batch.partition: CursorPosition(end)}))
                 body = b",".join([one for _, one in now])
                 frame = [before, body, b'],"cursor":"%b"}' % cursor.encode()]
                 await self._wire.write([*self._notes.taken(), frame])
@@ -194,55 +194,55 @@ class GroupMembership:
         if topic is None:
             raise Problem("MALFORMED_CURSOR", "the cursor is of a topic without delivered records on this subscription")
         wanted: dict[TopicPartition, int] = {}
-        for partition, at in cursor.places.items():
-            place = TopicPartition(topic, partition)
-            if at.offset > self._sent.get(place, -1):
+        for partition, at in cursor.positions.items():
+            tp = TopicPartition(topic, partition)
+            if at.offset > self._sent.get(tp, -1):
                 raise Problem("INVALID_ARGUMENT", f"{topic}/{partition} was not delivered up to {at.offset}")
-            wanted[place] = at.offset
+            wanted[tp] = at.offset
         await self._consumer.commit(wanted)
-        for place, offset in wanted.items():
-            self._acked[place] = max(offset, self._acked.get(place, 0))
+        for tp, offset in wanted.items():
+            self._acked[tp] = max(offset, self._acked.get(tp, 0))
         self._heard.set()
         return frames.Acked(self._id, "ack", cursor=text)
 
     # ---- from the group
 
-    def _assigned(self, places: list[TopicPartition]) -> None:
-        for topic in {place.topic for place in places}:
+    def _assigned(self, tps: list[TopicPartition]) -> None:
+        for topic in {tp.topic for tp in tps}:
             self._topic_ids.pop(topic, None)  # it may have been deleted and created again
-        self._notes.add(frames.Assigned(self._id, _owned(places)))
+        self._notes.add(frames.Assigned(self._id, _owned(tps)))
 
-    async def _revoked(self, places: list[TopicPartition]) -> None:
+    async def _revoked(self, tps: list[TopicPartition]) -> None:
         if self._leaving:
             return
-        self._notes.add(frames.Revoked(self._id, _owned(places), lost=False))
+        self._notes.add(frames.Revoked(self._id, _owned(tps), lost=False))
         # Records acknowledged now are not delivered again to the next member.
         with suppress(TimeoutError):
             async with asyncio.timeout(0 if self._joined.group.auto else HANDOVER_S):
-                while not self._leaving and any(map(self._open, places)):
+                while not self._leaving and any(map(self._open, tps)):
                     self._heard.clear()
                     await self._heard.wait()
-        for place in places:
-            self._sent.pop(place, None)
-            self._acked.pop(place, None)
+        for tp in tps:
+            self._sent.pop(tp, None)
+            self._acked.pop(tp, None)
 
-    def _open(self, place: TopicPartition) -> bool:
-        return self._sent.get(place, 0) > self._acked.get(place, 0)
+    def _open(self, tp: TopicPartition) -> bool:
+        return self._sent.get(tp, 0) > self._acked.get(tp, 0)
 
-    def _lost(self, places: list[TopicPartition]) -> None:
-        for place in places:
-            self._sent.pop(place, None)
-            self._acked.pop(place, None)
+    def _lost(self, tps: list[TopicPartition]) -> None:
+        for tp in tps:
+            self._sent.pop(tp, None)
+            self._acked.pop(tp, None)
         if not self._leaving:
-            self._notes.add(frames.Revoked(self._id, _owned(places), lost=True))
+            self._notes.add(frames.Revoked(self._id, _owned(tps), lost=True))
 
     def _gap(self, gap: Gap) -> None:
         missing = frames.MissingItem(gap.partition, str(gap.first), str(gap.end), gap.reason)
         self._notes.add(frames.LostFrame(self._id, gap.topic, gap.end - gap.first, [missing]))
 
 
-def _owned(places: Iterable[TopicPartition]) -> list[frames.Owned]:
-    return [frames.Owned(topic, partition) for topic, partition in sorted(places)]
+def _owned(tps: Iterable[TopicPartition]) -> list[frames.Owned]:
+    return [frames.Owned(topic, partition) for topic, partition in sorted(tps)]
 
 
 Key = tuple[str, int, int]  # topic, partition, offset
@@ -351,7 +351,7 @@ class ShareMember:
         results = [await _acknowledged(key, what) for key, what in waiting]
         return frames.Acked(self._id, of=_ACKNOWLEDGE[type(frame)][0], results=results)
 
-    def _topic(self, one: frames.RecordPlace) -> str:
+    def _topic(self, one: frames.RecordId) -> str:
         if one.topic is not None:
             return one.topic
         if len(self._joined.topics) != 1:

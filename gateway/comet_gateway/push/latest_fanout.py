@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from comet_gateway.push.events import Latest
 from comet_gateway.push.latest_table import LatestTable, TableEntry
-from comet_gateway.records.cursor import CursorPlace
+from comet_gateway.records.cursor import CursorPosition
 
 CHAINS_MAX: Final = 8  # of one tick; other subscribers get parts of their own
 EARLY: Final = 0.75  # of an interval: a subscriber that started a tick less than this before the next one skips that
@@ -101,7 +101,7 @@ class TableSnapshot:
         self.whole = table.whole
         self.filled_from = dict(table.filled_from)
         self.number = ring.head
-        self.places = dict(ring.places)
+        self.positions = dict(ring.positions)
         self.totals = dict(ring.totals)
         self.cursor = ring.cursor()
         self._bytes_max = delivery_bytes
@@ -148,7 +148,10 @@ class SnapshotWalk:
     """One subscriber's position in a snapshot: all of it, or only records newer than its cursor."""
 
     def __init__(
-        self, snapshot: TableSnapshot, partitions: frozenset[int] | None, newer_than: Mapping[int, CursorPlace] | None
+        self,
+        snapshot: TableSnapshot,
+        partitions: frozenset[int] | None,
+        newer_than: Mapping[int, CursorPosition] | None,
     ) -> None:
         self.snapshot = snapshot
         self.given = 0
@@ -176,8 +179,8 @@ class SnapshotWalk:
             return False
         if self._newer_than is None:
             return not entry.dead
-        place = self._newer_than.get(entry.partition)
-        return place is None or entry.offset >= place.offset
+        position = self._newer_than.get(entry.partition)
+        return position is None or entry.offset >= position.offset
 
 
 # ---- conflation

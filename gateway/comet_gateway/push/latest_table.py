@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from comet_gateway.push.chunk import Source
 from comet_gateway.push.ring import Ring
-from comet_gateway.records.cursor import CursorPlace
+from comet_gateway.records.cursor import CursorPosition
 from comet_gateway.records.record_json import Values
 
 ENTRY_OVERHEAD: Final = 300  # bytes of memory of an entry beside its key and record
@@ -45,7 +45,7 @@ class LatestTable:
         self.bytes = 0
         self.lossy = False  # it does not hold all keys, or could not read all records
         self.forgot_dead = False  # tombstones of some deleted keys were dropped
-        self.filled_from = {index: place.offset for index, place in ring.places.items()}
+        self.filled_from = {index: position.offset for index, position in ring.positions.items()}
         self.whole = False  # filled from the log start offset
         self._keys_max = keys_max
         self._bytes_max = bytes_max
@@ -113,11 +113,11 @@ class LatestTable:
         if offset < self.filled_from.get(partition, 0):
             self.filled_from[partition] = offset  # later records are applied at offsets that existed before
 
-    def lacks(self, since: Mapping[int, CursorPlace] | None) -> bool:
+    def lacks(self, since: Mapping[int, CursorPosition] | None) -> bool:
         """Whether records written since are missing; None: of the whole log."""
         if self.whole or since is None:
             return not self.whole
-        return any(place.offset < self.filled_from.get(index, 0) for index, place in since.items())
+        return any(position.offset < self.filled_from.get(index, 0) for index, position in since.items())
 
     def filled(self, filling: Filling) -> None:
         """Adds records read from the log before the applied ones. They are no change for subscribers."""

@@ -16,7 +16,7 @@ from comet_gateway.push.events import Missing
 from comet_gateway.push.latest_fanout import TableSnapshot, Ticker
 from comet_gateway.push.latest_table import Filling, LatestTable
 from comet_gateway.push.ring import Ring
-from comet_gateway.records.cursor import CursorPlace
+from comet_gateway.records.cursor import CursorPosition
 from comet_gateway.records.record_json import Values
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Tables:
 
     # ---- snapshots
 
-    async def snapshot(self, table: Table, since: Mapping[int, CursorPlace] | None = None) -> TableSnapshot:
+    async def snapshot(self, table: Table, since: Mapping[int, CursorPosition] | None = None) -> TableSnapshot:
         """The latest record of each key of the whole log, or of records written since. Raises Unavailable if no leader
         answers."""
         while table.latest.lacks(since):
@@ -195,22 +195,22 @@ class Tables:
             table.newest = None
 
     @staticmethod
-    def _covers(snapshot: TableSnapshot, since: Mapping[int, CursorPlace] | None) -> bool:
+    def _covers(snapshot: TableSnapshot, since: Mapping[int, CursorPosition] | None) -> bool:
         """Whether a snapshot has all records since, and is recent."""
         if since is None:
             return snapshot.whole
-        begins, ends = snapshot.filled_from, snapshot.places
+        begins, ends = snapshot.filled_from, snapshot.positions
         return all(
-            (snapshot.whole or place.offset >= begins.get(index, 0))
-            and (index not in ends or place.offset <= ends[index].offset)
-            for index, place in since.items()
+            (snapshot.whole or position.offset >= begins.get(index, 0))
+            and (index not in ends or position.offset <= ends[index].offset)
+            for index, position in since.items()
         )
 
-    async def _fill(self, latest: LatestTable, since: Mapping[int, CursorPlace] | None) -> None:
+    async def _fill(self, latest: LatestTable, since: Mapping[int, CursorPosition] | None) -> None:
         if since is None:
             wanted = await self._log.earliest(self._ring.topic)
         else:
-            wanted = {index: place.offset for index, place in since.items()}
+            wanted = {index: position.offset for index, position in since.items()}
         ends = latest.filled_from
         begin = {index: offset for index, offset in wanted.items() if offset < ends.get(index, 0)}
         filling = Filling(latest, begin)
@@ -222,12 +222,12 @@ class Tables:
         latest.whole = latest.whole or since is None
 
     async def _scan(self, filling: Filling, partition: int, offset: int, end: int) -> None:
-        place = CursorPlace(offset)
-        while place.offset < end:
-            piece = await self._log.read_soon(self._ring, partition, place, FILL_BYTES)
+        position = CursorPosition(offset)
+        while position.offset < end:
+            piece = await self._log.read_soon(self._ring, partition, position, FILL_BYTES)
             for source in piece.sources:
                 filling.apply(source, end)
-            place = piece.following
+            position = piece.following
 
     def statistics(self) -> dict[str, Any]:
         return {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from comet.errors import CometError
 from comet.types import AtTime, Earliest, Position, check_topic_name
 from comet_gateway.http.problems import Problem
-from comet_gateway.http.query_params import place
+from comet_gateway.http.query_params import parse_position
 from comet_gateway.push import frames
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.records.cursor import Cursor
@@ -45,10 +45,10 @@ class Played:
     paused: bool
 
 
-def _place(name: str, given: str | int, now_us: int) -> Position:
+def _position(name: str, given: str | int, now_us: int) -> Position:
     """Parses a position. Raises Problem."""
     try:
-        return place(name, given, now_us)
+        return parse_position(name, given, now_us)
     except CometError as error:
         raise Problem("INVALID_ARGUMENT", error.message) from None
 
@@ -75,7 +75,7 @@ def window(
     values: Values = Values.AUTO,
 ) -> Played:
     """Parses a replay. Raises Problem."""
-    start, end = _place("start", given.start, now_us), _place("end", given.end, now_us)
+    start, end = _position("start", given.start, now_us), _position("end", given.end, now_us)
     if isinstance(end, Earliest):
         raise Problem("INVALID_ARGUMENT", "the replay ends where the topic begins")
     if isinstance(start, AtTime):
@@ -129,7 +129,7 @@ def follow(
         topics=chosen,
         pattern=pattern,
         partitions=None if partitions is None else frozenset(partitions),
-        start=_place("start", start, now_us),
+        start=_position("start", start, now_us),
         cursors=known,
         values=values,
         policy=policy,
@@ -151,13 +151,15 @@ def join(
         raise Problem("INVALID_ARGUMENT", "a share group takes `in_flight`, but not `auto` or `permits`")
     if group.dead_letter:
         names([group.dead_letter])
-    return Joined(_chosen(topics, pattern), pattern, _place("start", start, now_us), values, permits, group)
+    return Joined(_chosen(topics, pattern), pattern, _position("start", start, now_us), values, permits, group)
 
 
 def of_frame(frame: frames.Subscribe, *, now_us: int, span_ms_max: int) -> SubscribeRequest | Joined | Played:
     """Parses a subscribe frame. Raises Problem."""
     if sum(one is not None for one in (frame.topic, frame.topics, frame.pattern)) != 1:
-        raise Problem("INVALID_ARGUMENT", "give one of `topic`, `topics` and `pattern`")
+        raise Problem("INVALID_ARGUMENT", "give one of `topic`, `topics`, `pattern`, `page` and `channel`")
+    if frame.params is not None:
+        raise Problem("INVALID_ARGUMENT", "`params` go with a `channel` only")
     topics = [frame.topic] if frame.topic is not None else frame.topics or []
     if frame.cursor is not None and (frame.topic is None or frame.cursors is not None):
         raise Problem("INVALID_ARGUMENT", "`cursor` goes with `topic` only; use `cursors` for several topics")
@@ -190,6 +192,12 @@ def of_frame(frame: frames.Subscribe, *, now_us: int, span_ms_max: int) -> Subsc
         permits=frame.permits,
         now_us=now_us,
     )
+
+
+def check_dashboard(frame: frames.Subscribe) -> None:
+    """Checks that a subscribe frame for a page or channel has no members of other kinds. Raises Problem."""
+    what, own = ("page", {"id", "page"}) if frame.page is not None else ("channel", {"id", "channel", "params"})
+    _only(frame, what, set(frame.__struct_fields__) - own)
 
 
 def _chosen(topics: Iterable[str], pattern: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from comet_gateway.http.client_disconnect import together
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Begun, Lost, Missing
 from comet_gateway.push.parse_subscribe import Played, check_span
-from comet_gateway.records.cursor import Cursor, CursorPlace, place_text
+from comet_gateway.records.cursor import Cursor, CursorPosition, position_text
 from comet_gateway.records.record_json import Values, fragments
 
 FETCHES_MAX: Final = 8  # of one replay at once
@@ -138,7 +138,7 @@ class Run:
         after = dict(texts)
         for partition, item in items:
             after.pop(partition, None)
-            after[partition] = place_text(partition, item.offset + 1, None)
+            after[partition] = position_text(partition, item.offset + 1, None)
         self.cursor = ".".join([head, *after.values()])
 
     @property
@@ -157,7 +157,7 @@ class Run:
         texts, lines = dict(self._texts), []
         for partition, item in self._items:
             texts.pop(partition, None)
-            texts[partition] = place_text(partition, item.offset + 1, None)
+            texts[partition] = position_text(partition, item.offset + 1, None)
             lines.append(b"id: %b\ndata: %b\n\n" % (".".join([self._head, *texts.values()]).encode(), item.written))
         return b"".join(lines)
 
@@ -279,10 +279,12 @@ class Replay:
         return run
 
     def _texts(self) -> dict[int, str]:
-        return {index: place_text(index, source.next, None) for index, source in self._sources.items()}
+        return {index: position_text(index, source.next, None) for index, source in self._sources.items()}
 
     def _cursor(self) -> str:
-        return str(Cursor(self._topic_id, {index: CursorPlace(source.next) for index, source in self._sources.items()}))
+        return str(
+            Cursor(self._topic_id, {index: CursorPosition(source.next) for index, source in self._sources.items()})
+        )
 
     # ---- reading
 
@@ -298,7 +300,7 @@ class Replay:
     async def _open(self, partition: int) -> None:
         """Finds the window in a partition."""
         played = self._played
-        known = None if played.cursor is None else played.cursor.places.get(partition)
+        known = None if played.cursor is None else played.cursor.positions.get(partition)
         # An offset beyond the log end offset is not waited for.
         end = await self._find(partition, Latest() if isinstance(played.end, AtOffset) else played.end)
         if isinstance(played.end, AtOffset):

@@ -2,7 +2,7 @@
 
     tail                                      head
      │ chunk p0 │ chunk p1 │ hole p1 │ chunk p0 │
-     └ tail_places: position of each            └ places: position of each partition behind the newest
+     └ tail_positions: position of each            └ positions: position of each partition behind the newest
        partition before the oldest
 
 Items are numbered. A live subscriber's position is a number; that of others is an offset for each partition, and they
@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from comet_gateway.push.chunk import Chunk, Hole, Source
 from comet_gateway.push.events import Missing
-from comet_gateway.records.cursor import Cursor, CursorPlace, place_text
+from comet_gateway.records.cursor import Cursor, CursorPosition, position_text
 
 Item = Chunk | Hole
 # The share that is evicted at once, so that subscribers at the tail are moved rarely.
@@ -51,24 +51,26 @@ class Track:
 class Ring:
     """The ring. Owned by a feed."""
 
-    def __init__(self, topic: str, topic_id: bytes, places: Mapping[int, CursorPlace], delivery_bytes: int) -> None:
+    def __init__(
+        self, topic: str, topic_id: bytes, positions: Mapping[int, CursorPosition], delivery_bytes: int
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self.places: dict[int, CursorPlace] = dict(places)
-        self.tail_places: dict[int, CursorPlace] = dict(places)
-        self.totals: dict[int, int] = dict.fromkeys(places, 0)  # records ever received
-        self.tail_totals: dict[int, int] = dict.fromkeys(places, 0)  # of those, records evicted
+        self.positions: dict[int, CursorPosition] = dict(positions)
+        self.tail_positions: dict[int, CursorPosition] = dict(positions)
+        self.totals: dict[int, int] = dict.fromkeys(positions, 0)  # records ever received
+        self.tail_totals: dict[int, int] = dict.fromkeys(positions, 0)  # of those, records evicted
         self.total = 0
         self.bytes = 0
         self.tail = 0  # the number of the oldest item
         self.head = 0  # the number of the next item
         self._items: list[Item] = []
-        self._tracks: dict[int, Track] = {index: Track(place.offset) for index, place in places.items()}
+        self._tracks: dict[int, Track] = {index: Track(position.offset) for index, position in positions.items()}
         self.cuts = 0  # truncations of a log
         self._cuts: deque[tuple[int, int]] = deque(maxlen=CUTS_MAX)  # (partition, offset) of the latest ones
         self._delivery_bytes = delivery_bytes
         # The text of each partition's position; the one that moved last comes last.
-        self._texts: dict[int, str] = {index: place_text(index, *place) for index, place in places.items()}
+        self._texts: dict[int, str] = {index: position_text(index, *position) for index, position in positions.items()}
         self._head = f"c1.{topic_id.hex()}"
 
     @property
@@ -85,10 +87,10 @@ class Ring:
         """Adds a batch, split into chunks."""
         made: list[Chunk] = []
         partition = source.partition
-        if partition not in self.places:
+        if partition not in self.positions:
             self._add_partition(partition, source.offsets[0])
         for begin, end, size in source.cuts(self._delivery_bytes):
-            start, prefix = self.places[partition], self._prefix(partition)
+            start, prefix = self.positions[partition], self._prefix(partition)
             chunk = Chunk(
                 source, begin, end, size, start=start, prefix=prefix, before=self.total, grew=self._grew
             )  # fmt: skip
@@ -101,10 +103,10 @@ class Ring:
     def skip(self, missing: Missing) -> None:
         """Adds a gap. After a truncation, other records follow at offsets that existed before."""
         partition, truncated = missing.partition, missing.reason == "truncated"
-        if partition not in self.places:
+        if partition not in self.positions:
             self._add_partition(partition, missing.first)
-        following = CursorPlace(missing.first if truncated else missing.end)
-        start, prefix = self.places[partition], self._prefix(partition)
+        following = CursorPosition(missing.first if truncated else missing.end)
+        start, prefix = self.positions[partition], self._prefix(partition)
         self._append(Hole(missing, start=start, next=following, prefix=prefix, before=self.total))
         if truncated:
             self._tracks[partition] = Track(following.offset, self.head)
@@ -113,7 +115,7 @@ class Ring:
 
     def _add_partition(self, partition: int, first: int) -> None:
         """Adds a partition that is new in the topic, and is read from its first record."""
-        self.places[partition] = self.tail_places[partition] = CursorPlace(first)
+        self.positions[partition] = self.tail_positions[partition] = CursorPosition(first)
         self.totals[partition] = self.tail_totals[partition] = 0
         self._tracks[partition] = Track(first)
 
@@ -124,8 +126,8 @@ class Ring:
         self._items.append(item)
         self.head += 1
         self.bytes += item.size
-        self.places[item.partition] = item.next
-        self._texts[item.partition] = place_text(item.partition, *item.next)
+        self.positions[item.partition] = item.next
+        self._texts[item.partition] = position_text(item.partition, *item.next)
 
     def _prefix(self, partition: int) -> str:
         """The text of a cursor up to the position of the partition that moves."""
@@ -138,7 +140,7 @@ class Ring:
     def cut_since(self, cuts: int) -> list[tuple[int, int]]:
         """(partition, offset) of each truncation after the first `cuts`."""
         since = self.cuts - cuts
-        return list(self._cuts)[-since:] if since <= len(self._cuts) else [(index, 0) for index in self.places]
+        return list(self._cuts)[-since:] if since <= len(self._cuts) else [(index, 0) for index in self.positions]
 
     # ---- eviction
 
@@ -153,12 +155,12 @@ class Ring:
         return number
 
     def evict(self, tail: int) -> None:
-        """Evicts the items before a number. Subscribers at them must first get their positions: `places_before`."""
+        """Evicts the items before a number. Subscribers at them must first get their positions: `positions_before`."""
         assert self.tail <= tail <= self.head
         gone = tail - self.tail
         for item in self._items[:gone]:
             self.bytes -= item.size
-            self.tail_places[item.partition] = item.next
+            self.tail_positions[item.partition] = item.next
             if isinstance(item, Chunk):
                 item.leave()
                 self.tail_totals[item.partition] += item.count
@@ -190,31 +192,31 @@ class Ring:
         track = self._tracks.get(partition)
         return track is None or offset >= track.start
 
-    def vouches(self, partition: int, place: CursorPlace) -> bool:
+    def vouches(self, partition: int, position: CursorPosition) -> bool:
         """Whether a position is valid: the record before it is in the ring, with the same epoch."""
         track = self._tracks.get(partition)
-        if track is None or place.offset <= track.start or place.offset > self.places[partition].offset:
-            return track is not None and place == self.tail_places[partition] and place.epoch is not None
-        item = self.at(track.numbers[bisect_right(track.ends, place.offset - 1)])
-        return isinstance(item, Chunk) and place.epoch == item.source.epoch and place.epoch is not None
+        if track is None or position.offset <= track.start or position.offset > self.positions[partition].offset:
+            return track is not None and position == self.tail_positions[partition] and position.epoch is not None
+        item = self.at(track.numbers[bisect_right(track.ends, position.offset - 1)])
+        return isinstance(item, Chunk) and position.epoch == item.source.epoch and position.epoch is not None
 
-    def entry(self, places: Mapping[int, CursorPlace]) -> Entry | None:
+    def entry(self, positions: Mapping[int, CursorPosition]) -> Entry | None:
         """Where to enter the ring with these positions; None while it lacks the next records of one partition."""
         number, in_step, beyond = self.head, self.tail, False
-        for partition, place in places.items():
+        for partition, position in positions.items():
             track = self._tracks.get(partition)
             if track is None:
-                beyond = beyond or place.offset > 0  # it is read from its first record
+                beyond = beyond or position.offset > 0  # it is read from its first record
                 continue
-            if place.offset < track.start:
+            if position.offset < track.start:
                 return None
             in_step = max(in_step, track.since)
-            index = bisect_right(track.ends, place.offset)  # the first that ends behind it
+            index = bisect_right(track.ends, position.offset)  # the first that ends behind it
             if index < len(track.ends):
                 number = min(number, track.numbers[index])
-                inside = place.offset > self.at(track.numbers[index]).start.offset
+                inside = position.offset > self.at(track.numbers[index]).start.offset
                 in_step = max(in_step, track.numbers[index] + 1 if inside else 0)
-            elif place.offset > self.places[partition].offset:
+            elif position.offset > self.positions[partition].offset:
                 beyond = True
             if index:
                 in_step = max(in_step, track.numbers[index - 1] + 1)
@@ -224,9 +226,9 @@ class Ring:
         """Whether the log was truncated after that item: a subscriber that reads the log must not use it."""
         return number < self._tracks[partition].since
 
-    def places_before(self, number: int) -> dict[int, CursorPlace]:
+    def positions_before(self, number: int) -> dict[int, CursorPosition]:
         """The position of each partition before an item."""
-        found = dict(self.tail_places)
+        found = dict(self.tail_positions)
         for item in self._items[: number - self.tail]:
             found[item.partition] = item.next
         return found
@@ -240,13 +242,13 @@ class Ring:
         if number == self.head:
             return self.cursor()
         item = self.at(number)
-        place = item.place(skip) if isinstance(item, Chunk) else item.start
-        return item.prefix + place_text(item.partition, *place)
+        position = item.position(skip) if isinstance(item, Chunk) else item.start
+        return item.prefix + position_text(item.partition, *position)
 
-    def cursor_of(self, places: Mapping[int, CursorPlace]) -> str:
-        return str(Cursor(self.topic_id, places))
+    def cursor_of(self, positions: Mapping[int, CursorPosition]) -> str:
+        return str(Cursor(self.topic_id, positions))
 
-    def prefix_of(self, places: Mapping[int, CursorPlace], partition: int) -> str:
+    def prefix_of(self, positions: Mapping[int, CursorPosition], partition: int) -> str:
         """The text of a cursor up to the position of the partition that moves, for a subscriber's own positions."""
-        others: Iterable[str] = (place_text(index, *at) for index, at in places.items() if index != partition)
+        others: Iterable[str] = (position_text(index, *at) for index, at in positions.items() if index != partition)
         return ".".join([self._head, *others, ""])

@@ -19,14 +19,14 @@ from comet_gateway.push.events import Event, Failed, Lost, Missing
 from comet_gateway.push.latest_fanout import SnapshotWalk
 from comet_gateway.push.ring import Ring
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
-from comet_gateway.records.cursor import CursorPlace
+from comet_gateway.records.cursor import CursorPosition
 
 
 class Read(NamedTuple):
     """A request to read a piece of the log."""
 
     partition: int
-    place: CursorPlace
+    position: CursorPosition
 
 
 class RingCursor:
@@ -48,11 +48,11 @@ class RingCursor:
         self._number = ring.head
         self._skip = 0
         self._passed = ring.count(self.partitions)  # records of the ring's count that it has passed, given or dropped
-        self._places: dict[int, CursorPlace] | None = None  # None: live
+        self._positions: dict[int, CursorPosition] | None = None  # None: live
         self._walking = False  # in the ring, from `_number` on
         self._in_step: int | None = None
         self._read: deque[tuple[Source, int, int]] = deque()  # read from the log, not given yet
-        self._read_to: tuple[int, CursorPlace] | None = None
+        self._read_to: tuple[int, CursorPosition] | None = None
         self._doubted: set[int] = set()  # partitions truncated since: only the log is valid
         self._cuts = ring.cuts
         self._least_behind: int | None = None
@@ -60,9 +60,9 @@ class RingCursor:
 
     # ---- start
 
-    def begin_at(self, places: Mapping[int, CursorPlace]) -> None:
+    def begin_at(self, positions: Mapping[int, CursorPosition]) -> None:
         """Starts at a position in each partition."""
-        self._places = dict(places)
+        self._positions = dict(positions)
         self._walking = False
         self._read.clear()
         self._cuts = self.ring.cuts
@@ -72,20 +72,20 @@ class RingCursor:
         self.walk = walk
         snapshot = walk.snapshot
         if snapshot.number < self.ring.tail:
-            self._begin_behind(snapshot.places, snapshot.number)
+            self._begin_behind(snapshot.positions, snapshot.number)
             return
         self._number = snapshot.number
         self._passed = snapshot.count(self.partitions)
 
     def cursor(self) -> str:
         """The text of its position."""
-        if self._places is None:
+        if self._positions is None:
             return self.ring.cursor_at(self._number, self._skip)
-        return self.ring.cursor_of(self._places)
+        return self.ring.cursor_of(self._positions)
 
     @property
     def live(self) -> bool:
-        return self._places is None
+        return self._positions is None
 
     @property
     def number(self) -> int:
@@ -94,30 +94,30 @@ class RingCursor:
     @property
     def behind(self) -> int:
         """Its lag in records; an estimate while it reads the log."""
-        if self._places is None:
+        if self._positions is None:
             return self.ring.count(self.partitions) - self._passed
-        ends = self.ring.places
-        return sum(max(ends[index].offset - at.offset, 0) for index, at in self._places.items() if index in ends)
+        ends = self.ring.positions
+        return sum(max(ends[index].offset - at.offset, 0) for index, at in self._positions.items() if index in ends)
 
-    def uproot(self, places: Mapping[int, CursorPlace]) -> None:
-        """Moves out of the ring, before its item is evicted; `places` are the positions before that."""
-        assert self._places is None
-        found = dict(places)
+    def uproot(self, positions: Mapping[int, CursorPosition]) -> None:
+        """Moves out of the ring, before its item is evicted; `positions` are the positions before that."""
+        assert self._positions is None
+        found = dict(positions)
         item = self.ring.at(self._number)
         if self._skip and isinstance(item, Chunk):
-            found[item.partition] = item.place(self._skip)
+            found[item.partition] = item.position(self._skip)
         self._least_behind = 0
         self._begin_behind(found, self._number)
 
-    def _begin_behind(self, places: Mapping[int, CursorPlace], number: int) -> None:
+    def _begin_behind(self, positions: Mapping[int, CursorPosition], number: int) -> None:
         """Continues at the positions before an evicted item. A log may have been truncated since."""
-        self.begin_at(self._chosen(places))
-        self._doubted.update(index for index in places if self._wants(index) and self.ring.stale(number, index))
+        self.begin_at(self._chosen(positions))
+        self._doubted.update(index for index in positions if self._wants(index) and self.ring.stale(number, index))
 
-    def _chosen(self, places: Mapping[int, CursorPlace]) -> dict[int, CursorPlace]:
+    def _chosen(self, positions: Mapping[int, CursorPosition]) -> dict[int, CursorPosition]:
         if self.partitions is None:
-            return dict(places)
-        return {index: place for index, place in places.items() if index in self.partitions}
+            return dict(positions)
+        return {index: position for index, position in positions.items() if index in self.partitions}
 
     def _wants(self, partition: int) -> bool:
         return self.partitions is None or partition in self.partitions
@@ -127,13 +127,13 @@ class RingCursor:
     @property
     def idle(self) -> bool:
         """Whether it has been given all records, and has no other event."""
-        return self._number == self.ring.head and self._places is None and self.failed is None and self.walk is None
+        return self._number == self.ring.head and self._positions is None and self.failed is None and self.walk is None
 
     def take(self, permits: int | None = None) -> Event | Read | None:
         """The next event, of at most `permits` records; or a read that is needed first; None: nothing now."""
         if self.first:
             return self.first.popleft()
-        if self._everything and permits is None and self._places is None and self._skip == 0 and self.walk is None:
+        if self._everything and permits is None and self._positions is None and self._skip == 0 and self.walk is None:
             # The fast path of nearly all calls: a thousand subscribers may take every chunk.
             number, ring = self._number, self.ring
             if number < ring.head:
@@ -150,7 +150,7 @@ class RingCursor:
                 self.delivered += event.count
                 self.walk = None if event.last else self.walk
             return event
-        found = self._take_behind(permits) if self._places is not None else self._take_live(permits)
+        found = self._take_behind(permits) if self._positions is not None else self._take_live(permits)
         if found is None and self.failed is not None and not self.over and self._at_end():
             self.over = True
             return self.failed
@@ -160,7 +160,7 @@ class RingCursor:
         return found
 
     def _at_end(self) -> bool:
-        return self._places is not None or self._number == self.ring.head
+        return self._positions is not None or self._number == self.ring.head
 
     def _take_live(self, permits: int | None) -> Event | None:
         ring = self.ring
@@ -202,7 +202,7 @@ class RingCursor:
             else:
                 left = item.count - self._skip
                 dropped = min(left, excess)
-                first, end = item.place(self._skip), item.place(self._skip + dropped)
+                first, end = item.position(self._skip), item.position(self._skip + dropped)
                 ranges.add(Missing(item.partition, first.offset, end.offset, "dropped"))
                 excess -= dropped
                 count += dropped
@@ -213,7 +213,7 @@ class RingCursor:
     # ---- behind the ring
 
     def _take_behind(self, permits: int | None) -> Event | Read | None:
-        assert self._places is not None
+        assert self._positions is not None
         if permits is not None and permits <= 0:
             return None
         if self._read:
@@ -224,105 +224,105 @@ class RingCursor:
             cuts, self._cuts = self.ring.cut_since(self._cuts), self.ring.cuts
             self._walking = False  # some of the items ahead may be invalid
             self._doubted.update(
-                index for index, offset in cuts if index in self._places and self._places[index].offset > offset
+                index for index, offset in cuts if index in self._positions and self._positions[index].offset > offset
             )
-        for index in self.ring.tail_places:
-            if index not in self._places and self._wants(index):
-                self._places[index] = CursorPlace(0)  # added since
+        for index in self.ring.tail_positions:
+            if index not in self._positions and self._wants(index):
+                self._positions[index] = CursorPosition(0)  # added since
         if self._walking and not self._doubted and self._number >= self.ring.tail:
             return self._walk(permits)
         return self._enter(permits)
 
     def _enter(self, permits: int | None) -> Event | Read | None:
-        assert self._places is not None
+        assert self._positions is not None
         wanted = sorted(
-            index for index, place in self._places.items()
-            if index in self._doubted or not self.ring.has(index, place.offset)
+            index for index, position in self._positions.items()
+            if index in self._doubted or not self.ring.has(index, position.offset)
         )  # fmt: skip
         if wanted:
             # In turn, so that no partition falls behind.
             self._last_read = next((index for index in wanted if index > self._last_read), wanted[0])
-            return Read(self._last_read, self._places[self._last_read])
-        entry = self.ring.entry(self._places)
+            return Read(self._last_read, self._positions[self._last_read])
+        entry = self.ring.entry(self._positions)
         assert entry is not None
         self._walking, self._number, self._in_step = True, *entry
         return self._walk(permits)
 
     def _walk(self, permits: int | None) -> Event | None:
         ring = self.ring
-        assert self._places is not None
+        assert self._positions is not None
         while self._in_step is None or self._number < self._in_step:
             if self._number == ring.head:
                 self._walking = False  # the next records are checked again
                 return None
             item = ring.at(self._number)
-            place = self._places.get(item.partition)
+            position = self._positions.get(item.partition)
             if (
                 not self._wants(item.partition)
                 or ring.stale(self._number, item.partition)
-                or (place is not None and item.next.offset <= place.offset)
+                or (position is not None and item.next.offset <= position.offset)
             ):
                 self._number += 1
                 continue
             if isinstance(item, Hole):
                 self._number += 1
-                self._places[item.partition] = item.next
-                first = item.missing.first if place is None else max(item.missing.first, place.offset)
+                self._positions[item.partition] = item.next
+                first = item.missing.first if position is None else max(item.missing.first, position.offset)
                 missing = item.missing._replace(first=min(first, item.missing.end))
                 return Lost(ring.topic, _size(missing), (missing,), self.cursor())
-            skip = 0 if place is None else item.skip_to(place.offset)
+            skip = 0 if position is None else item.skip_to(position.offset)
             left = item.count - skip
             if left == 0:
-                self._places[item.partition] = item.next
+                self._positions[item.partition] = item.next
                 self._number += 1
                 continue
             count = left if permits is None else min(left, permits)
-            prefix = ring.prefix_of(self._places, item.partition)
+            prefix = ring.prefix_of(self._positions, item.partition)
             event = item.part(skip, count, self.values, prefix)
-            self._places[item.partition] = item.place(skip + count)
+            self._positions[item.partition] = item.position(skip + count)
             if count == left:
                 self._number += 1
             self.delivered += count
             return event
         self._skip = 0
         self._passed = ring.count_before(self._number, self.partitions)
-        self._places, self._walking, self._least_behind = None, False, None
+        self._positions, self._walking, self._least_behind = None, False, None
         return self._take_live(permits)
 
     def _give_read(self, permits: int | None) -> Event:
-        assert self._places is not None
+        assert self._positions is not None
         source, begin, end = self._read.popleft()
         count = end - begin if permits is None else min(end - begin, permits)
         if begin + count < end:
             self._read.appendleft((source, begin + count, end))
-        prefix = self.ring.prefix_of(self._places, source.partition)
+        prefix = self.ring.prefix_of(self._positions, source.partition)
         event = Slice(source, begin, begin + count, self.values, prefix)
-        self._places[source.partition] = source.place(begin + count)
+        self._positions[source.partition] = source.position(begin + count)
         if not self._read and self._read_to is not None:
-            self._places[self._read_to[0]] = self._read_to[1]
+            self._positions[self._read_to[0]] = self._read_to[1]
         self.delivered += count
         return event
 
     # ---- finished reads
 
-    def filled(self, read: Read, sources: Sequence[Source], following: CursorPlace, delivery_bytes: int) -> None:
+    def filled(self, read: Read, sources: Sequence[Source], following: CursorPosition, delivery_bytes: int) -> None:
         """Takes the result of a read, up to the position `following`."""
-        if self._places is None or self._places.get(read.partition) != read.place or self._read:
+        if self._positions is None or self._positions.get(read.partition) != read.position or self._read:
             return  # its position has changed meanwhile
         self._doubted.discard(read.partition)
         for source in sources:
-            begin = source.index(read.place.offset)
+            begin = source.index(read.position.offset)
             self._read.extend((source, begin + one, begin + end) for one, end in _cuts(source, begin, delivery_bytes))
         self._read_to = (read.partition, following)
         if not self._read:
-            self._places[read.partition] = following
+            self._positions[read.partition] = following
 
-    def missed(self, read: Read, missing: Missing, following: CursorPlace) -> None:
+    def missed(self, read: Read, missing: Missing, following: CursorPosition) -> None:
         """Takes a gap as the result of a read."""
-        if self._places is None or self._places.get(read.partition) != read.place:
+        if self._positions is None or self._positions.get(read.partition) != read.position:
             return
         self._doubted.discard(read.partition)
-        self._places[read.partition] = following
+        self._positions[read.partition] = following
         self.first.append(Lost(self.ring.topic, _size(missing), (missing,), self.cursor()))
 
     # ---- too slow
@@ -335,17 +335,17 @@ class RingCursor:
         return behind > self._least_behind + buffer
 
     def _drop_to_ring(self) -> Lost:
-        assert self._places is not None
+        assert self._positions is not None
         ring, ranges = self.ring, _Ranges()
         count = 0
-        for index, end in self._chosen(ring.tail_places).items():
-            first = self._places.get(index, CursorPlace(0)).offset
+        for index, end in self._chosen(ring.tail_positions).items():
+            first = self._positions.get(index, CursorPosition(0)).offset
             if first < end.offset:
                 ranges.add(Missing(index, first, end.offset, "dropped"))
                 count += end.offset - first
         self.dropped += count
-        ahead = {index: place for index, place in self._places.items() if ring.has(index, place.offset)}
-        self._places = self._chosen(ring.tail_places) | ahead
+        ahead = {index: position for index, position in self._positions.items() if ring.has(index, position.offset)}
+        self._positions = self._chosen(ring.tail_positions) | ahead
         self._doubted.clear()
         self._least_behind = None
         return Lost(ring.topic, count, ranges.found(), self.cursor())

@@ -84,7 +84,7 @@ class FeedSubscriber:
     async def _read(self, read: Read) -> None:
         assert isinstance(self.follower, RingCursor)
         try:
-            piece = await self.feed.read(read.partition, read.place)
+            piece = await self.feed.read(read.partition, read.position)
         except CometError as error:
             self.follower.failed = failed(self.feed.topic, error)
         except Exception as error:

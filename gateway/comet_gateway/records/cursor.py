@@ -24,10 +24,10 @@ EPOCH_MAX: Final = 2**32 - 1
 PARTITIONS_MAX: Final = 100_000
 
 _HEAD: Final = re.compile(r"c1\.([0-9a-f]{32})", re.ASCII)
-_PLACE: Final = re.compile(r"(\d{1,6})-(\d{1,19})(?:-(\d{1,10}))?", re.ASCII)
+_POSITION: Final = re.compile(r"(\d{1,6})-(\d{1,19})(?:-(\d{1,10}))?", re.ASCII)
 
 
-class CursorPlace(NamedTuple):
+class CursorPosition(NamedTuple):
     """The position in one partition."""
 
     offset: int
@@ -37,10 +37,12 @@ class CursorPlace(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Cursor:
     topic_id: bytes
-    places: Mapping[int, CursorPlace]
+    positions: Mapping[int, CursorPosition]
 
     def __str__(self) -> str:
-        return ".".join([f"c1.{self.topic_id.hex()}", *(place_text(index, *at) for index, at in self.places.items())])
+        return ".".join(
+            [f"c1.{self.topic_id.hex()}", *(position_text(index, *at) for index, at in self.positions.items())]
+        )
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
@@ -49,23 +51,23 @@ class Cursor:
         found = _HEAD.fullmatch(f"{head}.{rest[0]}") if rest and len(text) <= CURSOR_CHARS_MAX else None
         if found is None:
             raise Problem("MALFORMED_CURSOR", f"{text[:100]!r} is not a cursor")
-        places: dict[int, CursorPlace] = {}
+        positions: dict[int, CursorPosition] = {}
         for part in rest[1].split(".") if len(rest) > 1 else ():
-            index, place = _place(part)
-            if index in places:
+            index, position = _position(part)
+            if index in positions:
                 raise Problem("MALFORMED_CURSOR", f"the cursor names partition {index} twice")
-            places[index] = place
-        return cls(bytes.fromhex(found[1]), places)
+            positions[index] = position
+        return cls(bytes.fromhex(found[1]), positions)
 
 
-def place_text(partition: int, offset: int, epoch: int | None) -> str:
+def position_text(partition: int, offset: int, epoch: int | None) -> str:
     return f"{partition}-{offset}" if epoch is None else f"{partition}-{offset}-{epoch}"
 
 
-def _place(part: str) -> tuple[int, CursorPlace]:
-    found = _PLACE.fullmatch(part)
+def _position(part: str) -> tuple[int, CursorPosition]:
+    found = _POSITION.fullmatch(part)
     if found is not None:
         index, offset, epoch = int(found[1]), int(found[2]), None if found[3] is None else int(found[3])
         if index <= PARTITIONS_MAX and offset <= INT64_MAX and (epoch is None or epoch <= EPOCH_MAX):
-            return index, CursorPlace(offset, epoch)
+            return index, CursorPosition(offset, epoch)
     raise Problem("MALFORMED_CURSOR", f"malformed part of a cursor: {part[:100]!r}")

@@ -28,7 +28,7 @@ from comet.errors import OffsetOutOfRange
 from comet.types import AtOffset, Position
 from comet_gateway.config import KIB
 from comet_gateway.http.problems import Problem
-from comet_gateway.records.cursor import CursorPlace
+from comet_gateway.records.cursor import CursorPosition
 
 Batch = comet.RecordBatch[bytes]
 Isolation = Literal["committed", "uncommitted"]
@@ -47,7 +47,7 @@ class Order(Enum):
     NEWEST = "newest"
 
 
-_BEGINNING: Final = CursorPlace(0)
+_BEGINNING: Final = CursorPosition(0)
 
 
 class Row(NamedTuple):
@@ -65,7 +65,7 @@ class Range:
     """The records to read."""
 
     topic: str
-    places: Mapping[int, Position | CursorPlace]  # by partition: start; newest first: exclusive end
+    positions: Mapping[int, Position | CursorPosition]  # by partition: start; newest first: exclusive end
     bounds: Mapping[int, int]  # by partition: exclusive end; newest first: start. None: no bound
     records_max: int
     bytes_max: int
@@ -94,7 +94,7 @@ class MergePartition(ABC):
     wanted: Range
     partition: int
     bytes_max: int  # of one call
-    place: CursorPlace = _BEGINNING
+    position: CursorPosition = _BEGINNING
     log_start: int = 0
     log_end: int = 0
     rows: deque[Row] = field(default_factory=deque)
@@ -147,9 +147,9 @@ class OldestFirst(MergePartition):
     """Reads towards the end of the log."""
 
     async def begin(self, reader: comet.Reader) -> None:
-        at = self.wanted.places[self.partition]
-        if isinstance(at, CursorPlace):
-            self.place = at
+        at = self.wanted.positions[self.partition]
+        if isinstance(at, CursorPosition):
+            self.position = at
             await self.read(reader)
         else:
             try:
@@ -159,22 +159,22 @@ class OldestFirst(MergePartition):
 
     async def read(self, reader: comet.Reader) -> None:
         try:
-            self._keep(await self.fetch(reader, AtOffset(self.place.offset), self.chunk, self.place.epoch))
+            self._keep(await self.fetch(reader, AtOffset(self.position.offset), self.chunk, self.position.epoch))
         except Corrupt as corrupt:
             self._pass(corrupt.end)
 
     def _pass(self, end: int) -> None:
         bound = self.wanted.bounds.get(self.partition)
-        self.place = CursorPlace(end)
+        self.position = CursorPosition(end)
         self.done = bound is not None and end >= bound
 
     def skipped(self) -> list[tuple[int, int]]:
-        return sorted((first, end) for end, first in self.unreadable.items() if first < self.place.offset)
+        return sorted((first, end) for end, first in self.unreadable.items() if first < self.position.offset)
 
     def _keep(self, found: comet.Fetched, *, first: bool = False) -> None:
         bound = self.wanted.bounds.get(self.partition)
         if first:
-            self.place = CursorPlace(found.first_offset)
+            self.position = CursorPosition(found.first_offset)
         for batch in found.batches:
             for row in _rows(batch):
                 if bound is not None and row.offset >= bound:
@@ -185,11 +185,11 @@ class OldestFirst(MergePartition):
         ended = found.next_offset >= found.log_end
         self.done = ended or (bound is not None and found.next_offset >= bound)
         if not self.rows:
-            self.place = CursorPlace(found.next_offset, found.epoch)
+            self.position = CursorPosition(found.next_offset, found.epoch)
         self.chunk = min(2 * self.chunk, MOST)
 
     def took(self, row: Row) -> None:
-        self.place = CursorPlace(row.offset + 1, row.batch.epoch)
+        self.position = CursorPosition(row.offset + 1, row.batch.epoch)
 
     def key(self) -> tuple[int, int]:
         return self.rows[0].time, self.partition
@@ -199,17 +199,17 @@ class NewestFirst(MergePartition):
     """Reads back towards the log start offset. Its position is the exclusive end of the next window."""
 
     async def begin(self, reader: comet.Reader) -> None:
-        at = self.wanted.places[self.partition]
+        at = self.wanted.positions[self.partition]
         found = await self.fetch(reader, comet.Latest(), 1)
-        end = at.offset if isinstance(at, CursorPlace | AtOffset) else found.log_end
-        self.place = CursorPlace(min(end, found.log_end))
-        self.done = self.place.offset <= self._floor()
+        end = at.offset if isinstance(at, CursorPosition | AtOffset) else found.log_end
+        self.position = CursorPosition(min(end, found.log_end))
+        self.done = self.position.offset <= self._floor()
 
     def _floor(self) -> int:
         return max(self.log_start, self.wanted.bounds.get(self.partition, 0))
 
     async def read(self, reader: comet.Reader) -> None:
-        end = self.place.offset
+        end = self.position.offset
         start = max(end - self.chunk, self._floor())
         if start >= end:
             self.done = True
@@ -225,7 +225,7 @@ class NewestFirst(MergePartition):
             if corrupt.end < end:
                 self.chunk = end - corrupt.end  # the records behind it come first
                 return
-            self.place = CursorPlace(start)
+            self.position = CursorPosition(start)
             self.done = start <= self._floor()
             self.chunk = min(2 * self.chunk, MOST)
             return
@@ -235,7 +235,7 @@ class NewestFirst(MergePartition):
             return
         self._keep(found, end)
         # Empty: markers and aborted transactions only.
-        self.place = CursorPlace(end if self.rows else start)
+        self.position = CursorPosition(end if self.rows else start)
         self.done = start <= self._floor()
         self.chunk = min(2 * self.chunk, MOST)
 
@@ -248,10 +248,10 @@ class NewestFirst(MergePartition):
                     self.rows.append(row._replace(time=self.last))
 
     def skipped(self) -> list[tuple[int, int]]:
-        return sorted((first, end) for end, first in self.unreadable.items() if end > self.place.offset)
+        return sorted((first, end) for end, first in self.unreadable.items() if end > self.position.offset)
 
     def took(self, row: Row) -> None:
-        self.place = CursorPlace(row.offset)
+        self.position = CursorPosition(row.offset)
 
     def key(self) -> tuple[int, int]:
         return -self.rows[0].time, -self.partition
@@ -273,8 +273,8 @@ class Merged:
         return any(source.rows or not source.done for source in self.sources)
 
     @property
-    def places(self) -> dict[int, CursorPlace]:
-        return {source.partition: source.place for source in self.sources}
+    def positions(self) -> dict[int, CursorPosition]:
+        return {source.partition: source.position for source in self.sources}
 
     def runs(self) -> Iterator[tuple[Batch, list[int]]]:
         """The rows, with consecutive ones of one batch together."""
@@ -292,10 +292,10 @@ class Merged:
 
 async def merge(reader: comet.Reader, order: Order, wanted: Range) -> Merged:
     """Reads and merges. Raises Problem, with its partition."""
-    share = min(2 * wanted.records_max // max(len(wanted.places), 1), wanted.records_max)
-    bytes_max = max(2 * wanted.bytes_max // max(len(wanted.places), 1), BYTES_LEAST)
+    share = min(2 * wanted.records_max // max(len(wanted.positions), 1), wanted.records_max)
+    bytes_max = max(2 * wanted.bytes_max // max(len(wanted.positions), 1), BYTES_LEAST)
     make = _LANES[order]
-    sources = [make(wanted, partition, bytes_max, chunk=max(share, LEAST)) for partition in wanted.places]
+    sources = [make(wanted, partition, bytes_max, chunk=max(share, LEAST)) for partition in wanted.positions]
     gate = asyncio.Semaphore(AT_ONCE)
     await _all(sources, gate, reader, first=True)
     if order is Order.NEWEST:

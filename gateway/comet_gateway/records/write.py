@@ -244,12 +244,12 @@ def _by_partition(columns: Columns, taken: Indexes, partitions: int) -> Iterator
         yield None if keys is None else 0, taken
         return
     groups: dict[int | None, list[int]] = {}
-    places: dict[bytes, int] = {}
+    by_key: dict[bytes, int] = {}
     for index in taken:
         partition = None if given is None else given[index]
         if partition is None and keys is not None and (key := keys[index]) is not None:
-            partition = places.get(key)
+            partition = by_key.get(key)
             if partition is None:
-                partition = places[key] = partition_for(key, partitions)
+                partition = by_key[key] = partition_for(key, partitions)
         groups.setdefault(partition, []).append(index)
     yield from groups.items()

@@ -17,7 +17,7 @@ from comet_gateway.http.negotiation import Form, form
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.http.query_params import QueryParams, whole
 from comet_gateway.http.raw_route import Answer, RawRoute, Reply
-from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.cursor import Cursor, CursorPosition
 from comet_gateway.records.merge import Isolation, Merged, MergePartition, Order, Range, merge, problem_of
 from comet_gateway.records.record_json import Values, fragments
 from comet_gateway.schemas.records import PARTITION_MAX
@@ -74,8 +74,8 @@ async def fetch(request: Request) -> Answer:
     wait_ms = query.number("wait_ms", 0, 0, limits.wait_ms_max)
     info = await backend.catalog.topic(topic)
     if "cursor" in query:
-        place = _cursor(query, info).places.get(partition)
-        start, epoch = (Earliest(), None) if place is None else (AtOffset(place.offset), place.epoch)
+        position = _cursor(query, info).positions.get(partition)
+        start, epoch = (Earliest(), None) if position is None else (AtOffset(position.offset), position.epoch)
     reading = backend.reader.fetch(
         topic, partition, start, epoch=epoch,
         records_max=query.number("limit", LIMIT, 1, limits.records_max),
@@ -88,10 +88,10 @@ async def fetch(request: Request) -> Answer:
         problem = problem_of(error, partition)
         if isinstance(error, comet.CorruptRecords):
             problem.hint = "Continue behind it, with `cursor` or from offset `end`."
-            problem.more["cursor"] = str(Cursor(info.id, {partition: CursorPlace(int(error.details["end"]))}))
+            problem.more["cursor"] = str(Cursor(info.id, {partition: CursorPosition(int(error.details["end"]))}))
         raise problem from error
     state.metrics.records_out += sum(map(len, found.batches))
-    cursor = Cursor(info.id, {partition: CursorPlace(found.next_offset, found.epoch)})
+    cursor = Cursor(info.id, {partition: CursorPosition(found.next_offset, found.epoch)})
     return _fetched(wanted, found, cursor, values)
 
 
@@ -166,7 +166,7 @@ async def fetch_topic(request: Request) -> Answer:
     range_ = await _range(query, order, info, backend, state.config.limits)
     merged = await merge(backend.reader, order, range_)
     state.metrics.records_out += len(merged.rows)
-    return _merged(wanted, merged, Cursor(info.id, merged.places), values)
+    return _merged(wanted, merged, Cursor(info.id, merged.positions), values)
 
 
 async def _range(query: QueryParams, order: Order, info: TopicInfo, backend: Backend, limits: Limits) -> Range:
@@ -178,18 +178,18 @@ async def _range(query: QueryParams, order: Order, info: TopicInfo, backend: Bac
             "an offset is valid in one partition only: give a time, or one partition in `partitions`",
         )
     begin, bound = (start, end) if order is Order.OLDEST else (end, start)
-    places: dict[int, Position | CursorPlace] = dict.fromkeys(chosen, begin)
+    positions: dict[int, Position | CursorPosition] = dict.fromkeys(chosen, begin)
     if "cursor" in query:
         cursor = _cursor(query, info)
         # Partitions that the cursor does not name were added later: all their records follow, in either order.
         new: Position = Earliest() if order is Order.OLDEST else Latest()
-        places = {partition: cursor.places.get(partition, new) for partition in chosen}
+        positions = {partition: cursor.positions.get(partition, new) for partition in chosen}
     elif order is Order.NEWEST and isinstance(begin, AtTime | Earliest):
         offsets = await backend.admin.offsets(info.name, begin)
-        places = {partition: AtOffset(offsets[partition]) for partition in chosen if partition in offsets}
+        positions = {partition: AtOffset(offsets[partition]) for partition in chosen if partition in offsets}
     return Range(
         info.name,
-        places,
+        positions,
         await _bounds(bound, order, info.name, chosen, backend),
         records_max=query.number("limit", LIMIT, 1, limits.records_max),
         bytes_max=query.number("max_bytes", BYTES, 1, limits.answer_bytes_max),
@@ -260,5 +260,5 @@ def _source(source: MergePartition) -> bytes:
     skipped = [b'{"first":"%d","end":"%d"}' % one for one in source.skipped()]
     unreadable = b',"unreadable":[%b]' % b",".join(skipped) if skipped else b""
     return b'{"partition":%d,"next_offset":"%d","log_start":"%d","log_end":"%d"%b}' % (
-        source.partition, source.place.offset, source.log_start, source.log_end, unreadable,
+        source.partition, source.position.offset, source.log_start, source.log_end, unreadable,
     )  # fmt: skip

@@ -27,11 +27,11 @@ from comet_gateway.schemas.groups import (
     LagHistory,
     LagPoint,
     Member,
-    Places,
     Reset,
     ResetOutcome,
     ResetPartition,
     State,
+    TopicPartitions,
 )
 from comet_gateway.schemas.lists import (
     NAME_PATTERN,
@@ -103,14 +103,16 @@ async def describe_group(admin: AdminClient, group: GroupName) -> GroupDetails:
 
 
 def _member(member: comet.GroupMember) -> Member:
-    return Member(**{**asdict(member), "owned": _places(member.owned), "release": _places(member.release)})
+    return Member(
+        **{**asdict(member), "owned": _topic_partitions(member.owned), "release": _topic_partitions(member.release)}
+    )
 
 
-def _places(places: Iterable[comet.TopicPartition]) -> list[Places]:
+def _topic_partitions(tps: Iterable[comet.TopicPartition]) -> list[TopicPartitions]:
     found: defaultdict[str, list[int]] = defaultdict(list)
-    for place in places:
-        found[place.topic].append(place.partition)
-    return [Places(topic=topic, partitions=indexes) for topic, indexes in found.items()]
+    for tp in tps:
+        found[tp.topic].append(tp.partition)
+    return [TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in found.items()]
 
 
 def _lag(lag: comet.PartitionLag) -> Lag:

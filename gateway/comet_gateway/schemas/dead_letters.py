@@ -83,7 +83,7 @@ class DeadLetterList(Model):
     scanned: Scanned
 
 
-class DeadLetterPlace(Strict):
+class DeadLetterId(Strict):
     partition: int = Field(ge=0, le=PARTITION_MAX)
     offset: Int64
 
@@ -100,7 +100,7 @@ class DeadLetterFilter(Strict):
 
 
 class Chosen(Strict):
-    dead_letters: list[DeadLetterPlace] | None = Field(default=None, min_length=1, max_length=NAMED_MAX)
+    dead_letters: list[DeadLetterId] | None = Field(default=None, min_length=1, max_length=NAMED_MAX)
     filter: DeadLetterFilter | None = None
     rate: Annotated[float, Field(ge=0.001, le=1_000_000)] = Field(
         default=RATE, description="Dead letters a second at most.", json_schema_extra={"minimum": 0.001}
@@ -168,7 +168,7 @@ class SettlingPlan(Model):
     topic: str
     dead_letters: int = Field(description="Dead letters to redrive or discard.")
     settled: int = Field(description="Selected, but redriven or discarded already.")
-    unknown: list[DeadLetterPlace] = Field(description="Named, but not dead letters.")
+    unknown: list[DeadLetterId] = Field(description="Named, but not dead letters.")
     targets: list[Target] = Field(description="Target topics; empty if discarded.")
     bytes: Int64 = Field(description="Bytes of their values.")
     seconds: float = Field(description="Duration at this rate, at least.")

@@ -31,7 +31,7 @@ class GroupList(Model):
     total: int = Field(description="Matches on all pages.")
 
 
-class Places(Model):
+class TopicPartitions(Model):
     topic: str
     partitions: list[int]
 
@@ -40,8 +40,8 @@ class Member(Model):
     id: str
     instance: str = Field(description="Instance id of a static member; otherwise empty.")
     client: str = Field(description="The client's name.", examples=["engine-1"])
-    owned: list[Places]
-    release: list[Places] = Field(description="Partitions being revoked.")
+    owned: list[TopicPartitions]
+    release: list[TopicPartitions] = Field(description="Partitions being revoked.")
     silent_ms: int = Field(description="Milliseconds since its last heartbeat.")
     session_timeout_ms: int
 

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from comet_gateway.http.query_params import place
+from comet_gateway.http.query_params import parse_position
 from comet_gateway.schemas.common import Model
 
 NAME_CHARS_MAX: Final = 249
@@ -67,7 +67,7 @@ Boolean = BeforeValidator(_boolean)
 
 
 def _position(value: str, info: ValidationInfo) -> str:
-    place(info.field_name or "position", value, time.time_ns() // 1000)
+    parse_position(info.field_name or "position", value, time.time_ns() // 1000)
     return value
 
 

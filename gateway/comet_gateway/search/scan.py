@@ -27,7 +27,7 @@ from comet.errors import OffsetOutOfRange
 from comet.types import AtOffset
 from comet_gateway.config import KIB, MIB
 from comet_gateway.http.problems import Problem
-from comet_gateway.records.cursor import CursorPlace
+from comet_gateway.records.cursor import CursorPosition
 from comet_gateway.records.merge import Corrupt, Isolation, Order, problem_of
 from comet_gateway.search.filters import Filters
 
@@ -168,9 +168,9 @@ class Scan:
                 return
             await self._read_on()
 
-    def cursor(self) -> dict[int, CursorPlace]:
+    def cursor(self) -> dict[int, CursorPosition]:
         """The positions to continue from, by partition."""
-        return {source.partition: self._place(source) for source in self._sources.values()}
+        return {source.partition: self._position(source) for source in self._sources.values()}
 
     @property
     def through_us(self) -> int | None:
@@ -227,14 +227,14 @@ class Scan:
         return self.matched > 0 or self._offsets() != self._from
 
     def _offsets(self) -> list[int]:
-        return [self._place(source).offset for source in self._sources.values()]
+        return [self._position(source).offset for source in self._sources.values()]
 
-    def _place(self, source: ScanPartition) -> CursorPlace:
+    def _position(self, source: ScanPartition) -> CursorPosition:
         if self._back:
-            return CursorPlace(source.found[0].offset + 1 if source.found else source.high)
+            return CursorPosition(source.found[0].offset + 1 if source.found else source.high)
         if source.found:
-            return CursorPlace(source.found[0].offset)
-        return CursorPlace(source.low, source.epoch)
+            return CursorPosition(source.found[0].offset)
+        return CursorPosition(source.low, source.epoch)
 
     # ---- reading
 
@@ -315,9 +315,9 @@ class Scan:
         except comet.CorruptRecords as error:
             if not self._skip_corrupt:
                 raise problem_of(error, source.partition) from error
-            place, first = (source.partition, int(error.details["end"])), int(error.details["first"])
-            self._corrupt[place] = min(first, self._corrupt.get(place, first))
-            raise Corrupt(place[1]) from error
+            position, first = (source.partition, int(error.details["end"])), int(error.details["first"])
+            self._corrupt[position] = min(first, self._corrupt.get(position, first))
+            raise Corrupt(position[1]) from error
         except comet.CometError as error:
             raise problem_of(error, source.partition) from error
 

@@ -13,7 +13,7 @@ from comet.types import AtOffset, Earliest, Latest, Position, TopicInfo
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.query_params import QueryParams, whole
-from comet_gateway.records.cursor import Cursor, CursorPlace
+from comet_gateway.records.cursor import Cursor, CursorPosition
 from comet_gateway.records.merge import AT_ONCE, Isolation, Order, problem_of
 from comet_gateway.schemas.records import PARTITION_MAX
 from comet_gateway.search.filters import Filters
@@ -71,7 +71,7 @@ async def located(selection: Selection, info: TopicInfo, backend: Backend, parti
             "INVALID_ARGUMENT",
             "an offset is valid in one partition only: give a time, or one partition in `partitions`",
         )
-    places = _places(selection.cursor, info)
+    positions = _positions(selection.cursor, info)
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def part(index: int) -> tuple[int, int]:
@@ -79,15 +79,15 @@ async def located(selection: Selection, info: TopicInfo, backend: Backend, parti
             edge = await _fetched(backend, info, index, Latest())
             low = await _offset(start, edge, backend, info, index)
             high = await _offset(end, edge, backend, info, index)
-        place = places.get(index)
-        if place is not None and selection.order is Order.OLDEST:
-            low = place.offset
-        elif place is not None:
-            high = place.offset
+        position = positions.get(index)
+        if position is not None and selection.order is Order.OLDEST:
+            low = position.offset
+        elif position is not None:
+            high = position.offset
         return max(low, edge.log_start), min(high, edge.log_end)
 
     parts = dict(zip(chosen, await asyncio.gather(*map(part, chosen)), strict=True))
-    epochs = {index: place.epoch for index, place in places.items() if selection.order is Order.OLDEST}
+    epochs = {index: position.epoch for index, position in positions.items() if selection.order is Order.OLDEST}
     return Wanted(info.name, selection.order, parts, epochs, selection.filters, selection.isolation, info.id)
 
 
@@ -112,7 +112,7 @@ async def _fetched(backend: Backend, info: TopicInfo, partition: int, at: Positi
         raise problem_of(error, partition) from error
 
 
-def _places(cursor: Cursor | None, info: TopicInfo) -> Mapping[int, CursorPlace]:
+def _positions(cursor: Cursor | None, info: TopicInfo) -> Mapping[int, CursorPosition]:
     """The cursor's positions. Partitions that it does not name were added later, and are read completely."""
     if cursor is None:
         return {}
@@ -120,7 +120,7 @@ def _places(cursor: Cursor | None, info: TopicInfo) -> Mapping[int, CursorPlace]
         raise Problem(
             "TRUNCATED", f"the cursor belongs to another topic, or to a deleted one with the name {info.name!r}"
         )
-    return cursor.places
+    return cursor.positions
 
 
 def _chosen(partitions: tuple[int, ...], info: TopicInfo, most: int) -> tuple[int, ...]:

@@ -53,15 +53,15 @@ def _drain(lag: PartitionLag) -> str:
     return "never" if lag.drain_s is None else format_age(lag.drain_s)
 
 
-def places_text(places: Sequence[TopicPartition]) -> str:
+def partitions_text(tps: Sequence[TopicPartition]) -> str:
     """Partitions by topic, adjacent ones as a range.
 
-    >>> places_text([TopicPartition("quotes", 0), TopicPartition("quotes", 1), TopicPartition("quotes", 3)])
+    >>> partitions_text([TopicPartition("quotes", 0), TopicPartition("quotes", 1), TopicPartition("quotes", 3)])
     'quotes 0-1,3'
     """
     by_topic: dict[str, list[int]] = {}
-    for place in sorted(places):
-        by_topic.setdefault(place.topic, []).append(place.partition)
+    for tp in sorted(tps):
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
     return "; ".join(f"{topic} {_ranges(indexes)}" for topic, indexes in by_topic.items()) or "-"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from comet.cli._guard import guarded
-from comet.cli._lag import history_rows, lag_table, places_text, topic_trends, unwritten
+from comet.cli._lag import history_rows, lag_table, partitions_text, topic_trends, unwritten
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Group, Json, Yes
 from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._values import format_age
@@ -228,7 +228,7 @@ def group_document(group: GroupInfo) -> dict[str, Any]:
         "members": [
             asdict(member)
             | {
-                which: [{"topic": place.topic, "partition": place.partition} for place in getattr(member, which)]
+                which: [{"topic": tp.topic, "partition": tp.partition} for tp in getattr(member, which)]
                 for which in ("owned", "release")
             }
             for member in group.members
@@ -253,8 +253,8 @@ def _member_row(member: GroupMember) -> list[object]:
         member.id,
         member.instance or "-",
         member.client or "-",
-        places_text(member.owned),
-        places_text(member.release),
+        partitions_text(member.owned),
+        partitions_text(member.release),
         f"{format_age(member.silent_ms / 1000)} ago",
         format_age(member.session_timeout_ms / 1000),
     ]

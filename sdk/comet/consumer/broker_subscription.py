@@ -32,13 +32,13 @@ class PartitionSubscription:
 
     def __init__(
         self,
-        place: TopicPartition,
+        tp: TopicPartition,
         start: Position,
         arrived: Callable[[PartitionSubscription, memoryview], None],
         troubled: Callable[[PartitionSubscription, CometError], None],
     ) -> None:
-        self.place = place
-        self.topic, self.partition = place
+        self.tp = tp
+        self.topic, self.partition = tp
         self.start = start  # where to begin, until the broker has answered with the offset
         self.position = _UNKNOWN
         self.fetch = _UNKNOWN

@@ -210,9 +210,9 @@ class Consumer(RecordIterator[T]):
         {0: 1} {0: 0}
         """
         self._settle()
-        return {reader.partition: reader.position for reader in self._placed()}
+        return {reader.partition: reader.position for reader in self._with_position()}
 
-    def _placed(self) -> list[PartitionSubscription]:
+    def _with_position(self) -> list[PartitionSubscription]:
         """The partitions whose position is known, in order."""
         return [reader for _, reader in sorted(self._fetcher.readers.items()) if reader.position >= 0]
 
@@ -229,7 +229,7 @@ class Consumer(RecordIterator[T]):
         {0: 2}
         """
         self._settle()
-        return {reader.partition: max(reader.high_watermark - reader.position, 0) for reader in self._placed()}
+        return {reader.partition: max(reader.high_watermark - reader.position, 0) for reader in self._with_position()}
 
     async def end_offsets(self) -> dict[int, int]:
         """The offset after the last record, per partition, as its leader answers now. Waits for a new leader until it

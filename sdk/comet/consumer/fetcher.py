@@ -141,7 +141,7 @@ class Fetcher:
             if error is not None:
                 await asyncio.sleep(backoff.next_s(error.retry_after_ms))
                 if backoff.tries == _TRIES_UNTIL_WARNING:
-                    missing = sorted(reader.place for reader in self.readers.values() if reader.needs_subscription)
+                    missing = sorted(reader.tp for reader in self.readers.values() if reader.needs_subscription)
                     named = ", ".join(f"{topic}/{partition}" for topic, partition in missing)
                     log.warning("comet: partitions unavailable, retrying: %s: %s", named, error)
                 continue
@@ -170,12 +170,12 @@ class Fetcher:
                 )
             self._add(TopicPartition(topic, index), self._start)
 
-    def _add(self, place: TopicPartition, start: Position) -> None:
-        if place not in self.readers:
-            self.readers[place] = self._new_reader(place, start)
+    def _add(self, tp: TopicPartition, start: Position) -> None:
+        if tp not in self.readers:
+            self.readers[tp] = self._new_reader(tp, start)
 
-    def _new_reader(self, place: TopicPartition, start: Position) -> PartitionSubscription:
-        return PartitionSubscription(place, start, self._arrived, self._troubled)
+    def _new_reader(self, tp: TopicPartition, start: Position) -> PartitionSubscription:
+        return PartitionSubscription(tp, start, self._arrived, self._troubled)
 
     def _new_subscription(self, connection: Connection, brokers: int) -> BrokerSubscription:
         return BrokerSubscription(connection, window_for(self.buffer_bytes, brokers), uncommitted=self._uncommitted)
@@ -191,28 +191,28 @@ class Fetcher:
     # ---- assigned partitions
 
     def assign(
-        self, place: TopicPartition, topic_id: bytes, start: Position, epoch: int | None = None
+        self, tp: TopicPartition, topic_id: bytes, start: Position, epoch: int | None = None
     ) -> PartitionSubscription:
         """Starts reading a partition. With an offset, `epoch` is that of the record before it, if known."""
-        assert place not in self.readers
-        self._add(place, start)
-        reader = self.readers[place]
+        assert tp not in self.readers
+        self._add(tp, start)
+        reader = self.readers[tp]
         reader.topic_id = topic_id
         if isinstance(start, AtOffset):
             reader.begin(start.offset, epoch)
         self._rouse()
         return reader
 
-    def unassign(self, place: TopicPartition) -> PartitionSubscription | None:
+    def unassign(self, tp: TopicPartition) -> PartitionSubscription | None:
         """Stops reading a partition: hands out no more of its records, and ends its subscription."""
-        reader = self.readers.pop(place, None)
+        reader = self.readers.pop(tp, None)
         if reader is None:
             return None
         reader.retire(self._too_late)
         attaching = self._attaching.pop(reader, None)
         if attaching is not None:
             attaching.cancel()
-        self._departing.add(place)
+        self._departing.add(tp)
         self._client.spawn(self._depart(reader))
         return reader
 
@@ -221,10 +221,10 @@ class Fetcher:
             if reader.subscription is not None:
                 await self._unsubscribe(reader, reader.subscription)
         except CometError as error:  # the partition is gone, and the subscription to it
-            log.info("comet: unsubscribing %s/%d failed: %s", *reader.place, error)
+            log.info("comet: unsubscribing %s/%d failed: %s", *reader.tp, error)
         finally:
             reader.leave_subscription()
-            self._departing.discard(reader.place)
+            self._departing.discard(reader.tp)
             self._rouse()
 
     def _too_late(self, reader: PartitionSubscription, batches: memoryview) -> None:
@@ -240,7 +240,7 @@ class Fetcher:
 
     async def _subscribe_all(self) -> CometError | None:
         """Tries once to subscribe every partition that needs it; returns the error of one that failed."""
-        missing = [one for one in self.readers.values() if one.needs_subscription and one.place not in self._departing]
+        missing = [one for one in self.readers.values() if one.needs_subscription and one.tp not in self._departing]
         if not missing:
             return None
         problem: CometError | None = None
@@ -340,7 +340,7 @@ class Fetcher:
 
     def _judge(self, reader: PartitionSubscription, error: CometError) -> CometError | None:
         """Handles a partition's error; returns it if a retry can help."""
-        if self.readers.get(reader.place) is not reader:
+        if self.readers.get(reader.tp) is not reader:
             return None
         # The coordinator decides whether an assigned topic still exists.
         gone = self.topic is None and isinstance(error, TopicNotFound)
@@ -392,13 +392,13 @@ class Fetcher:
         self, reader: PartitionSubscription, error: CometError, *, again: bool, where: AtOffset | None = None
     ) -> None:
         """Drops an unusable delivery; with `again` reads its records once more."""
-        place = AtOffset(reader.position) if where is None else where
+        tp = AtOffset(reader.position) if where is None else where
         reader.generation += 1
         reader.stopped = error
         reader.paused = True
 
         async def leave() -> None:
-            await self.move(reader, place)
+            await self.move(reader, tp)
             if not again:
                 reader.stopped = error
             self._rouse()

@@ -241,7 +241,7 @@ class RecordIterator(Generic[T]):
                 if header.next_offset <= expected:
                     continue
                 if base > expected >= 0:
-                    raise hole(*reader.place, expected, base)
+                    raise hole(*reader.tp, expected, base)
                 reader.read(base, header.leader_epoch)
                 if header.flags & MARKED and self._hidden(reader, header):
                     reader.position = header.next_offset
@@ -393,8 +393,8 @@ class TableIterator(Generic[T]):
 
     def _hold(self, error: CorruptRecords) -> None:
         """Marks corrupt records as handed out: the application gets their error only now."""
-        place = TopicPartition(error.details["topic"], int(error.details["partition"]))
-        reader = self._consumer._fetcher.readers.get(place)
+        tp = TopicPartition(error.details["topic"], int(error.details["partition"]))
+        reader = self._consumer._fetcher.readers.get(tp)
         if reader is not None:
             self._consumer._held.setdefault(reader, range_of(error)[0])
 

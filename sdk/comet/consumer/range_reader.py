@@ -58,7 +58,7 @@ class Fetched(NamedTuple):
 
 
 class _FetchSpec(NamedTuple):
-    place: TopicPartition
+    tp: TopicPartition
     records_max: int
     bytes_max: int
     uncommitted: bool
@@ -145,7 +145,7 @@ class Reader:
                 batches, next_offset, found_epoch = _open(spec, answer)
             except CorruptBatch as error:
                 if damaged:
-                    raise _damaged(spec.place, error) from error
+                    raise _damaged(spec.tp, error) from error
                 damaged = True  # in transit, it seems: fetched again once
                 continue
             epoch = found_epoch or (epoch if next_offset == answer.first_offset else None)
@@ -160,12 +160,12 @@ class Reader:
         loop = asyncio.get_running_loop()
 
         async def where() -> TopicPartition:
-            return spec.place
+            return spec.tp
 
         def request() -> pb.FetchRequest:
             return pb.FetchRequest(
-                topic=spec.place.topic,
-                partition=spec.place.partition,
+                topic=spec.tp.topic,
+                partition=spec.tp.partition,
                 start=position_to_pb(at),
                 records_max=spec.records_max,
                 bytes_max=spec.bytes_max,
@@ -253,10 +253,10 @@ def _open(spec: _FetchSpec, answer: pb.FetchResponse) -> tuple[list[RecordBatch[
         if header.next_offset <= expected:
             continue
         if header.base_offset > expected:
-            raise hole(*spec.place, expected, header.base_offset)
+            raise hole(*spec.tp, expected, header.base_offset)
         if not (header.flags & MARKED and _hidden(header, discards, uncommitted=spec.uncommitted)):
             try:
-                batch = opened(header, data, at, *spec.place, since=expected)
+                batch = opened(header, data, at, *spec.tp, since=expected)
             except CorruptRecords:
                 if found:
                     return found, expected, epoch or None  # the records before it; the next call raises
@@ -267,7 +267,7 @@ def _open(spec: _FetchSpec, answer: pb.FetchResponse) -> tuple[list[RecordBatch[
             if end == skip:
                 return found, expected, epoch or None
             part = RecordBatch[bytes](
-                *spec.place, batch, skip=skip, end=end,
+                *spec.tp, batch, skip=skip, end=end,
                 high_watermark=answer.high_watermark, leader_epoch=header.leader_epoch,
             )  # fmt: skip
             found.append(part)
@@ -284,8 +284,8 @@ def _hidden(header: records.BatchHeader, discards: Discards, *, uncommitted: boo
     return bool(header.flags & CONTROL) if uncommitted else discards.drops(header)
 
 
-def _damaged(place: TopicPartition, error: CorruptBatch) -> CorruptBatch:
+def _damaged(tp: TopicPartition, error: CorruptBatch) -> CorruptBatch:
     return CorruptBatch(
-        f"{place.topic}/{place.partition}: the broker's answer is damaged: {error.message}",
-        details={"topic": place.topic, "partition": str(place.partition)},
+        f"{tp.topic}/{tp.partition}: the broker's answer is damaged: {error.message}",
+        details={"topic": tp.topic, "partition": str(tp.partition)},
     )

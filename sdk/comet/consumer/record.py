@@ -214,10 +214,10 @@ class RecordBatch(Generic[T]):
         return error
 
     def at(self, error: SerdeError, offset: int) -> SerdeError:
-        """The error with the record's place added."""
-        place = {"topic": self.topic, "partition": str(self.partition), "offset": str(offset)}
+        """The error with the record's topic, partition and offset added."""
+        record_id = {"topic": self.topic, "partition": str(self.partition), "offset": str(offset)}
         return SerdeError(
-            f"record {offset} of {self.topic}/{self.partition}: {error.message}", details=error.details | place
+            f"record {offset} of {self.topic}/{self.partition}: {error.message}", details=error.details | record_id
         )
 
     def records(self) -> Iterator[Record[T]]:

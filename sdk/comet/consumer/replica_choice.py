@@ -109,7 +109,7 @@ class Replicas:
 
     def _to_leader(self, reader: PartitionSubscription) -> None:
         until = asyncio.get_running_loop().time() + limits.REPLICA_AVOIDED_MS / 1000
-        self._leader_until[reader.place] = until
+        self._leader_until[reader.tp] = until
 
     # ---- watching
 
@@ -119,8 +119,8 @@ class Replicas:
         while self.read_from != "leader":
             await asyncio.sleep(limits.LAG_CHECK_MS / 1000)
             quiet = [reader for reader in self._readers.values() if _waits(reader)]
-            still = [reader for reader in quiet if seen.get(reader.place) == reader.fetch]
-            seen = {reader.place: reader.fetch for reader in quiet}
+            still = [reader for reader in quiet if seen.get(reader.tp) == reader.fetch]
+            seen = {reader.tp: reader.fetch for reader in quiet}
             try:
                 if still:
                     await self._check(still)
@@ -130,7 +130,7 @@ class Replicas:
     async def _check(self, still: list[PartitionSubscription]) -> None:
         infos = await self._client.fetch({reader.topic for reader in still})
         still = [reader for reader in still if reader.topic in infos]
-        unsuitable = self._ill_placed(still, infos)
+        unsuitable = self._unsuitable(still, infos)
         rest = [reader for reader in still if reader not in unsuitable and not reader.leader_only]
         at = {reader: reader.fetch for reader in rest}
         ends = await asyncio.gather(*map(self._leader_end, rest), return_exceptions=True)
@@ -144,7 +144,7 @@ class Replicas:
         for reader in unsuitable:
             await self._leave(reader)
 
-    def _ill_placed(
+    def _unsuitable(
         self, still: list[PartitionSubscription], infos: Mapping[str, TopicInfo]
     ) -> list[PartitionSubscription]:
         """Readers whose broker is unsuitable, and those that would balance the load elsewhere."""
@@ -161,7 +161,7 @@ class Replicas:
         return found
 
     def _found(self, reader: PartitionSubscription, known: PartitionInfo) -> list[int]:
-        if self._leader_until.get(reader.place, 0) > asyncio.get_running_loop().time():
+        if self._leader_until.get(reader.tp, 0) > asyncio.get_running_loop().time():
             return []
         brokers = list(filter(None, map(self._client.broker, known.in_sync)))
         return suitable(known, brokers, self.read_from, self._rack)

@@ -55,13 +55,13 @@ class AssignedPartitions(RecordIterator[T]):
     # ---- assignments
 
     def _changed(self, changes: Changes) -> None:
-        for place in changes.lost:
-            self._let_go(self._assigned.pop(place))
+        for tp in changes.lost:
+            self._let_go(self._assigned.pop(tp))
         if changes.lost:
             self._notify("lost", list(changes.lost))
         self._gain(changes.gained)
         if changes.release and not self._closed:  # possibly partitions gained just now
-            requested = [self._assigned[place] for place in changes.release]
+            requested = [self._assigned[tp] for tp in changes.release]
             self._release([one for one in requested if not one.releasing])
         if changes.over is not None:
             self._fetcher.fail(changes.over)
@@ -69,7 +69,7 @@ class AssignedPartitions(RecordIterator[T]):
     def _gain(self, gained: Sequence[AssignedPartition]) -> None:
         unknown: list[MemberPartition] = []
         for assignment in gained:
-            assigned = self._assigned[assignment.place] = MemberPartition(assignment)
+            assigned = self._assigned[assignment.tp] = MemberPartition(assignment)
             if assignment.offset is None:
                 unknown.append(assigned)
             else:
@@ -77,20 +77,20 @@ class AssignedPartitions(RecordIterator[T]):
         if unknown:
             self._client.spawn(self._begin(unknown))
         if gained:
-            self._notify("assigned", [assignment.place for assignment in gained])
+            self._notify("assigned", [assignment.tp for assignment in gained])
             if self._closed:  # the member is leaving and has released its partitions
-                self._notify("revoked", [assignment.place for assignment in gained])
+                self._notify("revoked", [assignment.tp for assignment in gained])
 
     def _read(self, assigned: MemberPartition, where: Position, epoch: int | None = None) -> None:
-        assigned.reader = self._fetcher.assign(assigned.place, assigned.assignment.topic_id, where, epoch)
+        assigned.reader = self._fetcher.assign(assigned.tp, assigned.assignment.topic_id, where, epoch)
         if assigned.reader.position >= 0:
             assigned.begin()
 
     def _let_go(self, assigned: MemberPartition) -> None:
         """Stops handing out its records."""
         assigned.begin()
-        if assigned.reader is not None and self._fetcher.readers.get(assigned.place) is assigned.reader:
-            self._fetcher.unassign(assigned.place)
+        if assigned.reader is not None and self._fetcher.readers.get(assigned.tp) is assigned.reader:
+            self._fetcher.unassign(assigned.tp)
             self._drop(assigned.reader)
 
     async def _begin(self, partitions: list[MemberPartition]) -> None:
@@ -104,7 +104,7 @@ class AssignedPartitions(RecordIterator[T]):
             if not self._holds(assigned) or assigned.reader is not None:
                 continue
             topic_id = assigned.assignment.topic_id
-            entry = entries.get((topic_id, assigned.place.partition))
+            entry = entries.get((topic_id, assigned.tp.partition))
             if entry is not None:
                 assigned.committed = entry.offset
                 self._read(
@@ -134,7 +134,7 @@ class AssignedPartitions(RecordIterator[T]):
 
     def _begun(self, reader: PartitionSubscription) -> None:
         """Handles a resolved position; a first one is committed for the group."""
-        assigned = self._assigned.get(reader.place)
+        assigned = self._assigned.get(reader.tp)
         if assigned is not None and assigned.reader is reader:
             assigned.begin()
             if assigned.first is None:
@@ -143,7 +143,7 @@ class AssignedPartitions(RecordIterator[T]):
                 self._commits.add([self._mark(assigned, assigned.first)])
 
     def _holds(self, assigned: MemberPartition) -> bool:
-        return self._assigned.get(assigned.place) is assigned
+        return self._assigned.get(assigned.tp) is assigned
 
     # ---- releasing
 
@@ -173,9 +173,9 @@ class AssignedPartitions(RecordIterator[T]):
             log.warning("comet: group %s: released partitions without their last commit: %s", self.group, error)
         released: list[tuple[TopicPartition, bytes]] = []
         for assigned in partitions:
-            if self._holds(assigned) and self._member.state.released(assigned.place, assigned.assignment.since):
-                del self._assigned[assigned.place]
-                released.append((assigned.place, assigned.assignment.topic_id))
+            if self._holds(assigned) and self._member.state.released(assigned.tp, assigned.assignment.since):
+                del self._assigned[assigned.tp]
+                released.append((assigned.tp, assigned.assignment.topic_id))
         if released:
             await self._member.release(released)
 
@@ -184,7 +184,7 @@ class AssignedPartitions(RecordIterator[T]):
         notified = [one for one in partitions if self._holds(one) and not one.revoked]
         for assigned in notified:
             assigned.revoked = True
-        await self._call("revoked", sorted(one.place for one in notified))
+        await self._call("revoked", sorted(one.tp for one in notified))
 
     def _in_hand(self, assigned: MemberPartition) -> bool:
         """Whether the application is processing records of that partition. With commits of its own and an `on_revoked`,
@@ -209,21 +209,21 @@ class AssignedPartitions(RecordIterator[T]):
 
     # ---- callbacks
 
-    def _notify(self, which: str, places: list[TopicPartition]) -> None:
+    def _notify(self, which: str, tps: list[TopicPartition]) -> None:
         """Calls a callback; an awaitable that it returns is awaited in the background."""
-        outcome = self._run_callback(which, places)
+        outcome = self._run_callback(which, tps)
         if outcome is not None:
             self._client.spawn(self._finish(which, outcome))
 
-    async def _call(self, which: str, places: list[TopicPartition]) -> None:
-        outcome = self._run_callback(which, places) if places else None
+    async def _call(self, which: str, tps: list[TopicPartition]) -> None:
+        outcome = self._run_callback(which, tps) if tps else None
         if outcome is not None:
             await self._finish(which, outcome)
 
-    def _run_callback(self, which: str, places: list[TopicPartition]) -> Awaitable[None] | None:
+    def _run_callback(self, which: str, tps: list[TopicPartition]) -> Awaitable[None] | None:
         callback = self._callbacks[which]
         try:
-            outcome = None if callback is None else callback(places)
+            outcome = None if callback is None else callback(tps)
         except Exception:
             log.exception("comet: group %s: on_%s failed", self.group, which)
             return None
@@ -254,7 +254,7 @@ class AssignedPartitions(RecordIterator[T]):
     def _mark(self, assigned: MemberPartition, offset: int) -> OffsetToCommit:
         epoch = None if assigned.reader is None else assigned.reader.epoch_before(offset)
         return OffsetToCommit(
-            assigned.place,
+            assigned.tp,
             assigned.assignment.topic_id,
             assigned.assignment.since,
             offset,
@@ -274,7 +274,7 @@ class AssignedPartitions(RecordIterator[T]):
                 found.append(self._mark(assigned, done))
         return found
 
-    def _was_committed(self, place: TopicPartition, since: int, offset: int) -> None:
-        assigned = self._assigned.get(place)
+    def _was_committed(self, tp: TopicPartition, since: int, offset: int) -> None:
+        assigned = self._assigned.get(tp)
         if assigned is not None and assigned.assignment.since == since:
             assigned.committed = max(offset, -1 if assigned.committed is None else assigned.committed)

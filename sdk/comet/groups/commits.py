@@ -28,7 +28,7 @@ log = logging.getLogger("comet")
 class OffsetToCommit(NamedTuple):
     """An offset to commit, and the generation since which the partition is assigned."""
 
-    place: TopicPartition
+    tp: TopicPartition
     topic_id: bytes
     since: int
     offset: int
@@ -40,7 +40,7 @@ class Waiter(NamedTuple):
     """A caller that waits for the commits of some partitions."""
 
     answered: asyncio.Future[None]
-    places: frozenset[TopicPartition]
+    tps: frozenset[TopicPartition]
     until: float
 
 
@@ -49,12 +49,12 @@ def commit_frame(member: Member, entries: Iterable[OffsetToCommit]) -> groups_pb
     frame = groups_pb.Commit(group=member.group, member=member.state.member, generation=member.state.generation)
     topics: dict[tuple[str, bytes], list[OffsetToCommit]] = {}
     for entry in entries:
-        topics.setdefault((entry.place.topic, entry.topic_id), []).append(entry)
+        topics.setdefault((entry.tp.topic, entry.topic_id), []).append(entry)
     for (topic, topic_id), found in topics.items():
         of_topic = frame.topics.add(topic=topic, topic_id=topic_id)
-        for entry in sorted(found, key=lambda entry: entry.place):
+        for entry in sorted(found, key=lambda entry: entry.tp):
             of_topic.offsets.add(
-                partition=entry.place.partition, offset=entry.offset, leader_epoch=entry.epoch, expected=entry.expected
+                partition=entry.tp.partition, offset=entry.offset, leader_epoch=entry.epoch, expected=entry.expected
             )
     return frame
 
@@ -74,9 +74,9 @@ class Commits:
     def add(self, entries: Iterable[OffsetToCommit]) -> None:
         """Commits as soon as possible, without waiting."""
         for entry in entries:
-            known = self._pending.get(entry.place)
+            known = self._pending.get(entry.tp)
             if known is None or (known.since, known.offset) < (entry.since, entry.offset):
-                self._pending[entry.place] = entry
+                self._pending[entry.tp] = entry
         if self._pending and self._task is None:
             self._task = self._client.spawn(self._run())
             self._task.add_done_callback(self._ended)
@@ -89,7 +89,7 @@ class Commits:
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[None] = loop.create_future()
         until = loop.time() + limits.COMMIT_TIMEOUT_MS / 1000
-        self._waiters.append(Waiter(answered, frozenset(entry.place for entry in wanted), until))
+        self._waiters.append(Waiter(answered, frozenset(entry.tp for entry in wanted), until))
         self.add(wanted)
         await answered
 
@@ -123,22 +123,22 @@ class Commits:
     ) -> list[Waiter]:
         """Requeues temporarily refused entries and their waiters; returns the other waiters."""
         now = asyncio.get_running_loop().time()
-        again = {place for place, error in failed.items() if error.retriable and place in pending}
-        remaining = [waiter for waiter in waiters if waiter.places & again and waiter.until > now]
+        again = {tp for tp, error in failed.items() if error.retriable and tp in pending}
+        remaining = [waiter for waiter in waiters if waiter.tps & again and waiter.until > now]
         self._waiters[:0] = remaining
-        for place in {place for waiter in remaining for place in waiter.places & again}:
-            entry = pending[place]
-            newer = self._pending.get(place)
+        for tp in {tp for waiter in remaining for tp in waiter.tps & again}:
+            entry = pending[tp]
+            newer = self._pending.get(tp)
             if newer is None or (newer.since, newer.offset) < (entry.since, entry.offset):
-                self._pending[place] = entry
+                self._pending[tp] = entry
         return [waiter for waiter in waiters if waiter not in remaining]
 
     async def _send(self, pending: dict[TopicPartition, OffsetToCommit]) -> dict[TopicPartition, CometError]:
         member = self._member
         # Partitions lost since the commit was queued are assigned to other members.
-        entries = [entry for entry in pending.values() if member.state.holds(entry.place, entry.since)]
+        entries = [entry for entry in pending.values() if member.state.holds(entry.tp, entry.since)]
         failed: dict[TopicPartition, CometError] = {
-            place: _stale(place) for place in pending.keys() - {entry.place for entry in entries}
+            tp: _stale(tp) for tp in pending.keys() - {entry.tp for entry in entries}
         }
         if not entries:
             return failed
@@ -148,17 +148,17 @@ class Commits:
         frame = pb.ClientFrame(commit=commit_frame(member, entries))
         answer = (await member.coordinator.request(frame, limits.COMMIT_TIMEOUT_MS)).committed
         for refused in answer.refused:
-            place = TopicPartition(refused.topic, refused.partition)
-            error = failed[place] = error_from_pb(refused.error)
-            if place in pending:
+            tp = TopicPartition(refused.topic, refused.partition)
+            error = failed[tp] = error_from_pb(refused.error)
+            if tp in pending:
                 if not isinstance(error, StaleGeneration) and not error.retriable:
-                    log.error("comet: group %s: commit of %s/%d refused: %s", member.group, *place, error)
-                member.refused_offset(place, pending[place].since, error)
+                    log.error("comet: group %s: commit of %s/%d refused: %s", member.group, *tp, error)
+                member.refused_offset(tp, pending[tp].since, error)
         for topic in answer.topics:
             for entry in topic.offsets:
                 found = pending.get(TopicPartition(topic.topic, entry.partition))
                 if found is not None:
-                    self._committed(found.place, found.since, entry.offset)
+                    self._committed(found.tp, found.since, entry.offset)
         return failed
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -170,16 +170,16 @@ class Commits:
             problem = Internal(f"unexpected error in commits: {error!r}")
         if problem is not None:
             waiters, self._waiters = self._waiters, []
-            _answer(waiters, {place: problem for waiter in waiters for place in waiter.places})
+            _answer(waiters, {tp: problem for waiter in waiters for tp in waiter.tps})
         elif self._pending:
             self.add(())
 
 
 def _answer(waiters: Iterable[Waiter], failed: dict[TopicPartition, CometError]) -> None:
-    for answered, places, _ in waiters:
+    for answered, tps, _ in waiters:
         if answered.done():
             continue
-        error = next((failed[place] for place in sorted(places) if place in failed), None)
+        error = next((failed[tp] for tp in sorted(tps) if tp in failed), None)
         if error is None:
             answered.set_result(None)
         else:
@@ -191,6 +191,6 @@ def _closed() -> Closed:
     return Closed("the consumer was closed before the commit was confirmed")
 
 
-def _stale(place: TopicPartition) -> StaleGeneration:
-    topic, partition = place
+def _stale(tp: TopicPartition) -> StaleGeneration:
+    topic, partition = tp
     return StaleGeneration(f"{topic}/{partition} is no longer assigned to this member; uncommitted records come again")

@@ -86,12 +86,12 @@ async def commit(client: Client, group: str, offsets: Offsets, timeout_ms: int) 
     while True:
         for one in await _commit_once(client, group, due, max(round((give_up - loop.time()) * 1000), 1)):
             found[one.topic, one.partition] = one
-        passing = {place: one.error for place, one in found.items() if one.error is not None and one.error.retriable}
+        passing = {tp: one.error for tp, one in found.items() if one.error is not None and one.error.retriable}
         wait_s = backoff.next_s(max((error.retry_after_ms for error in passing.values()), default=0))
         if not passing or loop.time() + wait_s >= give_up:
             return list(found.values())
         await asyncio.sleep(wait_s)
-        due = {place: wanted[place] for place in passing}
+        due = {tp: wanted[tp] for tp in passing}
 
 
 async def _commit_once(client: Client, group: str, offsets: Offsets, timeout_ms: int) -> list[CommitResult]:

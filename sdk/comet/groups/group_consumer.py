@@ -243,12 +243,12 @@ class GroupConsumer(AssignedPartitions[T]):
 
     def _offsets_to_commit(self, handled: Handled | None) -> list[OffsetToCommit]:
         wanted = self.positions() if handled is None else offsets_of(handled)
-        return [self._mark(self._assigned_partition(place), offset) for place, offset in wanted.items()]
+        return [self._mark(self._assigned_partition(tp), offset) for tp, offset in wanted.items()]
 
-    def _assigned_partition(self, place: TopicPartition) -> MemberPartition:
-        assigned = self._assigned.get(place)
+    def _assigned_partition(self, tp: TopicPartition) -> MemberPartition:
+        assigned = self._assigned.get(tp)
         if assigned is None:
-            raise StaleGeneration(f"{place.topic}/{place.partition} is not assigned to this member")
+            raise StaleGeneration(f"{tp.topic}/{tp.partition} is not assigned to this member")
         return assigned
 
     def offsets_to_commit(self, handled: Handled | None = None) -> groups_pb.Commit:
@@ -264,7 +264,7 @@ class GroupConsumer(AssignedPartitions[T]):
         if handled is not None and not isinstance(handled, Record | RecordBatch | Mapping):
             handled = list(handled)  # iterated twice
         expected = {**self.committed(), **begins_of(handled)}
-        entries = [entry._replace(expected=expected.get(entry.place)) for entry in self._offsets_to_commit(handled)]
+        entries = [entry._replace(expected=expected.get(entry.tp)) for entry in self._offsets_to_commit(handled)]
         return commit_frame(self._member, entries)
 
     def were_committed(self, offsets: groups_pb.Commit) -> None:
@@ -279,7 +279,7 @@ class GroupConsumer(AssignedPartitions[T]):
             for entry in topic.offsets:
                 assigned = self._assigned.get(TopicPartition(topic.topic, entry.partition))
                 if assigned is not None:
-                    self._was_committed(assigned.place, assigned.assignment.since, entry.offset)
+                    self._was_committed(assigned.tp, assigned.assignment.since, entry.offset)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Position per assigned partition: the offset of the next record.
@@ -291,8 +291,8 @@ class GroupConsumer(AssignedPartitions[T]):
         {TopicPartition(topic='quotes', partition=0): 0}
         """
         return {
-            place: self._position(one.reader)
-            for place, one in sorted(self._assigned.items())
+            tp: self._position(one.reader)
+            for tp, one in sorted(self._assigned.items())
             if one.reader is not None and one.reader.position >= 0
         }
 
@@ -306,7 +306,7 @@ class GroupConsumer(AssignedPartitions[T]):
         >>> run(example)
         {TopicPartition(topic='quotes', partition=0): 0}
         """
-        return {place: one.committed for place, one in sorted(self._assigned.items()) if one.committed is not None}
+        return {tp: one.committed for tp, one in sorted(self._assigned.items()) if one.committed is not None}
 
     def lag(self) -> dict[TopicPartition, int]:
         """Number of unread records per partition, as far as the consumer knows.
@@ -319,7 +319,7 @@ class GroupConsumer(AssignedPartitions[T]):
         """
         at = self.positions()
         readers = self._fetcher.readers
-        return {place: max(readers[place].high_watermark - at[place], 0) for place in at if place in readers}
+        return {tp: max(readers[tp].high_watermark - at[tp], 0) for tp in at if tp in readers}
 
     async def seek(self, start: StartLike, *, partition: tuple[str, int] | None = None) -> None:
         """Sets the position in one partition or in all assigned ones. It never moves a committed offset back;
@@ -336,10 +336,10 @@ class GroupConsumer(AssignedPartitions[T]):
         """
         await self.start()
         where = position(start, now_us=self._clock_us())
-        places = self._fetcher.readers if partition is None else [TopicPartition(*partition)]
+        tps = self._fetcher.readers if partition is None else [TopicPartition(*partition)]
         if partition is not None and partition not in self._fetcher.readers:
             raise PartitionNotFound(f"this member reads {sorted(map(tuple, self._fetcher.readers))}, not {partition}")
-        await self._go_to(dict.fromkeys(places, where))
+        await self._go_to(dict.fromkeys(tps, where))
 
     async def rewind(self) -> None:
         """Seeks to the committed offsets of all partitions: uncommitted records come again.
@@ -359,18 +359,18 @@ class GroupConsumer(AssignedPartitions[T]):
         entries = await self._known_offsets(list(self._assigned.values())) or {}
         for (topic_id, partition), entry in entries.items():
             for assigned in self._assigned.values():
-                if (assigned.assignment.topic_id, assigned.place.partition) == (topic_id, partition):
+                if (assigned.assignment.topic_id, assigned.tp.partition) == (topic_id, partition):
                     assigned.committed = max(entry.offset, -1 if assigned.committed is None else assigned.committed)
         at = self.positions()
         wanted: dict[TopicPartition, Position] = {}
-        for place, assigned in self._assigned.items():
+        for tp, assigned in self._assigned.items():
             offset = assigned.first if assigned.committed is None else assigned.committed
-            if offset is not None and at.get(place) != offset:
-                wanted[place] = AtOffset(offset)
+            if offset is not None and at.get(tp) != offset:
+                wanted[tp] = AtOffset(offset)
         await self._go_to(wanted)
 
     async def _go_to(self, wanted: Mapping[TopicPartition, Position]) -> None:
-        readers = [(self._fetcher.readers[place], to) for place, to in wanted.items() if place in self._fetcher.readers]
+        readers = [(self._fetcher.readers[tp], to) for tp, to in wanted.items() if tp in self._fetcher.readers]
         self._handed_back()
         for reader, _ in readers:
             self._drop(reader)

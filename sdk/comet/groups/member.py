@@ -195,8 +195,8 @@ class Member:
         if isinstance(error, MemberUnknown) or error.code == "MEMBER_FENCED":
             self._act(self.state.evicted(self.state.member, error))
 
-    def refused_offset(self, place: TopicPartition, since: int, error: CometError) -> None:
-        self._act(self.state.refused_offset(place, since, error))
+    def refused_offset(self, tp: TopicPartition, since: int, error: CometError) -> None:
+        self._act(self.state.refused_offset(tp, since, error))
 
     def _act(self, changes: Changes) -> None:
         if changes.lost:
@@ -242,12 +242,12 @@ class Member:
         frame = groups_pb.Release(group=self.group, member=self.state.member, generation=self.state.generation)
         topics: dict[tuple[str, bytes], list[int]] = {}
         released = list(released)
-        for place, topic_id in released:
-            topics.setdefault((place.topic, topic_id), []).append(place.partition)
+        for tp, topic_id in released:
+            topics.setdefault((tp.topic, topic_id), []).append(tp.partition)
         for (topic, topic_id), partitions in topics.items():
             frame.partitions.add(topic=topic, topic_id=topic_id, partitions=sorted(partitions))
         try:
             await self.coordinator.request(pb.ClientFrame(release=frame))
         except CometError as error:
-            self.state.release_failed(place for place, _ in released)
+            self.state.release_failed(tp for tp, _ in released)
             self.check_membership(error)

@@ -31,7 +31,7 @@ class Phase(Enum):
 class AssignedPartition:
     """A partition as an Assignment lists it."""
 
-    place: TopicPartition
+    tp: TopicPartition
     topic_id: bytes
     since: int
     offset: int | None = None  # committed offset; None: no commit yet
@@ -137,48 +137,44 @@ class Membership:
         if self.phase is Phase.OVER or member != self.member or generation < self.generation:
             return NOTHING
         self.generation = generation
-        listed = {one.place: one for one in partitions}
-        self.given_up = {
-            place: since for place, since in self.given_up.items() if place in listed and listed[place].since == since
-        }
-        now = {place: one for place, one in listed.items() if place not in self.given_up}
-        gone = [
-            place for place, had in self.owned.items() if place not in now or now[place].since != had.partition.since
-        ]
-        for place in gone:
-            del self.owned[place]
-        gained = tuple(one for place, one in now.items() if place not in self.owned)
+        listed = {one.tp: one for one in partitions}
+        self.given_up = {tp: since for tp, since in self.given_up.items() if tp in listed and listed[tp].since == since}
+        now = {tp: one for tp, one in listed.items() if tp not in self.given_up}
+        gone = [tp for tp, had in self.owned.items() if tp not in now or now[tp].since != had.partition.since]
+        for tp in gone:
+            del self.owned[tp]
+        gained = tuple(one for tp, one in now.items() if tp not in self.owned)
         for one in gained:
-            self.owned[one.place] = OwnedPartition(one)
+            self.owned[one.tp] = OwnedPartition(one)
         requested = set(release)
-        fresh = tuple(sorted(place for place, had in self.owned.items() if place in requested and not had.releasing))
-        for place, had in self.owned.items():
-            had.releasing = place in requested
+        fresh = tuple(sorted(tp for tp, had in self.owned.items() if tp in requested and not had.releasing))
+        for tp, had in self.owned.items():
+            had.releasing = tp in requested
         return Changes(lost=tuple(sorted(gone)), release=fresh, gained=gained)
 
-    def released(self, place: TopicPartition, since: int) -> bool:
+    def released(self, tp: TopicPartition, since: int) -> bool:
         """Releases a finished partition. Returns whether it was still assigned."""
-        if not self.holds(place, since):
+        if not self.holds(tp, since):
             return False
-        del self.owned[place]
-        self.given_up[place] = since
+        del self.owned[tp]
+        self.given_up[tp] = since
         return True
 
-    def release_failed(self, places: Iterable[TopicPartition]) -> None:
+    def release_failed(self, tps: Iterable[TopicPartition]) -> None:
         """Undoes a release that did not reach the coordinator, which still decides about the partition."""
-        for place in places:
-            self.given_up.pop(place, None)
+        for tp in tps:
+            self.given_up.pop(tp, None)
 
-    def refused_offset(self, place: TopicPartition, since: int, error: CometError) -> Changes:
+    def refused_offset(self, tp: TopicPartition, since: int, error: CometError) -> Changes:
         """Handles a refused commit of one partition that was assigned in that generation."""
         belongs_to_others = isinstance(error, StaleGeneration | TopicNotFound)
-        if not belongs_to_others or not self.holds(place, since):
+        if not belongs_to_others or not self.holds(tp, since):
             return NOTHING
-        del self.owned[place]
-        return Changes(lost=(place,), why=error)
+        del self.owned[tp]
+        return Changes(lost=(tp,), why=error)
 
-    def holds(self, place: TopicPartition, since: int) -> bool:
-        had = self.owned.get(place)
+    def holds(self, tp: TopicPartition, since: int) -> bool:
+        had = self.owned.get(tp)
         return had is not None and had.partition.since == since
 
     def _lose_all(self) -> tuple[TopicPartition, ...]:

@@ -37,7 +37,7 @@ class MemberPartition:
 
     def __init__(self, assignment: AssignedPartition) -> None:
         self.assignment = assignment
-        self.place = assignment.place
+        self.tp = assignment.tp
         self.committed = assignment.offset
         self.first = assignment.offset  # the first offset that was read
         self.reader: PartitionSubscription | None = None  # None: the first position is not known yet
@@ -87,8 +87,8 @@ def begins_of(handled: Handled | None) -> dict[TopicPartition, int]:
         return found
     for one in [handled] if isinstance(handled, Record | RecordBatch) else handled:
         first = one.offsets[0] if isinstance(one, RecordBatch) else one.offset
-        place = TopicPartition(one.topic, one.partition)
-        found[place] = min(first, found.get(place, first))
+        tp = TopicPartition(one.topic, one.partition)
+        found[tp] = min(first, found.get(tp, first))
     return found
 
 
@@ -99,12 +99,12 @@ def offsets_of(handled: Handled) -> dict[TopicPartition, int]:
     {TopicPartition(topic='quotes', partition=0): 5}
     """
     if isinstance(handled, Mapping):
-        return {TopicPartition(*place): offset for place, offset in handled.items()}
+        return {TopicPartition(*tp): offset for tp, offset in handled.items()}
     found: dict[TopicPartition, int] = {}
     for one in [handled] if isinstance(handled, Record | RecordBatch) else handled:
         behind = one.next_offset if isinstance(one, RecordBatch) else one.offset + 1
-        place = TopicPartition(one.topic, one.partition)
-        found[place] = max(behind, found.get(place, 0))
+        tp = TopicPartition(one.topic, one.partition)
+        found[tp] = max(behind, found.get(tp, 0))
     return found
 
 

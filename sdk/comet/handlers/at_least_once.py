@@ -16,8 +16,9 @@ from comet import limits
 from comet.consumer.record import RecordBatch
 from comet.errors import CometError, GroupError
 from comet.handlers.binding import Binding, Item, items_of
-from comet.handlers.dispatch import Dispatch, Place, Task
+from comet.handlers.dispatch import Dispatch, Task
 from comet.handlers.serving import GroupServing, Host, Stopped, current_serving
+from comet.types import TopicPartition
 
 log = logging.getLogger("comet")
 
@@ -27,9 +28,9 @@ class AtLeastOnce(GroupServing):
 
     def __init__(self, host: Host, one: Binding) -> None:
         super().__init__(host, one)
-        self._done: dict[Place, int] = {}  # uncommitted offsets
-        self._passed: dict[Place, int] = {}  # offsets committed while no record was pending
-        self._busy: Place | None = None  # the running partition, if one runs at a time
+        self._done: dict[TopicPartition, int] = {}  # uncommitted offsets
+        self._passed: dict[TopicPartition, int] = {}  # offsets committed while no record was pending
+        self._busy: TopicPartition | None = None  # the running partition, if one runs at a time
         self._changed = asyncio.Event()  # set and replaced when a handler ended
         self._committing = asyncio.Lock()
         self._dispatch: Dispatch[tuple[Item, int]] | None = None
@@ -65,20 +66,20 @@ class AtLeastOnce(GroupServing):
         await self._commit_done()
 
     async def _one_by_one(self, batch: RecordBatch[Any]) -> None:
-        place = (batch.topic, batch.partition)
-        life = self.life(place)
-        self._busy = place
+        tp = TopicPartition(batch.topic, batch.partition)
+        life = self.life(tp)
+        self._busy = tp
         try:
             for n, item in enumerate(items_of(self.one, batch), 1):
                 if n % limits.TURN_RECORDS == 0:
                     await asyncio.sleep(0)
-                if self.stopping or self._lives[place] != life:
+                if self.stopping or self._lives[tp] != life:
                     return
                 await self.settle(item, life)
-                if self._busy == place:  # else the partition was lost meanwhile
-                    self._done[place] = item.end
-            if self._busy == place:
-                self._done[place] = batch.next_offset
+                if self._busy == tp:  # else the partition was lost meanwhile
+                    self._done[tp] = item.end
+            if self._busy == tp:
+                self._done[tp] = batch.next_offset
         except Stopped:
             return
         finally:
@@ -88,18 +89,18 @@ class AtLeastOnce(GroupServing):
     # ---- several at once
 
     async def _feed(self, dispatch: Dispatch[tuple[Item, int]], batch: RecordBatch[Any]) -> None:
-        place = (batch.topic, batch.partition)
-        life = self.life(place)
+        tp = TopicPartition(batch.topic, batch.partition)
+        life = self.life(tp)
         for item in items_of(self.one, batch):
-            while not dispatch.room and not self._over(place, life):
+            while not dispatch.room and not self._over(tp, life):
                 await self._changed.wait()
-            if self._over(place, life):
+            if self._over(tp, life):
                 return
-            dispatch.add(place, item.first, item.key, (item, life), end=item.end)
+            dispatch.add(tp, item.first, item.key, (item, life), end=item.end)
             self._notify()
 
-    def _over(self, place: Place, life: int) -> bool:
-        return self.stopping or self._failure is not None or self._lives[place] != life
+    def _over(self, tp: TopicPartition, life: int) -> bool:
+        return self.stopping or self._failure is not None or self._lives[tp] != life
 
     async def _work(self, dispatch: Dispatch[tuple[Item, int]]) -> None:
         current_serving.set(self)
@@ -144,13 +145,13 @@ class AtLeastOnce(GroupServing):
             if self._dispatch is not None:
                 self._done.update(self._dispatch.moved())
             if self._consuming and not self.stopping and (self._dispatch is None or not self._dispatch.held):
-                for place, position in self.passed_over().items():
-                    if position > self._passed.get(place, -1):
-                        self._done[place] = self._passed[place] = position
+                for tp, position in self.passed_over().items():
+                    if position > self._passed.get(tp, -1):
+                        self._done[tp] = self._passed[tp] = position
             done, self._done = self._done, {}
             if not done or self.source is None:
                 return
-            lives = {place: self.life(place) for place in done}
+            lives = {tp: self.life(tp) for tp in done}
             committed = False
             try:
                 await self.source.commit(done)
@@ -161,24 +162,24 @@ class AtLeastOnce(GroupServing):
             except CometError as error:
                 log.warning("comet: handler %s: commit is retried: %s", self.one.name, error)
             finally:
-                for place, position in done.items():
-                    if not committed and self.life(place) == lives[place]:
-                        self._done.setdefault(place, position)
+                for tp, position in done.items():
+                    if not committed and self.life(tp) == lives[tp]:
+                        self._done.setdefault(tp, position)
 
-    async def _finish(self, places: list[Place]) -> None:
+    async def _finish(self, tps: list[TopicPartition]) -> None:
         if self._dispatch is not None:
-            self._dispatch.close(places)
-            while any(self._dispatch.running_in(place) for place in places):
+            self._dispatch.close(tps)
+            while any(self._dispatch.running_in(tp) for tp in tps):
                 await self._changed.wait()
-        while self._busy in places:
+        while self._busy in tps:
             await self._changed.wait()
 
-    def _forget(self, places: list[Place]) -> None:
-        if self._busy in places:
+    def _forget(self, tps: list[TopicPartition]) -> None:
+        if self._busy in tps:
             self._busy = None
-        for place in places:
-            self._done.pop(place, None)
-            self._passed.pop(place, None)
+        for tp in tps:
+            self._done.pop(tp, None)
+            self._passed.pop(tp, None)
         if self._dispatch is not None:
-            self._dispatch.forget(places)
+            self._dispatch.forget(tps)
         self._notify()

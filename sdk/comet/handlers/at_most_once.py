@@ -13,8 +13,8 @@ import logging
 from comet import limits
 from comet.errors import Closed, CometError, CorruptRecords, GroupError
 from comet.handlers.binding import Binding, Item, items_of
-from comet.handlers.dispatch import Place
 from comet.handlers.serving import GroupServing, Host, Stopped
+from comet.types import TopicPartition
 from comet.wire.corrupt import range_of
 
 log = logging.getLogger("comet")
@@ -25,35 +25,35 @@ class AtMostOnce(GroupServing):
 
     def __init__(self, host: Host, one: Binding) -> None:
         super().__init__(host, one)
-        self._busy: Place | None = None
+        self._busy: TopicPartition | None = None
         self._idle = asyncio.Event()
 
     async def _serve(self) -> None:
         while (batch := await self.take()) is not None:
-            place, chunk = (batch.topic, batch.partition), list[Item]()
-            life, records = self.life(place), 0
+            tp, chunk = TopicPartition(batch.topic, batch.partition), list[Item]()
+            life, records = self.life(tp), 0
             for item in items_of(self.one, batch):
                 chunk.append(item)
                 records += 1 if not self.one.whole else len(batch)
                 if records >= limits.COMMITTED_AHEAD_RECORDS:
-                    await self._commit_and_handle(place, life, chunk)
+                    await self._commit_and_handle(tp, life, chunk)
                     chunk, records = [], 0
             if chunk:
-                await self._commit_and_handle(place, life, chunk)
+                await self._commit_and_handle(tp, life, chunk)
 
     async def _set_aside_corrupt(self, error: CorruptRecords) -> None:
-        place = (error.details["topic"], int(error.details["partition"]))
+        tp = TopicPartition(error.details["topic"], int(error.details["partition"]))
         if not self.policy.dead_letter and self.one.on_error == "stop":
             self.one.failure(error)  # may raise: then the offset stays before it
-        if await self._commit(place, self.life(place), range_of(error)[1]):
+        if await self._commit(tp, self.life(tp), range_of(error)[1]):
             await super()._set_aside_corrupt(error)
 
-    async def _commit_and_handle(self, place: Place, life: int, chunk: list[Item]) -> None:
-        if self.stopping or self.life(place) != life:
+    async def _commit_and_handle(self, tp: TopicPartition, life: int, chunk: list[Item]) -> None:
+        if self.stopping or self.life(tp) != life:
             return
-        self._busy = place
+        self._busy = tp
         try:
-            if not await self._commit(place, life, chunk[-1].end):
+            if not await self._commit(tp, life, chunk[-1].end):
                 return
             for item in chunk:  # committed, so now or never: also when the app stops or the partition is lost
                 with contextlib.suppress(Stopped):
@@ -63,24 +63,24 @@ class AtMostOnce(GroupServing):
             self._idle.set()
             self._idle = asyncio.Event()
 
-    async def _commit(self, place: Place, life: int, end: int) -> bool:
+    async def _commit(self, tp: TopicPartition, life: int, end: int) -> bool:
         """Commits and waits for the confirmation; False if the partition is assigned to another member."""
         assert self.source is not None
-        while not self.stopping and self.life(place) == life:
+        while not self.stopping and self.life(tp) == life:
             try:
-                await self.source.commit({place: end})
+                await self.source.commit({tp: end})
             except GroupError as error:
-                log.warning("comet: skipped %s/%d at %d, assigned to another member: %s", *place, end, error)
+                log.warning("comet: skipped %s/%d at %d, assigned to another member: %s", *tp, end, error)
                 return False
             except CometError as error:
                 if isinstance(error, Closed):
                     return False
-                log.warning("comet: commit of %s/%d at %d is retried: %s", *place, end, error)
+                log.warning("comet: commit of %s/%d at %d is retried: %s", *tp, end, error)
                 await asyncio.sleep(limits.BACKOFF_MAX_MS / 1000)
             else:
                 return True
         return False
 
-    async def _finish(self, places: list[Place]) -> None:
-        while self._busy in places:
+    async def _finish(self, tps: list[TopicPartition]) -> None:
+        while self._busy in tps:
             await self._idle.wait()

@@ -13,6 +13,7 @@ from comet import limits
 from comet.consumer.record import RecordBatch
 from comet.errors import InvalidArgument, SerdeError
 from comet.handlers.handler import Handler, HandlerShape, Signature, watched
+from comet.types import TopicPartition
 
 if TYPE_CHECKING:
     from comet.producer.transaction import Transaction
@@ -83,7 +84,7 @@ class Binding:
     retried: int = 0
     dead_lettered: int = 0
     blocked_s: float = 0.0  # the longest time that it blocked the loop
-    places: list[tuple[str, int]] = field(default_factory=list)  # the partitions that it reads for its group now
+    tps: list[TopicPartition] = field(default_factory=list)  # the partitions that it reads for its group now
 
     @property
     def whole(self) -> bool:
@@ -109,8 +110,8 @@ class Item(NamedTuple):
     errors: tuple[SerdeError, ...] = ()  # errors of records that cannot be decoded
 
     @property
-    def place(self) -> tuple[str, int]:
-        return self.batch.topic, self.batch.partition
+    def tp(self) -> TopicPartition:
+        return TopicPartition(self.batch.topic, self.batch.partition)
 
 
 def items_of(binding: Binding, batch: RecordBatch[Any]) -> Iterator[Item]:

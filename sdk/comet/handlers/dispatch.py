@@ -2,7 +2,7 @@
 
     add ─► waits (behind a record with its key, or for its turn) ─► take: running, `concurrency` at most ─► done
                                                                           │
-    position(place): the lowest unfinished offset; records before it need no processing after a restart
+    position(tp):    the lowest unfinished offset; records before it need no processing after a restart
 
 Of records with one key, which are all in one partition, one runs at a time, in their order. Records without a key run
 in any order. An application that stops at any moment and restarts at the positions misses no record; records
@@ -16,18 +16,20 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
-T = TypeVar("T")
+from comet.types import TopicPartition
 
-Place = tuple[str, int]  # a topic and one of its partitions
+T = TypeVar("T")
 
 
 class Task(Generic[T]):
     """One item, a record or a batch, from `offset` up to, not including, `end`."""
 
-    __slots__ = ("done", "end", "item", "key", "number", "offset", "place", "running", "track")
+    __slots__ = ("done", "end", "item", "key", "number", "offset", "running", "tp", "track")
 
-    def __init__(self, place: Place, offset: int, end: int, key: object, item: T, number: int, track: Track[T]) -> None:
-        self.place = place
+    def __init__(
+        self, tp: TopicPartition, offset: int, end: int, key: object, item: T, number: int, track: Track[T]
+    ) -> None:
+        self.tp = tp
         self.offset = offset
         self.end = end
         self.key = key
@@ -71,25 +73,25 @@ class Dispatch(Generic[T]):
         self._concurrency = concurrency
         self._window = window
         self._number = 0
-        self._tracks: dict[Place, Track[T]] = {}
+        self._tracks: dict[TopicPartition, Track[T]] = {}
         self._ready: list[Task[T]] = []  # a heap: the oldest first
         # Per key in use the item that is ready or runs, and those that wait behind it.
-        self._heads: dict[tuple[Place, object], Task[T]] = {}
-        self._chains: dict[tuple[Place, object], deque[Task[T]]] = {}
+        self._heads: dict[tuple[TopicPartition, object], Task[T]] = {}
+        self._chains: dict[tuple[TopicPartition, object], deque[Task[T]]] = {}
 
     @property
     def room(self) -> int:
         """The number of items that may be added."""
         return max(self._window - self.held, 0)
 
-    def add(self, place: Place, offset: int, key: object, item: T, *, end: int | None = None) -> None:
+    def add(self, tp: TopicPartition, offset: int, key: object, item: T, *, end: int | None = None) -> None:
         """Adds the next item of a partition. A new or released partition begins at this item."""
         assert self.held < self._window, "there is no room"
-        track = self._tracks.get(place)
+        track = self._tracks.get(tp)
         if track is None or track.closed:
-            track = self._tracks[place] = Track(offset)
+            track = self._tracks[tp] = Track(offset)
         assert not track.unfinished or offset >= track.unfinished[-1].end, "records are added in order"
-        task = Task(place, offset, offset + 1 if end is None else end, key, item, self._number, track)
+        task = Task(tp, offset, offset + 1 if end is None else end, key, item, self._number, track)
         self._number += 1
         self.held += 1
         if not track.unfinished:
@@ -98,7 +100,7 @@ class Dispatch(Generic[T]):
         if key is None:
             heappush(self._ready, task)
             return
-        name = (place, key)
+        name = (tp, key)
         if name not in self._heads:
             self._heads[name] = task
             heappush(self._ready, task)
@@ -140,7 +142,7 @@ class Dispatch(Generic[T]):
     def _next_of_key(self, task: Task[T]) -> None:
         if task.key is None:
             return
-        name = (task.place, task.key)
+        name = (task.tp, task.key)
         chain = self._chains.get(name)
         if chain:
             self._heads[name] = head = chain.popleft()
@@ -151,42 +153,42 @@ class Dispatch(Generic[T]):
 
     # ---- positions
 
-    def position(self, place: Place) -> int | None:
+    def position(self, tp: TopicPartition) -> int | None:
         """The offset to restart at; None for a partition without items."""
-        track = self._tracks.get(place)
+        track = self._tracks.get(tp)
         return None if track is None else track.position
 
-    def moved(self) -> dict[Place, int]:
+    def moved(self) -> dict[TopicPartition, int]:
         """The positions that have changed since the last call."""
-        found = {place: track.position for place, track in self._tracks.items() if track.position != track.reported}
-        for place, position in found.items():
-            self._tracks[place].reported = position
+        found = {tp: track.position for tp, track in self._tracks.items() if track.position != track.reported}
+        for tp, position in found.items():
+            self._tracks[tp].reported = position
         return found
 
-    def running_in(self, place: Place) -> int:
-        track = self._tracks.get(place)
+    def running_in(self, tp: TopicPartition) -> int:
+        track = self._tracks.get(tp)
         return 0 if track is None else track.running
 
     # ---- releasing partitions
 
-    def close(self, places: Iterable[Place]) -> None:
+    def close(self, tps: Iterable[TopicPartition]) -> None:
         """Starts no more items of these partitions. Running ones finish, and still move the position."""
-        chosen = {place for place in places if place in self._tracks and not self._tracks[place].closed}
+        chosen = {tp for tp in tps if tp in self._tracks and not self._tracks[tp].closed}
         if not chosen:
             return
-        for place in chosen:
-            self._tracks[place].closed = True
+        for tp in chosen:
+            self._tracks[tp].closed = True
         ready = self._ready
-        self._ready = sorted(task for task in ready if task.place not in chosen)  # sorted: it is a heap
+        self._ready = sorted(task for task in ready if task.tp not in chosen)  # sorted: it is a heap
         self.held -= len(ready) - len(self._ready)
         for name in [name for name, head in self._heads.items() if name[0] in chosen]:
             self.held -= len(self._chains.pop(name, ()))
             if not self._heads[name].running:  # a running item keeps its key, also if the partition is assigned again
                 del self._heads[name]
 
-    def forget(self, places: Iterable[Place]) -> None:
+    def forget(self, tps: Iterable[TopicPartition]) -> None:
         """Drops partitions that are assigned to another member: running items no longer move a position."""
-        places = list(places)
-        self.close(places)
-        for place in places:
-            self._tracks.pop(place, None)
+        tps = list(tps)
+        self.close(tps)
+        for tp in tps:
+            self._tracks.pop(tp, None)

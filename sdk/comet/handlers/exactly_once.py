@@ -35,9 +35,10 @@ from comet.errors import (
 )
 from comet.handlers.binding import Binding, Item, current_transaction, items_of
 from comet.handlers.dead_letters import send_dead_letters
-from comet.handlers.dispatch import Dispatch, Place, Task
+from comet.handlers.dispatch import Dispatch, Task
 from comet.handlers.serving import GroupServing, Host, RecordSource, Restart, Stopped, current_serving
 from comet.producer.transaction import Transaction, TransactionalProducer
+from comet.types import TopicPartition
 
 log = logging.getLogger("comet")
 
@@ -75,8 +76,8 @@ class Ending:
     task: asyncio.Task[None]
 
     @property
-    def places(self) -> set[Place]:
-        return {item.place for item, _ in self.chunk}
+    def tps(self) -> set[TopicPartition]:
+        return {item.tp for item, _ in self.chunk}
 
 
 class ExactlyOnce(GroupServing):
@@ -87,10 +88,10 @@ class ExactlyOnce(GroupServing):
         self._producers: deque[TransactionalProducer] = deque()  # two; the first is for the next transaction
         self._ending: Ending | None = None
         self._pending: deque[tuple[Item, int]] = deque()  # taken, with the life of their partition, in order
-        self._attempts: dict[tuple[Place, int], int] = {}  # of failed items
-        self._condemned: dict[tuple[Place, int], Exception] = {}  # items that are not retried
-        self._passed: dict[Place, int] = {}  # offsets committed while no record was pending
-        self._busy: set[Place] = set()  # partitions of the running transaction
+        self._attempts: dict[tuple[TopicPartition, int], int] = {}  # of failed items
+        self._condemned: dict[tuple[TopicPartition, int], Exception] = {}  # items that are not retried
+        self._passed: dict[TopicPartition, int] = {}  # offsets committed while no record was pending
+        self._busy: set[TopicPartition] = set()  # partitions of the running transaction
         self._changed = asyncio.Event()
 
     async def _serve(self) -> None:
@@ -138,7 +139,7 @@ class ExactlyOnce(GroupServing):
                 if timeout_s is None:
                     await self._pass_over()
                 return
-            life = self.life((batch.topic, batch.partition))
+            life = self.life(TopicPartition(batch.topic, batch.partition))
             self._pending.extend((item, life) for item in items_of(self.one, batch))
             records += len(batch)
             if give_up is None:
@@ -150,7 +151,7 @@ class ExactlyOnce(GroupServing):
         if self.stopping or (ending is not None and (not ending.task.done() or ending.task.exception() is not None)):
             return
         assert self.source is not None
-        passed = {place: end for place, end in self.passed_over().items() if end > self._passed.get(place, -1)}
+        passed = {tp: end for tp, end in self.passed_over().items() if end > self._passed.get(tp, -1)}
         if passed:
             try:
                 await self.source.commit(passed)
@@ -164,7 +165,7 @@ class ExactlyOnce(GroupServing):
         records = 0
         while self._pending and records < self.policy.transaction_records and not self.stopping:
             item, life = self._pending.popleft()
-            if self.life(item.place) == life:
+            if self.life(item.tp) == life:
                 chunk.append((item, life))
                 records += _records(self.one, item)
         return chunk
@@ -174,7 +175,7 @@ class ExactlyOnce(GroupServing):
     async def _handle_ahead(self, chunk: Chunk) -> None:
         """Runs the handlers; after the transaction before, commits this one while the next one's handlers run."""
         transaction, failure = self._producers[0].transaction(), None
-        self._busy = {item.place for item, _ in chunk}
+        self._busy = {item.tp for item, _ in chunk}
         try:
             await transaction.__aenter__()
             try:
@@ -234,7 +235,7 @@ class ExactlyOnce(GroupServing):
             await self._until_committed(self._mine(chunk))
 
     def _mine(self, chunk: Chunk) -> Chunk:
-        return [(item, life) for item, life in chunk if self.life(item.place) == life]
+        return [(item, life) for item, life in chunk if self.life(item.tp) == life]
 
     # ---- one transaction, until it is committed
 
@@ -242,7 +243,7 @@ class ExactlyOnce(GroupServing):
         """Repeats a transaction until it is committed. `failure` is the error of a first attempt."""
         backoff = Backoff(self.host.random)
         while chunk:
-            self._busy = {item.place for item, _ in chunk}
+            self._busy = {item.tp for item, _ in chunk}
             try:
                 if failure is not None:
                     first, failure = failure, None
@@ -295,7 +296,7 @@ class ExactlyOnce(GroupServing):
             await self._handle_all(items, tx)
         finally:
             current_transaction.reset(token)
-        await tx.commit_offsets(self.source, {item.place: item.end for item in items})
+        await tx.commit_offsets(self.source, {item.tp: item.end for item in items})
 
     async def _handle_all(self, items: list[Item], tx: Transaction) -> None:
         if self.policy.concurrency == 1:
@@ -306,7 +307,7 @@ class ExactlyOnce(GroupServing):
             return
         dispatch: Dispatch[Item] = Dispatch(self.policy.concurrency, max(len(items), self.policy.concurrency))
         for item in items:
-            dispatch.add(item.place, item.first, item.key, item, end=item.end)
+            dispatch.add(item.tp, item.first, item.key, item, end=item.end)
         async with asyncio.TaskGroup() as group:
             failures: list[Exception] = []
             for _ in range(min(self.policy.concurrency, len(items))):
@@ -332,7 +333,7 @@ class ExactlyOnce(GroupServing):
                 self._notify()
 
     async def _handle(self, item: Item, tx: Transaction) -> None:
-        identity = (item.place, item.first)
+        identity = (item.tp, item.first)
         if self._condemned or item.errors:
             condemned = self._condemned.get(identity)
             if condemned is not None:
@@ -364,8 +365,8 @@ class ExactlyOnce(GroupServing):
             self._attempts.clear()
             return
         for item, _ in chunk:
-            condemned = self._condemned.pop((item.place, item.first), None)
-            self._attempts.pop((item.place, item.first), None)
+            condemned = self._condemned.pop((item.tp, item.first), None)
+            self._attempts.pop((item.tp, item.first), None)
             lost = [condemned] if condemned is not None else list(item.errors)
             if not lost:
                 continue
@@ -374,7 +375,7 @@ class ExactlyOnce(GroupServing):
                 if self.policy.dead_letter:
                     one.failed += 1
                     one.dead_lettered += len(item.batch) if one.whole and condemned is not None else 1
-                    log.error("comet: handler %s gave up on %s at %d: %r", one.name, item.place, item.first, error)
+                    log.error("comet: handler %s gave up on %s/%d at %d: %r", one.name, *item.tp, item.first, error)
                 else:
                     one.failure(error)
 
@@ -392,7 +393,7 @@ class ExactlyOnce(GroupServing):
             log.warning("comet: handler %s: waiting for a broker: %s", self.one.name, error)
             await self._rest(max(limits.ROUTE_BACKOFF_MAX_MS, error.retry_after_ms) / 1000)
             return
-        identity = (item.place, item.first)
+        identity = (item.tp, item.first)
         attempts = self._attempts[identity] = self._attempts.get(identity, 0) + 1
         if attempts <= self.policy.retries:
             life = next(life for one, life in chunk if one is item)
@@ -412,13 +413,13 @@ class ExactlyOnce(GroupServing):
 
     # ---- revoked and lost partitions
 
-    async def _finish(self, places: list[Place]) -> None:
-        while not self._busy.isdisjoint(places) or self._ends(places):
+    async def _finish(self, tps: list[TopicPartition]) -> None:
+        while not self._busy.isdisjoint(tps) or self._ends(tps):
             await self._changed.wait()
 
-    def _ends(self, places: list[Place]) -> bool:
+    def _ends(self, tps: list[TopicPartition]) -> bool:
         ending = self._ending
-        return ending is not None and not ending.task.done() and not ending.places.isdisjoint(places)
+        return ending is not None and not ending.task.done() and not ending.tps.isdisjoint(tps)
 
 
 def _passes(error: CometError) -> bool:

@@ -25,7 +25,7 @@ from comet.consumer.record import RecordBatch
 from comet.errors import Closed, CorruptRecords
 from comet.handlers.binding import Binding, Caller, Item, Policy, items_of
 from comet.handlers.dead_letters import DeadLetters
-from comet.handlers.dispatch import Place
+from comet.types import TopicPartition
 
 if TYPE_CHECKING:
     from random import Random
@@ -48,7 +48,7 @@ class RecordSource(Protocol):
     async def start(self) -> None: ...
     async def close(self) -> None: ...
     async def get_batch(self, timeout_s: float | None = None) -> RecordBatch[Any] | None: ...
-    async def commit(self, positions: Mapping[Place, int]) -> object: ...
+    async def commit(self, positions: Mapping[TopicPartition, int]) -> object: ...
     def positions(self) -> Mapping[Any, int]: ...
     def offsets_to_commit(self, positions: Any) -> groups_pb.Commit: ...
     def were_committed(self, offsets: groups_pb.Commit) -> None: ...
@@ -178,8 +178,8 @@ class GroupServing(Serving):
         self.policy: Policy = one.policy
         self.source: RecordSource | None = None
         self.restart = False  # set when the outcome of a commit is unknown
-        self._lives: dict[Place, int] = {}  # rises with each release of a partition: records taken before are void
-        self._taken: dict[Place, int] = {}  # the life in which a partition was last taken from
+        self._lives: dict[TopicPartition, int] = {}  # rises with each release: records taken before are void
+        self._taken: dict[TopicPartition, int] = {}  # the life in which a partition was last taken from
         self._given_up = asyncio.Event()  # set for a moment with each change of the above, and when the app stops
 
     def stop(self) -> None:
@@ -229,16 +229,16 @@ class GroupServing(Serving):
             except CorruptRecords as error:
                 await self._set_aside_corrupt(error)
         if batch is not None:
-            place = (batch.topic, batch.partition)
-            self._taken[place] = self._lives.setdefault(place, 0)
+            tp = TopicPartition(batch.topic, batch.partition)
+            self._taken[tp] = self._lives.setdefault(tp, 0)
         return batch
 
     async def _set_aside_corrupt(self, error: CorruptRecords) -> None:
         """Handles a corrupt batch, like a record that cannot be decoded: a note of it goes to the dead-letter topic, or
         on_error decides. The group's next commit is after it."""
         one, topic = self.one, self.policy.dead_letter
-        place = (error.details["topic"], int(error.details["partition"]))
-        life = self._lives.setdefault(place, 0)
+        tp = TopicPartition(error.details["topic"], int(error.details["partition"]))
+        life = self._lives.setdefault(tp, 0)
         if topic:
             one.failed += 1
             log.error("comet: handler %s: corrupt batch, noted in %r: %s", one.name, topic, error)
@@ -246,59 +246,61 @@ class GroupServing(Serving):
             one.dead_lettered += 1
         else:
             one.failure(error)
-        self._taken[place] = life
+        self._taken[tp] = life
 
-    def passed_over(self) -> dict[Place, int]:
+    def passed_over(self) -> dict[TopicPartition, int]:
         """Offsets after control records, such as transaction markers, which no handler commits. For use only while the
         serving waits for records and all that it has taken are processed."""
         assert self.source is not None
         return {
-            place: position
-            for place, position in self.source.positions().items()
-            if self._taken.get(place) == self.life(place)  # of a released one, some records may not be processed
+            tp: position
+            for tp, position in self.source.positions().items()
+            if self._taken.get(tp) == self.life(tp)  # of a released one, some records may not be processed
         }
 
     # ---- revoked and lost partitions
 
-    async def _revoked(self, places: Iterable[Place]) -> None:
+    async def _revoked(self, tps: Iterable[TopicPartition]) -> None:
         """Waits until no handler of these partitions runs and their processed records are committed."""
-        places = [(topic, partition) for topic, partition in places]
-        self._void(places)
+        tps = list(tps)
+        self._void(tps)
         try:
             async with asyncio.timeout(limits.REVOKED_GRACE_MS / 1000):
-                await self._finish(places)
+                await self._finish(tps)
         except TimeoutError:
             log.warning(
                 "comet: handler %s did not finish with %s within %d ms: the next member gets the current records again",
-                self.one.name, places, limits.REVOKED_GRACE_MS,
+                self.one.name, _text(tps), limits.REVOKED_GRACE_MS,
             )  # fmt: skip
         await self._commit_done()
-        self._forget(places)
+        self._forget(tps)
 
-    def _lost(self, places: Iterable[Place]) -> None:
+    def _lost(self, tps: Iterable[TopicPartition]) -> None:
         """Handles lost partitions: they are assigned to others, so their offsets cannot be committed."""
-        places = [(topic, partition) for topic, partition in places]
-        log.warning("comet: handler %s lost %s: other members process its current records again", self.one.name, places)
-        self._void(places)
-        self._forget(places)
+        tps = list(tps)
+        log.warning(
+            "comet: handler %s lost %s: other members process its current records again", self.one.name, _text(tps)
+        )
+        self._void(tps)
+        self._forget(tps)
 
-    def _void(self, places: list[Place]) -> None:
-        for place in places:
-            self._lives[place] = self._lives.get(place, 0) + 1
+    def _void(self, tps: list[TopicPartition]) -> None:
+        for tp in tps:
+            self._lives[tp] = self._lives.get(tp, 0) + 1
         self._nudge()
 
-    async def _finish(self, places: list[Place]) -> None:
+    async def _finish(self, tps: list[TopicPartition]) -> None:
         """Waits until no handler of these partitions runs."""
         raise NotImplementedError
 
     async def _commit_done(self) -> None:
         """Commits processed offsets that are not committed yet."""
 
-    def _forget(self, places: list[Place]) -> None:
+    def _forget(self, tps: list[TopicPartition]) -> None:
         """Drops the results of running handlers of these partitions."""
 
-    def life(self, place: Place) -> int:
-        return self._lives.get(place, 0)
+    def life(self, tp: TopicPartition) -> int:
+        return self._lives.get(tp, 0)
 
     # ---- one item, with its policy
 
@@ -341,11 +343,11 @@ class GroupServing(Serving):
         )  # fmt: skip
         loop = asyncio.get_running_loop()
         until = loop.time() + delay_s
-        while not self.stopping and self.life(item.place) == life and loop.time() < until:
+        while not self.stopping and self.life(item.tp) == life and loop.time() < until:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
                     await self._given_up.wait()
-        if self.stopping or self.life(item.place) != life:
+        if self.stopping or self.life(item.tp) != life:
             raise Stopped
 
     async def give_up(self, item: Item, attempts: int, error: Exception) -> None:
@@ -360,3 +362,7 @@ class GroupServing(Serving):
             one.name, item.batch.topic, item.batch.partition, item.first, attempts, topic, error, exc_info=error,
         )  # fmt: skip
         one.dead_lettered += await self.host.dead_letters.write(topic, item, self.policy.group, attempts, error)
+
+
+def _text(tps: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{topic}/{partition}" for topic, partition in tps)

@@ -149,16 +149,16 @@ def holder(frame: FrameType | None) -> str:
     """The code that a thread runs: its innermost frame, and the caller outside of libraries."""
     if frame is None:
         return "unknown code"
-    innermost = _place(frame)
+    innermost = _location(frame)
     own: FrameType | None = frame
     while own is not None and _library(own.f_code.co_filename):
         own = own.f_back
     if own is None or own is frame:
         return innermost
-    return f"{_place(own)}, in {innermost}"
+    return f"{_location(own)}, in {innermost}"
 
 
-def _place(frame: FrameType) -> str:
+def _location(frame: FrameType) -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_qualname})"
 
 

@@ -62,7 +62,7 @@ async def publish_once(client: Client, request: pb.PublishRequest, timeout_s: fl
 
     async def where() -> TopicPartition:
         info = await client.topic(request.topic)
-        return TopicPartition(request.topic, place_of(request, len(info.partitions)))
+        return TopicPartition(request.topic, partition_of(request, len(info.partitions)))
 
     give_up = asyncio.get_running_loop().time() + timeout_s
     answer = await call_leader(
@@ -74,7 +74,7 @@ async def publish_once(client: Client, request: pb.PublishRequest, timeout_s: fl
     ]
 
 
-def place_of(request: pb.PublishRequest, partitions: int) -> int:
+def partition_of(request: pb.PublishRequest, partitions: int) -> int:
     """The partition that a broker will choose for the first record."""
     first = request.records[0]
     if first.HasField("partition"):

@@ -645,7 +645,7 @@ class TransactionalProducer:
 def _flat(chosen: list[Any]) -> Any:
     """The arguments of several calls as one: a mapping if all are, else a list of records and batches."""
     if all(isinstance(one, Mapping) for one in chosen):
-        return {place: offset for one in chosen for place, offset in one.items()}
+        return {tp: offset for one in chosen for tp, offset in one.items()}
     flat: list[Any] = []
     for one in chosen:
         if isinstance(one, Mapping):

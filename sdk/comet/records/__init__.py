@@ -71,5 +71,5 @@ def partition_for(key: bytes, partitions: int) -> int:
     """
     if partitions < 1:
         raise InvalidArgument(f"a topic has at least one partition, not {partitions}")
-    placed: int = _crc32c(key) % partitions
-    return placed
+    partition: int = _crc32c(key) % partitions
+    return partition

@@ -169,8 +169,8 @@ class Batch:
         """
         at, count = self.values_column.offsets, len(self)
         offsets = view_i32(self.body[at : at + 4 * count + 4])
-        for place in range(0, self.values_column.size, size):
-            index = min(bisect_right(offsets, place), count)
+        for multiple in range(0, self.values_column.size, size):
+            index = min(bisect_right(offsets, multiple), count)
             length = offsets[index] - offsets[index - 1]
             if length > size:
                 return length

@@ -104,7 +104,7 @@ class Lot:
     """The locks of one partition on one connection; they end with it."""
 
     def __init__(
-        self, client: Client, connection: Connection, subscription: int, place: TopicPartition, handle: int,
+        self, client: Client, connection: Connection, subscription: int, tp: TopicPartition, handle: int,
         lock_s: float,
     ) -> None:  # fmt: skip
         self.held: dict[int, float] = {}  # offset: end of its lock, as far as known here
@@ -112,7 +112,7 @@ class Lot:
         self._client = client
         self._subscription = subscription
         self._handle = handle
-        self._place = place
+        self._tp = tp
         self._lock_s = lock_s
         self._pending: dict[AckKey, Acknowledge] = {}
         self._under_way: set[asyncio.Task[None]] = set()
@@ -203,7 +203,7 @@ class Lot:
     ) -> None:
         what = groups_pb.AcknowledgeType.Name(kind).removeprefix("ACKNOWLEDGEMENT_").lower()
         why = error if error is not None else f"the locks of {lost} expired; these come again, or were dead-lettered"
-        log.warning("comet: %s/%d: %s of %d records: %s", *self._place, what, count, why)
+        log.warning("comet: %s/%d: %s of %d records: %s", *self._tp, what, count, why)
 
 
 def _unknown(error: CometError) -> CometError:

@@ -318,11 +318,11 @@ class AcquireCalls:
         self, address: str, tokens: Sequence[Token], ack: AckRequest, timeout_ms: int
     ) -> dict[Token, CometError | None]:
         """Acknowledges tokens of one group and topic, at one broker."""
-        places: dict[tuple[int, bytes, int], list[Token]] = {}
+        by_lock: dict[tuple[int, bytes, int], list[Token]] = {}
         for token in sorted(tokens, key=_offset):
-            places.setdefault((token.partition, token.topic_id, token.lock), []).append(token)
+            by_lock.setdefault((token.partition, token.topic_id, token.lock), []).append(token)
         request = pb.AcknowledgeRequest(group=tokens[0].group, topic=tokens[0].topic, forwarded=True)
-        for (partition, topic_id, lock), chosen in places.items():
+        for (partition, topic_id, lock), chosen in by_lock.items():
             request.acknowledgements.add(
                 partition=partition, topic_id=topic_id, lock_id=lock, kind=ack.kind,
                 firsts=[token.offset for token in chosen], ends=[token.offset + 1 for token in chosen],
@@ -332,10 +332,10 @@ class AcquireCalls:
             answer = await self._call(address, ACKNOWLEDGE, request, pb.AcknowledgeResponse, timeout_ms)
         except CometError as error:
             return dict.fromkeys(tokens, error)
-        if len(answer.acknowledged) != len(places):
+        if len(answer.acknowledged) != len(by_lock):
             return dict.fromkeys(tokens, Unavailable(f"unexpected answer from {address}"))
         outcomes: dict[Token, CometError | None] = {}
-        for chosen, acknowledged in zip(places.values(), answer.acknowledged, strict=True):
+        for chosen, acknowledged in zip(by_lock.values(), answer.acknowledged, strict=True):
             if acknowledged.HasField("error"):
                 outcomes.update(dict.fromkeys(chosen, error_from_pb(acknowledged.error)))
                 continue
@@ -377,11 +377,11 @@ def _may_be_stored(error: CometError) -> bool:
 
 def _result(token: Token, error: CometError | None, *, unsure: bool) -> CometError | None:
     if isinstance(error, LockExpired):
-        place = f"record {token.offset} of {token.topic}/{token.partition}"
+        problem = f"record {token.offset} of {token.topic}/{token.partition} is no longer acquired under this token"
         if unsure:
             why = "an earlier acknowledgement without an answer may have been kept"
-            return LockExpired(f"{place} is no longer acquired under this token; {why}", details={"outcome": "unknown"})
-        return LockExpired(f"{place} is no longer acquired under this token")
+            return LockExpired(f"{problem}; {why}", details={"outcome": "unknown"})
+        return LockExpired(problem)
     if error is not None and unsure and error.retriable:
         return Timeout(f"no answer in time; the acknowledgement may or may not be kept: {error.message}")
     return error

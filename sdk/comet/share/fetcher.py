@@ -60,7 +60,7 @@ class ShareSubscription(BrokerSubscription):
             assert isinstance(reader, SharePartitionSubscription)
             reader.subscription, reader.attachment = self, attachment
             reader.lot = Lot(
-                self._client, self.connection, self.number, reader.place, attachment.handle, terms.lock_s
+                self._client, self.connection, self.number, reader.tp, attachment.handle, terms.lock_s
             )  # fmt: skip
             self.readers.add(reader)
             self.connection.add_sharer(attachment.handle, reader)
@@ -119,8 +119,8 @@ class ShareFetcher(Fetcher):
         self._shared: deque[tuple[SharePartitionSubscription, groups_pb.ShareDelivery, Lot]] = deque()
         self.lots: set[Lot] = set()  # with locks, now or before
 
-    def _new_reader(self, place: TopicPartition, start: Position) -> PartitionSubscription:
-        reader = SharePartitionSubscription(place, start, self._arrived, self._troubled)
+    def _new_reader(self, tp: TopicPartition, start: Position) -> PartitionSubscription:
+        reader = SharePartitionSubscription(tp, start, self._arrived, self._troubled)
         reader.on_delivery = self._enqueue
         return reader
 
@@ -160,7 +160,7 @@ def _acquired(
     for at, header in headers(data):
         base, end = header.base_offset, header.next_offset
         try:
-            batch = opened(header, data, at, *reader.place)
+            batch = opened(header, data, at, *reader.tp)
         except CorruptRecords as error:
             lost = [offset for one in shared.acquired for offset in range(max(one.first, base), min(one.end, end))]
             yield CorruptAcquired(error, lost, lot)

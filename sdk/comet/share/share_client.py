@@ -221,21 +221,21 @@ class ShareClient:
             raise InvalidArgument("tokens must be a list, also for a single token")
         answers: list[CometError | None] = []
         parsed: list[Token] = []
-        places: list[int] = []
-        for place, text in enumerate(tokens):
+        indexes: list[int] = []
+        for index, text in enumerate(tokens):
             answers.append(None)
             try:
                 token = Token.parse(text)
             except InvalidArgument as error:
-                answers[place] = error
+                answers[index] = error
                 continue
             if group and token.group != group:
-                answers[place] = InvalidArgument(f"the token is of group {token.group!r}, not of {group!r}")
+                answers[index] = InvalidArgument(f"the token is of group {token.group!r}, not of {group!r}")
                 continue
             parsed.append(token)
-            places.append(place)
-        for place, answer in zip(places, await self._calls.acknowledge(parsed, ack), strict=True):
-            answers[place] = answer
+            indexes.append(index)
+        for index, answer in zip(indexes, await self._calls.acknowledge(parsed, ack), strict=True):
+            answers[index] = answer
         return answers
 
     async def close(self) -> None:

@@ -253,15 +253,15 @@ class ShareConsumer(Generic[T]):
     def _changed(self, changes: Changes) -> None:
         # Locks are kept by the leaders: a member that was removed keeps them, and joins again.
         if not changes.join:
-            for place in self._fetcher.readers.keys() - self._member.state.owned.keys():
-                self._fetcher.unassign(place)
+            for tp in self._fetcher.readers.keys() - self._member.state.owned.keys():
+                self._fetcher.unassign(tp)
         for given in changes.gained:
-            known = self._fetcher.readers.get(given.place)
+            known = self._fetcher.readers.get(given.tp)
             if known is not None and known.topic_id != given.topic_id:
-                self._fetcher.unassign(given.place)
+                self._fetcher.unassign(given.tp)
                 known = None
             if known is None:
-                self._fetcher.assign(given.place, given.topic_id, Earliest())
+                self._fetcher.assign(given.tp, given.topic_id, Earliest())
         if changes.over is not None:
             self._fetcher.fail(changes.over)
 
@@ -346,10 +346,10 @@ class ShareConsumer(Generic[T]):
                 value = self._serde.decode(value)
             except SerdeError as error:
                 lot.acknowledge(REJECT, offset, 0, error.message)
-                place = {"topic": reader.topic, "partition": str(reader.partition), "offset": str(offset)}
+                tp = {"topic": reader.topic, "partition": str(reader.partition), "offset": str(offset)}
                 raise SerdeError(
                     f"record {offset} of {reader.topic}/{reader.partition}, which is rejected: {error.message}",
-                    details=error.details | place,
+                    details=error.details | tp,
                 ) from error.__cause__
         self._received += 1
         headers = batch.headers[index] if batch.header_columns is not None else []

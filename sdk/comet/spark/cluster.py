@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 AT_ONCE: Final = 64  # requests to brokers at once
-Places = Mapping[TopicPartition, str]  # topic ids by partition
+TopicIds = Mapping[TopicPartition, str]  # topic ids by partition
 _GONE: Final = (OffsetOutOfRange, Truncated, DataLoss, TopicNotFound, PartitionNotFound)
 _clients: dict[tuple[str, int], Cluster] = {}
 
@@ -51,7 +51,7 @@ class Cluster:
 
     # ---- which partitions
 
-    async def places(self, options: SourceOptions, *, all_there: bool = True) -> dict[TopicPartition, str]:
+    async def partitions(self, options: SourceOptions, *, all_there: bool = True) -> dict[TopicPartition, str]:
         """The partitions that the options name, with the ids of their topics. With `all_there`, raises TopicNotFound or
         PartitionNotFound for a missing one."""
         topics = {topic.name: topic for topic in await self._topics(options)}
@@ -90,107 +90,107 @@ class Cluster:
     # ---- offsets
 
     async def marks(
-        self, places: Places, options: SourceOptions, at: StartLike, *, all_there: bool = True
+        self, tps: TopicIds, options: SourceOptions, at: StartLike, *, all_there: bool = True
     ) -> dict[TopicPartition, OffsetAndEpoch]:
         """The offset of a position in each partition, with the epoch of the record before it if known. Leaves out
         deleted partitions, unless `all_there`. The offset of a time may be after an open transaction; a mark is never
         after the last readable offset."""
 
-        async def find(place: TopicPartition) -> OffsetAndEpoch | None:
+        async def find(tp: TopicPartition) -> OffsetAndEpoch | None:
             try:
                 found = await self.reader.fetch(
-                    *place, at, records_max=1, bytes_max=1, isolation=_isolation(options),
-                    topic_id=bytes.fromhex(places[place]),
+                    *tp, at, records_max=1, bytes_max=1, isolation=_isolation(options),
+                    topic_id=bytes.fromhex(tps[tp]),
                 )  # fmt: skip
             except (TopicNotFound, PartitionNotFound):
                 if all_there:
                     raise
                 return None
             except CorruptRecords as error:  # reading there reports it
-                return OffsetAndEpoch(int(error.details["first"]), NO_EPOCH, places[place])
+                return OffsetAndEpoch(int(error.details["first"]), NO_EPOCH, tps[tp])
             offset = min(found.first_offset, found.log_end)
             known = offset == found.next_offset and found.epoch is not None
-            return OffsetAndEpoch(offset, found.epoch if known and found.epoch else NO_EPOCH, places[place])
+            return OffsetAndEpoch(offset, found.epoch if known and found.epoch else NO_EPOCH, tps[tp])
 
-        found = await _each(find, places)
-        return {place: mark for place, mark in found.items() if mark is not None}
+        found = await _each(find, tps)
+        return {tp: mark for tp, mark in found.items() if mark is not None}
 
     async def completed(self, marks: Marks) -> dict[TopicPartition, OffsetAndEpoch]:
         """The offsets, each with the epoch of the record before it, if it is known."""
 
-        async def find(place: TopicPartition) -> int:
-            offset, _, topic_id = marks[place]
+        async def find(tp: TopicPartition) -> int:
+            offset, _, topic_id = marks[tp]
             at = offset - 1
             try:
                 found = await self.reader.fetch(
-                    *place, at, records_max=1, bytes_max=1, isolation="uncommitted", topic_id=bytes.fromhex(topic_id)
+                    *tp, at, records_max=1, bytes_max=1, isolation="uncommitted", topic_id=bytes.fromhex(topic_id)
                 )
             except _GONE:
                 return NO_EPOCH  # reading there reports the loss
             batch = found.batches[0] if found.batches else None
             return batch.epoch if batch is not None and batch.first_offset == at else NO_EPOCH
 
-        unknown = [place for place, mark in marks.items() if mark.epoch == NO_EPOCH and mark.offset > 0]
+        unknown = [tp for tp, mark in marks.items() if mark.epoch == NO_EPOCH and mark.offset > 0]
         epochs = await _each(find, unknown)
-        return {place: mark._replace(epoch=epochs.get(place, mark.epoch)) for place, mark in marks.items()}
+        return {tp: mark._replace(epoch=epochs.get(tp, mark.epoch)) for tp, mark in marks.items()}
 
     async def starts(
-        self, places: Places, options: SourceOptions, otherwise: Ends
+        self, tps: TopicIds, options: SourceOptions, otherwise: Ends
     ) -> dict[TopicPartition, OffsetAndEpoch]:
         """The start offsets of a read, by its options."""
-        return await self._named(places, options, options.starting or otherwise, options.starting_ms)
+        return await self._named(tps, options, options.starting or otherwise, options.starting_ms)
 
-    async def ends(self, places: Places, options: SourceOptions) -> dict[TopicPartition, OffsetAndEpoch]:
+    async def ends(self, tps: TopicIds, options: SourceOptions) -> dict[TopicPartition, OffsetAndEpoch]:
         """The end offsets of a read, by its options. Raises DataLoss for an offset beyond the log."""
         if options.ending == "latest" and options.ending_ms is None:
-            return await self.marks(places, options, "latest")
-        found = await self._named(places, options, options.ending, options.ending_ms)
-        reached = await self.marks(places, options, "latest")
-        for place, mark in found.items():
-            last = reached[place]
+            return await self.marks(tps, options, "latest")
+        found = await self._named(tps, options, options.ending, options.ending_ms)
+        reached = await self.marks(tps, options, "latest")
+        for tp, mark in found.items():
+            last = reached[tp]
             if mark.offset > last.offset:
-                problem = f"{place.topic}/{place.partition} ends at {last.offset}, before the requested {mark.offset}"
+                problem = f"{tp.topic}/{tp.partition} ends at {last.offset}, before the requested {mark.offset}"
                 if options.fail_on_loss:
-                    raise DataLoss(problem, details={"topic": place.topic, "partition": str(place.partition)})
+                    raise DataLoss(problem, details={"topic": tp.topic, "partition": str(tp.partition)})
                 log.warning("%s", problem)
             if mark.offset >= last.offset:
-                found[place] = last
+                found[tp] = last
         return await self.completed(found)
 
     async def check_reached(self, starts: Marks, ends: Marks, options: SourceOptions) -> None:
         """Raises DataLoss for a start after the log end. Records that are not yet readable count as part of the log."""
-        for place, mark in starts.items():
-            if mark.offset <= ends[place].offset:
+        for tp, mark in starts.items():
+            if mark.offset <= ends[tp].offset:
                 continue
             try:
                 await self.reader.fetch(
-                    *place, mark.offset, records_max=1, bytes_max=1, topic_id=bytes.fromhex(mark.topic_id)
+                    *tp, mark.offset, records_max=1, bytes_max=1, topic_id=bytes.fromhex(mark.topic_id)
                 )
             except CorruptRecords:
                 continue  # the log has this offset
             except OffsetOutOfRange as error:
-                problem = f"{place.topic}/{place.partition} ends before the start offset {mark.offset}: {error}"
+                problem = f"{tp.topic}/{tp.partition} ends before the start offset {mark.offset}: {error}"
                 if options.fail_on_loss:
-                    details = {"topic": place.topic, "partition": str(place.partition)}
+                    details = {"topic": tp.topic, "partition": str(tp.partition)}
                     raise DataLoss(problem, details=details) from error
                 log.warning("%s", problem)
 
     async def _named(
-        self, places: Places, options: SourceOptions, where: Ends, time_ms: int | None
+        self, tps: TopicIds, options: SourceOptions, where: Ends, time_ms: int | None
     ) -> dict[TopicPartition, OffsetAndEpoch]:
         if time_ms is not None:
-            return await self.marks(places, options, AtTime(time_ms * 1000))
+            return await self.marks(tps, options, AtTime(time_ms * 1000))
         if not isinstance(where, Mapping):
-            return await self.marks(places, options, where)
+            return await self.marks(tps, options, where)
         named = {TopicPartition(topic, one): at for topic, each in where.items() for one, at in each.items()}
-        strangers = sorted(named.keys() - places.keys())
-        if strangers or len(named) < len(places):
-            place = strangers[0] if strangers else min(places.keys() - named.keys())
-            fault = f"{place.topic}/{place.partition} {'is not read' if strangers else 'is missing'}"
+        strangers = sorted(named.keys() - tps.keys())
+        if strangers or len(named) < len(tps):
+            tp = strangers[0] if strangers else min(tps.keys() - named.keys())
+            fault = f"{tp.topic}/{tp.partition} {'is not read' if strangers else 'is missing'}"
             raise InvalidArgument(f"give offsets for exactly the partitions that are read: {fault}")
-        found = {place: OffsetAndEpoch(at, NO_EPOCH, places[place]) for place, at in named.items()}
+        found = {tp: OffsetAndEpoch(at, NO_EPOCH, tps[tp]) for tp, at in named.items()}
         for sign, position in ((EARLIEST, "earliest"), (LATEST, "latest")):
-            there = {place: places[place] for place, at in named.items() if at == sign}
+            there = {tp: tps[tp] for tp, at in named.items() if at == sign}
             found |= await self.marks(there, options, position)
         return found
 
@@ -201,11 +201,11 @@ class Cluster:
         waiting = [
             asyncio.ensure_future(
                 self.reader.fetch(
-                    place.topic, place.partition, mark.offset, records_max=1, bytes_max=1,
+                    tp.topic, tp.partition, mark.offset, records_max=1, bytes_max=1,
                     wait_ms=options.wait_ms, isolation=_isolation(options),
                 )
             )
-            for place, mark in list(after.items())[:AT_ONCE]
+            for tp, mark in list(after.items())[:AT_ONCE]
         ]  # fmt: skip
         try:
             until = time.monotonic() + options.wait_ms / 1000
@@ -226,22 +226,22 @@ class Cluster:
     async def report(self, group: str, marks: Marks) -> CometError | None:
         """Commits a stream's progress, so that its lag is visible. An error does not stop the stream."""
         try:
-            done = await self.admin.commit_offsets(group, {place: mark.offset for place, mark in marks.items()})
+            done = await self.admin.commit_offsets(group, {tp: mark.offset for tp, mark in marks.items()})
         except CometError as error:
             return error
         return next((one.error for one in done if one.error is not None), None)
 
 
 async def _each(
-    call: Callable[[TopicPartition], Awaitable[T]], places: Iterable[TopicPartition]
+    call: Callable[[TopicPartition], Awaitable[T]], tps: Iterable[TopicPartition]
 ) -> dict[TopicPartition, T]:
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def one(place: TopicPartition) -> T:
+    async def one(tp: TopicPartition) -> T:
         async with gate:
-            return await call(place)
+            return await call(tp)
 
-    wanted = list(places)
+    wanted = list(tps)
     return dict(zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True))
 
 

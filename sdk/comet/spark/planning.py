@@ -39,7 +39,7 @@ Marks = Mapping[TopicPartition, OffsetAndEpoch]
 class Loss(NamedTuple):
     """Lost records, with which a stream cannot continue."""
 
-    place: TopicPartition
+    tp: TopicPartition
     kind: str
     problem: str
 
@@ -61,7 +61,7 @@ class Range:
         return self.end - self.start
 
     @property
-    def place(self) -> TopicPartition:
+    def tp(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
     def after(self, offset: int) -> Range:
@@ -72,12 +72,12 @@ class Range:
 
 
 def document(marks: Marks) -> dict[str, Any]:
-    ids = {place.topic: mark.topic_id for place, mark in marks.items() if mark.topic_id}
+    ids = {tp.topic: mark.topic_id for tp, mark in marks.items() if mark.topic_id}
     found: dict[str, Any] = {}
-    for place, mark in sorted(marks.items()):
-        if place.topic in ids:
-            found[place.topic] = ids[place.topic]
-        found[f"{place.topic}/{place.partition}"] = [mark.offset, mark.epoch]
+    for tp, mark in sorted(marks.items()):
+        if tp.topic in ids:
+            found[tp.topic] = ids[tp.topic]
+        found[f"{tp.topic}/{tp.partition}"] = [mark.offset, mark.epoch]
     return found
 
 
@@ -96,19 +96,19 @@ def marks(document: Mapping[str, Any]) -> dict[TopicPartition, OffsetAndEpoch]:
     return found
 
 
-def first_of(start: Marks, place: TopicPartition, end: OffsetAndEpoch) -> OffsetAndEpoch:
+def first_of(start: Marks, tp: TopicPartition, end: OffsetAndEpoch) -> OffsetAndEpoch:
     """The start of a read up to `end`. A new partition, or one of a recreated topic, is read from its beginning."""
-    before = start.get(place)
+    before = start.get(tp)
     return before if before is not None and before.same_topic(end) else OffsetAndEpoch(0, NO_EPOCH, end.topic_id)
 
 
 def between(start: Marks, end: Marks) -> list[Range]:
     """The ranges between two offsets, by partition."""
     found = []
-    for place, mark in sorted(end.items()):
-        first = first_of(start, place, mark)
+    for tp, mark in sorted(end.items()):
+        first = first_of(start, tp, mark)
         if mark.offset > first.offset:
-            found.append(Range(*place, first.offset, mark.offset, first.epoch, mark.epoch, mark.topic_id))
+            found.append(Range(*tp, first.offset, mark.offset, first.epoch, mark.epoch, mark.topic_id))
     return found
 
 
@@ -116,13 +116,13 @@ def readable(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, OffsetAn
     """The end offsets up to which the stream can read, and its losses. An offset of one topic never goes back: a
     deleted or truncated partition keeps its offset. A topic that was deleted and recreated is read from its start."""
     found, losses = dict(newest), []
-    ids = {place.topic: mark for place, mark in newest.items()}
-    for place, mark in start.items():
-        now = newest.get(place)
+    ids = {tp.topic: mark for tp, mark in newest.items()}
+    for tp, mark in start.items():
+        now = newest.get(tp)
         if now is None:
             kind, problem = "gone", "no longer exists: was the topic deleted or recreated?"
-            if place.topic not in ids or mark.same_topic(ids[place.topic]):
-                found[place] = mark
+            if tp.topic not in ids or mark.same_topic(ids[tp.topic]):
+                found[tp] = mark
         elif not mark.same_topic(now):
             kind, problem = (
                 "recreated",
@@ -131,10 +131,10 @@ def readable(start: Marks, newest: Marks) -> tuple[dict[TopicPartition, OffsetAn
         elif now.offset < mark.offset:
             kind = "shorter"
             problem = f"ends at {now.offset}, before the next offset {mark.offset}: was the topic recreated?"
-            found[place] = mark._replace(topic_id=mark.topic_id or now.topic_id)
+            found[tp] = mark._replace(topic_id=mark.topic_id or now.topic_id)
         else:
             continue
-        losses.append(Loss(place, f"{kind} {mark.topic_id}", f"{place.topic}/{place.partition} {problem}"))
+        losses.append(Loss(tp, f"{kind} {mark.topic_id}", f"{tp.topic}/{tp.partition} {problem}"))
     return found, losses
 
 
@@ -142,12 +142,12 @@ def there(ranges: Iterable[Range], ids: Mapping[TopicPartition, str]) -> tuple[l
     """The ranges of current topics, and losses for recreated ones. Reading reports missing partitions."""
     found, losses = [], []
     for one in ranges:
-        now = ids.get(one.place, "")
+        now = ids.get(one.tp, "")
         if not (now and one.topic_id) or now == one.topic_id:
             found.append(one)
             continue
         lost = f"{one.topic}/{one.partition}: offsets {one.start} to {one.end} are lost"
-        losses.append(Loss(one.place, f"planned {one.topic_id}", f"{lost}: the topic was deleted and recreated"))
+        losses.append(Loss(one.tp, f"planned {one.topic_id}", f"{lost}: the topic was deleted and recreated"))
     return found, losses
 
 
@@ -192,24 +192,24 @@ def _between(before: int, after: int) -> int:
 def capped(start: Marks, end: Marks, most: int) -> dict[TopicPartition, OffsetAndEpoch]:
     """An end at most `most` records after `start`. Each partition gets a share by its number of waiting records, and at
     least one record while there are enough for all. The epoch of a reduced end may be unknown."""
-    waiting = {place: mark.offset - first_of(start, place, mark).offset for place, mark in sorted(end.items())}
-    waiting = {place: size for place, size in waiting.items() if size > 0}
+    waiting = {tp: mark.offset - first_of(start, tp, mark).offset for tp, mark in sorted(end.items())}
+    waiting = {tp: size for tp, size in waiting.items() if size > 0}
     total = sum(waiting.values())
     if total <= most:
         return dict(end)
-    shares = {place: size * most // total for place, size in waiting.items()}
+    shares = {tp: size * most // total for tp, size in waiting.items()}
     left = most - sum(shares.values())
-    for place in sorted(waiting, key=lambda place: (shares[place] > 0, -(waiting[place] * most % total), place))[:left]:
-        shares[place] += 1
+    for tp in sorted(waiting, key=lambda tp: (shares[tp] > 0, -(waiting[tp] * most % total), tp))[:left]:
+        shares[tp] += 1
     found: dict[TopicPartition, OffsetAndEpoch] = {}
-    for place, mark in end.items():
-        before = first_of(start, place, mark)
-        share = shares.get(place, 0)
-        if place not in waiting or share >= waiting[place]:
-            found[place] = mark
+    for tp, mark in end.items():
+        before = first_of(start, tp, mark)
+        share = shares.get(tp, 0)
+        if tp not in waiting or share >= waiting[tp]:
+            found[tp] = mark
         else:
             cut = OffsetAndEpoch(before.offset + share, _between(before.epoch, mark.epoch), mark.topic_id)
-            found[place] = before if share == 0 else cut
+            found[tp] = before if share == 0 else cut
     return found
 
 

@@ -143,8 +143,8 @@ class Parts:
     def _lose(self, start: int, end: int, error: CometError) -> None:
         """Raises DataLoss, or logs the loss."""
         one = self._range
-        place = f"{one.topic}/{one.partition}"
-        problem = f"{place}: offsets {start} to {end} of {one.start} to {one.end} cannot be read: {error}"
+        name = f"{one.topic}/{one.partition}"
+        problem = f"{name}: offsets {start} to {end} of {one.start} to {one.end} cannot be read: {error}"
         if self._options.fail_on_loss:
             raise DataLoss(
                 f"{problem}. With the option failOnDataLoss=false the query continues without them.",

@@ -58,11 +58,11 @@ def parts(batch: pa.RecordBatch, topic: str) -> Iterator[Part]:
         return
     order = pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in by])  # stable
     batch = batch.take(order)
-    places = [batch.column(name).to_pylist() for name in by]
+    keys = [batch.column(name).to_pylist() for name in by]
     at = 0
-    for place, same in groupby(zip(*places, strict=True)):
+    for key, same in groupby(zip(*keys, strict=True)):
         count = sum(1 for _ in same)
-        named: dict[str, Any] = dict(zip(by, place, strict=True))
+        named: dict[str, Any] = dict(zip(by, key, strict=True))
         to = topic or named["topic"]
         if to is None:
             raise InvalidArgument("a row has no topic: the column topic is null")

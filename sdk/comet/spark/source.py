@@ -47,7 +47,7 @@ from comet.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
-PLACES_S: Final = 5.0  # between checks for new topics and partitions, which cost more than a batch
+PARTITIONS_S: Final = 5.0  # between checks for new topics and partitions, which cost more than a batch
 
 
 class CometSource(DataSource):
@@ -141,9 +141,9 @@ class BatchReader(_Reader, DataSourceReader):
 
         options = self.options
         cluster = Cluster.of(options)
-        places = await cluster.places(options)
-        end = await cluster.ends(places, options)
-        start = await cluster.starts(places, options, "earliest")
+        tps = await cluster.partitions(options)
+        end = await cluster.ends(tps, options)
+        start = await cluster.starts(tps, options, "earliest")
         await cluster.check_reached(start, end, options)
         return between(start, end)
 
@@ -176,7 +176,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._newest: dict[str, Any] | None = None  # for Spark's own progress reports
         self._target: dict[TopicPartition, OffsetAndEpoch] | None = None  # end offsets of trigger(availableNow)
         self._reporter: ProgressReporter | None = None
-        self._places: Mapping[TopicPartition, str] = {}
+        self._tps: Mapping[TopicPartition, str] = {}
         self._refresh_at = 0.0
         self._losses: set[tuple[TopicPartition, str]] = set()  # that were logged
 
@@ -190,8 +190,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         from comet.spark.cluster import Cluster
 
         cluster = Cluster.of(self.options)
-        places = await cluster.places(self.options)
-        return await cluster.completed(await cluster.starts(places, self.options, "latest"))
+        tps = await cluster.partitions(self.options)
+        return await cluster.completed(await cluster.starts(tps, self.options, "latest"))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         most = self.options.offsets_per_trigger
@@ -222,21 +222,21 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._newest = document(newest)
         end, losses = readable(start, newest)
         self._bear(losses)
-        self._losses = {(loss.place, loss.kind) for loss in losses}
+        self._losses = {(loss.tp, loss.kind) for loss in losses}
         if not isinstance(limit, ReadMaxRows):
             return end
         end = capped(start, end, limit.max_rows)
-        return end | await cluster.completed({place: mark for place, mark in end.items() if mark != start.get(place)})
+        return end | await cluster.completed({tp: mark for tp, mark in end.items() if mark != start.get(tp)})
 
     async def _latest(self) -> dict[TopicPartition, OffsetAndEpoch]:
         from comet.spark.cluster import Cluster
 
         cluster, all_there = Cluster.of(self.options), self.options.fail_on_loss
         await self._refresh()
-        found = await cluster.marks(self._places, self.options, "latest", all_there=False)
-        if len(found) < len(self._places):  # deleted, or recreated
+        found = await cluster.marks(self._tps, self.options, "latest", all_there=False)
+        if len(found) < len(self._tps):  # deleted, or recreated
             await self._refresh(again=True)
-            found = await cluster.marks(self._places, self.options, "latest", all_there=all_there)
+            found = await cluster.marks(self._tps, self.options, "latest", all_there=all_there)
         return found
 
     async def _refresh(self, *, again: bool = False) -> None:
@@ -245,18 +245,18 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         if again or time.monotonic() >= self._refresh_at:
             cluster = Cluster.of(self.options)
-            self._places = await cluster.places(self.options, all_there=self.options.fail_on_loss)
-            self._refresh_at = time.monotonic() + PLACES_S
+            self._tps = await cluster.partitions(self.options, all_there=self.options.fail_on_loss)
+            self._refresh_at = time.monotonic() + PARTITIONS_S
 
     def _bear(self, losses: Sequence[Loss]) -> None:
         """Raises DataLoss, or logs each loss once."""
         if losses and self.options.fail_on_loss:
             raise DataLoss(
                 f"{losses[0].problem}. With the option failOnDataLoss=false the query continues.",
-                details={"topic": losses[0].place.topic, "partition": str(losses[0].place.partition)},
+                details={"topic": losses[0].tp.topic, "partition": str(losses[0].tp.partition)},
             )
         for loss in losses:
-            if (loss.place, loss.kind) not in self._losses:
+            if (loss.tp, loss.kind) not in self._losses:
                 log.warning("%s; the query continues", loss.problem)
 
     def _report(self, cluster: Any, start: Marks) -> None:
@@ -272,8 +272,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch; always the same for the same offsets of existing topics."""
         ranges = between(marks(start), marks(end))
-        if not self._places:  # the batch was planned before a restart of the query
+        if not self._tps:  # the batch was planned before a restart of the query
             sync.call(self._refresh())
-        found, losses = there(ranges, self._places)
+        found, losses = there(ranges, self._tps)
         self._bear(losses)
         return self.splits(found)

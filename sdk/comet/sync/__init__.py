@@ -394,9 +394,9 @@ class Admin:
         """A topic and the replicas of its partitions on their leaders, or on one broker."""
         return call(self._admin.describe_topic(name, broker=broker))
 
-    def alter_topic(self, name: str, **settings: Any) -> TopicInfo:
-        """Changes the given settings."""
-        return call(self._admin.alter_topic(name, **settings))
+    def alter_topic(self, name: str, *, unset: Iterable[str] = (), **settings: Any) -> TopicInfo:
+        """Changes the given settings; those of `unset` get the cluster's defaults."""
+        return call(self._admin.alter_topic(name, unset=unset, **settings))
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and its records."""

@@ -15,7 +15,7 @@ from comet.client.client import Addresses
 from comet.consumer.consumer import Isolation, check_isolation, check_on_corrupt
 from comet.errors import InvalidArgument
 from comet.sync.background import call
-from comet.tables.scan_ranges import Part, Places, ScanRequest, parts
+from comet.tables.scan_ranges import Bound, Part, ScanRequest, parts
 from comet.types import check_topic_name
 from comet.wire.corrupt import OnCorrupt
 
@@ -31,8 +31,8 @@ def read(
     topic: str,
     *,
     bootstrap: Addresses = DEFAULT_BOOTSTRAP,
-    start: Places = "earliest",
-    end: Places = "latest",
+    start: Bound = "earliest",
+    end: Bound = "latest",
     partitions: Iterable[int] | None = None,
     type: Any = None,  # noqa: A002 - the name users expect
     columns: Iterable[str] | None = None,

@@ -28,7 +28,7 @@ PART_BYTES: Final = 4 << 20  # per request; a broker returns no more
 PART_RECORDS: Final = 1 << 17
 _AT_ONCE: Final = 64  # partitions whose ends are requested at once
 
-Places = StartLike | Mapping[int, StartLike]
+Bound = StartLike | Mapping[int, StartLike]
 Part = list[RecordBatch[bytes]]
 
 
@@ -37,8 +37,8 @@ class ScanRequest:
     """The arguments of a scan. `start` and `end` are positions, or one for each partition."""
 
     topic: str
-    start: Places
-    end: Places
+    start: Bound
+    end: Bound
     partitions: tuple[int, ...] | None
     records_max: int | None
     isolation: Isolation
@@ -130,7 +130,7 @@ def partitions_of(request: ScanRequest, count: int) -> list[int]:
     return chosen
 
 
-def _positions(where: Places, chosen: Iterable[int], now_us: int) -> dict[int, Position]:
+def _positions(where: Bound, chosen: Iterable[int], now_us: int) -> dict[int, Position]:
     if isinstance(where, Mapping):
         return {one: position(at, now_us=now_us) for one, at in where.items()}
     return dict.fromkeys(chosen, position(where, now_us=now_us))

@@ -23,18 +23,18 @@ class AddPartitionResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class WriteMarkersRequest(_message.Message):
-    __slots__ = ("producer_id", "epoch", "commit", "places")
+    __slots__ = ("producer_id", "epoch", "commit", "partitions")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
-    PLACES_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     epoch: int
     commit: bool
-    places: _containers.RepeatedCompositeFieldContainer[PlaceOf]
-    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., commit: _Optional[bool] = ..., places: _Optional[_Iterable[_Union[PlaceOf, _Mapping]]] = ...) -> None: ...
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionId]
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., commit: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[PartitionId, _Mapping]]] = ...) -> None: ...
 
-class PlaceOf(_message.Message):
+class PartitionId(_message.Message):
     __slots__ = ("topic_id", "partition")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]

@@ -43,14 +43,14 @@ def _member_from_pb(message: admin.GroupMember) -> GroupMember:
         id=message.id,
         instance=message.instance,
         client=message.client,
-        owned=_places(message.owned),
-        release=_places(message.release),
+        owned=_topic_partitions(message.owned),
+        release=_topic_partitions(message.release),
         silent_ms=message.silent_ms,
         session_timeout_ms=message.session_timeout_ms,
     )
 
 
-def _places(topics: Iterable[pb.TopicPartitions]) -> tuple[TopicPartition, ...]:
+def _topic_partitions(topics: Iterable[pb.TopicPartitions]) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(topic.topic, index) for topic in topics for index in topic.partitions)
 
 

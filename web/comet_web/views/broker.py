@@ -128,12 +128,12 @@ def _number(found: Mapping[str, object], name: str) -> int | None:
 Log = Mapping[str, object]
 
 
-def _place(log: Log) -> tuple[str, int]:
+def _topic_partition(log: Log) -> tuple[str, int]:
     return str(log.get("topic", "")), _number(log, "partition") or 0
 
 
 def _partition(log: Log) -> Cell:
-    topic, index = _place(log)
+    topic, index = _topic_partition(log)
     return Cell(f"{topic} / {index}", f"{topic}/{index:06d}")
 
 
@@ -178,12 +178,12 @@ assert [column.key for column in LOGS] == list(_CELLS)
 
 
 def _key(log: Log) -> str:
-    topic, index = _place(log)
+    topic, index = _topic_partition(log)
     return f"{topic}/{index}"
 
 
 def _log(log: Log) -> Row:
-    return Row(_key(log), tuple(make(log) for make in _CELLS.values()), path("topics", _place(log)[0]))
+    return Row(_key(log), tuple(make(log) for make in _CELLS.values()), path("topics", _topic_partition(log)[0]))
 
 
 def _logs(detail: BrokerDetail, request: PageRequest) -> Table:

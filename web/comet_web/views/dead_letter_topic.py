@@ -21,7 +21,7 @@ CAUSES: Final = (
     Column("newest", "Newest record", numeric=True),
 )
 COLUMNS: Final = (
-    Column("place", "Record", title="Partition and offset in this topic", wide=False),
+    Column("record", "Record", title="Partition and offset in this topic", wide=False),
     Column("state", "State", wide=False),
     Column("reason", "Reason", wide=False),
     Column("group", "Group"),

@@ -15,9 +15,9 @@ from comet_web.views import groups
 
 LINES_MAX: Final = 8  # topics in the chart; the others with less lag are one line
 MARKS_MAX: Final = 50
-PLACES_SHOWN: Final = 4
+TOPICS_SHOWN: Final = 4
 
-_PLACE: Final = (
+_PARTITION: Final = (
     Column("topic", "Topic"),
     Column("partition", "Partition", numeric=True, wide=False),
     Column("committed", "Committed", numeric=True, title="Committed offset: the next record to process"),
@@ -51,7 +51,7 @@ def view(detail: GroupDetail, request: PageRequest) -> Document:
     shared = group.kind == "share"
     clients = {member.id: member.client for member in detail.members}
     last = _SHARED if shared else _OWNED
-    columns = (*_PLACE, *last)
+    columns = (*_PARTITION, *last)
     most = max((lag.lag for lag in detail.lags), default=0)
     rows = [_partition(lag, shared, clients, most) for lag in detail.lags]
     ages = [lag.age_s for lag in detail.lags]
@@ -159,16 +159,16 @@ def _partition(lag: Lag, shared: bool, clients: Mapping[str, str], most: int) ->
 
 def _member(member: Member) -> Row:
     count = sum(map(len, member.owned.values()))
-    places = [f"{topic} {ranges(indexes)}" for topic, indexes in sorted(member.owned.items()) if indexes]
-    text = ", ".join(places[:PLACES_SHOWN]) + (
-        f" and {len(places) - PLACES_SHOWN} more topics" if len(places) > PLACES_SHOWN else ""
+    owned = [f"{topic} {ranges(indexes)}" for topic, indexes in sorted(member.owned.items()) if indexes]
+    text = ", ".join(owned[:TOPICS_SHOWN]) + (
+        f" and {len(owned) - TOPICS_SHOWN} more topics" if len(owned) > TOPICS_SHOWN else ""
     )
     late = member.silent_ms > member.session_timeout_ms / 2
     cells = (
         Cell(member.client or member.id),
         Cell(member.instance) if member.instance else Cell(DASH, tone="muted", title="dynamic member"),
         numbers.count(count, tone="" if count else "muted"),
-        Cell(text, title=", ".join(places)) if text else Cell("none", tone="muted"),
+        Cell(text, title=", ".join(owned)) if text else Cell("none", tone="muted"),
         Cell(
             f"{numbers.duration_text(member.silent_ms / 1000)} ago",
             member.silent_ms,

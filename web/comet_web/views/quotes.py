@@ -132,12 +132,12 @@ def _chosen(facts: Quotes, request: PageRequest) -> dict[str, Cell]:
         "spread": _spread(quote, digits),
         "volume": volume(quote.volume),
         "at": moment(quote.time_us),
-        "place": _place(facts),
+        "place": _record(facts),
         "forming": Cell("" if old else _forming(facts, request)),
     }  # fmt: skip
 
 
-def _place(facts: Quotes) -> Cell:
+def _record(facts: Quotes) -> Cell:
     """A link to the record of the latest quote."""
     if facts.partition is None or facts.offset is None:
         return UNKNOWN

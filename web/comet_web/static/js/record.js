@@ -76,18 +76,18 @@ function textOf(bytes) {
   }
 }
 
-function fill(body, place, record, facts, actions) {
+function fill(body, id, record, facts, actions) {
   const value = record.tombstone ? null : bytesOf(record.base64 ?? "");
   const key = record.key_base64 === undefined ? null : bytesOf(record.key_base64);
   const size = (value?.length ?? 0) + (key?.length ?? new TextEncoder().encode(record.key ?? "").length);
-  const permalink = `${root}/topics/${encodeURIComponent(place.topic)}/records?partition=${place.partition}&offset=${place.offset}`;
+  const permalink = `${root}/topics/${encodeURIComponent(id.topic)}/records?partition=${id.partition}&offset=${id.offset}`;
   const keyText = record.key ?? (key ? null : undefined);
   const parts = [
     el("div", { class: "record-acts" },
       copier("Copy value", () => (value ? (textOf(value) ?? record.base64) : "")),
       copier("Copy link", () => new URL(permalink, location.href).href),
-      el("button", { type: "button", class: "button small", onclick: async () => (await import("./produce.js")).produce(place.topic, again(place, record, value)) }, icon("send"), "Copy into Produce"),
-      value && el("a", { class: "button small", href: root + at(place) + "/value", download: "" }, icon("download"), "Download"),
+      el("button", { type: "button", class: "button small", onclick: async () => (await import("./produce.js")).produce(id.topic, again(id, record, value)) }, icon("send"), "Copy into Produce"),
+      value && el("a", { class: "button small", href: root + at(id) + "/value", download: "" }, icon("download"), "Download"),
       actions,
     ),
     el("dl", { class: "facts" }, rowsOf([
@@ -97,7 +97,7 @@ function fill(body, place, record, facts, actions) {
       ...facts,
     ])),
     headersOf(record.headers ?? []),
-    value === null ? el("p", { class: "notice" }, "Tombstone: no value; deletes the key.") : valueOf(place, value),
+    value === null ? el("p", { class: "notice" }, "Tombstone: no value; deletes the key.") : valueOf(id, value),
   ];
   body.replaceChildren(...parts.filter(Boolean));
 }
@@ -149,7 +149,7 @@ function isJson(text) {
 
 // ---- the value, in three ways
 
-function valueOf(place, value) {
+function valueOf(id, value) {
   const text = textOf(value);
   const small = value.length <= SHOWN_MAX;
   const decoded = text !== null && small ? decode(text) : undefined;
@@ -174,7 +174,7 @@ function valueOf(place, value) {
     note.hidden = value.length <= most;
     note.replaceChildren(
       `Only the first ${most.toLocaleString("en")} of ${value.length.toLocaleString("en")} bytes are shown. `,
-      el("a", { href: root + at(place) + "/value", download: "" }, "Download all"),
+      el("a", { href: root + at(id) + "/value", download: "" }, "Download all"),
     );
   };
   const move = (event, index) => {

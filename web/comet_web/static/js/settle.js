@@ -70,10 +70,10 @@ function seconds(value) {
 
 // ---- edit one
 
-export async function edit(topic, place) {
-  const found = await api("GET", `/v1/topics/${encodeURIComponent(topic)}/partitions/${place.partition}/records?offset=${place.offset}&limit=1&values=text`);
-  const record = found.records.find((one) => one.offset === place.offset);
-  if (!record) return void toast(`Dead letter ${place.partition} / ${place.offset} is no longer in the log.`, "warn");
+export async function edit(topic, id) {
+  const found = await api("GET", `/v1/topics/${encodeURIComponent(topic)}/partitions/${id.partition}/records?offset=${id.offset}&limit=1&values=text`);
+  const record = found.records.find((one) => one.offset === id.offset);
+  if (!record) return void toast(`Dead letter ${id.partition} / ${id.offset} is no longer in the log.`, "warn");
   const before = { value: record.text ?? record.base64 ?? "", key: record.key ?? record.key_base64 ?? "", headers: written(record.headers ?? []) };
   const binary = { value: "base64" in record, key: "key_base64" in record };
   const changed = (given) => {
@@ -85,10 +85,10 @@ export async function edit(topic, place) {
   };
   const body = (given) => {
     const made = changed(given);
-    return { dead_letters: [place], ...(Object.keys(made).length ? { record: made } : {}), ...(given.to.trim() ? { to: given.to.trim() } : {}) };
+    return { dead_letters: [id], ...(Object.keys(made).length ? { record: made } : {}), ...(given.to.trim() ? { to: given.to.trim() } : {}) };
   };
   const values = await rehearse({
-    title: `Edit and redrive dead letter ${place.partition} / ${place.offset}`,
+    title: `Edit and redrive dead letter ${id.partition} / ${id.offset}`,
     note: "Changes apply to the new record; the dead letter itself stays unchanged.",
     action: "Redrive",
     fields: [

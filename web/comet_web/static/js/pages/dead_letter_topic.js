@@ -52,19 +52,19 @@ function meant() {
 }
 
 function choose(keys) {
-  chosen = keys.map(placeOf);
+  chosen = keys.map(idOf);
   const shown = document.querySelector("[data-chosen]");
   shown.hidden = !chosen.length;
   shown.querySelector("[data-chosen-text]").textContent = `${chosen.length} selected`;
   shown.querySelector("[data-action=edit-letter]").hidden = chosen.length !== 1;
 }
 
-function placeOf(key) {
+function idOf(key) {
   const [partition, offset] = key.split("/");
   return { partition: Number(partition), offset };
 }
 
-const textOf = (places) => (places.length === 1 ? `Dead letter ${places[0].partition} / ${places[0].offset}` : `${places.length} selected dead letters`);
+const textOf = (ids) => (ids.length === 1 ? `Dead letter ${ids[0].partition} / ${ids[0].offset}` : `${ids.length} selected dead letters`);
 
 // A click on a row opens the panel of its record. Without scripts its link leads to the page of records.
 function chosenRow(event) {
@@ -81,7 +81,7 @@ function chosenLink(event) {
 }
 
 function openRow(row) {
-  const place = placeOf(row.dataset.key);
+  const id = idOf(row.dataset.key);
   const cells = Object.fromEntries([...row.querySelectorAll("td:not(.pick)")].map((cell, at) => [COLUMNS[at], cell.textContent]));
   const facts = FACTS.filter(([name]) => cells[name]).map(([name, label]) => [label, cells[name]]);
   const act = (label, name, handler) => {
@@ -91,12 +91,12 @@ function openRow(row) {
   };
   const actions = cells.state === "pending"
     ? [
-        act("Edit and redrive", "edit", () => edit(topic, place)),
-        act("Redrive", "send", () => redrive(topic, { dead_letters: [place] }, textOf([place]))),
-        act("Discard", "trash", () => discard(topic, { dead_letters: [place] }, textOf([place]))),
+        act("Edit and redrive", "edit", () => edit(topic, id)),
+        act("Redrive", "send", () => redrive(topic, { dead_letters: [id] }, textOf([id]))),
+        act("Discard", "trash", () => discard(topic, { dead_letters: [id] }, textOf([id]))),
       ]
     : [];
-  show({ topic, ...place }, { from: row.querySelector("a"), facts, actions });
+  show({ topic, ...id }, { from: row.querySelector("a"), facts, actions });
   row.setAttribute("aria-selected", "true");
 }
 

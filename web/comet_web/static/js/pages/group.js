@@ -80,13 +80,13 @@ function complete(values) {
 }
 
 function body({ to, time, ago, shift, offsets, topic }) {
-  if (to === "offsets") return { offsets: offsets.trim().split("\n").map(place) };
+  if (to === "offsets") return { offsets: offsets.trim().split("\n").map(offsetOf) };
   const some = topic ? { topics: [topic] } : {};
   if (to === "shift") return { shift, ...some };
   return { to: to === "time" ? instant(time) : to === "ago" ? `-${ago.replace(/^-/, "")}` : to, ...some };
 }
 
-function place(line) {
+function offsetOf(line) {
   const [topic, partition, offset] = line.trim().split(/\s+/);
   return { topic, partition: Number(partition), offset: offset ?? "" };
 }
