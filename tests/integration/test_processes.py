@@ -22,7 +22,7 @@ from comet.processes.restart_policy import Schedule
 from comet.processes.tied import Tie, tied
 from tests.descendants import alive
 from tests.pausing import stand_still
-from tests.sim.waiting import until
+from tests.waiting import until
 
 WITHIN_S = 60.0
 SLEEPS = "import time; print('up', flush=True); time.sleep(1000)"
