@@ -72,7 +72,7 @@ async def test_what_breaks_with_one_partition_leaves_the_others_their_answers(
         partitions = broker.topics.by_name["t"].partitions
         with monkeypatch.context() as bug:
             bug.setattr(partitions[0], "tail", None)
-            bug.setattr(partitions[1].log, "find_time", None)
+            bug.setattr(partitions[1].log.segments, "find_time", None)
             found = await ends(cluster, *(asked(cluster, index, offset=0, timestamp_us=1_000) for index in range(3)))
         internal = types.ERROR_CODE_INTERNAL
         assert [(one.code, one.high_watermark) for one in found] == [(internal, 0), (internal, 0), (0, 1)]

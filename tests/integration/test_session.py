@@ -251,7 +251,7 @@ async def test_a_slow_request_that_breaks_is_answered(
 
     client = Client(broker)
     handle = await client.attach()
-    monkeypatch.setattr(broker.topics.partition("t", 0).log, "find_time", broken)
+    monkeypatch.setattr(broker.topics.partition("t", 0).log.segments, "find_time", broken)
     position = types.Position(timestamp_us=1)
     request = client.send(find_offset=pb.FindOffset(partition=handle, position=position))
     answer = await client.answer()

@@ -133,7 +133,7 @@ async def test_housekeeping_goes_on_with_the_others(cluster: LocalCluster) -> No
     await make(cluster, "t")
     broker = cluster.brokers[1]
     replicas = [cluster.replicas("t", index)[1] for index in range(6)]
-    bug(replicas[0].log, "start_retention")
+    bug(replicas[0].log.deletion, "start_retention")
     rolls = [0] * 6
 
     def count(index: int) -> Callable[[], bool]:
@@ -149,5 +149,5 @@ async def test_housekeeping_goes_on_with_the_others(cluster: LocalCluster) -> No
     assert "housekeeping of partition t/0" in broker.env.tasks.failed[0]
     assert broker.statistics()["failures"] >= 2
     assert all(cluster.leader("t", index) for index in range(6))
-    delattr(replicas[0].log, "start_retention")
+    delattr(replicas[0].log.deletion, "start_retention")
     broker.env.tasks.failed.clear()
