@@ -125,6 +125,15 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
     )
 
 
+def test_only_the_server_knows_the_composition_root_of_the_broker() -> None:
+    """Every other part is given what it needs."""
+    root = "comet_broker.broker"
+    assert not _offences(
+        lambda source: source.within("comet_broker") and not source.within("comet_broker.server"),
+        lambda found: not _within(found.module, [root]),
+    )
+
+
 @pytest.mark.parametrize(
     "pure", ["comet_broker.core", "comet_broker.metadata.keyspace", "comet_broker.metadata.history"]
 )
