@@ -26,7 +26,7 @@ BIG_CLASSES = {
     "comet.producer.producer.Producer": "public methods, and values to batches on the hot path",
     "comet.producer.sender.PartitionSender": "sends one partition's batches; timers of linger and gather",
     "comet.producer.transaction.TransactionalProducer": "settings of a producer and the state of its transaction",
-    "comet_broker.broker.Broker": "the composition root, which other classes still hold",
+    "comet_broker.broker.Broker": "the composition root: builds, connects, starts and closes all parts",
     "comet_broker.cluster.controller.Controller": "drives the pure controller",
     "comet_broker.cluster.membership.Membership": "registration, lease and its deadlines",
     "comet_broker.cluster.store_guard.StoreGuard": "checks of a metadata store, and what is known of it",
@@ -56,8 +56,8 @@ BIG_CLASSES = {
     "comet_demo.providers.market.Market": "one connection to a market and its counters",
 }
 
-# Files that name a topic setting: its row, its field in the protocol, where it acts, and pages and commands about it. A
-# setting that only acts has three.
+# Files that name a topic setting: its row, its field in the protocol, where it acts, and pages and commands that are
+# about this one. A setting that only acts has three.
 SETTING_PLACES_MAX = {
     "retention_ms": 9,
     "retention_bytes": 7,
