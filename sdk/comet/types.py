@@ -269,8 +269,8 @@ class TopicConfig:
         Consistency.CONSISTENT,
         "",
         "Consistency",
-        "consistent: readers see records that all in-sync replicas have, and only those replicas may lead. available: "
-        "readers see all records of their broker, and any replica may lead; records may be lost.",
+        "consistent: readers see records that all in-sync replicas have, and one of these leads. available: readers "
+        "see all records of their broker, and any replica may lead; records may be lost.",
         cluster=False,
     )
 
