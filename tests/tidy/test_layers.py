@@ -74,7 +74,6 @@ def test_the_foundations_need_only_the_standard_library_and_the_codecs() -> None
         "comet.types",
         "comet.units",
         "comet.records",
-        "comet.wire.replica_conflict",
         "comet.wire.frames",
     )
     wheels = {"crc32c", "lz4", "zstandard"}
@@ -104,7 +103,6 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet.types",
         "comet.records",
         "comet.wire.corrupt",
-        "comet.wire.replica_conflict",
         "comet.wire.frames",
         "comet.wire.protobuf",
         "comet.wire.transport",

@@ -28,8 +28,7 @@ from comet.errors import (
     TopicNotFound,
     Unavailable,
 )
-from comet.types import PartitionInfo, TopicConfig, TopicInfo
-from comet.wire.replica_conflict import ReplicaConflict
+from comet.types import PartitionInfo, ReplicaConflict, TopicConfig, TopicInfo
 from comet_broker import limits
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import (
