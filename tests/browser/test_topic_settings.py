@@ -14,6 +14,7 @@ from playwright.async_api import Locator, Page, expect
 
 import comet
 from comet.processes.child import Child, python_module
+from comet.processes.child import started as running
 from tests.browser.conftest import Stage, live, shot
 
 HOUR_MS = 3_600_000
@@ -22,11 +23,8 @@ HOUR_MS = 3_600_000
 @contextmanager
 def started(command: str, *arguments: str) -> Iterator[tuple[Child, dict[str, Any]]]:
     child = Child(f"comet {command}", python_module("comet.cli", command, *arguments, "--json"), piped=True)
-    child.start()
-    try:
+    with running(child):
         yield child, json.loads(child.line(60))
-    finally:
-        child.stop(within_s=20)
 
 
 @pytest_asyncio.fixture(loop_scope="package", scope="module")
