@@ -64,10 +64,10 @@ class Method:
 
 
 def methods(broker: Broker) -> list[Method]:
-    admin_service = AdminService(broker)
     unary_records = UnaryRecords(broker)
     coordination = Coordination(broker)
     group_admin = GroupAdmin(broker)
+    admin_service = AdminService(broker, group_admin.reading)
     acquire_calls = AcquireCalls(broker)
     admin_metrics = AdminMetrics(broker)
     admin_recovery = AdminRecovery(broker)

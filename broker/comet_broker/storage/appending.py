@@ -257,12 +257,14 @@ class Appending:
 
     def maybe_roll(self) -> None:
         """Rolls if the active segment is older than segment_ms and not empty, so that retention can delete it."""
-        if self.failed is not None or self._closed:
-            return
+        if self.failed is None and not self._closed and self._is_due(self.config):
+            self._roll()
+
+    def _is_due(self, config: TopicConfig) -> bool:
+        """Whether the active segment is older than segment_ms and not empty."""
         segment = self._active
         age_us = self._clock.wall_us() - segment.created_us
-        if segment.next_offset > segment.base_offset and age_us >= self.config.segment_ms * 1000:
-            self._roll()
+        return segment.next_offset > segment.base_offset and age_us >= config.segment_ms * 1000
 
     def _restart_at(self, base_offset: int) -> None:
         """Continues with one new segment only; the earlier ones are unlinked already."""

@@ -22,7 +22,7 @@ from typing import Any
 from comet.errors import Closed, CometError, DiskFull, LimitExceeded, OffsetOutOfRange
 from comet.types import TopicConfig
 from comet_broker.core.producers import ProducerTable
-from comet_broker.core.retention import expired_segments
+from comet_broker.core.retention import Expired, SegmentFacts, expired_segments
 from comet_broker.ports import Clock, Files
 from comet_broker.storage import truncation
 from comet_broker.storage.appending import Appended, Appending
@@ -177,13 +177,28 @@ class Log(Appending):
         """A ticket for the expired records below `upto`; None if there is nothing to delete."""
         if self._closed or self.failed is not None:
             return None
-        facts = [segment.facts() for segment in self._segments]
-        count = expired_segments(facts, self.config, now_us, self.log_start)
-        while count and upto is not None and self._segments[count].base_offset > upto:
-            count -= 1
+        count = self._count_expired([segment.facts() for segment in self._segments], self.config, now_us, upto)
         if not count:
             return None
         return self._delete_ticket(max(self.log_start, self._segments[count].base_offset))
+
+    def expired(self, config: TopicConfig, now_us: int, upto: int) -> Expired:
+        """The records that `maybe_roll` and `start_retention` would delete now with this configuration."""
+        if self._closed or self.failed is not None:
+            return Expired()
+        facts = [segment.facts() for segment in self._segments]
+        if self._is_due(config):  # then a new segment is written, and this one can expire
+            facts.append(SegmentFacts(self.log_end, self.log_end, 0, now_us))
+        count = self._count_expired(facts, config, now_us, upto)
+        end = facts[count].base_offset
+        return Expired(max(0, end - self.log_start), sum(one.bytes for one in facts[:count])) if count else Expired()
+
+    def _count_expired(self, facts: Sequence[SegmentFacts], config: TopicConfig, now_us: int, upto: int | None) -> int:
+        """The number of leading segments to delete, none with records at or above `upto`."""
+        count = expired_segments(facts, config, now_us, self.log_start)
+        while count and upto is not None and facts[count].base_offset > upto:
+            count -= 1
+        return count
 
     def start_delete(self, before: int) -> DeleteTicket | None:
         """A ticket to delete all records below `before`; None if they are deleted. See delete.py for its use."""

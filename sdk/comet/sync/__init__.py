@@ -20,6 +20,17 @@ from comet.admin import admin
 from comet.admin.admin import TopicPage
 from comet.admin.history import History
 from comet.admin.recovery import ClusterRecovery
+from comet.admin.results import (
+    BrokerDrain,
+    GroupDeletion,
+    LeaderElection,
+    PartitionMove,
+    PartitionsAdded,
+    RecordDeletion,
+    Resumed,
+    TopicAlteration,
+    TopicDeletion,
+)
 from comet.client.client import Addresses
 from comet.consumer import consumer
 from comet.consumer.record import NewRecord, Record, RecordBatch
@@ -394,21 +405,23 @@ class Admin:
         """A topic and the replicas of its partitions on their leaders, or on one broker."""
         return call(self._admin.describe_topic(name, broker=broker))
 
-    def alter_topic(self, name: str, **settings: Any) -> TopicInfo:
+    def alter_topic(self, name: str, *, dry_run: bool = False, **settings: Any) -> TopicAlteration:
         """Changes the given settings."""
-        return call(self._admin.alter_topic(name, **settings))
+        return call(self._admin.alter_topic(name, dry_run=dry_run, **settings))
 
-    def delete_topic(self, name: str) -> None:
+    def delete_topic(self, name: str, *, dry_run: bool = False) -> TopicDeletion:
         """Deletes a topic and its records."""
-        call(self._admin.delete_topic(name))
+        return call(self._admin.delete_topic(name, dry_run=dry_run))
 
-    def add_partitions(self, name: str, total: int) -> TopicInfo:
+    def add_partitions(self, name: str, total: int, *, dry_run: bool = False) -> PartitionsAdded:
         """Adds partitions to a topic, up to `total`."""
-        return call(self._admin.add_partitions(name, total))
+        return call(self._admin.add_partitions(name, total, dry_run=dry_run))
 
-    def delete_records(self, name: str, partition: int, before_offset: int | None = None) -> int:
+    def delete_records(
+        self, name: str, partition: int, before_offset: int | None = None, *, dry_run: bool = False
+    ) -> RecordDeletion:
         """Deletes the records before an offset, or all."""
-        return call(self._admin.delete_records(name, partition, before_offset))
+        return call(self._admin.delete_records(name, partition, before_offset, dry_run=dry_run))
 
     def offsets(self, topic: str, at: StartLike = "latest") -> dict[int, int]:
         """The offset of a position, per partition."""
@@ -447,25 +460,29 @@ class Admin:
         """Commits offsets of a group without members; a refusal is returned per partition."""
         return call(self._admin.commit_offsets(name, positions))
 
-    def delete_group(self, name: str) -> None:
+    def delete_group(self, name: str, *, dry_run: bool = False) -> GroupDeletion:
         """Deletes a group without members, with its committed offsets."""
-        call(self._admin.delete_group(name))
+        return call(self._admin.delete_group(name, dry_run=dry_run))
 
-    def move_partition(self, name: str, partition: int, replicas: Sequence[int]) -> TopicInfo:
+    def move_partition(
+        self, name: str, partition: int, replicas: Sequence[int], *, dry_run: bool = False
+    ) -> PartitionMove:
         """Reassigns a partition to brokers, the preferred leader first; returns once it is decided."""
-        return call(self._admin.move_partition(name, partition, replicas))
+        return call(self._admin.move_partition(name, partition, replicas, dry_run=dry_run))
 
-    def elect_leader(self, name: str, partition: int, broker: int, *, accept_loss: bool = False) -> TopicInfo:
+    def elect_leader(
+        self, name: str, partition: int, broker: int, *, accept_loss: bool = False, dry_run: bool = False
+    ) -> LeaderElection:
         """Elects a replica leader of a partition without one, even if it lacks committed records."""
-        return call(self._admin.elect_leader(name, partition, broker, accept_loss=accept_loss))
+        return call(self._admin.elect_leader(name, partition, broker, accept_loss=accept_loss, dry_run=dry_run))
 
-    def drain_broker(self, broker: int, *, undo: bool = False) -> int:
-        """Drains a broker: it hands over its leadership; returns how many partitions it still leads."""
-        return call(self._admin.drain_broker(broker, undo=undo))
+    def drain_broker(self, broker: int, *, undo: bool = False, dry_run: bool = False) -> BrokerDrain:
+        """Drains a broker: it hands over its leadership."""
+        return call(self._admin.drain_broker(broker, undo=undo, dry_run=dry_run))
 
-    def resume(self, broker: int | None = None) -> int:
-        """Restarts parts that failed of an unexpected error, on one broker or all; returns how many."""
-        return call(self._admin.resume(broker))
+    def resume(self, broker: int | None = None, *, dry_run: bool = False) -> Resumed:
+        """Restarts parts that failed of an unexpected error, on one broker or all."""
+        return call(self._admin.resume(broker, dry_run=dry_run))
 
     def recover_cluster(self, *, accept: str = "") -> ClusterRecovery:
         """Makes brokers accept a metadata store that went back in time or was emptied; without `accept` a dry run."""
