@@ -116,7 +116,9 @@ if TYPE_CHECKING:
         Receipt,
         ReceiptRange,
         ResetPartition,
+        SettingSource,
         TopicConfig,
+        TopicDefaults,
         TopicInfo,
         TopicPartition,
     )
@@ -212,6 +214,7 @@ __all__ = [
     "SequenceGap",
     "SequenceTooOld",
     "SerdeError",
+    "SettingSource",
     "ShareClient",
     "ShareConsumer",
     "ShareRecord",
@@ -219,6 +222,7 @@ __all__ = [
     "Timeout",
     "TopicAlteration",
     "TopicConfig",
+    "TopicDefaults",
     "TopicDeletion",
     "TopicExists",
     "TopicInfo",
@@ -292,7 +296,8 @@ _OWN = {
 _TYPES = {
     "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Consistency", "Earliest", "Flush", "Gap", "GroupInfo",
     "GroupMember", "GroupSummary", "LagPoint", "Latest", "PartitionInfo", "PartitionLag", "PartitionStatus",
-    "Receipt", "ReceiptRange", "ResetPartition", "TopicConfig", "TopicInfo", "TopicPartition",
+    "Receipt", "ReceiptRange", "ResetPartition", "SettingSource", "TopicConfig", "TopicDefaults", "TopicInfo",
+    "TopicPartition",
 }  # fmt: skip
 
 

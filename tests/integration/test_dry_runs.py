@@ -72,9 +72,9 @@ async def test_a_replay_of_old_data_loses_nothing_by_a_shorter_retention_and_the
         True,
     )
     topic, _ = await admin.describe_topic("t")
-    assert topic.config == plan.before != plan.after
+    assert topic.config == plan.before.config != plan.after.config
     done = await admin.alter_topic("t", retention_ms=HOUR_MS)
-    assert (done.dry_run, done.records, done.after) == (False, 0, plan.after)
+    assert (done.dry_run, done.records, done.after.config) == (False, 0, plan.after.config)
     assert await retained(cluster) == 0
 
 
@@ -83,7 +83,7 @@ async def test_records_of_the_future_go_when_they_were_written_long_ago_and_the_
 ) -> None:
     await fill(cluster, timestamp_us=130 * YEAR_US)
     plan = await admin.alter_topic("t", retention_ms=0, dry_run=True)
-    newest = sum(one.log.log_end - one.log._segments[-1].base_offset for one in leaders(cluster))
+    newest = sum(one.log.log_end - one.log.segments.active.base_offset for one in leaders(cluster))
     assert plan.records == PARTITIONS * 40 - newest > 0 and plan.bytes > PARTITIONS * SEGMENT and plan.complete
     assert await retained(cluster) == 0, "a dry run changes nothing"
     await admin.alter_topic("t", retention_ms=0)
@@ -99,7 +99,7 @@ async def test_every_limit_deletes_what_the_dry_run_says(
     await fill(cluster, timestamp_us=0)
 
     def aged() -> bool:
-        created = max(one.log._segments[-1].created_us for one in leaders(cluster))
+        created = max(one.log.segments.active.created_us for one in leaders(cluster))
         return cluster.brokers[1].clock.wall_us() > created + 200_000
 
     await until(aged, "the newest segment is older than segment_ms")

@@ -15,6 +15,7 @@ from comet.errors import CometError
 from comet.types import TopicConfig
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import types_pb2 as types
+from comet.wire.protobuf import config_to_pb
 from comet_broker.core.cluster import NO_BROKER, ClusterState
 from comet_broker.core.controller import handovers
 from comet_broker.core.retention import Expired
@@ -41,14 +42,12 @@ def expiring(
 
 
 def _expired(partition: Partition, config: TopicConfig, now_us: int) -> Expired:
-    return partition.log.expired(config, now_us, partition.high_watermark)
+    return partition.log.deletion.expired(config, now_us, partition.high_watermark)
 
 
-async def expiring_at(leaders: Iterable[int], request: admin.AlterTopicRequest, ask: AskLeader) -> admin.RecordsLost:
+async def expiring_at(leaders: Iterable[int], name: str, after: TopicConfig, ask: AskLeader) -> admin.RecordsLost:
     """The same, summed over all leaders."""
-    local = admin.AlterTopicRequest()
-    local.CopyFrom(request)
-    local.dry_run = local.local = True
+    local = admin.AlterTopicRequest(name=name, config=config_to_pb(after), dry_run=True, local=True)
 
     async def at(leader: int) -> admin.RecordsLost:
         try:

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 
 import comet
+from comet.types import TOPIC_SETTINGS, plain
 from comet_gateway.http.problems import answers
 from comet_gateway.routes.admin import (
     STRICT,
@@ -17,6 +18,7 @@ from comet_gateway.routes.admin import (
     links,
     partition_document,
     settings_document,
+    sources_document,
     topic_document,
     topic_fields,
 )
@@ -32,6 +34,8 @@ from comet_gateway.schemas.topics import (
     TopicDetails,
     TopicList,
     TopicOffsets,
+    TopicSettingList,
+    TopicSettingRow,
     TopicTotals,
 )
 
@@ -92,11 +96,35 @@ async def create_topic(
     admin: AdminClient, catalog: TopicCatalog, body: TopicCreation, request: Request, response: Response
 ) -> Topic:
     """Creates a topic."""
-    settings = body.config.model_dump(exclude_none=True)
+    settings = body.config.settings()
     with catalog.changing(body.name):
         made = await admin.create_topic(body.name, partitions=body.partitions, replicas=body.replicas, **settings)
     response.headers["location"] = f"{request.scope.get('root_path', '')}/v1/topics/{made.name}"
     return topic_document(made)
+
+
+@router.get("/topic-settings", operation_id="listTopicSettings", summary="List the settings that topics have")
+async def list_topic_settings(admin: AdminClient) -> TopicSettingList:
+    """Lists the settings that topics have, with their bounds and with the cluster's defaults for new topics."""
+    defaults = (await admin.describe_cluster()).topic_defaults
+    rows = [
+        TopicSettingRow(
+            name=name,
+            label=row.label,
+            about=row.about,
+            unit=row.unit,
+            words=list(row.words),
+            low=row.low,
+            high=row.high,
+            unlimited=row.unlimited,
+            default=str(plain(getattr(defaults.config, name))),
+            default_replicated=None if row.default_replicated is None else str(plain(row.default_replicated)),
+            source=defaults.source(name).value,
+            since=row.since,
+        )
+        for name, row in TOPIC_SETTINGS.items()
+    ]
+    return TopicSettingList(items=rows, replicas=defaults.replicas)
 
 
 @router.get(
@@ -113,6 +141,8 @@ async def describe_topic(admin: AdminClient, topic: TopicName) -> TopicDetails:
     info, statuses = await described(admin, topic)
     return TopicDetails(
         **topic_fields(info),
+        sources=sources_document(info),
+        defaults=settings_document((info.defaults or comet.TopicDefaults()).config),
         partitions=[partition_document(one, statuses.get(one.index)) for one in info.partitions],
         totals=_totals(info, statuses),
     )
@@ -161,16 +191,18 @@ async def find_offsets(
 async def alter_topic(
     admin: AdminClient, catalog: TopicCatalog, topic: TopicName, body: TopicChanges, dry_run: DryRun = False
 ) -> TopicAlteration:
-    """Changes the given settings, and leaves the others as they are. Shorter retention deletes records."""
-    changes = body.model_dump(exclude_none=True)
+    """Changes the given settings, gives those of `unset` the cluster's default, and leaves the others as they are.
+
+    Shorter retention deletes records."""
     with catalog.changing(topic) if not dry_run else nullcontext():
-        done = await admin.alter_topic(topic, dry_run=dry_run, **changes)
+        done = await admin.alter_topic(topic, unset=body.unset, dry_run=dry_run, **body.settings())
     return TopicAlteration(
         dry_run=dry_run,
         topic=topic,
         changed=list(done.changed),
-        before=settings_document(done.before),
-        after=settings_document(done.after),
+        before=settings_document(done.before.config),
+        after=settings_document(done.after.config),
+        sources=sources_document(done.after),
         records=done.records,
         bytes=done.bytes,
         complete=done.complete,

@@ -49,6 +49,7 @@ from comet.types import (
     TopicPartition,
     check_topic_name,
     position,
+    topic_setting,
 )
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import groups_pb2 as groups
@@ -201,18 +202,25 @@ class Admin:
         answer = await self._request_at(broker, "DescribeTopic", request, admin.DescribeTopicResponse)
         return protobuf.topic_from_pb(answer.topic), [protobuf.status_from_pb(status) for status in answer.partitions]
 
-    async def alter_topic(self, name: str, *, dry_run: bool = False, **settings: Any) -> TopicAlteration:
-        """Changes the given settings and leaves the others. With `dry_run` nothing changes, and the answer says what
-        would: the brokers count the records that a shorter retention deletes at its next check.
+    async def alter_topic(
+        self, name: str, *, unset: Iterable[str] = (), dry_run: bool = False, **settings: Any
+    ) -> TopicAlteration:
+        """Changes the given settings and leaves the others. Those of `unset` get the cluster's defaults, as in a new
+        topic. With `dry_run` nothing changes, and the answer says what would: the brokers count the records that a
+        shorter retention deletes at its next check.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
         ...         done = await admin.alter_topic("quotes", retention_records=1_000_000)
-        ...         print(done.changed, done.after.retention_records, done.records)
+        ...         print(done.changed, done.after.config.retention_records, done.records)
+        ...         done = await admin.alter_topic("quotes", unset=["retention_records"], dry_run=True)
+        ...         print(done.after.config.retention_records, done.after.source("retention_records").value)
         >>> run(example)
         ('retention_records',) 1000000 0
+        -1 built-in
         """
-        request = admin.AlterTopicRequest(name=name, config=_settings(None, settings), dry_run=dry_run)
+        names = [topic_setting(one).name for one in unset]
+        request = admin.AlterTopicRequest(name=name, config=_settings(None, settings), unset=names, dry_run=dry_run)
         answer = await self._request("AlterTopic", request, admin.AlterTopicResponse)
         return results.alteration_from_pb(answer, dry_run=dry_run)
 
@@ -536,7 +544,7 @@ class Admin:
         return await recover(self._client, accept)
 
     async def describe_cluster(self) -> ClusterInfo:
-        """The brokers of the cluster, with the controller and the size of their data.
+        """The brokers of the cluster, with the controller, the size of their data, and the defaults of new topics.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -547,7 +555,8 @@ class Admin:
         """
         answer = await self._request("DescribeCluster", admin.DescribeClusterRequest(), admin.DescribeClusterResponse)
         brokers = tuple(map(protobuf.broker_from_pb, answer.brokers))
-        return ClusterInfo(answer.cluster_id, answer.controller, brokers, answer.topics, answer.partitions)
+        defaults = protobuf.defaults_from_pb(answer.topic_defaults)
+        return ClusterInfo(answer.cluster_id, answer.controller, brokers, answer.topics, answer.partitions, defaults)
 
     async def statistics(
         self, broker: int | None = None, *, brief: bool = False, topics: bool = False, groups: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from comet.types import GroupSummary, PartitionStatus, TopicConfig, TopicInfo
 from comet.v1 import admin_pb2 as admin
@@ -16,24 +16,29 @@ class TopicAlteration:
     """The change of a topic's settings. A shorter retention deletes `records` at its next check; not `complete`: a
     partition's leader did not answer, and may delete more.
 
-    >>> one, other = comet.TopicConfig(), comet.TopicConfig(retention_ms=1000)
-    >>> comet.TopicAlteration(True, "quotes", before=one, after=other, records=3, bytes=99, complete=True).changed
+    >>> one = comet.TopicInfo("quotes", bytes(16), (), comet.TopicConfig(), created_us=0)
+    >>> from dataclasses import replace
+    >>> other = replace(one, config=comet.TopicConfig(retention_ms=1000))
+    >>> comet.TopicAlteration(True, before=one, after=other, records=3, bytes=99, complete=True).changed
     ('retention_ms',)
     """
 
     dry_run: bool
-    topic: str
-    before: TopicConfig
-    after: TopicConfig
+    before: TopicInfo
+    after: TopicInfo
     records: int
     bytes: int
     complete: bool
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """The settings that change."""
-        before = asdict(self.before)
-        return tuple(name for name, value in asdict(self.after).items() if before[name] != value)
+        """The settings whose value or source changes."""
+        return tuple(
+            name
+            for name in TopicConfig.names()
+            if getattr(self.before.config, name) != getattr(self.after.config, name)
+            or self.before.source(name) != self.after.source(name)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +222,10 @@ class GroupDeletion:
 
 
 def alteration_from_pb(answer: admin.AlterTopicResponse, *, dry_run: bool) -> TopicAlteration:
-    before, after = (protobuf.config_from_pb(config, TopicConfig()) for config in (answer.before, answer.after))
-    lost, partitions = answer.deletes, len(answer.topic.partitions)
-    complete = lost.partitions >= partitions
-    return TopicAlteration(dry_run, answer.topic.name, before, after, lost.records, lost.bytes, complete)
+    before, after = protobuf.topic_from_pb(answer.before), protobuf.topic_from_pb(answer.topic)
+    lost = answer.deletes
+    complete = lost.partitions >= len(after.partitions)
+    return TopicAlteration(dry_run, before, after, lost.records, lost.bytes, complete)
 
 
 def deletion_from_pb(topic: str, answer: admin.DeleteTopicResponse, *, dry_run: bool) -> TopicDeletion:
