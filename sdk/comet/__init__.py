@@ -3,6 +3,7 @@
     Producer, Consumer, Admin, App     asynchronous; comet.sync has the same, synchronous
     read, write_frame                  a topic as tables of Arrow, Polars and pandas, and back
     model                              marks a class as the model of a value
+    ConsumerOptions, GroupOptions, …   the options of consumers and handlers, as objects
     Record, RecordBatch, Receipt, …    their arguments and results
     CometError and its subclasses      all errors, see comet.errors
     run                                runs a coroutine on a fast event loop
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     )
     from comet.app import App
     from comet.consumer.consumer import Consumer
+    from comet.consumer.options import ConsumerOptions
     from comet.consumer.range_reader import Fetched, Reader
-    from comet.consumer.record import NewRecord, Record, RecordBatch
     from comet.errors import (
         BrokerNotFound,
         Closed,
@@ -87,10 +88,13 @@ if TYPE_CHECKING:
     from comet.event_loop import run
     from comet.groups.committed_offsets import CommitResult, CommittedOffset
     from comet.groups.group_consumer import GroupConsumer
+    from comet.groups.options import GroupOptions
+    from comet.handlers.options import HandlerOptions
     from comet.producer.delivery import BulkDelivery, Delivery, FailedRange
     from comet.producer.producer import Producer
     from comet.producer.transaction import Transaction, TransactionalProducer
     from comet.serde import model
+    from comet.share.options import ShareOptions
     from comet.share.share_client import AcquiredRecord, ShareClient
     from comet.share.share_consumer import ShareConsumer, ShareRecord
     from comet.tables.scan import Scan, read
@@ -115,6 +119,7 @@ if TYPE_CHECKING:
         PartitionStatus,
         Receipt,
         ReceiptRange,
+        ReplicaConflict,
         ResetPartition,
         SettingSource,
         TopicConfig,
@@ -122,7 +127,7 @@ if TYPE_CHECKING:
         TopicInfo,
         TopicPartition,
     )
-    from comet.wire.replica_conflict import ReplicaConflict
+    from comet.values.record import NewRecord, Record, RecordBatch
 
 __version__ = "0.1.0"
 
@@ -147,6 +152,7 @@ __all__ = [
     "CommittedOffset",
     "Consistency",
     "Consumer",
+    "ConsumerOptions",
     "CoordinatorLoading",
     "CorruptBatch",
     "CorruptRecords",
@@ -167,7 +173,9 @@ __all__ = [
     "GroupMember",
     "GroupNotEmpty",
     "GroupNotFound",
+    "GroupOptions",
     "GroupSummary",
+    "HandlerOptions",
     "Handover",
     "History",
     "HistoryTrack",
@@ -217,6 +225,7 @@ __all__ = [
     "SettingSource",
     "ShareClient",
     "ShareConsumer",
+    "ShareOptions",
     "ShareRecord",
     "StaleGeneration",
     "Timeout",
@@ -258,30 +267,34 @@ _OWN = {
     "CommitResult": "comet.groups.committed_offsets",
     "CommittedOffset": "comet.groups.committed_offsets",
     "Consumer": "comet.consumer.consumer",
+    "ConsumerOptions": "comet.consumer.options",
     "Delivery": "comet.producer.delivery",
     "FailedRange": "comet.producer.delivery",
     "Fetched": "comet.consumer.range_reader",
     "GroupConsumer": "comet.groups.group_consumer",
     "GroupDeletion": "comet.admin.results",
     "Handover": "comet.admin.results",
+    "LeaderElection": "comet.admin.results",
+    "PartitionMove": "comet.admin.results",
+    "GroupOptions": "comet.groups.options",
+    "HandlerOptions": "comet.handlers.options",
     "History": "comet.admin.history",
     "HistoryTrack": "comet.admin.history",
-    "LeaderElection": "comet.admin.results",
-    "NewRecord": "comet.consumer.record",
-    "PartitionMove": "comet.admin.results",
+    "ShareClient": "comet.share.share_client",
+    "NewRecord": "comet.values.record",
     "PartitionRecovery": "comet.admin.recovery",
     "PartitionsAdded": "comet.admin.results",
     "Producer": "comet.producer.producer",
     "Reader": "comet.consumer.range_reader",
-    "Record": "comet.consumer.record",
-    "RecordBatch": "comet.consumer.record",
     "RecordDeletion": "comet.admin.results",
     "Resumed": "comet.admin.results",
+    "Record": "comet.values.record",
+    "RecordBatch": "comet.values.record",
     "RecoveryChoice": "comet.admin.recovery",
     "ReplicaConflict": "comet.wire.replica_conflict",
     "Scan": "comet.tables.scan",
-    "ShareClient": "comet.share.share_client",
     "ShareConsumer": "comet.share.share_consumer",
+    "ShareOptions": "comet.share.options",
     "ShareRecord": "comet.share.share_consumer",
     "TopicAlteration": "comet.admin.results",
     "TopicDeletion": "comet.admin.results",
@@ -296,8 +309,8 @@ _OWN = {
 _TYPES = {
     "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Consistency", "Earliest", "Flush", "Gap", "GroupInfo",
     "GroupMember", "GroupSummary", "LagPoint", "Latest", "PartitionInfo", "PartitionLag", "PartitionStatus",
-    "Receipt", "ReceiptRange", "ResetPartition", "SettingSource", "TopicConfig", "TopicDefaults", "TopicInfo",
-    "TopicPartition",
+    "Receipt", "ReceiptRange", "ReplicaConflict", "ResetPartition", "SettingSource", "TopicConfig", "TopicDefaults",
+    "TopicInfo", "TopicPartition",
 }  # fmt: skip
 
 

@@ -60,6 +60,15 @@ async def test_admin_calls(broker: Broker, topic: types.Topic, call: Call) -> No
     assert altered.topic.config.retention_records == 5
     assert altered.topic.config.retention_ms == topic.config.retention_ms
     assert broker.topics.partition("t", 1).log.config.retention_records == 5
+    assert dict(altered.topic.sources) == {"retention_records": types.SETTING_SOURCE_TOPIC}
+    assert altered.topic.defaults.config == topic.config
+    unset: admin.AlterTopicResponse = await call(
+        "comet.v1.Admin/AlterTopic", admin.AlterTopicRequest(name="t", unset=["retention_records"])
+    )
+    assert (unset.topic.config, dict(unset.topic.sources)) == (topic.config, {})
+    assert broker.topics.partition("t", 1).log.config.retention_records == -1
+    with pytest.raises(InvalidArgument, match="unknown topic setting: 'retain'"):
+        await call("comet.v1.Admin/AlterTopic", admin.AlterTopicRequest(name="t", unset=["retain"]))
     more = admin.AddPartitionsRequest(name="t", total=4)
     grown: admin.AddPartitionsResponse = await call("comet.v1.Admin/AddPartitions", more)
     assert len(grown.topic.partitions) == 4

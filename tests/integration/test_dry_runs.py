@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ async def test_every_limit_deletes_what_the_dry_run_says(
 
     def aged() -> bool:
         created = max(one.log.segments.active.created_us for one in leaders(cluster))
-        return cluster.brokers[1].clock.wall_us() > created + 200_000
+        return time.time_ns() // 1_000 > created + 200_000
 
     await until(aged, "the newest segment is older than segment_ms")
     plan = await admin.alter_topic("t", dry_run=True, **settings)

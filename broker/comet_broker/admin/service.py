@@ -40,8 +40,8 @@ from comet.wire.protobuf import (
 )
 from comet_broker import limits
 from comet_broker.admin import effects
-from comet_broker.admin.resume import resume
-from comet_broker.broker import Broker
+from comet_broker.cluster.peers import Peers
+from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import (
     DELETED,
     DRAINS,
@@ -56,6 +56,7 @@ from comet_broker.core.cluster import (
 from comet_broker.core.forcing import forced
 from comet_broker.core.retention import shortens
 from comet_broker.core.topic_config import SourcedConfig, altered, created, topic_defaults
+from comet_broker.env import Env
 from comet_broker.metadata.store import (
     Compare,
     Delete,
@@ -68,6 +69,7 @@ from comet_broker.metadata.store import (
 from comet_broker.metrics import statistics
 from comet_broker.partitions.delete_records import deleted_end
 from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.topics import TopicTable
 
 log = logging.getLogger(__name__)
 M = TypeVar("M", bound=Message)
@@ -83,25 +85,39 @@ GroupsReading = Callable[[str], Awaitable[tuple[list[admin.GroupSummary], bool]]
 class AdminService:
     """The coroutines behind the unary calls, protobuf in and out; raises CometErrors.
 
+    rates    records and bytes in per second of a partition; see metrics.sampler
+    resume   resumes what has failed on this broker; see admin.resume
     groups_reading   the groups that read a topic, and whether these are all; see coordination.admin
     """
 
-    def __init__(self, broker: Broker, groups_reading: GroupsReading) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        env: Env,
+        *,
+        store: MetadataStore,
+        view: ClusterView,
+        peers: Peers,
+        topics: TopicTable,
+        rates: Callable[[Partition], tuple[float | None, float | None]],
+        resume: Callable[[], Awaitable[int]],
+        groups_reading: GroupsReading,
+    ) -> None:
+        self._env = env
+        self._store = store
+        self._view = view
+        self._peers = peers
+        self._topics = topics
+        self._rates = rates
+        self._resume = resume
         self._groups_reading = groups_reading
-        self._topics = broker.topics
         self._seen_topics: dict[str, types.Topic] = {}
         self._seen_at = -1
-
-    @property
-    def _store(self) -> MetadataStore:
-        return self._broker.store
 
     # ---- reading
 
     @property
     def _state(self) -> ClusterState:
-        return self._broker.view.state
+        return self._view.state
 
     def _brokers(self) -> list[types.Broker]:
         draining = self._state.drains
@@ -140,12 +156,12 @@ class AdminService:
         return described
 
     def _defaults(self, replicas: int) -> TopicDefaults:
-        return topic_defaults(self._broker.config.topic_defaults, replicas)
+        return topic_defaults(self._env.config.topic_defaults, replicas)
 
     async def fetch_metadata(self, request: records_pb.FetchMetadataRequest) -> records_pb.FetchMetadataResponse:
         for name in request.topics:
             if name not in self._state.topics:
-                await self._broker.wait_for_topic(name)
+                await self._topics.wait_for(name)
         names = sorted(self._state.topics) if not request.topics else list(request.topics)
         topics = []
         for name in names:
@@ -154,8 +170,8 @@ class AdminService:
             except TopicNotFound:
                 continue
         return records_pb.FetchMetadataResponse(
-            cluster_id=self._broker.cluster_id,
-            broker_id=self._broker.config.broker_id,
+            cluster_id=self._view.cluster_id,
+            broker_id=self._env.me,
             brokers=self._brokers(),
             topics=topics,
         )
@@ -174,14 +190,13 @@ class AdminService:
 
     async def describe_topic(self, request: admin.DescribeTopicRequest) -> admin.DescribeTopicResponse:
         if request.name not in self._state.topics:
-            await self._broker.wait_for_topic(request.name)
+            await self._topics.wait_for(request.name)
         described = admin.DescribeTopicResponse(topic=self._described(request.name))
         if request.local:
             topic = self._topics.by_name.get(request.name)
             if topic is not None:
-                rates = self._broker.recorder.rates
                 described.partitions.extend(
-                    status_to_pb(statistics.status(part, *rates(part))) for part in topic.partitions.values()
+                    status_to_pb(statistics.status(part, *self._rates(part))) for part in topic.partitions.values()
                 )
             return described
         leaders = {partition.leader for partition in described.topic.partitions} - {NO_BROKER}
@@ -197,7 +212,7 @@ class AdminService:
     async def _statuses(self, broker: int, name: str) -> Sequence[types.PartitionStatus]:
         """The replicas of a topic at one broker; empty if that broker does not answer."""
         request = admin.DescribeTopicRequest(name=name, local=True)
-        if broker == self._broker.config.broker_id:
+        if broker == self._env.me:
             return (await self.describe_topic(request)).partitions
         try:
             return (await self._ask(broker, "DescribeTopic", request, admin.DescribeTopicResponse)).partitions
@@ -208,20 +223,20 @@ class AdminService:
         self, broker: int, method: str, request: Message, response: type[M], timeout_s: float = REQUEST_S_MAX
     ) -> M:
         """The answer of another broker."""
-        address = self._broker.address_of(broker)
+        address = self._view.address_of(broker)
         if address is None:
             raise Unavailable(f"broker {broker} is not registered in the cluster", retry_after_ms=100)
-        return await self._broker.peers.call(address, f"comet.v1.Admin/{method}", request, response, timeout_s)
+        return await self._peers.call(address, f"comet.v1.Admin/{method}", request, response, timeout_s)
 
     async def describe_cluster(self, _: admin.DescribeClusterRequest) -> admin.DescribeClusterResponse:
         controller = self._state.controller
         return admin.DescribeClusterResponse(
-            cluster_id=self._broker.cluster_id,
+            cluster_id=self._view.cluster_id,
             controller=NO_BROKER if controller is None else controller.broker,
             brokers=self._brokers(),
             topics=len(self._state.topics),
             partitions=sum(found.value.partitions for found in self._state.topics.values()),
-            topic_defaults=defaults_to_pb(self._defaults(self._broker.config.default_replicas)),
+            topic_defaults=defaults_to_pb(self._defaults(self._env.config.default_replicas)),
         )
 
     # ---- changing
@@ -232,14 +247,14 @@ class AdminService:
         self._check_partitions(partitions, partitions)
         if len(self._state.topics) >= limits.TOPICS_MAX:
             raise LimitExceeded(f"limit of {limits.TOPICS_MAX} topics reached; delete one first")
-        replicas = request.replicas or self._broker.config.default_replicas
+        replicas = request.replicas or self._env.config.default_replicas
         self._check_replicas(replicas)
         config, sources = created(settings_from_pb(request.config), self._defaults(replicas))
         _check_min_insync(config, replicas)
         spec = TopicSpec(
-            id=f"{self._broker.random.getrandbits(128):032x}",
+            id=f"{self._env.random.getrandbits(128):032x}",
             partitions=partitions,
-            created_us=self._broker.clock.wall_us(),
+            created_us=self._env.clock.wall_us(),
             config=config,
             replicas=replicas,
             sources=dict(sources),
@@ -253,7 +268,7 @@ class AdminService:
         alive = len(self._state.brokers)
         if not 1 <= replicas <= REPLICAS_MAX:
             raise InvalidArgument(f"a topic has 1 to {REPLICAS_MAX} replicas, not {replicas}")
-        me = self._broker.config.broker_id
+        me = self._env.me
         if me not in self._state.brokers:  # it has just started, or its lease ran out
             raise Unavailable(f"broker {me} is not registered in the cluster yet; try again", retry_after_ms=200)
         if replicas > alive:
@@ -285,11 +300,11 @@ class AdminService:
         spec = self._topics.spec(name)
         topic = self._topics.by_name.get(name)
         partitions = [] if topic is None else list(topic.partitions.values())
-        lost = effects.expiring(partitions, spec.config, change(spec).config, self._broker.clock.wall_us())
+        lost = effects.expiring(partitions, spec.config, change(spec).config, self._env.clock.wall_us())
         return admin.AlterTopicResponse(deletes=lost)
 
     async def _ask_alter_topic(self, broker: int, request: admin.AlterTopicRequest) -> admin.AlterTopicResponse:
-        if broker == self._broker.config.broker_id:
+        if broker == self._env.me:
             return await self.alter_topic(request)
         return await self._ask(broker, "AlterTopic", request, admin.AlterTopicResponse)
 
@@ -356,7 +371,7 @@ class AdminService:
     async def delete_records(self, request: admin.DeleteRecordsRequest) -> admin.DeleteRecordsResponse:
         spec = self._topics.spec(request.name)
         state = self._topics.state_of(spec.id, request.partition)
-        me = self._broker.config.broker_id
+        me = self._env.me
         if state is not None and state.leader not in (NO_BROKER, me) and not request.forwarded:
             passed_on = admin.DeleteRecordsRequest()
             passed_on.CopyFrom(request)
@@ -388,7 +403,7 @@ class AdminService:
                 raise partition.not_leader()
             end = max(before, deleted_end(partition.log, state))  # two deletions may run at once
             agreed = msgspec.structs.replace(state, deleted=(state.epoch, end))
-            alone = state.holders == (self._broker.config.broker_id,)
+            alone = state.holders == (self._env.me,)
             if alone or before <= partition.log.log_start or state.deleted == agreed.deleted:
                 return
             if (await self._transact([Compare(key, item.mod_revision)], [Put(key, agreed.encode())])).applied:
@@ -422,7 +437,7 @@ class AdminService:
             moved = msgspec.structs.replace(state, target=() if there else target)
             result = await self._transact([Compare(item.key, item.mod_revision)], [Put(item.key, moved.encode())])
             if result.applied:
-                await self._broker.view.applied.wait(result.revision)
+                await self._view.applied.wait(result.revision)
                 answer.topic.CopyFrom(self._topic_pb(request.name))
                 return answer
         raise _contended(request.name)
@@ -446,7 +461,7 @@ class AdminService:
                 raise self._loss(request, holders, replicas)
             if not request.dry_run:
                 result = await self._transact(change.compares, change.operations)
-                await self._broker.view.applied.wait(result.revision)
+                await self._view.applied.wait(result.revision)
                 if not result.applied:
                     continue
                 log.warning("%s/%d: %s", request.name, request.partition, change.reason)
@@ -494,8 +509,8 @@ class AdminService:
 
     async def resume(self, request: admin.ResumeRequest) -> admin.ResumeResponse:
         """Resumes everything that has failed on this broker, for an operator."""
-        resumed = 0 if request.dry_run else await resume(self._broker)
-        stopped = [one for one in self._broker.failures.all() if one.until is None]
+        resumed = 0 if request.dry_run else await self._resume()
+        stopped = [one for one in self._env.failures.all() if one.until is None]
         return admin.ResumeResponse(
             resumed=resumed,
             failed=[
@@ -514,14 +529,14 @@ class AdminService:
     async def _set_drain(self, broker: int, *, undo: bool) -> None:
         """Drains a broker, or ends its draining, for an operator."""
         key = f"{DRAINS}{broker}"
-        item = await self._broker.store.get(key)
+        item = await self._store.get(key)
         if (item is None) == undo:
             return
         if undo:
             assert item is not None
-            await self._broker.store.transact([Compare(key, item.mod_revision)], [Delete(key)])
+            await self._store.transact([Compare(key, item.mod_revision)], [Delete(key)])
         else:
-            await self._broker.store.transact([Compare(key, 0)], [Put(key, b"")])
+            await self._store.transact([Compare(key, 0)], [Put(key, b"")])
 
     def _check_broker(self, broker: int) -> None:
         if broker not in self._state.brokers:
@@ -551,7 +566,7 @@ class AdminService:
     async def _spec(self, name: str) -> TopicSpec:
         item = await self._get(name)
         if name not in self._state.topics:
-            await self._broker.wait_for_topic(name)
+            await self._topics.wait_for(name)
         return TopicSpec.decode(item.value)
 
     async def _get(self, name: str) -> KeyValue:
@@ -591,7 +606,7 @@ class AdminService:
             state = self._topics.state_of(found.value.id, index)
             if state is None or state.leader == NO_BROKER:
                 return False
-            if state.leader == self._broker.config.broker_id:
+            if state.leader == self._env.me:
                 partition = None if topic is None else topic.partitions.get(index)
                 if partition is None or not partition.leads:
                     return False

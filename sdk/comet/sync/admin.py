@@ -27,7 +27,6 @@ from comet.admin.results import (
 from comet.client.client import Addresses
 from comet.event_loop import call, computed
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
-from comet.producer.producer import wall_clock_us
 from comet.types import (
     ClusterInfo,
     GroupInfo,
@@ -39,6 +38,7 @@ from comet.types import (
     StartLike,
     TopicConfig,
     TopicInfo,
+    wall_clock_us,
 )
 from comet.wire.transport import Connect
 
