@@ -103,7 +103,9 @@ if TYPE_CHECKING:
         Receipt,
         ReceiptRange,
         ResetPartition,
+        SettingSource,
         TopicConfig,
+        TopicDefaults,
         TopicInfo,
         TopicPartition,
     )
@@ -190,12 +192,14 @@ __all__ = [
     "SequenceGap",
     "SequenceTooOld",
     "SerdeError",
+    "SettingSource",
     "ShareClient",
     "ShareConsumer",
     "ShareRecord",
     "StaleGeneration",
     "Timeout",
     "TopicConfig",
+    "TopicDefaults",
     "TopicExists",
     "TopicInfo",
     "TopicNotFound",
@@ -257,7 +261,8 @@ _OWN = {
 _TYPES = {
     "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Consistency", "Earliest", "Flush", "Gap", "GroupInfo",
     "GroupMember", "GroupSummary", "LagPoint", "Latest", "PartitionInfo", "PartitionLag", "PartitionStatus",
-    "Receipt", "ReceiptRange", "ResetPartition", "TopicConfig", "TopicInfo", "TopicPartition",
+    "Receipt", "ReceiptRange", "ResetPartition", "SettingSource", "TopicConfig", "TopicDefaults", "TopicInfo",
+    "TopicPartition",
 }  # fmt: skip
 
 

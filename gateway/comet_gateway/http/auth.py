@@ -112,6 +112,7 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/v1/topics/{topic}/export"): _VIEWER,
     # topics
     ("GET", "/v1/topics"): _VIEWER,
+    ("GET", "/v1/topic-settings"): _VIEWER,
     ("POST", "/v1/topics"): _OPERATOR,
     ("GET", "/v1/topics/{topic}"): _VIEWER,
     ("PATCH", "/v1/topics/{topic}"): _ADMIN,  # a shorter retention destroys records

@@ -22,7 +22,7 @@ class HangWatchdog:
         self._every_s = every_s
         self._unanswered = 0
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="silence", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="hang watchdog", daemon=True)
 
     def answered(self) -> None:
         self._unanswered = 0

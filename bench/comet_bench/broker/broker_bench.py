@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from comet_bench.harness import Progress, Subjects, alone, run_compared
 from comet_bench.machine import ProcessMeter, Usage
-from comet_bench.processes import Broker, Worker
+from comet_bench.processes import Broker, Worker, given_broker, own_broker
 from comet_bench.report import Result
 
 RECORD_BYTES: Final = 100
@@ -353,3 +354,32 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "limit_file": Subject(limit_file, False, "appending to a file, page cache"),
     "limit_memcpy": Subject(limit_memcpy, False, "copying memory"),
 }
+
+
+def run_subjects(
+    names: Sequence[str], sizes: Sizes, *, address: str | None, folder: Path | None, progress: Progress
+) -> dict[str, Result]:
+    """Results by name. With an address, that broker is measured, without its memory and CPU."""
+
+    @contextmanager
+    def surroundings(name: str) -> Iterator[Bench]:
+        if not SUBJECTS[name].needs_broker:
+            yield Bench(sizes, folder)
+            return
+        with given_broker(address) if address is not None else own_broker(folder) as broker:
+            yield Bench(sizes, folder, broker)
+
+    subjects: Subjects[Bench] = {(name,): alone(_tidied(subject.run)) for name, subject in SUBJECTS.items()}
+    return run_compared(subjects, names, surroundings, progress)
+
+
+def _tidied(run: Callable[[Bench], Result]) -> Callable[[Bench], Result]:
+    """Deletes the topics of each run."""
+
+    def tidied(bench: Bench) -> Result:
+        result = run(bench)
+        if bench.broker is not None:
+            bench.drop_topics()
+        return result
+
+    return tidied

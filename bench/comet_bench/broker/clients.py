@@ -12,13 +12,15 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from comet.processes.child import Child, python_module
+from comet.processes.tied import Tie
 from comet_bench.limits import STAMP
 from comet_bench.report import quantiles
 from comet_bench.timer import Ticker
 
 if TYPE_CHECKING:
     from comet import Consumer, Producer
-    from comet_bench.worker import Link, Work
+    from comet_bench.link import Link, Work
 
 # Values of one send_many call, and calls that wait for their acknowledgement.
 BLOCK_RECORDS: Final = 50_000
@@ -242,13 +244,13 @@ def _import_s() -> float:
 
 @contextmanager
 def _comet_up(folder: str) -> Iterator[str]:
-    command = [sys.executable, "-m", "comet.cli", "up", "--data", folder, "--port", "0", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as broker:  # noqa: S603 - ours
-        try:
-            assert broker.stdout is not None
-            yield json.loads(broker.stdout.readline())["address"]
-        finally:
-            broker.terminate()
+    command = python_module("comet.cli", "up", "--data", folder, "--port", "0", "--json")
+    up = Child("comet up", command, piped=True, tie=Tie.NONE)  # whose start would be measured too
+    up.start()
+    try:
+        yield json.loads(up.line(STARTUP_TIMEOUT_S))["address"]
+    finally:
+        up.stop()
 
 
 WORKS: Final[dict[str, Work]] = {

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from comet_bench.report import Result, combine
 
-if TYPE_CHECKING:
-    from comet_bench.runner import Progress
+Progress = Callable[[str, int, Result | None], None]  # subject, run, result (None: the run starts)
 
 
 class Measured(Protocol):
@@ -27,10 +26,11 @@ Subjects = Mapping[tuple[str, ...], Subject[B]]  # by the names of what it measu
 
 
 def alone(subject: Callable[[B], Result]) -> Subject[B]:
-    """A subject that is compared with nothing."""
+    """A subject that is compared with nothing. A run without a result, which could not be measured, does not count."""
 
     def run(bench: B, report: Report) -> list[list[Result]]:
-        return [[report(0, number, lambda: subject(bench)) for number in range(1, bench.sizes.runs + 1)]]
+        runs = [report(0, number, lambda: subject(bench)) for number in range(1, bench.sizes.runs + 1)]
+        return [[found for found in runs if found]]
 
     return run
 
@@ -43,10 +43,11 @@ def compared(subjects: Subjects[B]) -> frozenset[str]:
 def run_compared(
     subjects: Subjects[B],
     names: Sequence[str],
-    surroundings: Callable[[], AbstractContextManager[B]],
+    surroundings: Callable[[str], AbstractContextManager[B]],
     progress: Progress,
 ) -> dict[str, Result]:
-    """Results by name; those that are compared with each other come together."""
+    """Results by name; those that are compared with each other come together. `surroundings` are made for each, by the
+    name of the first of them."""
     results: dict[str, Result] = {}
     for together, subject in subjects.items():
         if not set(together) & set(names):
@@ -58,7 +59,7 @@ def run_compared(
             progress(together[which], number, result)
             return result
 
-        with surroundings() as bench:
+        with surroundings(together[0]) as bench:
             runs = subject(bench, report)
-        results |= {name: combine(found) for name, found in zip(together, runs, strict=True)}
+        results |= {name: combine(found) for name, found in zip(together, runs, strict=True) if found}
     return results

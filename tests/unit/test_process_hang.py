@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from comet_demo.processes.hang_watchdog import HangWatchdog
+from comet.processes.hang_watchdog import HangWatchdog
 from tests.pausing import stand_still
 
 ECHO = "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); sys.stdout.buffer.flush()"
