@@ -2,7 +2,7 @@
 
     transports (rpc/, local) ──► Session, control, thin ──► TopicTable ──► Partition ──► Log
                                                               ▲              ▲  │
-              metadata store ──► ClusterView ─────────────────┴── Leadership ┘  └─► followers
+              metadata store ──► ClusterView ─────────────────┴── LeaderState┘  └─► followers
                              ◄── Membership, Controller                  Replicator ◄── leaders
 
         start   read the cluster's state, open the logs that are here      (then the server listens)
@@ -282,7 +282,7 @@ class Broker:
             session.go_away("the broker is stopping")
         for partition in list(self.topics.by_handle.values()):
             with self.guarded(partition, "the last sync"):
-                await partition.sync()
+                await partition.flushing.sync()
 
     async def _hand_over(self) -> None:
         """Asks the controller for other leaders, and waits until they lead, or cannot."""

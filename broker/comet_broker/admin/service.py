@@ -292,7 +292,7 @@ class AdminService:
                 f"before_offset must be -1 (all) or between 0 and the end, {partition.high_watermark}, not {before}"
             )
         await self._agree_on_deleting(partition, before)
-        return admin.DeleteRecordsResponse(log_start=await partition.delete_before(before))
+        return admin.DeleteRecordsResponse(log_start=await partition.housekeeping.delete_before(before))
 
     async def _agree_on_deleting(self, partition: Partition, before: int) -> None:
         """Stores the deletion in the partition's state: the next leader may not have heard of it from this one."""

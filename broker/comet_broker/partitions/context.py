@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from comet.errors import CometError
 from comet_broker.core.cluster import PartitionId
@@ -20,20 +20,17 @@ Durable = Callable[[CometError | None], None]
 
 
 class Waiter(Protocol):
-    """A reader at the end of the partition, which waits for more."""
+    """A reader at the end of the partition, which waits for more. The key is the one by which it waits."""
 
-    def advanced(self) -> None: ...
-    def partition_closed(self, error: CometError) -> None: ...
+    def advanced(self, key: Any, /) -> None: ...
+    def partition_closed(self, key: Any, error: CometError, /) -> None: ...
 
 
 class Reader(Protocol):
-    """A reader at any offset. A `leader_only` reader leaves when this broker stops leading."""
+    """One that reads the partition at any offset, once or several times, by key."""
 
-    @property
-    def leader_only(self) -> bool: ...
-    @property
-    def next_offset(self) -> int: ...
-    def partition_closed(self, error: CometError) -> None: ...
+    def next_offset(self, key: Any, /) -> int: ...
+    def partition_closed(self, key: Any, error: CometError, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class RecordDeletion:
     async def _delete(self, due: int) -> None:
         partition = self._partition
         try:
-            await partition.delete_before(due)
+            await partition.housekeeping.delete_before(due)
         except (CometError, OSError) as error:
             log.error("%s still starts at %d instead of %d: %s", partition, partition.log.log_start, due, error)
         finally:

@@ -47,9 +47,8 @@ class LeaderEligibility:
         reason = self._failures.note(Kind.PARTITION, str(partition), error)
         if partition.closed is not None:
             return self._failures.clear(Kind.PARTITION, str(partition))  # reassigned, deleted, or reopened
-        partition.fault = partition.fault or f"it failed: {reason}"
         try:
-            partition.step_down(f"{partition} has failed on broker {self._me}: {reason}")
+            partition.take_out(reason)
         finally:
             self.disqualify(partition)
 

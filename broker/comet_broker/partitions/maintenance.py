@@ -30,7 +30,7 @@ class Maintenance:
             for partition in list(broker.topics.by_handle.values()):
                 with broker.failures.guard(Kind.PARTITION, str(partition), "housekeeping"):
                     try:
-                        await partition.housekeeping()
+                        await partition.housekeeping.run()
                     except (CometError, OSError) as error:
                         log.warning("retention of %s: %s", partition, error)
 

@@ -1,7 +1,7 @@
 """The leader's side of one Replicate call: the partitions that another broker follows here.
 
     Follow    ─► where do the two logs agree? ─► Following{from}
-    Progress  ─► the partition's Leadership     the first one starts the deliveries
+    Progress  ─► the partition's LeaderState    the first one starts the deliveries
     Watermark ◄─ when the watermark has moved and no delivery has carried it for a moment
     Heartbeat ◄─► when nothing else was sent for a while; the call of a silent follower is ended
 
@@ -28,7 +28,7 @@ from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.core.cluster import NO_BROKER
 from comet_broker.core.push import Cursor
-from comet_broker.partitions.leadership import Leadership
+from comet_broker.partitions.leader_state import LeaderState
 from comet_broker.partitions.partition import Partition
 from comet_broker.replication.heartbeats import FROM_LEADER, Heartbeats, announce
 from comet_broker.streams.sender import FrameSender
@@ -272,7 +272,7 @@ class ReplicaSession(FrameSender):
             self._broker.eligibility.halt(partition, error)
 
     def _take_progress(
-        self, handle: int, partition: Partition, leadership: Leadership, log_end: int, flushed_end: int
+        self, handle: int, partition: Partition, leadership: LeaderState, log_end: int, flushed_end: int
     ) -> None:
         if log_end > partition.log.log_end:
             raise MalformedFrame(f"a follower of {partition} has more than its leader")

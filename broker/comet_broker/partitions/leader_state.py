@@ -1,4 +1,4 @@
-"""One epoch in which this broker leads a partition: its followers, its in-sync replicas, and changes to both.
+"""One epoch in which this broker leads a partition: its followers, its in-sync replicas, and what it owes producers.
 
     follower's progress ─► Replicas ─┬─► committed moves ─► acks=all, consistent readers
     timer ──────────────────────────►├─► in_sync shrinks or grows ─┐
@@ -15,19 +15,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from comet.errors import Closed, CometError
+from comet.errors import Closed, CometError, NotEnoughReplicas, Unavailable
+from comet.types import Acks, Flush
 from comet_broker.core.cluster import NO_BROKER, PartitionState, Versioned, partition_key
 from comet_broker.core.replicas import Replicas, in_folders
 from comet_broker.metadata.store import Compare, Put, StoreUnavailable
+from comet_broker.partitions.acknowledgements import Acknowledgements
+from comet_broker.partitions.context import Durable
+from comet_broker.partitions.readers import answer
 
 if TYPE_CHECKING:
     from comet_broker.partitions.partition import Partition
 
 log = logging.getLogger(__name__)
+
+_ALL: Final = int(Acks.ALL)
 
 HANDOVER_S_MAX: Final = 0.5  # the longest pause of appends while the follower catches up
 STORE_RETRY_S: Final = 0.1
@@ -42,11 +49,13 @@ class Link(Protocol):
     def fell_behind(self, partition: Partition, lag_s: float) -> None: ...
 
 
-class Leadership:
+class LeaderState:
     def __init__(self, partition: Partition, state: PartitionState, now: float) -> None:
         context = partition.context
         self.epoch = state.epoch
-        self.replicas = Replicas(context.me, state, partition.min_insync, partition.log.log_end, now)
+        storage = partition.log
+        self.replicas = Replicas(context.me, state, storage.config.min_insync, storage.log_end, now)
+        self.acks = Acknowledgements(partial(answer, context.tasks, str(partition)))
         self.links: dict[int, Link] = {}
         self.handing_over = False  # appends are paused: leadership is about to pass
         self.closed = False
@@ -80,9 +89,48 @@ class Leadership:
         if self.handing_over:
             self._pass_on()
 
-    def watermark_moved(self) -> None:
-        for link in self.links.values():
-            link.watermark_moved(self._partition)
+    # ---- writing
+
+    def require_writable(self, acks: int) -> None:
+        """Raises unless this broker is sure that it leads, and has the replicas that `acks` asks for."""
+        partition = self._partition
+        if self.handing_over:
+            raise Unavailable(f"leadership of {partition} is moving to another broker", retry_after_ms=10)
+        if not partition.sure:
+            raise Unavailable("this broker's lease has expired: it cannot reach the metadata store", retry_after_ms=100)
+        if acks == _ALL and not self.replicas.enough:
+            in_sync, needed = len(self.replicas.state.in_sync), partition.log.config.min_insync
+            raise NotEnoughReplicas(
+                f"{partition} has {in_sync} in-sync replicas, and acks=all needs min_insync={needed}",
+                retry_after_ms=100,
+            )
+
+    def when_acked(self, end_offset: int, acks: int, done: Durable) -> bool:
+        """True if an acknowledgement may go out now; else `done` is called once: when it may, or when it never will."""
+        partition = self._partition
+        if not self.acks.are_waiting(acks) and partition.sure:
+            reached = partition.watermarks.committed if acks == _ALL else partition.flushing.durable_end
+            if reached >= end_offset:
+                return True
+        if partition.log.failed is not None:
+            done(partition.log.failed)
+        else:
+            self.acks.wait(end_offset, acks, done)
+        return False
+
+    def committed_end(self, durable: int) -> int:
+        """The offset below which every in-sync replica has everything; -1 while that is unknown."""
+        if self.replicas.alone:
+            return durable
+        state = self._partition.log.state
+        return self.replicas.committed(state.log_end, state.flushed_end, flushed=state.config.flush is Flush.ALWAYS)
+
+    def committed_moved(self, committed: int) -> None:
+        """Notes how far the in-sync replicas are committed, and reports it to the followers."""
+        if not self.replicas.alone:
+            self._partition.log.durability.note_high_watermark(committed)
+            for link in self.links.values():
+                link.watermark_moved(self._partition)
 
     def log_start_moved(self) -> None:
         """Reports the log start offset to the followers: deleted records must not come back under another leader."""
@@ -222,8 +270,9 @@ class Leadership:
                 await asyncio.sleep(STORE_RETRY_S)
         return None
 
-    def close(self, error: CometError) -> None:
-        """Ends the epoch on this broker and notifies the followers."""
+    def close(self, error: CometError, unanswered: CometError) -> None:
+        """Ends the epoch on this broker and notifies the followers. Producers that wait for an acknowledgement get
+        `unanswered`."""
         if self.closed:
             return
         self.closed = True
@@ -233,3 +282,4 @@ class Leadership:
                 link.leadership_over(self._partition, error)
             except Exception as caught:  # noqa: BLE001 - the other followers are notified too
                 self._context.tasks.report(f"notifying a follower of {self._partition}", caught)
+        self.acks.release(unanswered)
