@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.tidy import form
 
-AMBIGUOUS_MAX = 20  # classes that share a name with another one of their package: the synchronous twins of the SDK
 LOOSE_MAX = {
     "comet": 10,
     "comet_bench": 10,
@@ -17,7 +16,6 @@ LOOSE_MAX = {
 # Classes over the limit of 25 methods or 15 attributes, and why. The list only shrinks.
 BIG_CLASSES = {
     "comet.admin.admin.Admin": "one method per admin call, with an example each",
-    "comet.sync.Admin": "the same, synchronous",
     "comet_broker.admin.service.AdminService": "one method per call of the Admin service",
     "comet.client.connection.Connection": "one stream to a broker: six kinds of frames and their waiters",
     "comet.consumer.broker_subscription.PartitionSubscription": "position and gaps of one partition, on the hot path",
@@ -28,7 +26,7 @@ BIG_CLASSES = {
     "comet.producer.producer.Producer": "public methods, and values to batches on the hot path",
     "comet.producer.sender.PartitionSender": "sends one partition's batches; timers of linger and gather",
     "comet.producer.transaction.TransactionalProducer": "settings of a producer and the state of its transaction",
-    "comet_broker.broker.Broker": "the composition root, which other classes still hold",
+    "comet_broker.broker.Broker": "the composition root: builds, connects, starts and closes all parts",
     "comet_broker.cluster.controller.Controller": "drives the pure controller",
     "comet_broker.cluster.membership.Membership": "registration, lease and its deadlines",
     "comet_broker.cluster.store_guard.StoreGuard": "checks of a metadata store, and what is known of it",
@@ -58,9 +56,23 @@ BIG_CLASSES = {
     "comet_demo.providers.market.Market": "one connection to a market and its counters",
 }
 
+# Files that name a topic setting: its row, its field in the protocol, where it acts, and pages and commands that are
+# about this one. A setting that only acts has three.
+SETTING_PLACES_MAX = {
+    "retention_ms": 9,
+    "retention_bytes": 7,
+    "retention_records": 7,
+    "flush_interval_ms": 3,
+    "record_bytes_max": 10,
+    "segment_bytes": 6,
+    "segment_ms": 3,
+    "min_insync": 12,
+    "consistency": 6,
+}
+
 
 def test_class_names_are_unique_within_a_package() -> None:
-    assert sum(map(len, form.ambiguous_classes().values())) <= AMBIGUOUS_MAX
+    assert form.ambiguous_classes() == {}
 
 
 def test_modules_lie_in_folders() -> None:
@@ -70,6 +82,12 @@ def test_modules_lie_in_folders() -> None:
 
 def test_classes_over_the_limits_of_methods_and_attributes_are_listed() -> None:
     assert sorted(form.big_classes()) == sorted(BIG_CLASSES)
+
+
+def test_a_topic_setting_is_a_row_a_field_and_its_behaviour() -> None:
+    places = form.places_of_settings()
+    assert places.keys() >= SETTING_PLACES_MAX.keys()
+    assert {name: files for name, files in places.items() if len(files) > SETTING_PLACES_MAX.get(name, 3)} == {}
 
 
 def test_names_are_those_of_the_trade() -> None:

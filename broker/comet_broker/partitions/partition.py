@@ -49,7 +49,7 @@ from comet_broker.partitions.leader_state import LeaderState
 from comet_broker.partitions.readers import Readers
 from comet_broker.partitions.transaction_batches import TransactionBatches
 from comet_broker.storage.log import Log
-from comet_broker.streams.waiters import answered
+from comet_broker.waiters import answered
 
 log = logging.getLogger(__name__)
 

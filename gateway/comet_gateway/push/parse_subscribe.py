@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import comet
 from comet.errors import CometError
 from comet.types import AtTime, Earliest, Position, check_topic_name
 from comet_gateway.http.problems import Problem
@@ -24,11 +25,10 @@ class Joined:
     """A request to join a group."""
 
     topics: tuple[str, ...]
-    pattern: str
-    start: Position
+    group: frames.GroupTerms
+    options: comet.GroupOptions | comet.ShareOptions
     values: Values
     permits: int | None
-    group: frames.GroupTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +149,30 @@ def join(
         raise Problem("INVALID_ARGUMENT", f"{group.name[:100]!r} is not a valid group name")
     if group.kind == "share" and (group.auto or permits is not None):
         raise Problem("INVALID_ARGUMENT", "a share group takes `in_flight`, but not `auto` or `permits`")
-    if group.dead_letter:
-        names([group.dead_letter])
-    return Joined(_chosen(topics, pattern), pattern, _position("start", start, now_us), values, permits, group)
+    chosen, at = _chosen(topics, pattern), _position("start", start, now_us)
+    try:
+        options = _options(group, at, pattern)
+    except CometError as error:
+        raise Problem("INVALID_ARGUMENT", error.message) from None
+    return Joined(chosen, group, options, values, permits)
+
+
+def _options(group: frames.GroupTerms, start: Position, pattern: str) -> comet.GroupOptions | comet.ShareOptions:
+    """The member's options, which check themselves."""
+    if group.kind == "consumer":
+        return comet.GroupOptions(start=start, pattern=pattern, auto_commit=group.auto)
+    return comet.ShareOptions(
+        start=start, pattern=pattern, in_flight=group.in_flight, lock_ms=group.lock_ms,
+        deliveries_max=group.deliveries_max, dead_letter=group.dead_letter, by_key=group.by_key,
+    )  # fmt: skip
 
 
 def of_frame(frame: frames.Subscribe, *, now_us: int, span_ms_max: int) -> SubscribeRequest | Joined | Played:
     """Parses a subscribe frame. Raises Problem."""
     if sum(one is not None for one in (frame.topic, frame.topics, frame.pattern)) != 1:
-        raise Problem("INVALID_ARGUMENT", "give one of `topic`, `topics` and `pattern`")
+        raise Problem("INVALID_ARGUMENT", "give one of `topic`, `topics`, `pattern`, `page` and `channel`")
+    if frame.params is not None:
+        raise Problem("INVALID_ARGUMENT", "`params` go with a `channel` only")
     topics = [frame.topic] if frame.topic is not None else frame.topics or []
     if frame.cursor is not None and (frame.topic is None or frame.cursors is not None):
         raise Problem("INVALID_ARGUMENT", "`cursor` goes with `topic` only; use `cursors` for several topics")
@@ -190,6 +205,12 @@ def of_frame(frame: frames.Subscribe, *, now_us: int, span_ms_max: int) -> Subsc
         permits=frame.permits,
         now_us=now_us,
     )
+
+
+def check_dashboard(frame: frames.Subscribe) -> None:
+    """Checks that a subscribe frame for a page or channel has no members of other kinds. Raises Problem."""
+    what, own = ("page", {"id", "page"}) if frame.page is not None else ("channel", {"id", "channel", "params"})
+    _only(frame, what, set(frame.__struct_fields__) - own)
 
 
 def _chosen(topics: Iterable[str], pattern: str) -> tuple[str, ...]:

@@ -1,0 +1,254 @@
+"""Records, to read or to write, and batches of them as columns."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+
+from comet.errors import SerdeError
+from comet.records import Batch
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from comet.serde import Serde
+
+T = TypeVar("T")
+
+Key = bytes | str | None
+Headers = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
+HeaderList = list[tuple[str, bytes]]
+
+
+class NewRecord(NamedTuple):
+    """A record to write. `value` is what Producer.send takes: bytes, str, None, or a model; without a timestamp, the
+    broker sets it.
+
+    >>> async def example(address: str) -> None:
+    ...     records = [comet.NewRecord("EURUSD 1.08", key="EURUSD", headers={"source": "demo"})]
+    ...     async with comet.Producer(address, acks="all") as producer:
+    ...         for _ in range(2):
+    ...             receipts = await producer.publish_once("quotes", records, idempotency_key="quote 4711")
+    ...             print(receipts[0].offset, receipts[0].duplicate)
+    >>> run(example)
+    0 False
+    0 True
+    """
+
+    value: Any
+    key: Key = None
+    headers: Headers = ()
+    timestamp_us: int | None = None
+    partition: int | None = None
+
+
+class Record(NamedTuple, Generic[T]):
+    """A record that was read. `value` is bytes, or of the consumer's `type` if it has one.
+
+    The value of a tombstone is None, for every type.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Producer(address) as producer:
+    ...         await producer.publish("quotes", "EURUSD 1.08", key="EURUSD", timestamp_us=1_700_000_000_000_000)
+    ...     async with comet.Consumer(address, "quotes") as consumer:
+    ...         record = await consumer.get()
+    ...     print(record.topic, record.partition, record.offset, record.key, record.value, record.timestamp_us)
+    >>> run(example)
+    quotes 0 0 b'EURUSD' b'EURUSD 1.08' 1700000000000000
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: T
+    timestamp_us: int
+    headers: HeaderList
+
+
+class RecordBatch(Generic[T]):
+    """Records of one partition as columns: no object is made per record until it is used.
+
+    Keeps its buffer in memory for as long as it lives. Do not change its lists.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Producer(address) as producer:
+    ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+    ...     async with comet.Consumer(address, "quotes", type=int) as consumer:
+    ...         async for batch in consumer.batches():
+    ...             print(batch.values, list(batch.offsets), batch.models(), batch.high_watermark)
+    ...             break
+    >>> run(example)
+    [b'1', b'2', b'3'] [0, 1, 2] [1, 2, 3] 3
+    """
+
+    __slots__ = ("_batch", "_part", "_serde", "high_watermark", "leader_epoch", "partition", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        batch: Batch,
+        *,
+        skip: int = 0,
+        end: int | None = None,
+        high_watermark: int = -1,
+        leader_epoch: int = 0,
+        serde: Serde[T] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.high_watermark = high_watermark
+        self.leader_epoch = leader_epoch
+        self._batch = batch
+        # The requested records; None: all.
+        self._part = slice(skip, len(batch) if end is None else end) if skip or end is not None else None
+        self._serde = serde
+
+    def __len__(self) -> int:
+        part = self._part
+        return len(self._batch) if part is None else part.stop - part.start
+
+    def __repr__(self) -> str:
+        return f"<RecordBatch of {len(self)} from {self.topic}/{self.partition} at {self.first_offset}>"
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the first record."""
+        return self.offsets[0]
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after this batch, or after this part of it."""
+        part = self._part
+        if part is None or part.stop == len(self._batch):
+            return self._batch.header.next_offset
+        return self._batch.offsets[part.stop - 1] + 1
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch of these records: with `next_offset`, it detects a later truncation."""
+        return self._batch.header.leader_epoch
+
+    @property
+    def append_time_us(self) -> int:
+        """When the leader of the partition appended the batch, by its clock: the same for all its records."""
+        return self._batch.header.append_time_us
+
+    def after(self, offset: int) -> RecordBatch[T] | None:
+        """The part of the batch from `offset` on; None if there is none."""
+        before = bisect_left(self.offsets, offset)
+        return None if before >= len(self) else self._cut(before, len(self))
+
+    def before(self, offset: int) -> RecordBatch[T] | None:
+        """The part of the batch up to, not including, `offset`; None if there is none."""
+        upto = bisect_left(self.offsets, offset)
+        return None if upto == 0 else self._cut(0, upto)
+
+    def _cut(self, first: int, end: int) -> RecordBatch[T]:
+        at = 0 if self._part is None else self._part.start
+        return RecordBatch(
+            self.topic, self.partition, self._batch, skip=at + first, end=at + end,
+            high_watermark=self.high_watermark, leader_epoch=self.leader_epoch, serde=self._serde,
+        )  # fmt: skip
+
+    @property
+    def size(self) -> int:
+        """Bytes of all keys and values, computed without reading them."""
+        part = self._part
+        return self._batch.size_of(0, len(self._batch)) if part is None else self._batch.size_of(part.start, part.stop)
+
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        """The values as bytes; None is a tombstone."""
+        values = self._batch.values
+        return values if self._part is None else values[self._part]
+
+    @property
+    def keys(self) -> Sequence[bytes | None]:
+        keys = self._batch.keys
+        return keys if self._part is None else keys[self._part]
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        offsets = self._batch.offsets
+        return offsets if self._part is None else offsets[self._part]
+
+    @property
+    def timestamps(self) -> Sequence[int]:
+        """Microseconds since 1970, as the producers gave them."""
+        timestamps = self._batch.timestamps
+        return timestamps if self._part is None else timestamps[self._part]
+
+    @property
+    def headers(self) -> Sequence[HeaderList]:
+        headers = self._batch.headers
+        return headers if self._part is None else headers[self._part]
+
+    def models(self) -> list[T]:
+        """The values as models of the consumer's type; without one, as `values`. A tombstone stays None.
+
+        Raises SerdeError, with the offset of the first value that cannot be decoded.
+        """
+        values = self.values
+        if self._serde is None:
+            return cast("list[T]", list(values))
+        try:
+            if None in values:
+                decode = self._serde.decode
+                return [cast("T", None) if value is None else decode(value) for value in values]
+            return self._serde.decode_many(cast("Sequence[bytes]", values))
+        except SerdeError as error:
+            raise self._located(error) from error.__cause__
+
+    def _located(self, error: SerdeError) -> SerdeError:
+        """The error with the place of the first value that cannot be decoded."""
+        assert self._serde is not None
+        for offset, value in zip(self.offsets, self.values, strict=True):
+            try:
+                if value is not None:
+                    self._serde.decode(value)
+            except SerdeError as first:
+                return self.at(first, offset)
+        return error
+
+    def at(self, error: SerdeError, offset: int) -> SerdeError:
+        """The error with the record's topic, partition and offset added."""
+        record_id = {"topic": self.topic, "partition": str(self.partition), "offset": str(offset)}
+        return SerdeError(
+            f"record {offset} of {self.topic}/{self.partition}: {error.message}", details=error.details | record_id
+        )
+
+    def records(self) -> Iterator[Record[T]]:
+        """The batch record by record. Raises SerdeError at the first record that cannot be decoded, and ends there."""
+        serde = self._serde
+        values: Any = self.values
+        if serde is not None:
+            try:
+                values = self.models()
+            except SerdeError:
+                values = self._one_by_one()
+        headers: Any = self.headers if self._batch.header_columns is not None else iter(list, None)
+        columns = zip(
+            repeat(self.topic), repeat(self.partition), self.offsets, self.keys, values, self.timestamps, headers
+        )  # fmt: skip
+        return map(Record._make, columns)
+
+    def _one_by_one(self) -> Iterator[Any]:
+        assert self._serde is not None
+        for offset, value in zip(self.offsets, self.values, strict=True):
+            try:
+                event = None if value is None else self._serde.decode(value)
+            except SerdeError as error:
+                raise self.at(error, offset) from error.__cause__
+            yield event
+
+    def to_arrow(self, columns: Iterable[str] | None = None) -> pyarrow.RecordBatch:
+        """The batch as Arrow, over the same memory: offset, timestamp, key, value, headers, or some of these columns.
+
+        Needs pyarrow: pip install "comet-stream[arrow]".
+        """
+        table = self._batch.to_arrow(columns)
+        return table if self._part is None else table.slice(self._part.start, len(self))
