@@ -216,7 +216,7 @@ def grow_without_broker_epoch() -> list[Patch]:
     def registered_all(self: LeaderState) -> None:
         if self._swapping:
             return
-        state = self.replicas.grown(self._partition.committed, self._context.registered())
+        state = self.replicas.grown(self._partition.watermarks.committed, self._context.registered())
         if state is not None:
             self._swap(state, "in sync")
 

@@ -148,7 +148,7 @@ async def test_a_follower_that_reads_nothing_is_owed_one_watermark_and_read_from
     for _ in range(50):
         world.produce()
         session._stale.clear()
-        session.watermark_moved(world.partition)
+        session.watermark_moved(world.partition.handle)
         session._watermarks()
     assert len(session._answers) + len(session._marks) <= before + 1
     tell(session, *[follow(leader_epoch=7)] * limits.SESSION_ANSWERS_MAX)

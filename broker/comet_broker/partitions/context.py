@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from comet.errors import CometError
 from comet_broker.core.cluster import PartitionId
 from comet_broker.core.tail import TailBudget
 from comet_broker.metadata.store import MetadataStore
 from comet_broker.ports import Clock, Worker
+from comet_broker.storage.log import Log
 from comet_broker.tasks import Tasks
 
-if TYPE_CHECKING:
-    from comet_broker.partitions.partition import Partition
-
 Durable = Callable[[CometError | None], None]
+
+
+class Replica(Protocol):
+    """A partition, as far as it matters to whether it may lead."""
+
+    tp: PartitionId
+    log: Log
+    fault: str
+    closed: CometError | None
+
+    def take_out(self, reason: str) -> None: ...
 
 
 class Waiter(Protocol):
@@ -48,12 +57,12 @@ class PartitionContext:
     broker_epoch: Callable[[], int]
     registered: Callable[[], dict[int, int]]  # broker -> broker epoch of all live brokers
     folders: Callable[[], dict[int, str]]  # broker -> data folder of all live brokers
-    may_lead: Callable[[int, Partition], bool]  # this broker's replica may lead, as far as is known
+    may_lead: Callable[[int, Replica], bool]  # this broker's replica may lead, as far as is known
     whereabouts: Callable[[int], dict[str, str]]  # address of a broker, as details of an error
-    disqualify: Callable[[Partition], None]  # report that this replica must not lead
-    halt: Callable[[Partition, Exception], None]  # the same, after an unexpected error
+    disqualify: Callable[[Replica], None]  # report that this replica must not lead
+    halt: Callable[[Replica, Exception], None]  # the same, after an unexpected error
     unopened: Callable[[PartitionId, str], None]  # report a replica that cannot be opened, and why
-    requalify: Callable[[Partition], None]  # withdraw such a report
+    requalify: Callable[[Replica], None]  # withdraw such a report
     # Producer, epoch, topic id, index: adds the partition to the transaction, or raises.
     add_partition: Callable[[int, int, bytes, int], Awaitable[None]]
     # Producer, epoch: whether the transaction was committed; None while it is open.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -24,13 +24,12 @@ from comet.errors import Closed, CometError, NotEnoughReplicas, Unavailable
 from comet.types import Acks, Flush
 from comet_broker.core.cluster import NO_BROKER, PartitionState, Versioned, partition_key
 from comet_broker.core.replicas import Replicas, in_folders
+from comet_broker.core.watermarks import Watermarks
 from comet_broker.metadata.store import Compare, Put, StoreUnavailable
 from comet_broker.partitions.acknowledgements import Acknowledgements
-from comet_broker.partitions.context import Durable
+from comet_broker.partitions.context import Durable, PartitionContext, Replica
+from comet_broker.partitions.flushing import Flushing
 from comet_broker.partitions.readers import answer
-
-if TYPE_CHECKING:
-    from comet_broker.partitions.partition import Partition
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +42,30 @@ STORE_RETRY_S: Final = 0.1
 class Link(Protocol):
     """The stream to one follower."""
 
-    def watermark_moved(self, partition: Partition) -> None: ...
-    def log_start_moved(self, partition: Partition) -> None: ...
-    def leadership_over(self, partition: Partition, error: CometError) -> None: ...
-    def fell_behind(self, partition: Partition, lag_s: float) -> None: ...
+    def watermark_moved(self, handle: int) -> None: ...
+    def log_start_moved(self, handle: int) -> None: ...
+    def leadership_over(self, handle: int, error: CometError) -> None: ...
+    def fell_behind(self, handle: int, lag_s: float) -> None: ...
+
+
+class LedPartition(Replica, Protocol):
+    """The partition."""
+
+    handle: int
+    context: PartitionContext
+    watermarks: Watermarks
+    flushing: Flushing
+    mod_revision: int
+
+    @property
+    def sure(self) -> bool: ...
+    def moved(self) -> None: ...
+    def step_down(self, why: str) -> None: ...
+    def apply(self, found: Versioned[PartitionState]) -> None: ...
 
 
 class LeaderState:
-    def __init__(self, partition: Partition, state: PartitionState, now: float) -> None:
+    def __init__(self, partition: LedPartition, state: PartitionState, now: float) -> None:
         context = partition.context
         self.epoch = state.epoch
         storage = partition.log
@@ -70,7 +85,7 @@ class LeaderState:
         previous = self.links.get(broker)
         self.links[broker] = link
         if previous is not None and previous is not link:
-            previous.leadership_over(self._partition, CometError("the follower has connected again"))
+            previous.leadership_over(self._partition.handle, CometError("the follower has connected again"))
         self.replicas.follow(broker, broker_epoch, self._context.clock.monotonic())
 
     def unfollow(self, broker: int, link: Link) -> None:
@@ -130,12 +145,12 @@ class LeaderState:
         if not self.replicas.alone:
             self._partition.log.durability.note_high_watermark(committed)
             for link in self.links.values():
-                link.watermark_moved(self._partition)
+                link.watermark_moved(self._partition.handle)
 
     def log_start_moved(self) -> None:
         """Reports the log start offset to the followers: deleted records must not come back under another leader."""
         for link in self.links.values():
-            link.log_start_moved(self._partition)
+            link.log_start_moved(self._partition.handle)
 
     # ---- state from the store
 
@@ -177,7 +192,7 @@ class LeaderState:
         """Ends the streams of followers that fell behind; they may be dead without an error. A live follower
         reconnects."""
         for link in [self.links[broker] for broker in sorted(brokers & self.links.keys())]:
-            link.fell_behind(self._partition, self._context.replica_lag_s)
+            link.fell_behind(self._partition.handle, self._context.replica_lag_s)
 
     def _grow(self) -> None:
         if self._swapping:
@@ -192,7 +207,7 @@ class LeaderState:
             and self._context.may_lead(broker, self._partition)
             and self.replicas.keeps_up(broker, start, now, lag_s)
         }
-        grown = self.replicas.grown(self._partition.committed, following)
+        grown = self.replicas.grown(self._partition.watermarks.committed, following)
         if grown is not None:
             self._swap(in_folders(self.replicas.state, grown, self._context.folders()), "in sync")
 
@@ -223,10 +238,8 @@ class LeaderState:
         self._swapping = True
         self.replicas.propose(state)
         partition = self._partition
-        log.info("%s/%d: %s: %s", partition.topic, partition.index, why, state)
-        self._context.tasks.spawn(
-            self._settle(state, partition.mod_revision), f"{why} {partition.topic}/{partition.index}"
-        )
+        log.info("%s: %s: %s", partition, why, state)
+        self._context.tasks.spawn(self._settle(state, partition.mod_revision), f"{why} {partition}")
 
     async def _settle(self, state: PartitionState, mod_revision: int) -> None:
         """Writes the new state to the store, or reads the state that the store has instead."""
@@ -256,7 +269,7 @@ class LeaderState:
     async def _outcome(self, state: PartitionState, mod_revision: int) -> Versioned[PartitionState] | None:
         """The state in the store; None when it no longer matters."""
         store = self._context.store
-        key = partition_key((self._partition.topic_id.hex(), self._partition.index))
+        key = partition_key(self._partition.tp)
         while not self.closed:
             try:
                 result = await store.transact([Compare(key, mod_revision)], [Put(key, state.encode())])
@@ -279,7 +292,7 @@ class LeaderState:
         links, self.links = self.links, {}
         for link in links.values():
             try:
-                link.leadership_over(self._partition, error)
+                link.leadership_over(self._partition.handle, error)
             except Exception as caught:  # noqa: BLE001 - the other followers are notified too
                 self._context.tasks.report(f"notifying a follower of {self._partition}", caught)
         self.acks.release(unanswered)

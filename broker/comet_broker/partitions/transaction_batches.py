@@ -21,20 +21,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from comet import records
-from comet.errors import CometError, CorruptBatch, Draining, Internal, InvalidArgument, LimitExceeded
+from comet.errors import CometError, CorruptBatch, Draining, Internal, InvalidArgument, LimitExceeded, NotLeader
 from comet.records import BatchHeader
 from comet.types import Acks
 from comet_broker import limits
 from comet_broker.core.slots import slot_of_producer
-from comet_broker.partitions.context import Accepted
+from comet_broker.core.watermarks import Watermarks
+from comet_broker.partitions.context import Accepted, PartitionContext
+from comet_broker.partitions.leader_state import LeaderState
 from comet_broker.partitions.readers import answer
-
-if TYPE_CHECKING:
-    from comet_broker.partitions.leader_state import LeaderState
-    from comet_broker.partitions.partition import Partition
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +50,26 @@ class NotInTransaction(Exception):
     """The batch's transaction has nothing in the partition yet: pass the batch to `TransactionBatches.take`."""
 
 
+class TransactionalPartition(Protocol):
+    """The partition."""
+
+    topic: str
+    topic_id: bytes
+    index: int
+    context: PartitionContext
+    watermarks: Watermarks
+
+    @property
+    def available(self) -> bool: ...
+    @property
+    def leads(self) -> bool: ...
+    def not_leader(self) -> NotLeader: ...
+    def produce(self, batch: memoryview, acks: int) -> Accepted: ...
+    async def acked(self, end_offset: int, acks: int) -> None: ...
+
+
 class TransactionBatches:
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: TransactionalPartition) -> None:
         self._partition = partition
         self._waiting: dict[Transaction, list[tuple[memoryview, Taken]]] = {}
         self._held_bytes = 0
