@@ -74,7 +74,6 @@ def test_the_foundations_need_only_the_standard_library_and_the_codecs() -> None
         "comet.types",
         "comet.units",
         "comet.records",
-        "comet.wire.replica_conflict",
         "comet.wire.frames",
     )
     wheels = {"crc32c", "lz4", "zstandard"}
@@ -104,7 +103,6 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet.types",
         "comet.records",
         "comet.wire.corrupt",
-        "comet.wire.replica_conflict",
         "comet.wire.frames",
         "comet.wire.protobuf",
         "comet.wire.transport",
@@ -124,6 +122,15 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
     assert not _offences(
         lambda source: source.within(peers),
         lambda found: allowed(found) or _within(found.module, ["comet.wire.grpc_channel"]),
+    )
+
+
+def test_only_the_server_knows_the_composition_root_of_the_broker() -> None:
+    """Every other part is given what it needs."""
+    root = "comet_broker.broker"
+    assert not _offences(
+        lambda source: source.within("comet_broker") and not source.within("comet_broker.server"),
+        lambda found: not _within(found.module, [root]),
     )
 
 
