@@ -109,13 +109,13 @@ def test_a_feed_that_cannot_work_ends_the_demo_with_its_reason(tmp_path: Path) -
     command = [*DEMO, "--provider", "replay", "--file", str(tmp_path / "nothing.csv")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode != 0
-    assert "feed ended with code" in done.stderr and "nothing.csv" in done.stderr
+    assert ") ended with code 2: comet_demo.feed: " in done.stderr and "nothing.csv" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_without_a_java_it_says_what_to_install_and_runs_the_rest(tmp_path: Path) -> None:
     """The only thing that looks for one is told to look where there is none."""
-    blind = "from comet_demo import runtime; runtime.FOLDERS = (); runtime._wheel = lambda: None"
+    blind = "from comet.spark import local; local.FOLDERS = (); local._wheel = lambda: None"
     start = f"{blind}; from comet.cli import main; main()"
     command = [sys.executable, "-c", start, *DEMO[3:-1], "--duration", "1.5"]
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tmp_path)}

@@ -15,7 +15,6 @@ import msgspec
 from comet import records
 from comet.types import Flush
 from comet.v1 import replication_pb2 as pb
-from comet_broker import broker as broker_module
 from comet_broker.cluster.membership import Membership
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core import replicas
@@ -24,7 +23,6 @@ from comet_broker.core.conflicts import TruncationVerdict
 from comet_broker.core.controller import _Case, _Rank
 from comet_broker.core.producers import ProducerTable
 from comet_broker.core.replicas import Replicas
-from comet_broker.data_folder import Identity, loss_is_known, open_identity
 from comet_broker.metadata.store import RangeResult
 from comet_broker.partitions import conflicts
 from comet_broker.partitions.leadership import Leadership
@@ -33,7 +31,9 @@ from comet_broker.ports import Files
 from comet_broker.replication import follower as follower_module
 from comet_broker.replication.follower import LeaderLink
 from comet_broker.replication.leader import ReplicaSession
-from comet_broker.storage.appending import Appending
+from comet_broker.storage import data_folder
+from comet_broker.storage.data_folder import Identity, loss_is_known, open_identity
+from comet_broker.storage.deletion import Deletion
 from comet_broker.storage.log import Log
 from comet_broker.storage.truncation import Truncation
 from tests.sim.cluster_profile import ClusterProfile
@@ -350,14 +350,14 @@ def forget_the_loss_at_the_second_start() -> list[Patch]:
         loss_is_known(files, found)
         return found
 
-    return [(broker_module, "open_identity", forgetful), WITHOUT_COMPARISON]
+    return [(data_folder, "open_identity", forgetful), WITHOUT_COMPARISON]
 
 
 @mutant(
     "a log that came back short counts as whole", "C31", "flip_bit", "failing_sync", "kill", flush=Flush.OS, caught_by=4
 )
 def believe_a_short_log() -> list[Patch]:
-    return [(broker_module, "mark_records_missing", lambda files, identity: identity), WITHOUT_COMPARISON]
+    return [(data_folder, "mark_records_missing", lambda files, identity: identity), WITHOUT_COMPARISON]
 
 
 @mutant("a damaged replica stays the leader", "C29 C25", "flip_bit", "failing_sync", "kill", caught_by=12)
@@ -555,27 +555,27 @@ def never_truncate() -> list[Patch]:
     idempotent=True,
 )
 def keep_the_producers_of_what_was_cut() -> list[Patch]:
-    real = Log._truncate
+    real = Deletion._truncate
 
-    def keep(self: Log, planned: Truncation, producers: ProducerTable, start: int) -> None:
-        real(self, planned, producers if planned.forget_producers else self.producers, start)
+    def keep(self: Deletion, planned: Truncation, producers: ProducerTable, start: int) -> None:
+        real(self, planned, producers if planned.forget_producers else self._state.producers, start)
 
-    return [(Log, "_truncate", keep)]
+    return [(Deletion, "_truncate", keep)]
 
 
 @mutant("a new leader writes on in the old epoch", "C5 C6 C31", "isolate", "pause", "kill", acks=1)
 def write_in_the_old_epoch() -> list[Patch]:
-    real = Appending._write
+    real = Log._write
 
     def write(
-        self: Appending, parts: Any, header: Any, base_offset: int, append_time_us: int, epoch: int, *more: Any
+        self: Log, parts: Any, header: Any, base_offset: int, append_time_us: int, epoch: int, *more: Any
     ) -> None:
         if len(parts) > 1:  # the leader's own: a stamp and the rest of the batch
             stamp = records.make_stamp(base_offset, append_time_us, 1, header.length)
             parts, epoch = (stamp, *parts[1:]), 1
         real(self, parts, header, base_offset, append_time_us, epoch, *more)
 
-    return [(Appending, "_write", write)]
+    return [(Log, "_write", write)]
 
 
 @mutant(

@@ -42,6 +42,7 @@ from comet_broker.core.cluster import (
     Tombstone,
     TopicSpec,
     Versioned,
+    topic_key,
 )
 from comet_broker.core.recovery import CopyInventory, NamedSpec
 from comet_broker.metadata.store import Compare, Put, StoreUnavailable
@@ -51,11 +52,12 @@ from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.spec_file import forget_spec, read_spec, write_spec
 from comet_broker.ports import Files
 from comet_broker.storage.log import Log, LogIdentity, write_marks
-from comet_broker.streams.waiters import Progress
+from comet_broker.waiters import Progress
 
 log = logging.getLogger(__name__)
 
 FOLDER: Final = "topics"
+TOPIC_WAIT_S_MAX: Final = 5.0  # the longest wait of a call for a topic that is in the store and not in the view yet
 
 
 @dataclass(slots=True)
@@ -116,6 +118,21 @@ class TopicTable:
             raise Unavailable(f"topic {name!r} cannot be opened now: {problem.message}", retry_after_ms=1000)
         return found.value
 
+    def exists(self, name: str) -> bool:
+        """Whether the view has the topic; else `wait_for` it."""
+        return name in self._view.state.topics
+
+    async def wait_for(self, name: str) -> None:
+        """Waits a moment for a topic that the metadata store has and the view has not: it may just have been created
+        through another broker."""
+        try:
+            async with asyncio.timeout(TOPIC_WAIT_S_MAX):
+                item = await self._context.store.get(topic_key(name))
+                if item is not None:
+                    await self.applied.wait(item.mod_revision)
+        except (StoreUnavailable, TimeoutError, ValueError):
+            return
+
     def partition(self, name: str, index: int) -> Partition:
         """A partition on this broker, to read or write."""
         spec = self.spec(name)
@@ -172,6 +189,7 @@ class TopicTable:
             partitions=tuple(partitions),
             config=spec.config,
             created_us=spec.created_us,
+            sources=spec.sources,
         )
 
     def _conflicts(self, topic_id: str, index: int, state: PartitionState) -> tuple[ReplicaConflict, ...]:
@@ -412,11 +430,12 @@ class TopicTable:
         end = self._ends.pop(tp, 0)
         if storage.log_end < end:  # this broker counts as one with all records
             # The epoch may have given out the offsets that are missing: only a new registration makes a new epoch.
-            storage.failed = LogFailed(
+            missing = LogFailed(
                 f"its log ended at {end} when it was closed, and at {storage.log_end} when it was opened: records are "
                 "missing on this broker's disk; restart the broker"
             )
-            self._context.halt(partition, storage.failed)
+            storage.state.fail(missing)
+            self._context.halt(partition, missing)
         elif storage.lost:
             self._context.disqualify(partition)
         else:
@@ -455,7 +474,7 @@ class TopicTable:
                 return False
             if partition.log.failed is not None:
                 raise partition.log.failed
-            partition.log.note_high_watermark(partition.committed)  # readers have seen records up to there
+            partition.log.durability.note_high_watermark(partition.committed)  # readers have seen records up to there
             self._ends[partition.tp] = partition.log.log_end
             await self._close(partition, Unavailable(f"{partition} is being reopened", retry_after_ms=100))
             del topic.partitions[partition.index]
@@ -511,7 +530,7 @@ class TopicTable:
 
     async def note_watermarks(self) -> None:
         """Writes the high watermarks, so that they survive a kill though nothing is synced; see core.conflicts."""
-        due = [partition.log for partition in self.by_handle.values() if partition.log.mark_due]
+        due = [partition.log for partition in self.by_handle.values() if partition.log.durability.mark_due]
         if due:
             await self._context.worker.run(lambda: write_marks(due))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
@@ -12,6 +11,7 @@ from fastapi.routing import APIRoute
 
 import comet
 from comet.errors import CometError
+from comet.types import TOPIC_SETTINGS
 from comet_gateway.brokers.catalog import Catalog
 from comet_gateway.http.problems import Problem
 from comet_gateway.schemas.common import ProblemDocument
@@ -68,7 +68,11 @@ def problem_of(error: CometError) -> ProblemDocument:
 
 
 def settings_document(config: comet.TopicConfig) -> TopicSettings:
-    return TopicSettings(**{**asdict(config), "flush": config.flush.value, "consistency": config.consistency.value})
+    return TopicSettings(**config.plain())
+
+
+def sources_document(topic: comet.TopicInfo) -> dict[str, str]:
+    return {name: topic.source(name).value for name in TOPIC_SETTINGS}
 
 
 def topic_fields(topic: comet.TopicInfo) -> dict[str, Any]:
@@ -139,16 +143,26 @@ async def copies(admin: comet.Admin, info: comet.TopicInfo, index: int) -> list[
     """The state of each replica, requested from all its brokers at once."""
     partition = partition_of(info, index)
 
-    async def copy(broker: int) -> Replica:
+    async def status(broker: int) -> comet.PartitionStatus | None:
         try:
             _, statuses = await admin.describe_topic(info.name, broker=broker)
         except CometError:
-            statuses = []  # not reachable; the document has nulls
-        return Replica(
+            return None  # not reachable; the document has nulls
+        return by_partition(statuses).get(index)
+
+    found = await asyncio.gather(*map(status, partition.replicas))
+    return replicas_of(partition, [one for one in found if one is not None])
+
+
+def replicas_of(partition: comet.PartitionInfo, statuses: Iterable[comet.PartitionStatus]) -> list[Replica]:
+    """Each replica, with nulls where its broker did not answer."""
+    by_broker = {status.broker: status for status in statuses}
+    return [
+        Replica(
             broker=broker,
             leader=broker == partition.leader,
             in_sync=broker in partition.in_sync,
-            **_known(by_partition(statuses).get(index), _OF_REPLICA),
+            **_known(by_broker.get(broker), _OF_REPLICA),
         )
-
-    return await asyncio.gather(*map(copy, partition.replicas))
+        for broker in partition.replicas
+    ]

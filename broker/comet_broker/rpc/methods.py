@@ -1,0 +1,133 @@
+"""Every unary call of the protocol with the coroutine that answers it: one table for all transports."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from google.protobuf.message import Message
+
+from comet.errors import CometError, Internal
+from comet.v1 import admin_pb2 as admin
+from comet.v1 import coordination_pb2 as coordination_pb
+from comet.v1 import groups_pb2 as groups
+from comet.v1 import records_pb2 as records_pb
+from comet_broker.admin.metrics import AdminMetrics
+from comet_broker.admin.recovery import AdminRecovery
+from comet_broker.admin.service import AdminService
+from comet_broker.coordination.admin import GroupAdmin
+from comet_broker.coordination.service import Coordination
+from comet_broker.sharing.calls import AcquireCalls
+from comet_broker.streams.stream_writer import ServedStream
+from comet_broker.streams.unary_records import UnaryRecords
+
+log = logging.getLogger(__name__)
+
+COMET = "comet.v1.Comet"
+ADMIN = "comet.v1.Admin"
+REPLICATION = "comet.v1.Replication"
+COORDINATION = "comet.v1.Coordination"
+ALWAYS = (
+    "Statistics",
+    "History",
+    "Inventory",
+    "RecoverCluster",
+    "Warn",
+)  # served even while the metadata store is not trusted
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    service: str
+    name: str
+    request: type[Message]
+    answer: Callable[[Any], Awaitable[Message]]
+    check: Callable[[], None] | None = None  # raises while the call is not served
+
+    @property
+    def path(self) -> str:
+        return f"{self.service}/{self.name}"
+
+    async def __call__(self, request: Message) -> Message:
+        """Answers, or raises a CometError; any other exception is a bug, and is logged and reported as Internal."""
+        try:
+            if self.check is not None:
+                self.check()
+            return await self.answer(request)
+        except CometError:
+            raise
+        except Exception as error:
+            log.exception("%s failed", self.path)
+            raise Internal(f"{self.path}: {error!r}; see the broker's log") from error
+
+
+class Endpoint(Protocol):
+    """A broker, as its transports see it."""
+
+    @property
+    def methods(self) -> Sequence[Method]:
+        """Its unary calls."""
+
+    def open_session(self, peer: str) -> ServedStream:
+        """Opens a Stream call. Raises the CometError that refuses it."""
+
+    def open_replica_session(self, peer: str) -> ServedStream:
+        """Opens a Replicate call. Raises the CometError that refuses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The coroutines behind the unary calls."""
+
+    admin: AdminService
+    records: UnaryRecords
+    coordination: Coordination
+    groups: GroupAdmin
+    acquire: AcquireCalls
+    metrics: AdminMetrics
+    recovery: AdminRecovery
+
+
+def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]:
+    """The table. `check_trust` raises while the metadata store is not trusted."""
+    admin_service, unary_records, acquire_calls = services.admin, services.records, services.acquire
+    coordination, group_admin = services.coordination, services.groups
+    admin_metrics, admin_recovery = services.metrics, services.recovery
+    found = [
+        Method(COMET, "FetchMetadata", records_pb.FetchMetadataRequest, admin_service.fetch_metadata),
+        Method(COMET, "FindCoordinator", groups.FindCoordinatorRequest, coordination.find_coordinator),
+        Method(COORDINATION, "AddPartition", coordination_pb.AddPartitionRequest, coordination.add_partition),
+        Method(COORDINATION, "Outcome", coordination_pb.OutcomeRequest, coordination.outcome),
+        Method(COORDINATION, "WriteMarkers", coordination_pb.WriteMarkersRequest, coordination.write_markers),
+        Method(COORDINATION, "PartitionEnds", coordination_pb.PartitionEndsRequest, coordination.partition_ends),
+        Method(COORDINATION, "FoundGroup", coordination_pb.FoundGroupRequest, coordination.found_group),
+        Method(COORDINATION, "Warn", coordination_pb.WarnRequest, admin_recovery.warned),
+        Method(COMET, "Publish", records_pb.PublishRequest, unary_records.publish),
+        Method(COMET, "Fetch", records_pb.FetchRequest, unary_records.fetch),
+        Method(COMET, "Acquire", groups.AcquireRequest, acquire_calls.acquire),
+        Method(COMET, "Acknowledge", groups.AcknowledgeRequest, acquire_calls.acknowledge),
+        Method(ADMIN, "CreateTopic", admin.CreateTopicRequest, admin_service.create_topic),
+        Method(ADMIN, "ListTopics", admin.ListTopicsRequest, admin_service.list_topics),
+        Method(ADMIN, "DescribeTopic", admin.DescribeTopicRequest, admin_service.describe_topic),
+        Method(ADMIN, "AlterTopic", admin.AlterTopicRequest, admin_service.alter_topic),
+        Method(ADMIN, "DeleteTopic", admin.DeleteTopicRequest, admin_service.delete_topic),
+        Method(ADMIN, "AddPartitions", admin.AddPartitionsRequest, admin_service.add_partitions),
+        Method(ADMIN, "DeleteRecords", admin.DeleteRecordsRequest, admin_service.delete_records),
+        Method(ADMIN, "MovePartition", admin.MovePartitionRequest, admin_service.move_partition),
+        Method(ADMIN, "ElectLeader", admin.ElectLeaderRequest, admin_service.elect_leader),
+        Method(ADMIN, "DrainBroker", admin.DrainBrokerRequest, admin_service.drain_broker),
+        Method(ADMIN, "Resume", admin.ResumeRequest, admin_service.resume),
+        Method(ADMIN, "DescribeCluster", admin.DescribeClusterRequest, admin_service.describe_cluster),
+        Method(ADMIN, "ListGroups", admin.ListGroupsRequest, group_admin.list_groups),
+        Method(ADMIN, "DescribeGroup", admin.DescribeGroupRequest, group_admin.describe_group),
+        Method(ADMIN, "ResetGroup", admin.ResetGroupRequest, group_admin.reset_group),
+        Method(ADMIN, "DeleteGroup", admin.DeleteGroupRequest, group_admin.delete_group),
+        Method(ADMIN, "GroupLag", admin.GroupLagRequest, group_admin.group_lag),
+        Method(ADMIN, "Statistics", admin.StatisticsRequest, admin_metrics.statistics),
+        Method(ADMIN, "History", admin.HistoryRequest, admin_metrics.history),
+        Method(ADMIN, "Inventory", admin.InventoryRequest, admin_recovery.inventory),
+        Method(ADMIN, "RecoverCluster", admin.RecoverClusterRequest, admin_recovery.recover),
+    ]
+    return [one if one.name in ALWAYS else replace(one, check=check_trust) for one in found]
