@@ -135,11 +135,10 @@ class TopicSetting:
 
     def check(self, value: object) -> None:
         """Raises InvalidArgument for a value of another type, or out of bounds."""
-        if self.words:
-            if not isinstance(value, self.type):
-                raise self._unknown_word(value)
-        elif not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
-            raise InvalidArgument(f"{self.name} must be a whole number from {self.low} to {self.high}, not {value!r}")
+        if not isinstance(value, self.type) or isinstance(value, bool):
+            raise self._unknown_word(value) if self.words else self._out_of_bounds(value)
+        if isinstance(value, int) and not self.low <= value <= self.high:
+            raise self._out_of_bounds(value)
 
     def convert(self, value: object) -> Any:
         """The value of a word or a number, unchecked. Raises InvalidArgument for an unknown word."""
@@ -173,6 +172,11 @@ class TopicSetting:
         if self.words:
             return str(plain(value))
         return "none" if value == NO_LIMIT else format_value(self.unit, value)
+
+    def _out_of_bounds(self, value: object) -> InvalidArgument:
+        return InvalidArgument(
+            f"{self.name} must be a whole number from {self.low} to {self.high}, not {plain(value)!r}"
+        )
 
     def _unknown_word(self, value: object) -> InvalidArgument:
         *most, last = self.words
@@ -315,6 +319,7 @@ class TopicDefaults:
     replicas: int = 1
 
     def source(self, name: str) -> SettingSource:
+        """Where the default of a setting comes from."""
         return self.sources.get(name, SettingSource.BUILT_IN)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 from playwright.async_api import Browser, Page, Route, expect
 
 import comet
+from comet.processes.child import Child, python_module, started
 from tests.browser.conftest import Stage, Watched, live, shot, watched
 from tests.browser.test_topics import dialog, row
 
@@ -345,14 +344,9 @@ def guarded(stage: Stage, folder: Path) -> Iterator[str]:
         for name, role in TOKENS.items()
     ]
     file.write_text("\n".join(rows))
-    command = [sys.executable, "-m", "comet_gateway", "--bootstrap", stage.broker, "--port", "0"]
-    with subprocess.Popen([*command, "--tokens-file", str(file)], stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().decode().strip()
-        finally:
-            process.terminate()
-            process.wait(60)
+    command = python_module("comet_gateway", "--bootstrap", stage.broker, "--port", "0", "--tokens-file", str(file))
+    with started(Child("gateway", command, piped=True)) as child:
+        yield child.line(60)
 
 
 def token(name: str) -> str:

@@ -203,6 +203,9 @@ async def in_a_test() -> None:
 async def admin() -> None:
     async with comet.Admin("localhost:9092") as admin:
         assert_type(await admin.create_topic("quotes", partitions=3, flush="always"), comet.TopicInfo)
+        altered = await admin.alter_topic("quotes", unset=["flush"])
+        assert_type(altered, comet.TopicAlteration)
+        assert_type(altered.after.source("flush"), comet.SettingSource)
         described: tuple[comet.TopicInfo, list[comet.PartitionStatus]] = await admin.describe_topic("quotes")
         assert_type(await admin.create_topic("trades", replicas=3, min_insync=2), comet.TopicInfo)
         assert_type(await admin.move_partition("quotes", 0, [2, 3, 1]), comet.PartitionMove)
