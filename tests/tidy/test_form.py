@@ -56,8 +56,8 @@ BIG_CLASSES = {
     "comet_demo.providers.market.Market": "one connection to a market and its counters",
 }
 
-# Files outside the broker, where a setting acts, that name it: its row, its field in the protocol, and pages and commands
-# that are about this one.
+# Files that name a topic setting, without the broker, where it acts: its row, its field in the protocol, and pages and
+# commands that are about this one.
 SETTING_PLACES_MAX = {
     "retention_ms": 8,
     "retention_bytes": 5,
