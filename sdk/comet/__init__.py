@@ -3,6 +3,7 @@
     Producer, Consumer, Admin, App     asynchronous; comet.sync has the same, synchronous
     read, write_frame                  a topic as tables of Arrow, Polars and pandas, and back
     model                              marks a class as the model of a value
+    ConsumerOptions, GroupOptions, …   the options of consumers and handlers, as objects
     Record, RecordBatch, Receipt, …    their arguments and results
     CometError and its subclasses      all errors, see comet.errors
     run                                runs a coroutine on a fast event loop
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from comet.admin.recovery import ClusterRecovery, PartitionRecovery, RecoveryChoice
     from comet.app import App
     from comet.consumer.consumer import Consumer
+    from comet.consumer.options import ConsumerOptions
     from comet.consumer.range_reader import Fetched, Reader
-    from comet.consumer.record import NewRecord, Record, RecordBatch
     from comet.errors import (
         BrokerNotFound,
         Closed,
@@ -74,10 +75,13 @@ if TYPE_CHECKING:
     from comet.event_loop import run
     from comet.groups.committed_offsets import CommitResult, CommittedOffset
     from comet.groups.group_consumer import GroupConsumer
+    from comet.groups.options import GroupOptions
+    from comet.handlers.options import HandlerOptions
     from comet.producer.delivery import BulkDelivery, Delivery, FailedRange
     from comet.producer.producer import Producer
     from comet.producer.transaction import Transaction, TransactionalProducer
     from comet.serde import model
+    from comet.share.options import ShareOptions
     from comet.share.share_client import AcquiredRecord, ShareClient
     from comet.share.share_consumer import ShareConsumer, ShareRecord
     from comet.tables.scan import Scan, read
@@ -102,6 +106,7 @@ if TYPE_CHECKING:
         PartitionStatus,
         Receipt,
         ReceiptRange,
+        ReplicaConflict,
         ResetPartition,
         SettingSource,
         TopicConfig,
@@ -109,7 +114,7 @@ if TYPE_CHECKING:
         TopicInfo,
         TopicPartition,
     )
-    from comet.wire.replica_conflict import ReplicaConflict
+    from comet.values.record import NewRecord, Record, RecordBatch
 
 __version__ = "0.1.0"
 
@@ -132,6 +137,7 @@ __all__ = [
     "CommittedOffset",
     "Consistency",
     "Consumer",
+    "ConsumerOptions",
     "CoordinatorLoading",
     "CorruptBatch",
     "CorruptRecords",
@@ -151,7 +157,9 @@ __all__ = [
     "GroupMember",
     "GroupNotEmpty",
     "GroupNotFound",
+    "GroupOptions",
     "GroupSummary",
+    "HandlerOptions",
     "History",
     "HistoryTrack",
     "Internal",
@@ -195,6 +203,7 @@ __all__ = [
     "SettingSource",
     "ShareClient",
     "ShareConsumer",
+    "ShareOptions",
     "ShareRecord",
     "StaleGeneration",
     "Timeout",
@@ -230,24 +239,28 @@ _OWN = {
     "ClusterRecovery": "comet.admin.recovery",
     "CommitResult": "comet.groups.committed_offsets",
     "Consumer": "comet.consumer.consumer",
+    "ConsumerOptions": "comet.consumer.options",
     "Delivery": "comet.producer.delivery",
     "FailedRange": "comet.producer.delivery",
     "Fetched": "comet.consumer.range_reader",
     "GroupConsumer": "comet.groups.group_consumer",
+    "GroupOptions": "comet.groups.options",
+    "HandlerOptions": "comet.handlers.options",
     "CommittedOffset": "comet.groups.committed_offsets",
     "History": "comet.admin.history",
     "HistoryTrack": "comet.admin.history",
     "AcquiredRecord": "comet.share.share_client",
     "ShareClient": "comet.share.share_client",
-    "NewRecord": "comet.consumer.record",
+    "NewRecord": "comet.values.record",
     "PartitionRecovery": "comet.admin.recovery",
     "Producer": "comet.producer.producer",
     "Reader": "comet.consumer.range_reader",
-    "Record": "comet.consumer.record",
-    "RecordBatch": "comet.consumer.record",
+    "Record": "comet.values.record",
+    "RecordBatch": "comet.values.record",
     "RecoveryChoice": "comet.admin.recovery",
     "Scan": "comet.tables.scan",
     "ShareConsumer": "comet.share.share_consumer",
+    "ShareOptions": "comet.share.options",
     "ShareRecord": "comet.share.share_consumer",
     "TopicPage": "comet.admin.admin",
     "Transaction": "comet.producer.transaction",
@@ -255,14 +268,13 @@ _OWN = {
     "model": "comet.serde",
     "read": "comet.tables.scan",
     "run": "comet.event_loop",
-    "ReplicaConflict": "comet.wire.replica_conflict",
     "write_frame": "comet.tables.write",
 }
 _TYPES = {
     "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Consistency", "Earliest", "Flush", "Gap", "GroupInfo",
     "GroupMember", "GroupSummary", "LagPoint", "Latest", "PartitionInfo", "PartitionLag", "PartitionStatus",
-    "Receipt", "ReceiptRange", "ResetPartition", "SettingSource", "TopicConfig", "TopicDefaults", "TopicInfo",
-    "TopicPartition",
+    "Receipt", "ReceiptRange", "ReplicaConflict", "ResetPartition", "SettingSource", "TopicConfig", "TopicDefaults",
+    "TopicInfo", "TopicPartition",
 }  # fmt: skip
 
 

@@ -43,7 +43,7 @@ async def hourly(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stag
             started("broker", "--data", str(folder), "--port", "0", "--metrics-port", "0", *flags)
         )
         _, gateway = stack.enter_context(started("gateway", "--bootstrap", broker["address"], "--port", "0"))
-        yield Stage(process, broker["address"], gateway["url"])
+        yield Stage(process.pid, broker["address"], gateway["url"])
 
 
 def dialog(page: Page) -> Locator:

@@ -60,6 +60,15 @@ async def test_admin_calls(broker: Broker, topic: types.Topic, call: Call) -> No
     assert altered.config.retention_records == 5
     assert altered.config.retention_ms == topic.config.retention_ms
     assert broker.topics.partition("t", 1).log.config.retention_records == 5
+    assert dict(altered.sources) == {"retention_records": types.SETTING_SOURCE_TOPIC}
+    assert altered.defaults.config == topic.config
+    unset: types.Topic = await call(
+        "comet.v1.Admin/AlterTopic", admin.AlterTopicRequest(name="t", unset=["retention_records"])
+    )
+    assert (unset.config, dict(unset.sources)) == (topic.config, {})
+    assert broker.topics.partition("t", 1).log.config.retention_records == -1
+    with pytest.raises(InvalidArgument, match="unknown topic setting: 'retain'"):
+        await call("comet.v1.Admin/AlterTopic", admin.AlterTopicRequest(name="t", unset=["retain"]))
     grown: types.Topic = await call("comet.v1.Admin/AddPartitions", admin.AddPartitionsRequest(name="t", total=4))
     assert len(grown.partitions) == 4
     with pytest.raises(InvalidArgument, match="only grow"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -110,7 +111,15 @@ def test_a_topic_lives_and_dies(up: Up) -> None:
     assert isinstance(described, dict)
     assert described["config"]["retention_ms"] == 604_800_000 and described["config"]["flush"] == "always"
     assert described["config"]["retention_bytes"] == 1 << 30 and len(described["partitions"]) == 3
-    assert "retention_bytes" in up.run("topic", "describe", "mayfly").stdout.decode()
+    assert (described["sources"]["retention_bytes"], described["sources"]["segment_ms"]) == ("topic", "built-in")
+    assert described["defaults"]["retention_bytes"] == -1
+    assert re.search(r"retention_bytes +1GiB +topic +none", up.run("topic", "describe", "mayfly").stdout.decode())
+    done = up.run("topic", "alter", "mayfly", "--unset", "retention-bytes", "--flush", "os", "--segment-ms", "1h")
+    assert done.stdout == b"mayfly: flush=os, segment_ms=1h, retention_bytes=none\n"
+    assert re.search(r"retention_bytes +none +built-in +none", up.run("topic", "describe", "mayfly").stdout.decode())
+    up.run("topic", "alter", "mayfly", "--unset", "flush", "--flush", "os", code=2)
+    up.run("topic", "alter", "mayfly", "--set", "flush=os", "--flush", "os", code=2)
+    up.run("topic", "alter", "mayfly", code=2)
     assert "mayfly" in up.run("topic", "list").stdout.decode()
     up.run("produce", "mayfly", "--partition", "1", feed=b"a\nb\nc\n")
     up.run("topic", "delete-records", "mayfly", "--partition", "1", "--before", "2", "--yes")

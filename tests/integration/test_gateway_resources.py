@@ -180,6 +180,36 @@ async def test_a_dry_run_of_altering_says_how_many_records_go(filled: Api) -> No
     assert (await filled.get("/topics/quotes"))["config"]["retention_records"] == "-1"
 
 
+async def test_settings_say_where_they_come_from_and_can_be_unset() -> None:
+    async with (
+        comet.testing.broker(retention_ms=3_600_000, flush=comet.Flush.ALWAYS) as broker,
+        api(broker.address) as http,
+    ):
+        listed = {one["name"]: one for one in (await http.get("/topic-settings"))["items"]}
+        assert (listed["retention_ms"]["default"], listed["retention_ms"]["source"]) == ("3600000", "cluster")
+        assert (listed["segment_ms"]["default"], listed["segment_ms"]["source"]) == ("86400000", "built-in")
+        week = {"name": "weekly", "config": {"retention_ms": "604800000"}}
+        assert (await http.client.post("/v1/topics", json=week)).json()["config"]["retention_ms"] == "604800000"
+        found = await http.get("/topics/weekly")
+        assert (found["sources"]["retention_ms"], found["defaults"]["retention_ms"]) == ("topic", "3600000")
+        assert (found["sources"]["flush"], found["sources"]["segment_ms"]) == ("cluster", "built-in")
+        change = {"unset": ["retention_ms"], "flush": "always"}
+        effect = await http.ask("PATCH", "/topics/weekly", change, dry_run=True)
+        assert await http.get("/topics/weekly") == found
+        done = await http.ask("PATCH", "/topics/weekly", change)
+        assert {**effect, "dry_run": False} == done
+        assert done["changed"] == ["retention_ms", "flush"]  # the value is as before, but the topic's own now
+        assert done["after"]["retention_ms"] == "3600000"
+        assert (done["sources"]["retention_ms"], done["sources"]["flush"]) == ("cluster", "topic")
+        both = {"unset": ["flush"], "flush": "os"}
+        assert "both set and unset" in (await http.ask("PATCH", "/topics/weekly", both, status=422))["detail"]
+        await http.ask("PATCH", "/topics/weekly", {"unset": ["retain"]}, status=422)
+        info, _ = await http.admin.describe_topic("weekly")
+        assert info.source("flush") is comet.SettingSource.TOPIC
+        with pytest.raises(comet.InvalidArgument, match="unknown topic setting: 'retain'"):
+            await http.admin.alter_topic("weekly", unset=["retain"])
+
+
 async def test_more_partitions_move_keys(http: Api) -> None:
     effect = await http.post("/topics/quotes/partitions", {"total": 6}, dry_run=True)
     assert (effect["before"], effect["after"], effect["keys_moved"]) == (3, 6, 0.5)

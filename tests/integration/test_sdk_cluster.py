@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import comet
-from comet.consumer.replica_choice import ReadFrom
+from comet.consumer.options import ReadFrom
 from tests.integration.local_cluster import LocalCluster, log_bytes, until
 
 RECORDS_AFTER = 20

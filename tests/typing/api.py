@@ -112,6 +112,32 @@ async def many(quotes: list[Quote]) -> None: ...
 def columns(batch: comet.RecordBatch[Quote]) -> None: ...
 
 
+@app.on("quotes", retries="three")  # type: ignore[arg-type]
+async def counts(quote: Quote) -> None: ...
+
+
+@app.on("quotes", retry=3)  # type: ignore[call-arg]
+async def misspells(quote: Quote) -> None: ...
+
+
+careful = comet.HandlerOptions(retries=5, dead_letter="quotes-failed")
+near = comet.GroupOptions(read_from="nearest", rack="a")
+
+
+@app.on("quotes", group="engine", options=careful, consumer=near, concurrency=8)
+async def with_objects(quote: Quote) -> None: ...
+
+
+async def options_are_typed() -> None:
+    one = comet.Consumer("localhost:9092", "quotes", type=Quote, options=comet.ConsumerOptions(start="-1h"), rack="a")
+    assert_type(one, comet.Consumer[Quote])
+    comet.Consumer("localhost:9092", "quotes", options=near)  # type: ignore[call-overload]
+    comet.Consumer("localhost:9092", "quotes", read_from="far")  # type: ignore[call-overload]
+    comet.GroupConsumer("localhost:9092", "quotes", group="g", partitions=[0])  # type: ignore[call-overload]
+    comet.ShareOptions(in_flight="ten")  # type: ignore[arg-type]
+    near.rack = "b"  # type: ignore[misc]
+
+
 async def handlers_keep_their_types() -> None:
     await one(Quote("EURUSD"))
     columns.__name__  # noqa: B018 - it is still the function
@@ -176,6 +202,7 @@ async def in_a_test() -> None:
 async def admin() -> None:
     async with comet.Admin("localhost:9092") as admin:
         assert_type(await admin.create_topic("quotes", partitions=3, flush="always"), comet.TopicInfo)
+        assert_type((await admin.alter_topic("quotes", unset=["flush"])).source("flush"), comet.SettingSource)
         described: tuple[comet.TopicInfo, list[comet.PartitionStatus]] = await admin.describe_topic("quotes")
         assert_type(await admin.create_topic("trades", replicas=3, min_insync=2), comet.TopicInfo)
         assert_type(await admin.move_partition("quotes", 0, [2, 3, 1]), comet.TopicInfo)

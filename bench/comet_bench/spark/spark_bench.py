@@ -290,16 +290,16 @@ ABOUT: Final = {
 
 def describe(sizes: SparkSizes) -> dict[str, Any]:
     """Further facts that a reader needs to judge these figures."""
-    from comet_demo import runtime
+    from comet.spark import local
 
-    java = runtime.find_java(runtime.JavaLocations.of_this_machine())
+    java = local.find_java(local.JavaLocations.of_this_machine())
     return {
         **{package: importlib.metadata.version(package) for package in ("pyspark", "pyarrow")},
         "java": java.version,
         "spark_master": sizes.master,
         "spark_memory": sizes.memory,
         "spark_trigger": sizes.trigger,
-        "spark_job_java": sizes.job_java or runtime.QUICK_START,
+        "spark_job_java": sizes.job_java or local.QUICK_START,
     }
 
 

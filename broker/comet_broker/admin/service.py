@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -30,8 +30,8 @@ from comet.v1 import records_pb2 as records_pb
 from comet.v1 import types_pb2 as types
 from comet.wire.protobuf import broker_to_pb, defaults_to_pb, settings_from_pb, status_to_pb, topic_to_pb
 from comet_broker import limits
-from comet_broker.admin.resume import resume
-from comet_broker.broker import Broker
+from comet_broker.cluster.peers import Peers
+from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import (
     DELETED,
     DRAINS,
@@ -45,6 +45,7 @@ from comet_broker.core.cluster import (
 )
 from comet_broker.core.forcing import forced
 from comet_broker.core.topic_config import SourcedConfig, altered, created, topic_defaults
+from comet_broker.env import Env
 from comet_broker.metadata.store import (
     Compare,
     Delete,
@@ -57,6 +58,7 @@ from comet_broker.metadata.store import (
 from comet_broker.metrics import statistics
 from comet_broker.partitions.delete_records import deleted_end
 from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.topics import TopicTable
 
 log = logging.getLogger(__name__)
 
@@ -66,23 +68,38 @@ REQUEST_S_MAX = 2.0  # timeout of a request to another broker
 
 
 class AdminService:
-    """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
+    """The coroutines behind the unary calls, protobuf in and out; raises CometErrors.
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._topics = broker.topics
+    rates    records and bytes in per second of a partition; see metrics.sampler
+    resume   resumes what has failed on this broker; see admin.resume
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        store: MetadataStore,
+        view: ClusterView,
+        peers: Peers,
+        topics: TopicTable,
+        rates: Callable[[Partition], tuple[float | None, float | None]],
+        resume: Callable[[], Awaitable[int]],
+    ) -> None:
+        self._env = env
+        self._store = store
+        self._view = view
+        self._peers = peers
+        self._topics = topics
+        self._rates = rates
+        self._resume = resume
         self._seen_topics: dict[str, types.Topic] = {}
         self._seen_at = -1
-
-    @property
-    def _store(self) -> MetadataStore:
-        return self._broker.store
 
     # ---- reading
 
     @property
     def _state(self) -> ClusterState:
-        return self._broker.view.state
+        return self._view.state
 
     def _brokers(self) -> list[types.Broker]:
         draining = self._state.drains
@@ -121,12 +138,12 @@ class AdminService:
         return described
 
     def _defaults(self, replicas: int) -> TopicDefaults:
-        return topic_defaults(self._broker.config.topic_defaults, replicas)
+        return topic_defaults(self._env.config.topic_defaults, replicas)
 
     async def fetch_metadata(self, request: records_pb.FetchMetadataRequest) -> records_pb.FetchMetadataResponse:
         for name in request.topics:
             if name not in self._state.topics:
-                await self._broker.wait_for_topic(name)
+                await self._topics.wait_for(name)
         names = sorted(self._state.topics) if not request.topics else list(request.topics)
         topics = []
         for name in names:
@@ -135,8 +152,8 @@ class AdminService:
             except TopicNotFound:
                 continue
         return records_pb.FetchMetadataResponse(
-            cluster_id=self._broker.cluster_id,
-            broker_id=self._broker.config.broker_id,
+            cluster_id=self._view.cluster_id,
+            broker_id=self._env.me,
             brokers=self._brokers(),
             topics=topics,
         )
@@ -155,14 +172,13 @@ class AdminService:
 
     async def describe_topic(self, request: admin.DescribeTopicRequest) -> admin.DescribeTopicResponse:
         if request.name not in self._state.topics:
-            await self._broker.wait_for_topic(request.name)
+            await self._topics.wait_for(request.name)
         described = admin.DescribeTopicResponse(topic=self._described(request.name))
         if request.local:
             topic = self._topics.by_name.get(request.name)
             if topic is not None:
-                rates = self._broker.recorder.rates
                 described.partitions.extend(
-                    status_to_pb(statistics.status(part, *rates(part))) for part in topic.partitions.values()
+                    status_to_pb(statistics.status(part, *self._rates(part))) for part in topic.partitions.values()
                 )
             return described
         leaders = {partition.leader for partition in described.topic.partitions} - {NO_BROKER}
@@ -178,13 +194,13 @@ class AdminService:
     async def _statuses(self, broker: int, name: str) -> Sequence[types.PartitionStatus]:
         """The replicas of a topic at one broker; empty if that broker does not answer."""
         request = admin.DescribeTopicRequest(name=name, local=True)
-        if broker == self._broker.config.broker_id:
+        if broker == self._env.me:
             return (await self.describe_topic(request)).partitions
-        address = self._broker.address_of(broker)
+        address = self._view.address_of(broker)
         if address is None:
             return ()
         try:
-            answer = await self._broker.peers.call(
+            answer = await self._peers.call(
                 address, "comet.v1.Admin/DescribeTopic", request, admin.DescribeTopicResponse, REQUEST_S_MAX
             )
         except CometError:
@@ -194,12 +210,12 @@ class AdminService:
     async def describe_cluster(self, _: admin.DescribeClusterRequest) -> admin.DescribeClusterResponse:
         controller = self._state.controller
         return admin.DescribeClusterResponse(
-            cluster_id=self._broker.cluster_id,
+            cluster_id=self._view.cluster_id,
             controller=NO_BROKER if controller is None else controller.broker,
             brokers=self._brokers(),
             topics=len(self._state.topics),
             partitions=sum(found.value.partitions for found in self._state.topics.values()),
-            topic_defaults=defaults_to_pb(self._defaults(self._broker.config.default_replicas)),
+            topic_defaults=defaults_to_pb(self._defaults(self._env.config.default_replicas)),
         )
 
     # ---- changing
@@ -210,14 +226,14 @@ class AdminService:
         self._check_partitions(partitions, partitions)
         if len(self._state.topics) >= limits.TOPICS_MAX:
             raise LimitExceeded(f"limit of {limits.TOPICS_MAX} topics reached; delete one first")
-        replicas = request.replicas or self._broker.config.default_replicas
+        replicas = request.replicas or self._env.config.default_replicas
         self._check_replicas(replicas)
         config, sources = created(settings_from_pb(request.config), self._defaults(replicas))
         _check_min_insync(config, replicas)
         spec = TopicSpec(
-            id=f"{self._broker.random.getrandbits(128):032x}",
+            id=f"{self._env.random.getrandbits(128):032x}",
             partitions=partitions,
-            created_us=self._broker.clock.wall_us(),
+            created_us=self._env.clock.wall_us(),
             config=config,
             replicas=replicas,
             sources=dict(sources),
@@ -231,7 +247,7 @@ class AdminService:
         alive = len(self._state.brokers)
         if not 1 <= replicas <= REPLICAS_MAX:
             raise InvalidArgument(f"a topic has 1 to {REPLICAS_MAX} replicas, not {replicas}")
-        me = self._broker.config.broker_id
+        me = self._env.me
         if me not in self._state.brokers:  # it has just started, or its lease ran out
             raise Unavailable(f"broker {me} is not registered in the cluster yet; try again", retry_after_ms=200)
         if replicas > alive:
@@ -285,15 +301,15 @@ class AdminService:
     async def delete_records(self, request: admin.DeleteRecordsRequest) -> admin.DeleteRecordsResponse:
         spec = self._topics.spec(request.name)
         state = self._topics.state_of(spec.id, request.partition)
-        me = self._broker.config.broker_id
+        me = self._env.me
         if state is not None and state.leader not in (NO_BROKER, me) and not request.forwarded:
-            address = self._broker.address_of(state.leader)
+            address = self._view.address_of(state.leader)
             if address is None:
                 raise Unavailable(f"broker {state.leader}, the leader, is not registered", retry_after_ms=100)
             passed_on = admin.DeleteRecordsRequest()
             passed_on.CopyFrom(request)
             passed_on.forwarded = True  # that broker may still see another leader, or this one
-            return await self._broker.peers.call(
+            return await self._peers.call(
                 address, "comet.v1.Admin/DeleteRecords", passed_on, admin.DeleteRecordsResponse, PLACED_S_MAX
             )
         partition = self._topics.partition(request.name, request.partition)
@@ -317,7 +333,7 @@ class AdminService:
                 raise partition.not_leader()
             end = max(before, deleted_end(partition.log, state))  # two deletions may run at once
             agreed = msgspec.structs.replace(state, deleted=(state.epoch, end))
-            alone = state.holders == (self._broker.config.broker_id,)
+            alone = state.holders == (self._env.me,)
             if alone or before <= partition.log.log_start or state.deleted == agreed.deleted:
                 return
             if (await self._transact([Compare(key, item.mod_revision)], [Put(key, agreed.encode())])).applied:
@@ -343,7 +359,7 @@ class AdminService:
             moved = msgspec.structs.replace(state, target=() if there else target)
             result = await self._transact([Compare(item.key, item.mod_revision)], [Put(item.key, moved.encode())])
             if result.applied:
-                await self._broker.view.applied.wait(result.revision)
+                await self._view.applied.wait(result.revision)
                 return self._topic_pb(request.name)
         raise _contended(request.name)
 
@@ -358,7 +374,7 @@ class AdminService:
             if not request.accept_loss:
                 raise await self._loss(request, self._state.partitions[tp].value.holders)
             result = await self._transact(change.compares, change.operations)
-            await self._broker.view.applied.wait(result.revision)
+            await self._view.applied.wait(result.revision)
             if result.applied:
                 log.warning("%s/%d: %s", request.name, request.partition, change.reason)
                 return self._topic_pb(request.name)
@@ -399,8 +415,8 @@ class AdminService:
 
     async def resume(self, _: admin.ResumeRequest) -> admin.ResumeResponse:
         """Resumes everything that has failed on this broker, for an operator."""
-        resumed = await resume(self._broker)
-        stopped = [one for one in self._broker.failures.all() if one.until is None]
+        resumed = await self._resume()
+        stopped = [one for one in self._env.failures.all() if one.until is None]
         return admin.ResumeResponse(
             resumed=resumed,
             failed=[
@@ -419,14 +435,14 @@ class AdminService:
     async def _set_drain(self, broker: int, *, undo: bool) -> None:
         """Drains a broker, or ends its draining, for an operator."""
         key = f"{DRAINS}{broker}"
-        item = await self._broker.store.get(key)
+        item = await self._store.get(key)
         if (item is None) == undo:
             return
         if undo:
             assert item is not None
-            await self._broker.store.transact([Compare(key, item.mod_revision)], [Delete(key)])
+            await self._store.transact([Compare(key, item.mod_revision)], [Delete(key)])
         else:
-            await self._broker.store.transact([Compare(key, 0)], [Put(key, b"")])
+            await self._store.transact([Compare(key, 0)], [Put(key, b"")])
 
     def _check_broker(self, broker: int) -> None:
         if broker not in self._state.brokers:
@@ -487,7 +503,7 @@ class AdminService:
             state = self._topics.state_of(found.value.id, index)
             if state is None or state.leader == NO_BROKER:
                 return False
-            if state.leader == self._broker.config.broker_id:
+            if state.leader == self._env.me:
                 partition = None if topic is None else topic.partitions.get(index)
                 if partition is None or not partition.leads:
                     return False

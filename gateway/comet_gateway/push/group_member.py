@@ -135,13 +135,12 @@ class GroupMembership:
         self._head = b'{"type":"records","id":%b,"topic":' % frames.encode(id_)
         self._deliveries = self._deliver()
         self._delivery: Delivery | None = None  # the next one, until it can be sent
+        assert isinstance(joined.options, comet.GroupOptions)
         self._consumer = comet.GroupConsumer(
             backend.bootstrap,
             *joined.topics,
             group=joined.group.name,
-            pattern=joined.pattern,
-            start=joined.start,
-            auto_commit=joined.group.auto,
+            options=joined.options,
             on_assigned=self._assigned,
             on_revoked=self._revoked,
             on_lost=self._lost,
@@ -239,7 +238,7 @@ class GroupMembership:
         self._notes.add(frames.Revoked(self._id, _owned(tps), lost=False))
         # Records acknowledged now are not delivered again to the next member.
         with suppress(TimeoutError):
-            async with asyncio.timeout(0 if self._joined.group.auto else HANDOVER_S):
+            async with asyncio.timeout(0 if self._consumer.auto_commit else HANDOVER_S):
                 while not self._leaving and any(map(self._open, tps)):
                     self._heard.clear()
                     await self._heard.wait()
@@ -278,23 +277,13 @@ class ShareMember:
         self._notices: list[Frame] = []
         self._record: comet.ShareRecord[bytes] | None = None  # the next one, until it can be sent
         self._limits = limits
-        self._lock_s = joined.group.lock_ms / 1000
+        assert isinstance(joined.options, comet.ShareOptions)
+        self._lock_s = joined.options.lock_ms / 1000
         # Records that the client has acquired: at most `in_flight`, until their locks expire.
         self._held: OrderedDict[Key, tuple[float, comet.ShareRecord[bytes]]] = OrderedDict()
         self._head = b'{"type":"records","id":%b,"topic":' % frames.encode(id_)
-        group = joined.group
         self._consumer = comet.ShareConsumer(
-            backend.bootstrap,
-            *joined.topics,
-            group=group.name,
-            pattern=joined.pattern,
-            start=joined.start,
-            in_flight=group.in_flight,
-            lock_ms=group.lock_ms,
-            deliveries_max=group.deliveries_max,
-            dead_letter=group.dead_letter,
-            by_key=group.by_key,
-            name="gateway",
+            backend.bootstrap, *joined.topics, group=joined.group.name, options=joined.options, name="gateway"
         )
 
     async def begin(self) -> None:

@@ -21,7 +21,6 @@ from comet.client.leader_request import at_leader
 from comet.errors import BrokerNotFound, InvalidArgument, PartitionNotFound
 from comet.groups import committed_offsets
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
-from comet.producer.producer import wall_clock_us
 from comet.types import (
     REPLICAS_MAX,
     ClusterInfo,
@@ -38,6 +37,7 @@ from comet.types import (
     check_topic_name,
     position,
     topic_setting,
+    wall_clock_us,
 )
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import groups_pb2 as groups

@@ -16,7 +16,6 @@ from comet.admin.recovery import ClusterRecovery
 from comet.client.client import Addresses
 from comet.event_loop import call, computed
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
-from comet.producer.producer import wall_clock_us
 from comet.types import (
     ClusterInfo,
     GroupInfo,
@@ -28,6 +27,7 @@ from comet.types import (
     StartLike,
     TopicConfig,
     TopicInfo,
+    wall_clock_us,
 )
 from comet.wire.transport import Connect
 

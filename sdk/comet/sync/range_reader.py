@@ -10,12 +10,11 @@ from typing import Self
 
 from comet import limits
 from comet.client.client import Addresses
-from comet.consumer.consumer import Isolation
+from comet.consumer.options import Isolation
 from comet.consumer.range_reader import Fetched
 from comet.consumer.range_reader import Reader as AsyncReader
 from comet.event_loop import call, computed
-from comet.producer.producer import wall_clock_us
-from comet.types import StartLike
+from comet.types import StartLike, wall_clock_us
 from comet.wire.transport import Connect
 
 

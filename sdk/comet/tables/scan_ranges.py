@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from comet.client.client import Addresses
-from comet.consumer.consumer import Isolation
+from comet.consumer.options import Isolation
 from comet.consumer.range_reader import Fetched, Reader, fetch_known
-from comet.consumer.record import RecordBatch
 from comet.errors import CorruptRecords, DataLoss, InvalidArgument, PartitionNotFound
-from comet.producer.producer import wall_clock_us
-from comet.types import AtOffset, Latest, Position, StartLike, position
+from comet.types import AtOffset, Latest, Position, StartLike, position, wall_clock_us
+from comet.values.record import RecordBatch
 from comet.wire.corrupt import OnCorrupt, range_of
 
 log = logging.getLogger("comet")
