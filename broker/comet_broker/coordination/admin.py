@@ -99,6 +99,14 @@ class GroupAdmin:
         by_name = {summary.name: summary for summary in found}
         return pb.ListGroupsResponse(groups=[by_name[name] for name in sorted(by_name)])
 
+    async def reading(self, topic: str) -> tuple[list[pb.GroupSummary], bool]:
+        """The groups that read a topic, and whether these are all: without a wait for coordinators."""
+        try:
+            listed = await self._list(pb.ListGroupsRequest())
+        except (CoordinatorLoading, Timeout, Unavailable):
+            return [], False
+        return [group for group in listed.groups if topic in group.topics], True
+
     async def _listed_by(self, broker: int) -> list[pb.GroupSummary]:
         address = self._view.address_of(broker)
         if address is None:
@@ -184,6 +192,15 @@ class GroupAdmin:
         group = _found(groups, request.name)
         if group.machine.members:
             raise GroupNotEmpty(f"group {group.name!r} has members ({len(group.machine.members)}); stop them first")
+        lags = await self._lags(groups, group)
+        answer = pb.DeleteGroupResponse(
+            offsets=sum(lag.HasField("committed") for lag in lags), lag=sum(lag.lag for lag in lags)
+        )
+        if request.dry_run:
+            return answer
+        group = _found(groups, request.name)  # again, after an await
+        if group.machine.members:
+            raise GroupNotEmpty(f"a member has joined group {group.name!r} just now")
         if group.machine.kind != CONSUMER:
             try:
                 await self._delete_shares(group.name)
@@ -194,7 +211,7 @@ class GroupAdmin:
         await groups.delete(group)
         if group.machine.kind != CONSUMER:
             await asyncio.sleep(limits.SHARE_CHECK_S)  # from then on no leader acquires for the group
-        return pb.DeleteGroupResponse()
+        return answer
 
     # ---- finding the coordinator
 
