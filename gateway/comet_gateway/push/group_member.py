@@ -133,9 +133,9 @@ class GroupMembership:
         self._heard = asyncio.Event()
         self._leaving = False
         self._head = b'{"type":"records","id":%b,"topic":' % frames.encode(id_)
+        assert isinstance(joined.options, comet.GroupOptions)
         self._deliveries = self._deliver()
         self._delivery: Delivery | None = None  # the next one, until it can be sent
-        assert isinstance(joined.options, comet.GroupOptions)
         self._consumer = comet.GroupConsumer(
             backend.bootstrap,
             *joined.topics,
