@@ -468,7 +468,7 @@ def begin_behind_what_was_acquired() -> list[Patch]:
     real = StoredState.take
 
     def take(self: StoredState) -> bytes:
-        window = self.shares
+        window = self._state.shares
         for first in range(window.floor, window._next):
             window._marks[first - window._base] = 255
         window._advance()

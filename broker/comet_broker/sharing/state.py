@@ -59,7 +59,7 @@ class Acquirer(Protocol):
         """Called at the end: no more records come."""
 
 
-class SharePartition(StoredState):
+class SharePartition:
     """Implements partition.Reader and Waiter."""
 
     def __init__(
@@ -71,7 +71,12 @@ class SharePartition(StoredState):
         snapshot: WindowSnapshot,
         revision: int,
     ) -> None:
-        super().__init__(context, partition, group, revision)
+        self.context = context
+        self.partition = partition
+        self.group = group
+        self.epoch = partition.leader_epoch
+        self.closed: CometError | None = None
+        self.stored = StoredState(self, context, revision)
         self.agreed = agreed
         self.shares = self._machine(snapshot)
         self.subscribers: dict[Acquirer, None] = {}
@@ -91,6 +96,9 @@ class SharePartition(StoredState):
         self._calling_again = False
         self._idle_ticks = 0
         partition.readers.add(self, self, leader_only=True)
+
+    def __str__(self) -> str:
+        return f"group {self.group} at {self.partition}"
 
     def _machine(self, snapshot: WindowSnapshot) -> Shares:
         return Shares(
@@ -211,7 +219,7 @@ class SharePartition(StoredState):
             granted = self.shares.acquire(now, subscriber.holder, count, chunk.readable)
             self._refresh()
             if granted:
-                self.touched = True
+                self.stored.touch()
                 self.partition.counts.delivered(sum(end - first for first, end, _ in granted), 0)
                 self._queue.pop(subscriber, None)
                 self._queue[subscriber] = None
@@ -314,7 +322,7 @@ class SharePartition(StoredState):
         return lost
 
     def _acknowledged(self, lost: list[Range], done: Acknowledged) -> list[Range]:
-        self._waiting.append(done)
+        self.stored.wait(done)
         self.changed()
         self._refresh()
         self._wake_soon()
@@ -358,10 +366,9 @@ class SharePartition(StoredState):
         """Called every second."""
         if not self._leads():
             return
-        if self.touched:
-            self.changed()
+        self.stored.tick()
         self._check_time()
-        busy = self.unstored or self.shares.dead
+        busy = self.stored.unstored or self.shares.dead
         needed = self.subscribers or self.callers or self.shares.in_flight or len(self.tickets) or busy
         self._idle_ticks = 0 if needed else self._idle_ticks + 1
         if self._idle_ticks > IDLE_TICKS_MAX:
@@ -379,6 +386,10 @@ class SharePartition(StoredState):
         self.close(error)
 
     # ---- the end
+
+    def changed(self) -> None:
+        """Something has changed that is to be stored."""
+        self.stored.changed()
 
     def halt(self, error: Exception) -> None:
         """An unexpected error stops the group in this partition, here. Members come again, and find the state in the
@@ -399,7 +410,7 @@ class SharePartition(StoredState):
         if self._timer is not None:
             self._timer.cancel()
         self.partition.readers.remove(self)
-        self._fail_waiters(error)
+        self.stored.close(error)
         subscribers, self.subscribers, self.callers = [*self.subscribers, *self.callers], {}, {}
         self._queue.clear()
         for subscriber in subscribers:
