@@ -282,6 +282,14 @@ class Broker:
     def _services(self, records: UnaryRecords, ends: LocalEnds) -> Services:
         env, view, peers, topics, coordinator = self.env, self.view, self.peers, self.topics, self.coordinator
         founding = Founding(env, coordinator=coordinator, peers=peers)
+        group_admin = GroupAdmin(
+            env,
+            store=self.guard,
+            view=view,
+            peers=peers,
+            coordinator=coordinator,
+            delete_shares=self.shares.delete,
+        )
         return Services(
             admin=AdminService(
                 env,
@@ -291,17 +299,11 @@ class Broker:
                 topics=topics,
                 rates=self.recorder.rates,
                 resume=lambda: resume(env, topics, self.eligibility, coordinator),
+                groups_reading=group_admin.reading,
             ),
             records=records,
             coordination=Coordination(coordinator=coordinator, founding=founding, ends=ends, topics=topics, view=view),
-            groups=GroupAdmin(
-                env,
-                store=self.guard,
-                view=view,
-                peers=peers,
-                coordinator=coordinator,
-                delete_shares=self.shares.delete,
-            ),
+            groups=group_admin,
             acquire=AcquireCalls(
                 env, view=view, peers=peers, topics=topics, table=self.shares, founding=founding, drain=self._drain
             ),

@@ -135,11 +135,10 @@ class TopicSetting:
 
     def check(self, value: object) -> None:
         """Raises InvalidArgument for a value of another type, or out of bounds."""
-        if self.words:
-            if not isinstance(value, self.type):
-                raise self._unknown_word(value)
-        elif not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
-            raise InvalidArgument(f"{self.name} must be a whole number from {self.low} to {self.high}, not {value!r}")
+        if not isinstance(value, self.type) or isinstance(value, bool):
+            raise self._unknown_word(value) if self.words else self._out_of_bounds(value)
+        if isinstance(value, int) and not self.low <= value <= self.high:
+            raise self._out_of_bounds(value)
 
     def convert(self, value: object) -> Any:
         """The value of a word or a number, unchecked. Raises InvalidArgument for an unknown word."""
@@ -173,6 +172,11 @@ class TopicSetting:
         if self.words:
             return str(plain(value))
         return "none" if value == NO_LIMIT else format_value(self.unit, value)
+
+    def _out_of_bounds(self, value: object) -> InvalidArgument:
+        return InvalidArgument(
+            f"{self.name} must be a whole number from {self.low} to {self.high}, not {plain(value)!r}"
+        )
 
     def _unknown_word(self, value: object) -> InvalidArgument:
         *most, last = self.words
@@ -315,6 +319,7 @@ class TopicDefaults:
     replicas: int = 1
 
     def source(self, name: str) -> SettingSource:
+        """Where the default of a setting comes from."""
         return self.sources.get(name, SettingSource.BUILT_IN)
 
 
@@ -489,9 +494,14 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+# The names of the strategies by which the partitions of a group are assigned.
+AssignmentStrategy = Literal["sticky", "range", "rack"]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """A group in the list of groups. `kind` is "consumer" or "share", `state` "empty", "stable" or "rebalancing".
+    """A group in the list of groups. `kind` is "consumer" or "share", `state` "empty", "stable" or "rebalancing",
+    `assignment` the strategy by which a consumer group assigns partitions: that of most members.
 
     >>> GroupSummary("engine", "consumer", "stable", 5, coordinator=1, generation=7, topics=("quotes",)).members
     5
@@ -504,11 +514,13 @@ class GroupSummary:
     coordinator: int
     generation: int
     topics: tuple[str, ...]
+    assignment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a group: its assigned partitions, and those that it is asked to release.
+    """A member of a group: its assigned partitions, those that it is asked to release, and the assignment strategy that
+    it asks for.
 
     >>> owned = (TopicPartition("quotes", 0),)
     >>> GroupMember("m1", "", "engine-1", owned, (), silent_ms=12, session_timeout_ms=10_000).owned[0].partition
@@ -522,6 +534,8 @@ class GroupMember:
     release: tuple[TopicPartition, ...]
     silent_ms: int
     session_timeout_ms: int
+    assignment: str = ""
+    rack: str = ""
 
 
 @dataclass(frozen=True, slots=True)

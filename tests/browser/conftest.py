@@ -22,7 +22,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright, expect
 
-from comet.processes.child import Child, python_module
+from comet.processes.child import Child, python_module, started
 from tests.browser.chromium import find_chromium
 from tests.waiting import until
 
@@ -165,13 +165,9 @@ class Stage:
 def stage_up(*arguments: str) -> Iterator[Stage]:
     """Starts it on free ports; `arguments` go to `comet up`."""
     words = ("up", "--ephemeral", "--port", "0", "--gateway-port", "0", "--json", *arguments)
-    up = Child("comet up", python_module("comet.cli", *words), piped=True)
-    up.start()
-    try:
+    with started(Child("comet up", python_module("comet.cli", *words), piped=True), within_s=20) as up:
         told = json.loads(up.line(UP_S))
         yield Stage(up.pid, told["address"], told["gateway"])
-    finally:
-        up.stop(within_s=20)
 
 
 @pytest_asyncio.fixture(loop_scope="package", scope="package")

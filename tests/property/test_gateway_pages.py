@@ -80,7 +80,8 @@ def test_of_topics(names: list[str], part: str, limit: int) -> None:
     view: Any = SimpleNamespace(state=state)
     topics: Any = SimpleNamespace(info=info, moves=0)
     unused: Any = None
-    control = AdminService(unused, store=unused, view=view, peers=unused, topics=topics, rates=unused, resume=unused)
+    parts: Any = dict.fromkeys(("store", "peers", "rates", "resume", "groups_reading"))
+    control = AdminService(unused, view=view, topics=topics, **parts)
 
     async def page(after: str) -> Page:
         request = admin_pb.ListTopicsRequest(page_token=after, page_size=limit, filter=part)

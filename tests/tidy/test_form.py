@@ -56,8 +56,8 @@ BIG_CLASSES = {
     "comet_demo.providers.market.Market": "one connection to a market and its counters",
 }
 
-# Files that name a topic setting: its row, its field in the protocol, where it acts, and pages and commands that are
-# about this one. A setting that only acts has three.
+# Files that name a topic setting: its row, its field in the protocol, where it acts, and pages and commands about it. A
+# setting that only acts has three.
 SETTING_PLACES_MAX = {
     "retention_ms": 9,
     "retention_bytes": 7,

@@ -171,10 +171,11 @@ def synchronously() -> None:
         assert_type(admin.list_topics(), list[comet.TopicInfo])
         assert_type(admin.find_topics("q", limit=10), comet.TopicPage)
         assert_type(admin.group_offsets("engine"), list[comet.CommittedOffset])
-        assert_type(admin.move_partition("quotes", 0, [2, 1]), comet.TopicInfo)
-        assert_type(admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.TopicInfo)
-        assert_type(admin.drain_broker(1, undo=True), int)
-        assert_type(admin.resume(), int)
+        assert_type(admin.move_partition("quotes", 0, [2, 1]), comet.PartitionMove)
+        assert_type(admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.LeaderElection)
+        assert_type(admin.drain_broker(1, undo=True), comet.BrokerDrain)
+        assert_type(admin.resume(), comet.Resumed)
+        assert_type(admin.delete_topic("quotes", dry_run=True), comet.TopicDeletion)
 
 
 async def wrong() -> None:
@@ -202,12 +203,15 @@ async def in_a_test() -> None:
 async def admin() -> None:
     async with comet.Admin("localhost:9092") as admin:
         assert_type(await admin.create_topic("quotes", partitions=3, flush="always"), comet.TopicInfo)
+        altered = await admin.alter_topic("quotes", unset=["flush"])
+        assert_type(altered, comet.TopicAlteration)
+        assert_type(altered.after.source("flush"), comet.SettingSource)
         described: tuple[comet.TopicInfo, list[comet.PartitionStatus]] = await admin.describe_topic("quotes")
         assert_type(await admin.create_topic("trades", replicas=3, min_insync=2), comet.TopicInfo)
-        assert_type(await admin.move_partition("quotes", 0, [2, 3, 1]), comet.TopicInfo)
-        assert_type(await admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.TopicInfo)
-        assert_type(await admin.drain_broker(1), int)
-        assert_type(await admin.resume(1), int)
+        assert_type(await admin.move_partition("quotes", 0, [2, 3, 1]), comet.PartitionMove)
+        assert_type(await admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.LeaderElection)
+        assert_type(await admin.drain_broker(1), comet.BrokerDrain)
+        assert_type(await admin.resume(1), comet.Resumed)
         assert_type(await admin.recover_cluster(accept="digest"), comet.ClusterRecovery)
         assert_type(await admin.offsets("quotes", "-1h"), dict[int, int])
         assert_type(await admin.commit_offsets("engine", {("quotes", 0): 4}), list[comet.CommitResult])

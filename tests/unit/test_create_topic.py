@@ -15,8 +15,8 @@ from comet_broker.admin.service import AdminService
 def control(registered: set[int]) -> AdminService:
     env: Any = SimpleNamespace(me=1, config=SimpleNamespace(default_replicas=1))
     view: Any = SimpleNamespace(state=SimpleNamespace(topics={}, brokers=registered))
-    unused: Any = None
-    return AdminService(env, store=unused, view=view, peers=unused, topics=unused, rates=unused, resume=unused)
+    parts: Any = dict.fromkeys(("store", "peers", "topics", "rates", "resume", "groups_reading"))
+    return AdminService(env, view=view, **parts)
 
 
 async def test_a_broker_that_is_not_registered_yet_says_to_try_again() -> None:

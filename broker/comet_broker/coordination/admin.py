@@ -99,6 +99,14 @@ class GroupAdmin:
         by_name = {summary.name: summary for summary in found}
         return pb.ListGroupsResponse(groups=[by_name[name] for name in sorted(by_name)])
 
+    async def reading(self, topic: str) -> tuple[list[pb.GroupSummary], bool]:
+        """The groups that read a topic, and whether these are all: without a wait for coordinators."""
+        try:
+            listed = await self._list(pb.ListGroupsRequest())
+        except (CoordinatorLoading, Timeout, Unavailable):
+            return [], False
+        return [group for group in listed.groups if topic in group.topics], True
+
     async def _listed_by(self, broker: int) -> list[pb.GroupSummary]:
         address = self._view.address_of(broker)
         if address is None:
@@ -119,6 +127,7 @@ class GroupAdmin:
             coordinator=self._env.me,
             generation=machine.generation,
             topics=topics_of(groups, group),
+            assignment=machine.strategy if machine.kind == CONSUMER else "",
         )
 
     async def describe_group(self, request: pb.DescribeGroupRequest) -> pb.DescribeGroupResponse:
@@ -137,6 +146,8 @@ class GroupAdmin:
                 client=member.client,
                 silent_ms=max(0, round((now - member.heard) * 1000)),
                 session_timeout_ms=round(member.session_s * 1000),
+                assignment=member.assignment if group.machine.kind == CONSUMER else "",
+                rack=member.rack,
             )
             add_partitions(one.owned, views[member.id].owned, groups.topic_name)
             add_partitions(one.release, views[member.id].release, groups.topic_name)
@@ -184,6 +195,15 @@ class GroupAdmin:
         group = _found(groups, request.name)
         if group.machine.members:
             raise GroupNotEmpty(f"group {group.name!r} has members ({len(group.machine.members)}); stop them first")
+        lags = await self._lags(groups, group)
+        answer = pb.DeleteGroupResponse(
+            offsets=sum(lag.HasField("committed") for lag in lags), lag=sum(lag.lag for lag in lags)
+        )
+        if request.dry_run:
+            return answer
+        group = _found(groups, request.name)  # again, after an await
+        if group.machine.members:
+            raise GroupNotEmpty(f"a member has joined group {group.name!r} just now")
         if group.machine.kind != CONSUMER:
             try:
                 await self._delete_shares(group.name)
@@ -194,7 +214,7 @@ class GroupAdmin:
         await groups.delete(group)
         if group.machine.kind != CONSUMER:
             await asyncio.sleep(limits.SHARE_CHECK_S)  # from then on no leader acquires for the group
-        return pb.DeleteGroupResponse()
+        return answer
 
     # ---- finding the coordinator
 

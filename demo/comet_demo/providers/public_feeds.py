@@ -41,7 +41,7 @@ from comet_demo.providers.normal import UNITS_PER_COIN, Numbers, Tape, moment, p
 from comet_demo.providers.sockets import MALFORMED, ParsedMessage
 
 
-class Market(NamedTuple):
+class MarketRow(NamedTuple):
     """One market. The names are those of fields in its messages."""
 
     name: str
@@ -63,7 +63,7 @@ class Market(NamedTuple):
     sizes_optional: bool = False
 
 
-COINBASE: Final = Market(
+COINBASE: Final = MarketRow(
     name="coinbase",
     url="wss://ws-feed.exchange.coinbase.com",
     symbols=("BTC-USD", "ETH-USD", "SOL-USD", "XRP-USD", "DOGE-USD", "LTC-USD"),
@@ -73,7 +73,7 @@ COINBASE: Final = Market(
     price="price", size="size", side="side", sides={"buy": "sell", "sell": "buy"},  # `side` is the maker's
     number="trade_id", units=UNITS_PER_COIN, sizes_optional=True,
 )  # fmt: skip
-BINANCE: Final = Market(
+BINANCE: Final = MarketRow(
     name="binance",
     url="wss://stream.binance.com:9443/stream?timeUnit=MICROSECOND",
     symbols=("BTCUSDT", "ETHUSDT", "SOLUSDT", "BNBUSDT", "XRPUSDT", "DOGEUSDT"),
@@ -82,7 +82,7 @@ BINANCE: Final = Market(
     symbol="s", bid="b", ask="a", bid_size="B", ask_size="A",
     price="p", size="q", side="m", sides={True: "sell", False: "buy"}, number="t", units=UNITS_PER_COIN,
 )  # fmt: skip
-ALPACA: Final = Market(
+ALPACA: Final = MarketRow(
     name="alpaca",
     url="wss://stream.data.alpaca.markets/v2/iex",
     symbols=("AAPL", "MSFT", "NVDA", "AMZN", "GOOG", "TSLA", "JPM", "XOM"),
@@ -110,7 +110,7 @@ ALPACA_HARMLESS: Final = {403}  # authenticated already
 class PublicFeed:
     """A Dialect of one market: the quotes and trades of all markets are read here, by the names of the market's row."""
 
-    def __init__(self, market: Market, symbols: Sequence[str], url: str) -> None:
+    def __init__(self, market: MarketRow, symbols: Sequence[str], url: str) -> None:
         self.market = market
         self.name, self.silence_s, self.life_s = market.name, market.silence_s, market.life_s
         self.url = url or market.url

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
 
 import comet
+from comet.admin.acts import OPERATIONS
 from comet.errors import CometError
 from comet.types import TOPIC_SETTINGS
 from comet_gateway.brokers.catalog import Catalog
@@ -17,6 +18,7 @@ from comet_gateway.http.problems import Problem
 from comet_gateway.schemas.common import ProblemDocument
 from comet_gateway.schemas.topics import OffsetRange, Partition, Replica, Topic, TopicSettings
 
+F = TypeVar("F", bound=Callable[..., Any])
 INTERNAL: Final = "__"
 
 
@@ -47,6 +49,19 @@ async def _only_known(request: Request) -> None:
 
 
 STRICT: Final = (Depends(_only_known),)
+
+
+def act_route(router: APIRouter, operation: str, **more: Any) -> Callable[[F], F]:
+    """Registers a route of the table of acts, with its path and texts."""
+    act, route = OPERATIONS[operation]
+    return router.api_route(
+        route.path.removeprefix(router.prefix),
+        methods=[route.method],
+        operation_id=operation,
+        summary=route.summary or act.summary,
+        description=route.about or act.about or f"{act.summary}.",
+        **more,
+    )
 
 
 def links(**operations: dict[str, Any]) -> dict[str, Any]:
@@ -143,16 +158,26 @@ async def copies(admin: comet.Admin, info: comet.TopicInfo, index: int) -> list[
     """The state of each replica, requested from all its brokers at once."""
     partition = partition_of(info, index)
 
-    async def copy(broker: int) -> Replica:
+    async def status(broker: int) -> comet.PartitionStatus | None:
         try:
             _, statuses = await admin.describe_topic(info.name, broker=broker)
         except CometError:
-            statuses = []  # not reachable; the document has nulls
-        return Replica(
+            return None  # not reachable; the document has nulls
+        return by_partition(statuses).get(index)
+
+    found = await asyncio.gather(*map(status, partition.replicas))
+    return replicas_of(partition, [one for one in found if one is not None])
+
+
+def replicas_of(partition: comet.PartitionInfo, statuses: Iterable[comet.PartitionStatus]) -> list[Replica]:
+    """Each replica, with nulls where its broker did not answer."""
+    by_broker = {status.broker: status for status in statuses}
+    return [
+        Replica(
             broker=broker,
             leader=broker == partition.leader,
             in_sync=broker in partition.in_sync,
-            **_known(by_partition(statuses).get(index), _OF_REPLICA),
+            **_known(by_broker.get(broker), _OF_REPLICA),
         )
-
-    return await asyncio.gather(*map(copy, partition.replicas))
+        for broker in partition.replicas
+    ]

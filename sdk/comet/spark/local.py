@@ -225,14 +225,5 @@ def settings(*, memory: str, parallelism: int, local: bool, java: str = QUICK_ST
     }
 
 
-def main() -> int:
-    """`python -m comet.spark.local`: checks whether Spark can run here; prints the reason if not."""
-    lacking = missing()
-    if lacking is not None:
-        print(lacking, file=sys.stderr)  # noqa: T201 - the answer of a command
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__":  # checks whether Spark can run here, and prints the reason if not
+    sys.exit(missing())
