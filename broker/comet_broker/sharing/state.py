@@ -123,7 +123,7 @@ class SharePartition:
                 f"the members of group {self.group!r} use {self.agreed}, and this one asks for {agreed}"
             )
         self.agreed = agreed
-        self.shares = self._machine(self.shares.snapshot())
+        self.shares = self._machine(self.shares.window.snapshot())
         self._reader.clear()
         self.changed()
 
@@ -212,7 +212,7 @@ class SharePartition:
             chunk = self._reader.at(wanted, end)
             if chunk is None:
                 return None  # being read; the queue is woken afterwards
-            fair = -(-self.shares.backlog(end) // max(1, len(self._queue)))
+            fair = -(-self.shares.window.backlog(end) // max(1, len(self._queue)))
             count = min(credit, limits.SHARE_FRAME_RECORDS_MAX, max(1, fair))
             if subscriber.bytes_max:
                 count = min(count, chunk.records_in(subscriber.bytes_max))
@@ -230,10 +230,10 @@ class SharePartition:
 
     def _wanted(self, now: float, end: int) -> int | None:
         log_start = self.partition.log.log_start
-        if self.shares.floor < log_start:
+        if self.shares.window.floor < log_start:
             self.shares.forget_below(log_start)
             self.changed()
-        return self.shares.wanted(now, end)
+        return self.shares.window.wanted(now, end)
 
     def _leads(self) -> bool:
         if self.closed is None and self.partition.leader_epoch != self.epoch:
@@ -243,7 +243,7 @@ class SharePartition:
 
     def _refresh(self) -> None:
         """Updates timers and dead letters after records were acquired or released."""
-        if self.shares.dead:
+        if self.shares.window.dead:
             self.dead_letters.start()
         self._set_timer()
 
@@ -263,7 +263,7 @@ class SharePartition:
             self.partition.readers.wait(ReadBound.LAST_STABLE_OFFSET, self, self)
             return
         uncalled = (subscriber for subscriber in self._queue if not subscriber.called)
-        for subscriber in list(islice(uncalled, max(1, self.shares.backlog(end)))):
+        for subscriber in list(islice(uncalled, max(1, self.shares.window.backlog(end)))):
             subscriber.call()
         if not self._calling_again and next(uncalled, None) is not None:
             self._calling_again = True
@@ -368,7 +368,7 @@ class SharePartition:
             return
         self.stored.tick()
         self._check_time()
-        busy = self.stored.unstored or self.shares.dead
+        busy = self.stored.unstored or self.shares.window.dead
         needed = self.subscribers or self.callers or self.shares.in_flight or len(self.tickets) or busy
         self._idle_ticks = 0 if needed else self._idle_ticks + 1
         if self._idle_ticks > IDLE_TICKS_MAX:
@@ -377,7 +377,7 @@ class SharePartition:
     # ---- partition.Reader and Waiter
 
     def next_offset(self, _: SharePartition) -> int:
-        return self.shares.floor
+        return self.shares.window.floor
 
     def advanced(self, _: SharePartition) -> None:
         self.wake()
@@ -426,17 +426,17 @@ class SharePartition:
             "members": len(self.subscribers),
             "callers": len(self.callers),
             "tickets": len(self.tickets),
-            "floor": shares.floor,
-            "acknowledged_above": shares.acknowledged_above,
+            "floor": shares.window.floor,
+            "acknowledged_above": shares.window.acknowledged_above,
             "in_flight": shares.in_flight,
-            "waiting": shares.waiting,
+            "waiting": shares.window.waiting,
             "delivered": shares.delivered,
             "redelivered": shares.redelivered,
-            "acknowledged": shares.acknowledged,
-            "dead": len(shares.dead),
-            "dead_lettered": shares.dead_lettered,
-            "dropped": shares.dropped,
-            "deleted": shares.deleted,
+            "acknowledged": shares.window.acknowledged,
+            "dead": len(shares.window.dead),
+            "dead_lettered": shares.window.dead_lettered,
+            "dropped": shares.window.dropped,
+            "deleted": shares.window.deleted,
             "lost": self.lost,
             "problem": self.dead_letters.problem,
         }

@@ -127,7 +127,7 @@ class StoredState:
         self._sequence += 1
         self._touched = False
         record = record_of(
-            self._state.shares.snapshot(),
+            self._state.shares.window.snapshot(),
             broker=self._context.env.me,
             broker_epoch=self._context.broker_epoch(),
             epoch=self._state.epoch,

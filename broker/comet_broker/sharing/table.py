@@ -159,7 +159,7 @@ class ShareTable:
         )
         self._states[key] = state
         await state.stored.claim()
-        log.info("%s goes on from offset %d", state, state.shares.floor)
+        log.info("%s goes on from offset %d", state, state.shares.window.floor)
         if self._ticking is None:
             self._tick_at = self._env.clock.monotonic() + TICK_S
             self._ticking = self._env.tasks.spawn(self._tick(), "look after share groups")
@@ -300,13 +300,13 @@ def _status(state: SharePartition) -> ShareStatus:
         topic_id=state.partition.topic_id,
         partition=state.partition.index,
         members=len(state.subscribers),
-        floor=shares.floor,
-        acknowledged=shares.acknowledged_above,
+        floor=shares.window.floor,
+        acknowledged=shares.window.acknowledged_above,
         in_flight=shares.in_flight,
-        waiting=shares.waiting,
+        waiting=shares.window.waiting,
         redelivered=shares.redelivered,
-        dead=len(shares.dead),
-        dead_lettered=shares.dead_lettered,
-        dropped=shares.dropped,
+        dead=len(shares.window.dead),
+        dead_lettered=shares.window.dead_lettered,
+        dropped=shares.window.dropped,
         problem=state.dead_letters.problem,
     )
