@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from comet.admin.recovery import ClusterRecovery, PartitionRecovery, RecoveryChoice
     from comet.app import App
     from comet.consumer.consumer import Consumer
-    from comet.consumer.range_reader import Fetched, Reader
+    from comet.consumer.range_reader import Reader
+    from comet.consumer.ranges import Fetched, RangeReader
     from comet.consumer.record import NewRecord, Record, RecordBatch
+    from comet.consumer.time_merge import MergedReader, MergedRecord
     from comet.errors import (
         BrokerNotFound,
         Closed,
@@ -164,6 +166,8 @@ __all__ = [
     "MalformedFrame",
     "MemberFenced",
     "MemberUnknown",
+    "MergedReader",
+    "MergedRecord",
     "NewRecord",
     "NotCoordinator",
     "NotEnoughReplicas",
@@ -177,6 +181,7 @@ __all__ = [
     "Producer",
     "ProducerError",
     "ProducerFenced",
+    "RangeReader",
     "Reader",
     "Receipt",
     "ReceiptRange",
@@ -228,16 +233,19 @@ _OWN = {
     "Consumer": "comet.consumer.consumer",
     "Delivery": "comet.producer.delivery",
     "FailedRange": "comet.producer.delivery",
-    "Fetched": "comet.consumer.range_reader",
+    "Fetched": "comet.consumer.ranges",
     "GroupConsumer": "comet.groups.group_consumer",
     "CommittedOffset": "comet.groups.committed_offsets",
     "History": "comet.admin.history",
     "HistoryTrack": "comet.admin.history",
     "AcquiredRecord": "comet.share.share_client",
     "ShareClient": "comet.share.share_client",
+    "MergedReader": "comet.consumer.time_merge",
+    "MergedRecord": "comet.consumer.time_merge",
     "NewRecord": "comet.consumer.record",
     "PartitionRecovery": "comet.admin.recovery",
     "Producer": "comet.producer.producer",
+    "RangeReader": "comet.consumer.ranges",
     "Reader": "comet.consumer.range_reader",
     "Record": "comet.consumer.record",
     "RecordBatch": "comet.consumer.record",

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from comet.consumer.range_reader import Fetched, Reader, fetch_known
+from comet.consumer.range_reader import Reader, fetch_known
+from comet.consumer.ranges import Fetched
 from comet.tables.scan_ranges import Bound, ScanRequest, Span, spans_of
 from comet.types import AtOffset, Latest, position
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from comet import RecordBatch, records, sync
-from comet.consumer.range_reader import Fetched, Reader
+from comet.consumer.range_reader import Reader
+from comet.consumer.ranges import Fetched
 from comet.errors import CometError, DataLoss, OffsetOutOfRange, Truncated
 from comet.spark.options import SourceOptions
 from comet.spark.planning import NO_EPOCH, Range

@@ -26,7 +26,6 @@ from comet.client.connection import Attachment, Connection
 from comet.client.metadata import mark_retrieved
 from comet.client.retry import Backoff
 from comet.consumer.broker_subscription import BrokerSubscription, PartitionSubscription, window_for
-from comet.consumer.gaps import gap_of, way_on
 from comet.consumer.replica_choice import ReadFrom, Replicas
 from comet.errors import (
     Closed,
@@ -362,13 +361,13 @@ class Fetcher:
     def _goes_on(self, reader: PartitionSubscription, error: CometError) -> bool:
         """Continues at another offset if records are missing and the application has chosen a policy for it."""
         resets = isinstance(error, OffsetOutOfRange) and self._on_out_of_range != "raise"
-        gap = gap_of(error, reader.topic, reader.partition, reader.next_offset)
+        gap = Gap.of(error, reader.topic, reader.partition, reader.next_offset)
         if resets:
             policy = self._on_out_of_range
             log.warning("comet: offset reset of %s/%d to %s: %s", reader.topic, reader.partition, policy, error)
             reader.restart(Earliest() if policy == "earliest" else Latest())
         elif gap is not None and self._on_gap is not None:
-            reader.restart(way_on(gap))
+            reader.restart(AtOffset(gap.next_offset))
         else:
             return False
         self._rouse()
@@ -378,11 +377,11 @@ class Fetcher:
 
     def passes(self, reader: PartitionSubscription, error: CometError) -> bool:
         """Reads records that a delivery lacks from the leader, or skips them. False: the error is to be raised."""
-        gap = gap_of(error, reader.topic, reader.partition, reader.position)
+        gap = Gap.of(error, reader.topic, reader.partition, reader.position)
         if self._replicas.only_here(reader, error):
             self.stop(reader, error, again=True)
         elif gap is not None and self._on_gap is not None:
-            self.stop(reader, error, again=True, where=way_on(gap))
+            self.stop(reader, error, again=True, where=AtOffset(gap.next_offset))
             self._on_gap(gap)
         else:
             return False

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from comet.client.client import Addresses
-from comet.consumer import range_reader
+from comet.consumer import range_reader, ranges
 from comet.consumer.consumer import Isolation
 from comet.sync.background import call, made
 from comet.types import StartLike
@@ -37,7 +37,7 @@ class Reader:
         wait_ms: int = 0,
         isolation: Isolation = "committed",
         topic_id: bytes = b"",
-    ) -> range_reader.Fetched:
+    ) -> ranges.Fetched:
         """Reads a range of a partition; see comet.Reader.fetch."""
         return call(
             self._reader.fetch(

@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 from comet.client.client import Addresses
 from comet.consumer.consumer import Isolation
-from comet.consumer.range_reader import Fetched, Reader, fetch_known
+from comet.consumer.range_reader import Reader, fetch_known
+from comet.consumer.ranges import Fetched
 from comet.consumer.record import RecordBatch
 from comet.errors import CorruptRecords, DataLoss, InvalidArgument, PartitionNotFound
 from comet.producer.producer import wall_clock_us
