@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 PROTOS := $(wildcard proto/comet/v1/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check format sim bench fuzz proto docs install etcd chromium java clean
+.PHONY: help demo test quick check format sim bench fuzz proto generate docs install etcd chromium java clean
 
 help:  ## Show what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ fuzz: $(READY)  ## Fuzz the decoder of record batches: make fuzz FUZZ_SECONDS=60
 
 proto: $(READY)  ## Generate the code of the protocol again
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=sdk --pyi_out=sdk --grpc_python_out=sdk $(PROTOS)
+
+generate: $(READY)  ## Generate the synchronous SDK again
+	$(BIN)/python scripts/generate.py
 
 docs: $(READY)  ## Build the documentation site into build/site
 	$(BIN)/python scripts/docs

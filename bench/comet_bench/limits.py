@@ -19,7 +19,7 @@ from comet_bench.report import quantiles
 from comet_bench.timer import Ticker
 
 if TYPE_CHECKING:
-    from comet_bench.worker import Link, Work
+    from comet_bench.link import Link, Work
 
 STAMP: Final = struct.Struct("<q")
 HOST: Final = "127.0.0.1"

@@ -476,7 +476,7 @@ class Broker:
             return resolve(partition, position)
         check_settled(partition)
         try:
-            found = await self.worker.run(lambda: partition.log.find_time(position.timestamp_us))
+            found = await self.worker.run(lambda: partition.log.segments.find_time(position.timestamp_us))
         except OSError as error:
             raise self.unreadable(partition, error) from error
         return max(partition.log.log_start, min(found, partition.high_watermark))

@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from comet.errors import InvalidArgument
 from comet.settings import Setting, Table
-from comet.types import NO_LIMIT, REPLICAS_MAX, Flush, TopicConfig
-from comet.units import parse_setting
+from comet.types import REPLICAS_MAX, TOPIC_SETTINGS, TopicConfig, TopicSetting, plain
 from comet_broker.config import BrokerConfig
 
 CONFIG_VARIABLE: Final = "COMET_CONFIG"
@@ -21,8 +19,6 @@ _TOPIC: Final = "topic_"
 
 
 def _default(name: str) -> object:
-    if name.startswith(_TOPIC):
-        return getattr(TopicConfig(), name.removeprefix(_TOPIC))
     if name in ("data", "log_level"):
         return {"data": "comet-data", "log_level": "warning"}[name]
     field = {"id": "broker_id"}.get(name, name)
@@ -33,15 +29,9 @@ def _row(name: str, kind: str, about: str, low: int = 0, high: int = 0, *, secre
     return Setting(name, kind, about, low, high, secret, _default(name))
 
 
-def _topic_row(name: str) -> Setting:
-    about = f"Default {name} of a new topic."
-    return Setting(_TOPIC + name, "value", about, default=_default(_TOPIC + name), parse=partial(_topic_value, name))
-
-
-def _topic_value(name: str, text: str) -> int | str:
-    if text == str(NO_LIMIT) and not name.startswith("retention"):
-        raise InvalidArgument(f"{_TOPIC}{name} must not be negative")
-    return parse_setting(name, text)
+def _topic_row(row: TopicSetting) -> Setting:
+    about = f"Default {row.name} of a new topic."
+    return Setting(_TOPIC + row.name, "value", about, default=row.default, parse=row.parse, format=row.format)
 
 
 SETTINGS: Final = (
@@ -67,11 +57,7 @@ SETTINGS: Final = (
     _row("retention_check_ms", "duration", "Interval of retention checks.", 10, _HOUR_MS),
     _row("drain_grace_ms", "duration", "Time that a stopping broker waits for clients to leave.", 0, _HOUR_MS),
     _row("log_level", "level", "Log level on stderr: debug, info, warning or error."),
-    *(
-        _topic_row(name)
-        for name in TopicConfig.names()
-        if name not in ("min_insync", "consistency")  # these two are settings of one topic and follow its replicas
-    ),
+    *(_topic_row(row) for row in TOPIC_SETTINGS.values() if row.cluster),
 )  # fmt: skip
 TABLE: Final = Table(SETTINGS, config_variable=CONFIG_VARIABLE)
 BY_NAME: Final = TABLE.by_name
@@ -103,14 +89,12 @@ def _config(values: Mapping[str, Any]) -> BrokerConfig:
     if bool(values.get("etcd_cert")) != bool(values.get("etcd_key")):
         raise InvalidArgument("etcd_cert and etcd_key belong together: set both or neither")
     topic = {name.removeprefix(_TOPIC): value for name, value in values.items() if name.startswith(_TOPIC)}
-    if "flush" in topic:
-        topic["flush"] = Flush(topic["flush"])
-    plain = {
+    own = {
         {"id": "broker_id"}.get(name, name): value
         for name, value in values.items()
         if not name.startswith(_TOPIC) and name != "log_level"
     }
-    return BrokerConfig(**{"data": Path(str(_default("data"))), **plain}, topic_defaults=TopicConfig(**topic))
+    return BrokerConfig(**{"data": Path(str(_default("data"))), **own}, topic_defaults=TopicConfig(**topic))
 
 
 def parse(
@@ -126,7 +110,7 @@ def described(config: BrokerConfig) -> list[dict[str, str]]:
     for row in SETTINGS:
         if row.name == "log_level":
             continue
-        default = _default(row.name)
+        default = row.default
         if row.name.startswith(_TOPIC):
             value: object = getattr(config.topic_defaults, row.name.removeprefix(_TOPIC))
         else:
@@ -140,7 +124,7 @@ def described(config: BrokerConfig) -> list[dict[str, str]]:
 def _text(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
-    return "" if value is None else str(value.value if isinstance(value, Flush) else value)
+    return "" if value is None else str(plain(value))
 
 
 def markdown() -> str:

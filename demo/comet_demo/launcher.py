@@ -16,23 +16,26 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import comet
+from comet.processes.child import Child, ChildEnded
+from comet.processes.crew import Crew
+from comet.processes.keeper import Keeper, KeeperEvent
+from comet.processes.ports import LOCALHOST, listening
+from comet.processes.restart_policy import Schedule
+from comet.processes.signals import STOP_SIGNALS, held_back
 from comet_demo import runtime
 from comet_demo.feed import ensure_topics
-from comet_demo.processes.crew import ENDINGS, Crew, Member
-from comet_demo.processes.restart_policy import RestartPolicy
 from comet_demo.terminal.consumer import follow, follow_job, show
 from comet_demo.terminal.quote_table import QuoteTable
 
 GATEWAY_PORT: Final = 8080
-LOCALHOST: Final = "127.0.0.1"
-BOTH: Final = (LOCALHOST, "::1")  # both addresses that a browser may resolve localhost to
-ANSWER_S: Final = 0.5
+BOTH: Final = (LOCALHOST, "[::1]")  # both addresses that a browser may resolve localhost to
+BROKER_S_MAX: Final = 120.0  # for the broker and its gateway to start
 CHECK_EVERY_S: Final = 0.5
 AGAIN_S: Final = 1.0
+RESTARTS: Final = Schedule(pauses_s=(1.0, 2.0, 5.0, 10.0, 30.0), calm_s=60.0, endless=False)
 NO_GATEWAY: Final = "no gateway: "  # so `comet up` begins the line with the reason
-BROKER: Final = "broker"
 SPARK: Final = "spark"
-FEED: Final = "feed"
+FEED: Final = "comet_demo.feed"
 
 
 class Started(NamedTuple):
@@ -62,44 +65,50 @@ class Options:
 def run(options: Options) -> QuoteTable:
     """Runs the demo and returns the last state of the table. Ctrl-C ends it."""
     quote_table = QuoteTable()
-    for number in set(ENDINGS) - {signal.SIGINT}:  # a closed terminal must not leave a broker behind
+    for number in set(STOP_SIGNALS) - {signal.SIGINT}:  # a closed terminal must not leave a broker behind
         signal.signal(number, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), Crew() as crew:  # the normal end of the demo and its processes
+    with suppress(KeyboardInterrupt), _crew() as crew:  # the normal end of the demo and its processes
         try:
             _start_and_watch(quote_table, crew, options)
         finally:
-            for number in ENDINGS:  # once is enough
+            for number in STOP_SIGNALS:  # once is enough
                 signal.signal(number, signal.SIG_IGN)
     return quote_table
 
 
+def _crew() -> Crew:
+    """The demo's processes, with a folder for logs and temporary files, those of Spark included."""
+    return Crew("comet-demo-", "SPARK_LOCAL_DIRS")
+
+
 def _start_and_watch(quote_table: QuoteTable, crew: Crew, options: Options) -> None:
     own = options.bootstrap is None
-    at = _broker(crew, options.gateway_port) if own else Started(options.bootstrap or "")
+    broker, at = _broker(crew, options.gateway_port) if own else (None, Started(options.bootstrap or ""))
     comet.run(ensure_topics(at.address))
-    to = ["--bootstrap", at.address]
-    crew.start(FEED, "comet_demo.feed", [*to, *_market(options)])
+    to = ("--bootstrap", at.address)
+    feed = crew.start("feed", FEED, *to, *_market(options))
+    others: list[Child] = []  # restarted when they end
     if own:
         _print(f"Quotes are at {at.url}quotes" if at.url else f"No dashboard. {at.lacks}")
-    if own:
-        crew.start("life", "comet_demo.sample_workload", [*to, *_seed(options)])
-        crew.start("paper", "comet_demo.paper_trading", to)
+        others.append(crew.start("life", "comet_demo.sample_workload", *to, *_seed(options)))
+        others.append(crew.start("paper", "comet_demo.paper_trading", *to))
     if options.spark or (own and options.spark is None):
-        _spark(quote_table, crew, at, options)
-    comet.run(_watch(quote_table, crew, at, options))
+        others += _spark(quote_table, crew, at, options)
+    comet.run(_watch(Supervision(quote_table, crew, broker, feed, others), at, options))
 
 
-def _spark(quote_table: QuoteTable, crew: Crew, at: Started, options: Options) -> None:
+def _spark(quote_table: QuoteTable, crew: Crew, at: Started, options: Options) -> list[Child]:
     lacking = runtime.missing()
     if lacking is not None:
         quote_table.analytics.note = f"no analytics: {lacking}"
         _print(f"No analytics. {lacking}")
-        return
+        return []
     arguments = ["--bootstrap", at.address, "--checkpoint", str(crew.temporary / "checkpoint"), "--parallelism", "1"]
     if options.parquet is not None:
         arguments += ["--parquet", str(options.parquet.resolve())]
-    member = crew.start(SPARK, "comet_demo.analytics.spark_job", arguments)
-    _print(f"Spark is starting; its log is {member.log}")
+    child = crew.start(SPARK, "comet_demo.analytics.spark_job", *arguments)
+    _print(f"Spark is starting; its log is {child.log}")
+    return [child]
 
 
 def _market(options: Options) -> list[str]:
@@ -119,15 +128,16 @@ def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - what a terminal program does
 
 
-async def _watch(quote_table: QuoteTable, crew: Crew, at: Started, options: Options) -> None:
+async def _watch(supervision: Supervision, at: Started, options: Options) -> None:
     """Runs the table and the supervision of processes. The end of either ends both: the table at its end, the
     supervision with an error."""
+    quote_table = supervision.quote_table
     where = f"{at.url}quotes" if at.url else at.address
     title = f"Comet demo: {options.provider} quotes, {where} (Ctrl-C ends)"
     work: tuple[Coroutine[Any, Any, None], ...] = (
         _again_and_again(quote_table, at.address, follow),
         _again_and_again(quote_table, at.address, follow_job),
-        _supervise(quote_table, crew),
+        supervision.run(),
         show(quote_table, title=title, duration_s=options.duration_s, quiet=options.quiet),
     )
     tasks = [asyncio.ensure_future(one) for one in work]
@@ -156,60 +166,71 @@ async def _again_and_again(
         quote_table.notes.pop(work.__name__, None)
 
 
-async def _supervise(quote_table: QuoteTable, crew: Crew) -> None:
+class Supervision:
     """Restarts ended processes and notes under the table how they ended, since their logs are out of sight. The end of
     the broker, or a failure of the feed, ends the demo."""
-    policy = RestartPolicy(quote_table.notes)
-    quote_table.heard_us = time.time_ns() // 1000  # the wait for quotes begins
-    while True:
-        now = time.monotonic()
-        for member in crew.ended():
-            code = member.process.returncode
-            if member.name == BROKER or (member.name == FEED and code):
-                raise _over(f"{member.name} ended with code {code}: {member.last_words()}", member)
-            if member.name == SPARK:
-                crew.keep = True
-            if member.name != FEED and policy.due(member.name, now, f"code {code}, {_reason(member)}"):
-                crew.again(member)
-        policy.update(now)
-        feed = crew.named(FEED)
-        quote_table.feed_line = (
-            feed.last_line().removeprefix(f"{feed.module}: ") if quote_table.silent_us(time.time_ns() // 1000) else ""
-        )
-        await asyncio.sleep(CHECK_EVERY_S)
+
+    def __init__(
+        self, quote_table: QuoteTable, crew: Crew, broker: Child | None, feed: Child, others: list[Child]
+    ) -> None:
+        self.quote_table = quote_table
+        self._crew = crew
+        self._broker = broker
+        self._feed = feed
+        self._keeper = Keeper(others, RESTARTS, self._note)
+
+    async def run(self) -> None:
+        self.quote_table.heard_us = time.time_ns() // 1000  # the wait for quotes begins
+        while True:
+            self.check(time.monotonic(), time.time_ns() // 1000)
+            await asyncio.sleep(CHECK_EVERY_S)
+
+    def check(self, now: float, now_us: int) -> None:
+        if self._broker is not None and self._broker.ended is not None:
+            raise _over(self._broker.ended_early())
+        if self._feed.ended:
+            raise _over(self._feed.ended_early(), f"python -m {FEED} --help")
+        with held_back():
+            self._keeper.check(now)
+        lines = self._feed.last_lines() if self.quote_table.silent_us(now_us) else []
+        self.quote_table.feed_line = lines[-1].removeprefix(f"{FEED}: ") if lines else ""
+
+    def _note(self, event: KeeperEvent) -> None:
+        child, notes = event.child, self.quote_table.notes
+        if event.kind == "recovered":
+            notes.pop(child.name, None)
+        if event.kind not in {"ended", "given up"}:
+            return
+        if child.name == SPARK:
+            self._crew.keep = True
+        how = "ended, restarting" if event.kind == "ended" else "keeps ending, not restarted"
+        reason = f"its log is {child.log}" if child.name == SPARK else child.last_line()
+        notes[child.name] = f"{child.name} {how}: code {child.ended}, {reason}"
 
 
-def _over(message: str, member: Member) -> comet.Unavailable:
-    alone = "comet up" if member.name == BROKER else f"python -m {member.module} --help"
-    return comet.Unavailable(message, details={"hint": f"run it alone to see the error: {alone}"})
+def _over(error: comet.CometError, alone: str = "comet up") -> comet.Unavailable:
+    return comet.Unavailable(error.message, details={"hint": f"run it alone to see the error: {alone}"})
 
 
-def _reason(member: Member) -> str:
-    return f"its log is {member.log}" if member.name == SPARK else member.last_words()
-
-
-def _broker(crew: Crew, gateway_port: int) -> Started:
+def _broker(crew: Crew, gateway_port: int) -> tuple[Child, Started]:
     """Starts a broker with its defaults on a temporary folder, and its gateway; returns once they take requests."""
     port = gateway_port if gateway_port and _free(gateway_port) else 0
-    arguments = ["up", "--ephemeral", "--port", "0", "--gateway-port", str(port), "--json"]
-    member = crew.start(BROKER, "comet.cli", arguments, piped=True)
-    assert member.process.stdout is not None
-    line = member.process.stdout.readline()
-    if not line:
-        code = member.process.wait()
-        raise _over(f"the broker ended with code {code} before it was up: {member.last_words()}", member)
-    answer = json.loads(line)
+    arguments = ("up", "--ephemeral", "--port", "0", "--gateway-port", str(port), "--json")
+    broker = crew.start("broker", "comet.cli", *arguments, piped=True, tier=0)  # the others need it until they end
+    try:
+        answer = json.loads(broker.line(BROKER_S_MAX))
+    except ChildEnded as error:
+        raise _over(error) from None
     if answer["gateway"] is None:
-        return Started(answer["address"], lacks=member.last_line(NO_GATEWAY) or member.last_words())
-    return Started(answer["address"], f"{answer['gateway'].replace(LOCALHOST, 'localhost')}/")
+        return broker, Started(answer["address"], lacks=[*broker.last_lines(NO_GATEWAY), broker.last_line()][0])
+    return broker, Started(answer["address"], f"{answer['gateway'].replace(LOCALHOST, 'localhost')}/")
 
 
 def _free(port: int) -> bool:
     """Whether localhost at this port is free in both address families. A bind alone does not tell: another program may
     answer in the other family, and on some systems a bind succeeds beside a socket on all addresses."""
-    for host in BOTH:
-        with suppress(OSError), socket.create_connection((host, port), timeout=ANSWER_S):
-            return False
+    if any(listening(f"{host}:{port}") for host in BOTH):
+        return False
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

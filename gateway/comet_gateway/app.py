@@ -17,8 +17,9 @@ from comet_gateway import openapi
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.brokers.readiness import Readiness
 from comet_gateway.config import GatewayConfig
-from comet_gateway.dashboard import diagnostics, login
+from comet_gateway.dashboard import diagnostics, login, serving
 from comet_gateway.dashboard.sources import Sources
+from comet_gateway.dashboard.subscriptions import SubscribableDashboard
 from comet_gateway.http import error_handlers
 from comet_gateway.http.auth import Gatekeeper
 from comet_gateway.http.guard import Admission
@@ -74,7 +75,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     """Creates a gateway as an ASGI application, to be served, or mounted in an application of your own.
 
     Routes find what they need at `request.app.state`: `config`, `draining` (an asyncio.Event, set when the gateway is
-    about to stop), and while the lifespan lasts `backend`, `hub` and `sources`.
+    about to stop), and while the lifespan lasts `backend`, `hub`, `sources` and `dashboard`.
     """
     config = config or GatewayConfig()
     if not config.tokens_file and not is_loopback(config.host):
@@ -101,6 +102,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     state.metrics = Metrics()
     state.metrics.watch("traffic", state.traffic.statistics)
     state.connections = Connections(config.limits, state.draining)
+    state.error_page = serving.error_page if config.dashboard else None
     state.metrics.watch("push", state.connections.statistics)
 
     admission = Admission(state.gatekeeper, state.security, state.traffic, config.limits)
@@ -139,6 +141,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         )
         stack.push_async_callback(state.sources.close)
         state.metrics.watch("dashboard", state.sources.statistics)
+        state.dashboard = SubscribableDashboard(state.sources, is_open=state.gatekeeper.open)
         if state.config.dashboard:
             await asyncio.to_thread(render.environment)
         state.readiness.backend = backend

@@ -34,7 +34,7 @@ class Limits:
     connections_max: int = 10_000
     client_connections_max: int = 0  # of one address; 0: no own limit, since a proxy is one address, too
     subscriptions_max: int = 64  # of one WebSocket
-    watches_max: int = 16  # pages and channels of one tab of the dashboard
+    watches_max: int = 16  # of them: pages and channels of the dashboard
     live_pages_max: int = 200  # of the dashboard that are live at once, each shared by all its viewers
     frame_bytes_max: int = 1 * MIB  # sent by a client
     handshake_s: float = 10.0  # until the first frame

@@ -105,7 +105,9 @@ if TYPE_CHECKING:
         Receipt,
         ReceiptRange,
         ResetPartition,
+        SettingSource,
         TopicConfig,
+        TopicDefaults,
         TopicInfo,
         TopicPartition,
     )
@@ -195,12 +197,14 @@ __all__ = [
     "SequenceGap",
     "SequenceTooOld",
     "SerdeError",
+    "SettingSource",
     "ShareClient",
     "ShareConsumer",
     "ShareRecord",
     "StaleGeneration",
     "Timeout",
     "TopicConfig",
+    "TopicDefaults",
     "TopicExists",
     "TopicInfo",
     "TopicNotFound",
@@ -265,7 +269,8 @@ _OWN = {
 _TYPES = {
     "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Consistency", "Earliest", "Flush", "Gap", "GroupInfo",
     "GroupMember", "GroupSummary", "LagPoint", "Latest", "PartitionInfo", "PartitionLag", "PartitionStatus",
-    "Receipt", "ReceiptRange", "ResetPartition", "TopicConfig", "TopicInfo", "TopicPartition",
+    "Receipt", "ReceiptRange", "ResetPartition", "SettingSource", "TopicConfig", "TopicDefaults", "TopicInfo",
+    "TopicPartition",
 }  # fmt: skip
 
 

@@ -1,12 +1,21 @@
-"""Runs a coroutine on the fastest event loop installed."""
+"""Event loops: the fastest one installed, and one in a background thread for synchronous code."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import concurrent.futures
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from comet.errors import Closed, InvalidArgument, Timeout
+
 T = TypeVar("T")
+
+_starting = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -43,3 +52,52 @@ def _is_running() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+# ---- the background loop
+
+
+def _background_loop() -> asyncio.AbstractEventLoop:
+    """The loop of all synchronous objects, started at first use."""
+    global _loop, _thread  # noqa: PLW0603 - exactly one per process
+    with _starting:
+        if _loop is None or _thread is None or not _thread.is_alive():
+            _loop = (loop_factory() or asyncio.new_event_loop)()
+            _thread = threading.Thread(target=_loop.run_forever, name="comet", daemon=True)
+            _thread.start()
+        return _loop
+
+
+def begin(work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+    """Starts a coroutine on the background loop without waiting."""
+    if sys.is_finalizing():
+        work.close()
+        raise Closed("the program is ending, and comet.sync with it: close producers and consumers before")
+    loop = _background_loop()
+    if threading.current_thread() is _thread:
+        work.close()
+        raise InvalidArgument("comet.sync cannot be used on its own event loop; use the asynchronous classes there")
+    return asyncio.run_coroutine_threadsafe(work, loop)
+
+
+def call(work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+    """Runs a coroutine on the background loop and waits for it; when the wait is interrupted, it is cancelled."""
+    future = begin(work)
+    try:
+        return future.result(timeout_s)
+    except concurrent.futures.TimeoutError:
+        if future.done():
+            raise
+        raise Timeout(f"no result within {timeout_s} s") from None
+    finally:
+        future.cancel()
+
+
+async def computed(function: Callable[[], T]) -> T:
+    """Runs a function on the background loop and returns its result."""
+    return function()
+
+
+async def awaited(function: Callable[[], Awaitable[T]]) -> T:
+    """Calls a function on the background loop and awaits its result."""
+    return await function()

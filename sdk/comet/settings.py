@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from comet.errors import InvalidArgument
-from comet.units import format_setting, parse_bytes, parse_duration_ms, parse_number
+from comet.units import format_value, parse_bytes, parse_duration_ms, parse_number
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _SWITCH: Final = {
@@ -54,7 +54,7 @@ class Setting:
     """A row: one setting.
 
     `kind` says how text becomes a value: text, path, addresses, words, number, bytes, duration (in ms), seconds,
-    level, switch, or value, parsed by `parse`.
+    level, switch, or value, parsed by `parse` and formatted by `format`.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Setting:
     secret: bool = False
     default: object = None
     parse: Callable[[str], Any] | None = None
+    format: Callable[[Any], str] | None = None
     prefix: str = "COMET_"
 
     @property
@@ -84,12 +85,13 @@ class Setting:
             return "yes" if self.default else "no"
         if isinstance(self.default, float):
             return f"{self.default:g}s"
-        return format_setting(self._unit, self.default)
+        if self.format is not None:
+            return self.format(self.default)
+        return format_value(self._unit, self.default) if isinstance(self.default, int) else str(self.default)
 
     @property
     def _unit(self) -> str:
-        """The name, ending in the value's unit."""
-        return "_ms" if self.kind in ("duration", "seconds") else self.name
+        return {"duration": "ms", "seconds": "ms", "bytes": "bytes"}.get(self.kind, "")
 
     def read(self, value: object) -> Any:
         """Parses a value: text, or a value from TOML. Raises InvalidArgument."""
@@ -124,7 +126,7 @@ class Setting:
 
     def _within(self, number: int) -> int:
         if not self.low <= number <= self.high:
-            low, high = (format_setting(self._unit, bound) for bound in (self.low, self.high))
+            low, high = (format_value(self._unit, bound) for bound in (self.low, self.high))
             raise InvalidArgument(f"{self.name} must be between {low} and {high}")
         return number
 

@@ -1,6 +1,6 @@
-"""Parses and formats sizes, durations and topic settings, as on a command line and in a file.
+"""Parses and formats durations, sizes and numbers, as on a command line and in a file.
 
-Pure. The command line and the broker's settings are parsed here, so that `7d` means the same everywhere.
+Pure. Settings of topics, brokers and gateways are parsed here, so that `7d` means the same everywhere.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import re
 from typing import Final
 
 from comet.errors import InvalidArgument
-from comet.types import NO_LIMIT, Consistency, Flush
 
 _NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?)\s*"
 _DURATION: Final = re.compile(_NUMBER + r"(ms|s|m|h|d|w)?")
@@ -22,12 +21,6 @@ UNIT_BYTES: Final[dict[str, int]] = {
     **{f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)},
     # A bare letter has the meaning that it has in dd, ulimit and the JVM.
     **{prefix: 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)},
-}
-_UNLIMITED: Final = ("-1", "none", "unlimited", "forever")
-# Settings that take one of a few words.
-_WORDS: Final[dict[str, tuple[str, ...]]] = {
-    "flush": tuple(policy.value for policy in Flush),
-    "consistency": tuple(kind.value for kind in Consistency),
 }
 
 
@@ -61,39 +54,32 @@ def parse_number(name: str, text: str) -> int:
     return int(digits)
 
 
-def parse_setting(name: str, text: str) -> int | str:
-    """Parses one setting of a topic; the name's suffix is its unit.
+def parse_value(name: str, unit: str, text: str) -> int:
+    """Parses a number in a unit: "ms", "bytes", or another one, which is a plain number. Errors name the setting.
 
-    >>> parse_setting("retention_ms", "7d"), parse_setting("retention_bytes", "none"), parse_setting("flush", "os")
-    (604800000, -1, 'os')
+    >>> parse_value("retention_ms", "ms", "7d"), parse_value("segment_bytes", "bytes", "1MiB")
+    (604800000, 1048576)
     """
-    if name in _WORDS:
-        if text not in _WORDS[name]:
-            *most, last = _WORDS[name]
-            raise InvalidArgument(f"{name} must be {', '.join(most)} or {last}, not {text!r}")
-        return text
-    if name.startswith("retention_") and text.lower() in _UNLIMITED:
-        return NO_LIMIT
-    if name.endswith("_ms"):
-        return parse_duration_ms(text)
-    if "bytes" in name:
-        return parse_bytes(text)
+    match unit:
+        case "ms":
+            return parse_duration_ms(text)
+        case "bytes":
+            return parse_bytes(text)
     return parse_number(name, text)
 
 
-def format_setting(name: str, value: object) -> str:
-    """Formats a setting so that `parse_setting` parses it back.
+def format_value(unit: str, value: int) -> str:
+    """Formats a number so that `parse_value` parses it back.
 
-    >>> format_setting("retention_ms", 604800000), format_setting("segment_bytes", 134217728)
-    ('7d', '128MiB')
+    >>> format_value("ms", 604800000), format_value("bytes", 134217728), format_value("records", 5)
+    ('7d', '128MiB', '5')
     """
-    if isinstance(value, (Flush, Consistency)):
-        return str(value.value)
-    if not isinstance(value, int) or value < 0:
-        return "none" if value == NO_LIMIT else str(value)
-    if name.endswith("_ms"):
-        return format_duration_ms(value)
-    return format_exact_bytes(value) if "bytes" in name else str(value)
+    match unit:
+        case "ms":
+            return format_duration_ms(value)
+        case "bytes":
+            return format_exact_bytes(value)
+    return str(value)
 
 
 def format_duration_ms(duration_ms: int) -> str:

@@ -38,9 +38,9 @@ from comet_bench.gateway.clients import (
 )
 from comet_bench.gateway.gateway_bench import ABOUT, COMPARED, GatewaySizes, run_gateway
 from comet_bench.gateway.load import event
+from comet_bench.link import Link
 from comet_bench.machine import describe
 from comet_bench.report import Result, combine, document, table_row
-from comet_bench.worker import Link
 
 TINY = GatewaySizes(
     clients=20,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comet_bench import machine, report
+from comet_bench.broker.broker_bench import SUBJECTS
 from comet_bench.machine import ProcessMeter
-from comet_bench.subjects import SUBJECTS
 
 PROMISED = [
     "produce_many",

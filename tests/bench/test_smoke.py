@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 import comet
+from comet_bench.broker.broker_bench import SUBJECTS, Sizes, run_subjects, written
 from comet_bench.machine import describe
 from comet_bench.processes import BenchFailed, Worker
 from comet_bench.report import FIELDS, Result, combine, document
-from comet_bench.runner import run_subjects
-from comet_bench.subjects import SUBJECTS, Sizes, written
 from comet_broker.config import BrokerConfig
 from comet_broker.server import Server
 

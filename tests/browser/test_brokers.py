@@ -69,7 +69,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
         yield found
     finally:
         if gateway is not None:
-            await asyncio.to_thread(gateway.member.stop)
+            await asyncio.to_thread(gateway.child.stop)
         await asyncio.to_thread(local.stop)
 
 

@@ -32,7 +32,7 @@ class Between:
         self.closed = 0
 
     async def stand(self, page: Page) -> None:
-        await page.route_web_socket("**/live", self._connect)
+        await page.route_web_socket("**/v1/ws", self._connect)
 
     async def _connect(self, socket: WebSocketRoute) -> None:
         self.sockets.append(socket)
@@ -47,7 +47,7 @@ class Between:
 
         def to_tab(message: str | bytes) -> None:
             told = json.loads(message)
-            if told.get("seq") == 1 and not self.lost:
+            if told["type"] == "delta" and told["seq"] == 1 and not self.lost:
                 self.lost.append(told)
             elif not self.silent:
                 socket.send(message)
@@ -60,7 +60,7 @@ class Between:
         socket.on_close(closed)
 
     def watched(self) -> list[str]:
-        return [message["watch"] for message in self.said if "watch" in message]
+        return [message["page"] for message in self.said if "page" in message]
 
     def tell(self, message: dict[str, Any]) -> None:
         self.sockets[-1].send(json.dumps(message))
@@ -92,10 +92,10 @@ async def test_what_is_missing_is_asked_for_again(page: Page, stage: Stage) -> N
 async def test_a_page_that_cannot_be_shown_says_why_until_it_can(page: Page, stage: Stage) -> None:
     between = await open_page(page, stage)
     await until_said(page, between, 2)  # a tick was lost
-    watch = next(message["id"] for message in reversed(between.said) if "watch" in message)
+    watch = next(message["id"] for message in reversed(between.said) if "page" in message)
     problem = {"title": "No such topic", "detail": "topic 'x<b>' does not exist", "request_id": "r-1", "status": 404}
     between.silent = True  # the next tick takes the problem away
-    between.tell({"id": watch, "problem": problem})
+    between.tell({"type": "error", "id": watch, "of": "subscribe", "problem": problem})
     alert = page.get_by_role("alert").filter(has_text="No such topic")
     await expect(alert).to_have_text("No such topic · topic 'x<b>' does not exist · request r-1")
     between.silent = False
@@ -105,7 +105,7 @@ async def test_a_page_that_cannot_be_shown_says_why_until_it_can(page: Page, sta
 async def test_a_gateway_that_goes_away_is_left_and_found_again(page: Page, stage: Stage) -> None:
     between = await open_page(page, stage)
     await until_said(page, between, 2)  # a tick was lost
-    between.tell({"goaway": 1})
+    between.tell({"type": "goaway", "reconnect_ms": 1})
     await until_said(page, between, 3)
     assert len(between.sockets) == 2
     await expect(page.locator("[data-pill]")).to_have_text("Live")
@@ -186,8 +186,8 @@ async def test_who_types_fast_leaves_nothing_behind(page: Page, stage: Stage) ->
     await expect(page.locator("[data-page-problem]")).to_have_count(0)
 
     def but_the_last() -> bool:
-        watched = [message["id"] for message in between.said if "watch" in message]
-        left = {message["id"] for message in between.said if "unwatch" in message}
+        watched = [message["id"] for message in between.said if "page" in message]
+        left = {message["id"] for message in between.said if message["type"] == "unsubscribe"}
         return len(watched) > 40 and set(watched) - left == {watched[-1]}
 
     assert await until(but_the_last, within_s=30), between.said

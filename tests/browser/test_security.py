@@ -44,8 +44,8 @@ ATTEMPTS = """async ({gateway, socket, csrf}) => {
     Object.assign(element, {src: gateway + path, onload: () => done("loaded"), onerror: failed});
     document.body.append(element);
   });
-  const connect = (path) => () => new Promise((done, failed) => {
-    const made = new WebSocket(socket + path);
+  const connect = (path, protocols = []) => () => new Promise((done, failed) => {
+    const made = new WebSocket(socket + path, protocols);
     Object.assign(made, {onopen: () => done("open"), onerror: failed});
   });
   const body = '{"name": "stolen", "partitions": 1}';
@@ -62,7 +62,7 @@ ATTEMPTS = """async ({gateway, socket, csrf}) => {
   await attempt("be a script", load("script", "/v1/topics"));
   await attempt("be an image", load("img", "/docs/favicon.png"));
   await attempt("listen to the API", connect("/v1/ws"));
-  await attempt("listen to the dashboard", connect("/live"));
+  await attempt("listen as the dashboard does", connect("/v1/ws", "comet.v1"));
   return tried;
 }"""
 

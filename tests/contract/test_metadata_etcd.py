@@ -17,8 +17,8 @@ from aetcd import rpc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet.cli._local_cluster import HeldPorts
 from comet.errors import LimitExceeded
+from comet.processes.ports import HeldPorts
 from comet_broker.metadata.etcd.calls import Access, StaleToken, is_sound, translate
 from comet_broker.metadata.etcd.reconcile import Reconciler
 from comet_broker.metadata.etcd.store import EtcdStore

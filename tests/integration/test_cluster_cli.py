@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from comet.cli._local_cluster import HeldPorts
+from comet.processes.ports import HeldPorts
 from tests.etcd import Etcd
 from tests.integration.test_cli_flows import COMET, Up
 

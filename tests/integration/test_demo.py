@@ -109,7 +109,7 @@ def test_a_feed_that_cannot_work_ends_the_demo_with_its_reason(tmp_path: Path) -
     command = [*DEMO, "--provider", "replay", "--file", str(tmp_path / "nothing.csv")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode != 0
-    assert "feed ended with code" in done.stderr and "nothing.csv" in done.stderr
+    assert ") ended with code 2: comet_demo.feed: " in done.stderr and "nothing.csv" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -17,11 +17,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from comet.processes import shared_folder
+from comet.processes.crew import Crew
+from comet.processes.shared_folder import Share
+from comet.processes.signals import held_back
 from comet_demo import launcher
 from comet_demo.launcher import _broker, _free
-from comet_demo.processes import parent_watchdog
-from comet_demo.processes.crew import Crew, held_back
-from comet_demo.processes.parent_watchdog import Share
 from tests.descendants import alive, descendants
 from tests.waiting import until
 
@@ -128,7 +129,7 @@ async def test_one_that_ends_is_started_again_but_not_the_feed(tmp_path: Path) -
         assert "; life ended, restarting: code -9" in said.read_text()
         os.kill(running(process.pid, "comet_demo.feed")[0], signal.SIGKILL)
         assert process.wait(WITHIN_S) != 0
-    assert said.read_text().splitlines()[-2].startswith("error: feed ended with code -9")
+    assert "error: feed (pid " in (words := said.read_text().splitlines()[-2]) and "was killed by SIGKILL" in words
 
 
 async def test_a_market_that_says_nothing_is_no_riddle(tmp_path: Path) -> None:
@@ -161,8 +162,8 @@ def test_a_port_is_free_where_nobody_answers_on_localhost_whatever_that_is(host:
 
 def test_without_a_gateway_it_is_said_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "_free", lambda port: True)  # somebody was faster
-    with listening("127.0.0.1") as port, Crew() as crew:
-        started = _broker(crew, port)
+    with listening("127.0.0.1") as port, Crew("comet-demo-") as crew:
+        _, started = _broker(crew, port)
     assert started.url == ""
     assert started.lacks.startswith(f"no gateway: 127.0.0.1:{port} is in use")
 
@@ -199,7 +200,7 @@ def test_who_leaves_as_another_dies_waits_for_its_share_to_go(tmp_path: Path, mo
     folder = tmp_path / "shared"
     folder.mkdir()
     dying, last = Share(folder, begins=True), Share(folder)
-    monkeypatch.setattr(parent_watchdog, "time", SimpleNamespace(sleep=lambda _: dying.close()))
+    monkeypatch.setattr(shared_folder, "time", SimpleNamespace(sleep=lambda _: dying.close()))
     last.leave(patient=True)
     assert not folder.exists()
 
@@ -217,10 +218,10 @@ def test_whoever_is_alone_ends_with_all_that_it_has_started(tmp_path: Path) -> N
     folder.mkdir()
     Share(folder, begins=True).close()
     (tmp_path / "stray.py").write_text(STRAY)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     with subprocess.Popen(
-        [sys.executable, "-m", "comet_demo.processes.parent_watchdog", str(folder), "stray"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        start_new_session=True,
+        [sys.executable, "-m", "comet.processes.tied", "stdin", str(folder), "stray"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True,
     ) as process:  # fmt: skip
         assert process.stdin is not None and process.stdout is not None
         stray = int(process.stdout.readline())
@@ -232,13 +233,13 @@ def test_whoever_is_alone_ends_with_all_that_it_has_started(tmp_path: Path) -> N
 
 
 def test_a_crew_keeps_what_was_said_where_it_is_to_be_kept() -> None:
-    with Crew() as crew:
-        member = crew.start("runtime", "comet_demo.nothing")
-        member.process.wait(WITHIN_S)
+    with Crew("comet-demo-") as crew:
+        child = crew.start("runtime", "comet_demo.nothing")
+        child.wait(WITHIN_S)
         crew.keep = True
         folder = crew.folder
     try:
-        assert "No module named comet_demo.nothing" in member.last_words()
+        assert "No module named comet_demo.nothing" in child.last_line()
         assert [path.name for path in folder.iterdir()] == ["runtime.log"]
     finally:
         for path in folder.iterdir():

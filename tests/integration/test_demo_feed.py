@@ -16,7 +16,7 @@ import pytest
 
 import comet
 import comet.testing
-from comet.cli._local_cluster import HeldPorts
+from comet.processes.ports import HeldPorts
 from comet_demo import feed as feeding
 from comet_demo import sample_workload
 from comet_demo.feed import LAYOUT, Feed, ensure_topics, feed

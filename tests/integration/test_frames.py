@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import comet
 from comet.errors import InvalidArgument, OffsetOutOfRange, PartitionNotFound, SerdeError, TopicNotFound
+from comet.producer.producer import Compression
 from comet.tables.scan_ranges import shared_out
 
 numbers = count()
@@ -54,7 +55,8 @@ def made(address: str, partitions: int = 1) -> str:
 
 def write(address: str, topic: str) -> None:
     """What a topic may hold: several batches in each partition, tombstones, keys, headers, compression."""
-    for at, compression in enumerate(["none", "lz4", "zstd"]):
+    compressions: tuple[Compression, ...] = ("none", "lz4", "zstd")
+    for at, compression in enumerate(compressions):
         with comet.sync.Producer(address, compression=compression) as producer:
             for partition in range(3):
                 producer.send_many(

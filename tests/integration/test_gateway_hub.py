@@ -12,7 +12,7 @@ import pytest
 import comet
 import comet.limits
 import comet.testing
-from comet.cli._local_cluster import HeldPorts
+from comet.processes.ports import HeldPorts
 from comet.types import AtOffset, AtTime, Earliest
 from comet_gateway.config import Limits
 from comet_gateway.push.events import Begun, Failed, Missing

@@ -10,7 +10,7 @@ import pytest
 
 import comet
 import comet.testing
-from comet.cli._local_cluster import HeldPorts
+from comet.processes.ports import HeldPorts
 from comet.records import partition_for
 from comet_gateway.routes.brokers import led
 from comet_gateway.routes.partitions import lost

@@ -26,7 +26,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 import comet
-from comet.cli._local_cluster import HeldPorts
+from comet.processes.ports import HeldPorts
 from comet_gateway import GatewayConfig
 from comet_gateway.http import uvicorn_http
 from comet_gateway.http.auth import new_token

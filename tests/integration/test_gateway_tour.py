@@ -10,14 +10,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import msgspec
 import pytest
 
 import comet.sync
-from comet_gateway.config import Limits
+from comet_gateway.config import GatewayConfig, Limits
+from comet_gateway.dashboard.sources import Sources
+from comet_gateway.dashboard.subscriptions import SubscribableDashboard
+from comet_gateway.http.auth import UNRESTRICTED
 from comet_gateway.push.frames import ClientFrame, GroupTerms, Pong, ServerFrame, Subscribe
 from comet_gateway.push.session import PushSession, SendFrame
 from comet_gateway.push.sse import SseQuery
@@ -121,6 +125,9 @@ def test_the_examples_write_and_follow(there: Up) -> None:
     lines = run("gateway_websockets.py", socket, str(count))
     assert any(line.startswith("written: [{") for line in lines)
     assert any("151.2" in line for line in lines)
+    lines = run("gateway_page.py", socket, "/topics?filter=quotes", "3")  # the page, and two changes
+    assert all(line.startswith("topics: quotes | ") for line in lines) and lines, lines
+    assert run("gateway_page.py", socket, "/nowhere", "1") == ["problem: page '/nowhere' does not exist"]
 
 
 def test_it_is_embedded_as_shown(there: Up) -> None:
@@ -178,7 +185,8 @@ def test_every_frame_is_described() -> None:
 def test_every_frame_that_is_shown_is_one() -> None:
     shown = [line for block in re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
     assert len(shown) > 10
-    session = PushSession(Limits())
+    sources = cast(Sources, SimpleNamespace(config=GatewayConfig()))
+    session = PushSession(Limits(), UNRESTRICTED, SubscribableDashboard(sources, is_open=True))
     for line in shown:
         said = [action for action in session.take(line, now_us=1_800_000_000_000_000) if isinstance(action, SendFrame)]
         assert [type(one.frame) for one in said] == ([Pong] if "ping" in line else []), said
@@ -193,7 +201,7 @@ def test_every_option_is_in_the_table_with_its_default() -> None:
     }
     assert {name: found[name] for name in said} == {name: str(default) for name, default in said.items()}
     subscription = {field.encode_name for field in msgspec.structs.fields(Subscribe)}
-    elsewhere = {"id", "topic", "topics", "pattern", "cursors", "group", "replay"}
+    elsewhere = {"id", "topic", "topics", "pattern", "cursors", "group", "replay", "page", "channel", "params"}
     assert subscription - elsewhere <= found.keys()
     assert {field.encode_name for field in msgspec.structs.fields(SseQuery)} <= found.keys()
     group = {cells[0].strip("`"): cells[1] for cells in rows("Groups over the socket")}

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -281,8 +282,44 @@ class Finding:
 
 def test_the_synchronous_lag_is_of_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = comet.sync.Consumer("localhost", "quotes")
-    monkeypatch.setattr(consumer, "_consumer", Finding())
+    monkeypatch.setattr(consumer, "_async", Finding())
     assert consumer.lag() == {0: 3}
+
+
+def test_a_synchronous_transaction_commits_records_with_the_offsets_of_a_group() -> None:
+    with comet.testing.broker(["quotes", "signals"]) as broker:
+        address = broker.address
+        with comet.sync.Producer(address) as producer:
+            producer.send_many("quotes", [b"1", b"2"]).result()
+        with (
+            comet.sync.GroupConsumer(address, "quotes", group="g", start="earliest", auto_commit=False) as member,
+            comet.sync.TransactionalProducer(address, group=member) as writer,
+        ):
+            record = next(iter(member))
+            with writer.transaction() as tx:
+                tx.send("signals", record.value)
+                tx.commit_offsets(member, record)
+            assert tx.state == "committed"
+            given_up = writer.transaction()
+            with suppress(ValueError), given_up:
+                given_up.send("signals", b"never seen")
+                raise ValueError("changed my mind")
+            assert given_up.state == "aborted"
+            assert member.committed() == {("quotes", 0): 1}
+        with comet.sync.Consumer(address, "signals") as consumer:
+            assert next(consumer).value == b"1"
+            assert consumer.get(0.01) is None
+
+
+def test_a_synchronous_consumer_continues_after_a_record_that_cannot_be_decoded() -> None:
+    with comet.testing.broker(["quotes"]) as broker, comet.sync.Producer(broker.address) as producer:
+        producer.send_many("quotes", [b"1", b"x", b"3"]).result()
+        with comet.sync.Consumer(broker.address, "quotes", type=int) as consumer:
+            assert next(consumer).value == 1
+            with pytest.raises(comet.SerdeError):
+                next(consumer)
+            assert consumer.positions() == {0: 2}
+            assert next(consumer).value == 3
 
 
 def interrupt_once_it_waits(thread: int) -> None:

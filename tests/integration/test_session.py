@@ -280,7 +280,7 @@ async def test_with_flush_os_full_segments_are_finished_all_the_same(broker: Bro
         client.produce(handle, b"x" * 20_000, acks=0)
     assert partition.log.flushed_end == 0
     await partition.housekeeping()
-    while partition.log.unfinished:  # noqa: ASYNC110 - the sync runs on a worker thread
+    while partition.log.durability.unfinished:  # noqa: ASYNC110 - the sync runs on a worker thread
         await asyncio.sleep(0)
     assert partition.log.flushed_end == 8
 

@@ -392,7 +392,7 @@ async def test_deleted_records_are_passed_over(broker: Broker, handle: int, call
 async def test_damaged_records_are_passed_over_and_counted(broker: Broker, handle: int) -> None:
     for value in (b"a", b"b", b"c"):
         await produce(broker, handle, value)
-    broker.topics.partition("t", 0).log.quarantine(0, 1)
+    broker.topics.partition("t", 0).log.state.quarantine(0, 1)
     member = Member(broker)
     await member.share(handle)
     assert await member.take(2) == [(1, b"b", 1), (2, b"c", 1)]

@@ -236,7 +236,7 @@ async def test_one_that_cannot_be_closed_keeps_no_other_from_being_closed(tmp_pa
         bug(replicas[1], "sync")
         await broker.drain()
         await broker.close()
-        assert all(partition.log._closed for partition in replicas[1:])
+        assert all(partition.log.state.closed for partition in replicas[1:])
         broker.tasks.failed.clear()
         del cluster.network.brokers[cluster.address(1)]
         del cluster.brokers[1]
@@ -470,6 +470,6 @@ async def test_a_task_that_dies_is_started_again_and_shown(tmp_path: Path) -> No
         mend()
         looked: list[int] = []
         log = cluster.replicas("t", 0)[1].log
-        setattr(log, "maybe_roll", partial(looked.append, 1))  # noqa: B010 - mypy lets no method be assigned
+        setattr(log.segments, "roll_by_age", partial(looked.append, 1))  # noqa: B010 - mypy lets no method be assigned
         await resume(cluster, 1)
         await until(lambda: bool(looked), "it is started again")

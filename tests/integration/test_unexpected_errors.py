@@ -144,7 +144,7 @@ async def test_housekeeping_goes_on_with_the_others(cluster: LocalCluster) -> No
         return roll
 
     for index, partition in enumerate(replicas):
-        setattr(partition.log, "maybe_roll", count(index))  # noqa: B010 - mypy lets no method be assigned
+        setattr(partition.log.segments, "roll_by_age", count(index))  # noqa: B010 - mypy lets no method be assigned
     await until(lambda: min(rolls) >= 3, "all have had their turn, again and again")
     assert "housekeeping of partition t/0" in broker.tasks.failed[0]
     assert broker.statistics()["failures"] >= 2

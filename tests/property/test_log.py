@@ -24,7 +24,7 @@ from comet_broker.core.epochs import EpochHistory
 from comet_broker.core.producers import ProducerTable
 from comet_broker.storage.log import DeleteTicket, SyncTicket
 from comet_broker.storage.memory import MemoryFiles
-from tests.unit.storage_world import World, batch, epochs_of, read_all, read_from, sync
+from tests.unit.storage_world import World, apply_retention, batch, delete_before, epochs_of, read_all, read_from, sync
 
 # Few different sizes, so that rolls, stretches and buffers are hit from both sides.
 SIZES = st.sampled_from([0, 1, 100, 3_000, 20_000, 33_000, 66_000])
@@ -155,7 +155,7 @@ class LogMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.world.clock.now_us += seconds * 1_000_000
         with suppress(DiskFull, LogFailed):
-            self.world.log.maybe_roll()
+            self.world.log.segments.roll_by_age()
 
     @rule(more=st.integers(1, 3))
     def an_epoch_begins(self, more: int) -> None:
@@ -164,7 +164,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def note_high_watermark(self, share: float) -> None:
         high_watermark = round(len(self.values) * share)
-        self.world.log.note_high_watermark(high_watermark)
+        self.world.log.durability.note_high_watermark(high_watermark)
         self.mark = max(self.mark, high_watermark)
 
     # ---- cutting back
@@ -176,7 +176,7 @@ class LogMachine(RuleBasedStateMachine):
         end = max(bounds) if offset < len(self.values) else offset
         before = (self.values[:], self.times[:], self.batches[:])
         try:
-            assert self.world.log.truncate(offset) == end
+            assert self.world.log.deletion.truncate(offset) == end
         except DiskFull:
             return
         except LogFailed:
@@ -193,7 +193,7 @@ class LogMachine(RuleBasedStateMachine):
             return  # should it fail, nobody could tell by the log what of it was done
         before = (self.values[:], self.times[:], self.batches[:])
         try:
-            self.world.log.reset(offset)
+            self.world.log.deletion.reset(offset)
         except DiskFull:
             return
         except LogFailed:
@@ -254,7 +254,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def start_sync(self) -> None:
-        ticket = self.world.log.start_sync()
+        ticket = self.world.log.durability.start_sync()
         if ticket is not None:
             self.tickets_open.append(ticket)
 
@@ -267,7 +267,7 @@ class LogMachine(RuleBasedStateMachine):
             ticket.run()
         except OSError as caught:
             error = caught
-        self.world.log.finish_sync(ticket, error)
+        self.world.log.durability.finish_sync(ticket, error)
         self.synced_end = self.world.log.flushed_end
         assert self.synced_end <= len(self.values)
 
@@ -277,7 +277,7 @@ class LogMachine(RuleBasedStateMachine):
     def delete_before(self, share: float) -> None:
         offset = self.log_start + round((len(self.values) - self.log_start) * share)
         try:
-            self.log_start = self.world.log.delete_before(offset)
+            self.log_start = delete_before(self.world.log, offset)
         except (DiskFull, LogFailed):
             return
         assert self.log_start == offset
@@ -285,7 +285,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def retention(self) -> None:
         try:
-            start = self.world.log.apply_retention(self.world.clock.now_us)
+            start = apply_retention(self.world.log, self.world.clock.now_us)
         except (DiskFull, LogFailed):
             return
         assert start >= self.log_start
@@ -298,7 +298,11 @@ class LogMachine(RuleBasedStateMachine):
         log = self.world.log
         offset = self.log_start + round((len(self.values) - self.log_start) * share)
         try:
-            ticket = log.start_retention(self.world.clock.now_us) if retention else log.start_delete(offset)
+            ticket = (
+                log.deletion.start_retention(self.world.clock.now_us)
+                if retention
+                else log.deletion.start_delete(offset)
+            )
         except LogFailed:
             return
         if ticket is not None:
@@ -314,7 +318,7 @@ class LogMachine(RuleBasedStateMachine):
         except OSError as caught:
             error = caught
         with suppress(DiskFull, LogFailed):
-            self.log_start = max(self.log_start, self.world.log.finish_delete(ticket, error))
+            self.log_start = max(self.log_start, self.world.log.deletion.finish_delete(ticket, error))
             ticket.remove()
 
     # ---- faults
@@ -461,7 +465,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(at=TIMES)
     def find_time(self, at: int) -> None:
         expected = (n for n, time in enumerate(self.times) if time >= at and n >= self.log_start)
-        assert self.world.log.find_time(at) == next(expected, len(self.times))
+        assert self.world.log.segments.find_time(at) == next(expected, len(self.times))
 
     def teardown(self) -> None:
         if hasattr(self, "world"):

@@ -139,10 +139,59 @@ def _subscribe(random: Random) -> bytes:
     return json.dumps(asked).encode()
 
 
+PATHS: Final = (
+    "/", "/topics", "/topics/good", "/topics/good/records?start=live", "/about", "/quotes", "/static/x/js/main.js",
+    "/v1/topics", "//good", "/topics/../about", "/topics/%00", "/topics/" + "%2f" * 500, "/topics?" + "a=1&" * 100,
+    "/topics?filter=" + "(a+)+" * 50, "/topics?filter=%ff%fe", "http://127.0.0.1/", "\ud83d\ude00", "?", "/" * 9_000,
+)  # fmt: skip
+
+
+def _page(random: Random) -> bytes:
+    """A page or channel that may exist, and what belongs to other subscriptions beside it."""
+    asked: dict[str, Any] = {"type": "subscribe", "id": random.choice(("x", "y", "z"))}
+    if random.random() < 0.7:
+        asked["page"] = random.choice(PATHS)
+    else:
+        asked["channel"] = random.choice(("tail", "search", "odd", ""))
+        odd: Any = random.choice(
+            ({}, {"topic": "good"}, {"topic": 1}, {"topic": "x" * 9_000}, {"where": "((("}, [], None)
+        )
+        asked["params"] = odd
+    if random.random() < 0.3:
+        asked |= random.choice(({"topic": "good"}, {"params": {}}, {"group": "g"}, {"permits": 1}, {"odd": 1}))
+    return json.dumps(asked).encode()
+
+
+def _page_after_page(random: Random) -> bytes:
+    """Pages that are left before their first frame, and controls of what is not there."""
+    said: list[dict[str, Any]] = []
+    for number in range(random.randrange(1, 60)):
+        id_ = f"{number % 20}"
+        said.append({"type": "subscribe", "id": id_, "page": f"/topics?page={number}"})
+        said.append({"type": "unsubscribe", "id": id_})
+        said.append({"type": "control", "id": id_, "params": {"rows": False}})
+    return b"".join(frame(json.dumps(one).encode()) for one in said)
+
+
 def _frame_of_any_type(random: Random) -> bytes:
-    kinds = ("subscribe", "unsubscribe", "permit", "ack", "produce", "replay", "ping", "records", "welcome", "", "odd")
+    kinds = (
+        "subscribe",
+        "unsubscribe",
+        "permit",
+        "ack",
+        "produce",
+        "replay",
+        "control",
+        "ping",
+        "records",
+        "page",
+        "welcome",
+        "",
+    )
     members: dict[str, Any] = {"type": random.choice(kinds)}
-    for name in random.sample(("id", "topic", "count", "cursor", "records", "partition", "offset", "request"), 4):
+    for name in random.sample(
+        ("id", "topic", "count", "cursor", "records", "partition", "offset", "page", "channel", "params"), 4
+    ):
         members[name] = random.choice((0, "x", None, [], {}, -5, 2**64, "good", [{"value": 1}], True))
     return json.dumps(members).encode()
 
@@ -154,6 +203,8 @@ ABUSES: Final[dict[str, Callable[[Random], bytes]]] = {
     "deep JSON": lambda random: frame(_deep(random)),
     "JSON that is no object": lambda random: frame(random.choice((b"1", b'"x"', b"[]", b"null", b"1e400", b"NaN"))),
     "odd subscribe": lambda random: frame(_subscribe(random)),
+    "odd page": lambda random: frame(_page(random)),
+    "page after page": _page_after_page,
     "wrong order": lambda random: frame(_frame_of_any_type(random)),
     "not UTF-8": lambda random: frame(b'{"type":"ping\xff\xfe' + random.randbytes(10)),
     "binary": lambda random: frame(random.randbytes(random.randrange(500)), opcode=BINARY),

@@ -126,8 +126,8 @@ async def test_nothing_changes_by_reading(world: World) -> None:
         assert (await browser.get("/metrics", headers=PAGE)).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/v1/ws", "/live"])
-async def test_a_web_socket_of_another_page_is_refused(world: World, path: str) -> None:
+async def test_a_web_socket_of_another_page_is_refused(world: World) -> None:
+    path = "/v1/ws"
     async with world.browser() as browser:
         await world.log_in(browser, "viewer")
         cookie = {"cookie": f"comet_session={browser.cookies['comet_session']}"}
@@ -189,7 +189,7 @@ async def test_a_tab_that_does_nothing_but_listen_keeps_its_session(world: World
     before = int(time.time()) - RENEW_S
     cookie = sessions.written(BrowserSession("my-viewer", before, before, bytes(16)), found[0].key)
     headers = {"cookie": f"comet_session={cookie}", "origin": world.url}
-    async with websockets.connect(world.ws + "/live", additional_headers=headers) as socket:
+    async with websockets.connect(world.ws + "/v1/ws", additional_headers=headers) as socket:
         assert socket.response is not None
         again = re.match(r"comet_session=([^;]+);", socket.response.headers["set-cookie"])
     assert again is not None

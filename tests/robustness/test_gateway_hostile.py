@@ -188,10 +188,14 @@ async def test_subscribers_that_stop_reading_cost_their_cursor_and_no_more(
         for number in range(40):
             one = await sockets.connect()
             one.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            if number % 2:
+            if number % 3:
                 one.writer.write(handshake(gateway.port))
                 await one.reader.readuntil(b"\r\n\r\n")
-                await one.say(type="subscribe", id="x", topic="big", start="earliest")
+                if number % 3 == 1:
+                    await one.say(type="subscribe", id="x", topic="big", start="earliest")
+                else:
+                    await one.say(type="subscribe", id="x", page="/topics/big")
+                    await one.say(type="subscribe", id="y", channel="tail", params={"topic": "big"})
             else:
                 path = "/v1/topics/big/stream?start=earliest"
                 one.writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\n\r\n".encode())
@@ -208,6 +212,8 @@ async def test_connections_that_vanish_leave_nothing_behind(gateway: GatewayProc
         for _ in range(100):
             one = await sockets.opened()
             await one.say(type="subscribe", id="x", topic="good", start="earliest")
+            await one.say(type="subscribe", id="y", page="/topics")
+            await one.say(type="subscribe", id="z", channel="tail", params={"topic": "good"})
             reset = struct.pack("ii", 1, 0)
             one.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
             one.abort()

@@ -10,7 +10,7 @@ from comet import records
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles
-from tests.unit.storage_world import FOLDER, IDENTITY, SMALL_SEGMENTS, HandClock, World, read_all
+from tests.unit.storage_world import FOLDER, IDENTITY, SMALL_SEGMENTS, HandClock, World, delete_before, read_all
 
 CLOCK = HandClock()
 Values = dict[int, bytes | None]
@@ -216,7 +216,7 @@ def life(files: MortalFiles, acked: Values) -> None:
                     acked[end - 1] = b"%d" % (end - 1) * 3000
             for offset in [offset for offset in acked if offset < world.log.log_end - 4]:
                 del acked[offset]  # from here on it may be gone
-            world.log.delete_before(max(world.log.log_end - 4, world.log.log_start))
+            delete_before(world.log, max(world.log.log_end - 4, world.log.log_start))
             world.log.close()
             world.open()
     except Died:

@@ -18,7 +18,7 @@ from comet import records
 from comet.errors import LimitExceeded
 from comet_broker.storage.files import RealFiles
 from comet_broker.storage.log import Extent, SyncTicket
-from tests.unit.storage_world import FOLDER, SMALL_SEGMENTS, World
+from tests.unit.storage_world import FOLDER, SMALL_SEGMENTS, World, apply_retention, delete_before
 
 BATCHES = 4000
 
@@ -59,7 +59,7 @@ def test_reading_and_syncing_while_it_is_written_rolled_and_deleted(tmp_path: Pa
             while len(syncs) > limit:
                 ticket, syncing = syncs.popleft()
                 syncing.result()
-                log.finish_sync(ticket, None)
+                log.durability.finish_sync(ticket, None)
 
         for number in range(BATCHES):
             first = log.log_end
@@ -68,14 +68,14 @@ def test_reading_and_syncing_while_it_is_written_rolled_and_deleted(tmp_path: Pa
                 for offset in (log.log_start, (log.log_start + log.log_end) // 2, log.log_end - 1):
                     extent = log.extent(offset)
                     reads.append((extent, pool.submit(read, extent)))
-            if number % 50 == 0 and (ticket := log.start_sync()) is not None:
+            if number % 50 == 0 and (ticket := log.durability.start_sync()) is not None:
                 syncs.append((ticket, pool.submit(ticket.run)))
             if number % 300 == 0:
-                log.apply_retention(world.clock.now_us)
+                apply_retention(log, world.clock.now_us)
             if number % 1000 == 999:
-                log.delete_before((log.log_start + log.log_end) // 2)
+                delete_before(log, (log.log_start + log.log_end) // 2)
             if number % 97 == 0:
-                assert log.find_time(0) == log.log_start
+                assert log.segments.find_time(0) == log.log_start
             settle(8)
         settle(0)
     assert log.lost == () and log.failed is None

@@ -33,7 +33,7 @@ from comet_broker.ports import Files
 from comet_broker.replication import follower as follower_module
 from comet_broker.replication.follower import LeaderLink
 from comet_broker.replication.leader import ReplicaSession
-from comet_broker.storage.appending import Appending
+from comet_broker.storage.deletion import Deletion
 from comet_broker.storage.log import Log
 from comet_broker.storage.truncation import Truncation
 from tests.sim.cluster_profile import ClusterProfile
@@ -555,27 +555,27 @@ def never_truncate() -> list[Patch]:
     idempotent=True,
 )
 def keep_the_producers_of_what_was_cut() -> list[Patch]:
-    real = Log._truncate
+    real = Deletion._truncate
 
-    def keep(self: Log, planned: Truncation, producers: ProducerTable, start: int) -> None:
-        real(self, planned, producers if planned.forget_producers else self.producers, start)
+    def keep(self: Deletion, planned: Truncation, producers: ProducerTable, start: int) -> None:
+        real(self, planned, producers if planned.forget_producers else self._state.producers, start)
 
-    return [(Log, "_truncate", keep)]
+    return [(Deletion, "_truncate", keep)]
 
 
 @mutant("a new leader writes on in the old epoch", "C5 C6 C31", "isolate", "pause", "kill", acks=1)
 def write_in_the_old_epoch() -> list[Patch]:
-    real = Appending._write
+    real = Log._write
 
     def write(
-        self: Appending, parts: Any, header: Any, base_offset: int, append_time_us: int, epoch: int, *more: Any
+        self: Log, parts: Any, header: Any, base_offset: int, append_time_us: int, epoch: int, *more: Any
     ) -> None:
         if len(parts) > 1:  # the leader's own: a stamp and the rest of the batch
             stamp = records.make_stamp(base_offset, append_time_us, 1, header.length)
             parts, epoch = (stamp, *parts[1:]), 1
         real(self, parts, header, base_offset, append_time_us, epoch, *more)
 
-    return [(Appending, "_write", write)]
+    return [(Log, "_write", write)]
 
 
 @mutant(

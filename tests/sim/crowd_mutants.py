@@ -9,7 +9,7 @@ from comet.records import BatchHeader
 from comet_broker.core import producers
 from comet_broker.core.forgotten import Forgotten
 from comet_broker.core.producers import ProducerTable
-from comet_broker.storage.appending import Appending
+from comet_broker.storage.log import Log
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.planting import Mutant, Patch
 
@@ -62,11 +62,11 @@ def starts_forget_epochs() -> list[Patch]:
 
 @mutant("a follower forgets by another order than its leader", "C9", "kill", "drain")
 def followers_forget_by_number() -> list[Patch]:
-    real = Appending._write
+    real = Log._write
 
-    def write(self: Appending, parts: Any, header: BatchHeader, *more: Any) -> None:
+    def write(self: Log, parts: Any, header: BatchHeader, *more: Any) -> None:
         real(self, parts, header, *more)
         if len(parts) == 1:  # as the leader stamped it
             self.producers._short.clear()
 
-    return [(Appending, "_write", write)]
+    return [(Log, "_write", write)]

@@ -108,7 +108,9 @@ def _sound(world: ClusterWorld, *, all_up: bool = True) -> list[Where]:
 
 def _noted(world: ClusterWorld, where: Where) -> int:
     """Up to where every replica has noted on its disk that it is committed. One that has just caught up may not yet."""
-    found = [partition.log._marked for host in world.hosts for partition in host.partitions() if partition.tp == where]
+    found = [
+        partition.log.state.marked for host in world.hosts for partition in host.partitions() if partition.tp == where
+    ]
     return min(found, default=0)
 
 

@@ -16,20 +16,21 @@ from comet.consumer.broker_subscription import PartitionSubscription
 from comet.errors import CometError, DiskFull, SequenceGap, Unavailable
 from comet.producer.accumulator import Accumulator, ProducerBatch
 from comet.records import BatchHeader
-from comet.types import AtOffset, Flush, Latest, Position
+from comet.types import AtOffset, Flush, Latest, Position, TopicConfig
 from comet_broker.core.producers import Duplicate, ProducerTable
 from comet_broker.core.push import Cursor, PushQueue
 from comet_broker.partitions import partition as broker_partition
 from comet_broker.partitions.context import Accepted
 from comet_broker.partitions.flushing import Flushing
 from comet_broker.partitions.partition import Partition
-from comet_broker.storage import delete as storage_delete
+from comet_broker.storage import deletion as storage_deletion
 from comet_broker.storage import extent, recovery, rules, scan
 from comet_broker.storage import log as storage_log
-from comet_broker.storage.appending import Appended, Appending
+from comet_broker.storage.log import Appended, Log
 from comet_broker.storage.recovery import Recovered
 from comet_broker.storage.rules import Action
 from comet_broker.storage.segment import Segment
+from comet_broker.storage.state import LogState
 from comet_broker.storage.sync import SyncTicket
 from comet_broker.streams.session import Session
 from comet_broker.streams.subscriptions import Feed
@@ -354,14 +355,14 @@ def send_without_verifying() -> list[Patch]:
 
 @mutant("a full disk rolls back one batch too many", "C1 C2 C4 C7 C22 C25 C29", profile("disk_full", "disk_full"))
 def roll_back_too_far() -> list[Patch]:
-    failed = Appending._write_failed
+    failed = Log._write_failed
 
-    def further(self: Appending, error: OSError, segment: Segment) -> CometError:
+    def further(self: Log, error: OSError, segment: Segment) -> CometError:
         assert segment.file is not None
         segment.file.truncate(max(segment.size - 100, 64))
         return failed(self, error, segment)
 
-    return [(Appending, "_write_failed", further)]
+    return [(Log, "_write_failed", further)]
 
 
 @mutant(
@@ -370,24 +371,24 @@ def roll_back_too_far() -> list[Patch]:
     profile("failing_append", "failing_append"),
 )
 def write_after_a_torn_write() -> list[Patch]:
-    def harmless(self: Appending, error: OSError, segment: Segment) -> CometError:
+    def harmless(self: Log, error: OSError, segment: Segment) -> CometError:
         return DiskFull("the batch did not fit")
 
-    return [(Appending, "_write_failed", harmless)]
+    return [(Log, "_write_failed", harmless)]
 
 
 @mutant("an offset is given out twice after a refused batch", "C1 C3 C4", profile("disk_full", "disk_full"))
 def reuse_an_offset() -> list[Patch]:
-    append = Appending.append
+    append = Log.append
 
-    def step_back(self: Appending, header: BatchHeader, batch: Any, leader_epoch: int) -> Appended:
+    def step_back(self: Log, header: BatchHeader, batch: Any, leader_epoch: int) -> Appended:
         try:
             return append(self, header, batch, leader_epoch)
         except DiskFull:
-            self.log_end = max(self.log_end - 1, self.log_start)
+            self.state.log_end = max(self.log_end - 1, self.log_start)
             raise
 
-    return [(Appending, "append", step_back)]
+    return [(Log, "append", step_back)]
 
 
 @mutant(
@@ -396,12 +397,12 @@ def reuse_an_offset() -> list[Patch]:
     profile(retention_records=50),
 )
 def delete_too_much_by_retention() -> list[Patch]:
-    expired: Callable[..., int] = vars(storage_log)["expired_segments"]
+    expired: Callable[..., int] = vars(storage_deletion)["expired_segments"]
 
     def greedy(segments: Any, *arguments: Any) -> int:
         return min(expired(segments, *arguments) + 1, len(segments) - 1)
 
-    return [(storage_log, "expired_segments", greedy)]
+    return [(storage_deletion, "expired_segments", greedy)]
 
 
 @mutant(
@@ -411,17 +412,18 @@ def delete_too_much_by_retention() -> list[Patch]:
     caught_by=9,
 )
 def forget_deletions() -> list[Patch]:
-    return [(storage_delete, "raise_checkpoint", lambda files, folder, checkpoint: None)]
+    return [(storage_deletion, "raise_checkpoint", lambda files, folder, checkpoint: None)]
 
 
 @mutant("the end of the log goes back when it is opened", "C1 C3 C8", profile("drain", "drain"))
 def reopen_one_record_short() -> list[Patch]:
-    init = Appending.__init__
+    init = LogState.__init__
 
-    def shorter(self: Appending, *arguments: Any) -> None:
-        init(self, *arguments)
-        if self.log_end - self.log_start > 1 and self._active.next_offset - self._active.base_offset > 1:
+    def shorter(self: LogState, config: TopicConfig, recovered: Recovered) -> None:
+        init(self, config, recovered)
+        active = recovered.segments[-1]
+        if self.log_end - self.log_start > 1 and active.next_offset - active.base_offset > 1:
             self.log_end -= 1
             self.flushed_end -= 1
 
-    return [(Appending, "__init__", shorter)]
+    return [(LogState, "__init__", shorter)]

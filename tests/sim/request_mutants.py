@@ -11,7 +11,7 @@ from comet_broker.core.producers import ProducerTable
 from comet_broker.core.requests import Requests
 from comet_broker.partitions.context import Accepted
 from comet_broker.partitions.partition import Partition
-from comet_broker.storage.appending import Appending
+from comet_broker.storage.deletion import Deletion
 from comet_broker.storage.log import Log
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.planting import Mutant, Patch
@@ -37,14 +37,14 @@ def mutant(why: str, breaks: str, *faults: str, caught_by: int = 0, **more: Any)
 
 @mutant("a follower does not take note of requests", "C9", "kill", caught_by=2)
 def followers_forget_requests() -> list[Patch]:
-    real = Appending._write
+    real = Log._write
 
-    def write(self: Appending, parts: Any, header: BatchHeader, *more: Any) -> None:
+    def write(self: Log, parts: Any, header: BatchHeader, *more: Any) -> None:
         if header.keyed and len(parts) == 1:  # as the leader stamped it
             header = header._replace(producer_id=0)
         real(self, parts, header, *more)
 
-    return [(Appending, "_write", write)]
+    return [(Log, "_write", write)]
 
 
 @mutant("what a leader remembers of requests is lost when it starts again", "C9", "kill", replicas=1, min_insync=1)
@@ -64,13 +64,13 @@ def starts_forget_requests() -> list[Patch]:
     fault_every_s=6.0,
 )
 def cuts_forget_no_requests() -> list[Patch]:
-    real = Log._truncate
+    real = Deletion._truncate
 
-    def cut(self: Log, planned: Any, producers: ProducerTable, start: int) -> None:
-        producers.requests = self.producers.requests
+    def cut(self: Deletion, planned: Any, producers: ProducerTable, start: int) -> None:
+        producers.requests = self._state.producers.requests
         real(self, planned, producers, start)
 
-    return [(Log, "_truncate", cut)]
+    return [(Deletion, "_truncate", cut)]
 
 
 @mutant(

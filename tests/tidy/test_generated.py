@@ -1,4 +1,4 @@
-"""The committed code of the protocol is what its sources generate."""
+"""The committed code that is generated, of the protocol and of comet.sync, is what its sources generate."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ def test_generating_the_protocol_again_changes_nothing(tmp_path: Path) -> None:
     assert sorted(fresh) == sorted(kept)
     drifted = [name for name in fresh if fresh[name] != kept[name]]
     assert not drifted, "run `make proto` and commit what it writes"
+
+
+def test_generating_the_synchronous_classes_again_changes_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"run `make generate` and commit what it writes:\n{done.stdout}{done.stderr}"

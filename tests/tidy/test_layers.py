@@ -72,6 +72,7 @@ def test_the_foundations_need_only_the_standard_library_and_the_codecs() -> None
         "comet.errors",
         "comet.patterns",
         "comet.types",
+        "comet.units",
         "comet.records",
         "comet.wire.replica_conflict",
         "comet.wire.frames",

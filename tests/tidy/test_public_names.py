@@ -2,8 +2,8 @@
 
 An example can use `comet`, the names of its own module, and a broker that has an empty topic "quotes":
 
-    run(example)    runs the coroutine function `example(address)` against a new broker
-    address         that of a new broker, for the synchronous classes
+    run(example)    runs the function `example(address)`, async or not, against a new broker
+    address         that of a new broker
 """
 
 from __future__ import annotations
@@ -70,7 +70,12 @@ def _run(example: doctest.DocTest, failures: list[str]) -> None:
         doctest.DocTestRunner(optionflags=OPTIONS).run(example, out=failures.append)
 
 
-def _run_with_broker(example: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+def _run_with_broker(example: Callable[[str], Coroutine[Any, Any, None] | None]) -> None:
+    if not inspect.iscoroutinefunction(example):
+        with comet.testing.broker(TOPICS) as broker:
+            example(broker.address)
+        return
+
     async def main() -> None:
         async with comet.testing.broker(TOPICS) as broker:
             await example(broker.address)

@@ -12,7 +12,7 @@ from comet.records import BatchHeader
 from comet.types import TopicConfig
 from comet_broker.core.epochs import EpochHistory
 from comet_broker.ports import Files
-from comet_broker.storage.log import Appended, Log, LogIdentity
+from comet_broker.storage.log import Appended, DeleteTicket, Log, LogIdentity
 from comet_broker.storage.memory import MemoryFiles
 
 FOLDER = "topics/one/0"
@@ -93,7 +93,7 @@ class World:
 
 
 def sync(log: Log) -> None:
-    ticket = log.start_sync()
+    ticket = log.durability.start_sync()
     if ticket is None:
         return
     error: OSError | None = None
@@ -101,7 +101,29 @@ def sync(log: Log) -> None:
         ticket.run()
     except OSError as caught:
         error = caught
-    log.finish_sync(ticket, error)
+    log.durability.finish_sync(ticket, error)
+
+
+def delete_before(log: Log, offset: int) -> int:
+    """Deletes all records below `offset`, durable when it returns. Returns the log start offset."""
+    return _delete(log, log.deletion.start_delete(offset))
+
+
+def apply_retention(log: Log, now_us: int) -> int:
+    """Deletes expired segments. Returns the log start offset."""
+    return _delete(log, log.deletion.start_retention(now_us))
+
+
+def _delete(log: Log, ticket: DeleteTicket | None) -> int:
+    if ticket is not None:
+        error: OSError | None = None
+        try:
+            ticket.run()
+        except OSError as caught:
+            error = caught
+        log.deletion.finish_delete(ticket, error)
+        ticket.remove()
+    return log.log_start
 
 
 def read_from(log: Log, offset: int, *, size: int = 1 << 16, end: int | None = None) -> tuple[bytes, int]:

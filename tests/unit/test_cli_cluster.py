@@ -19,12 +19,12 @@ import pytest
 from comet.cli import _etcd_checks, up
 from comet.cli._cluster_checks import _about_broker, _about_conflicts, _about_leaders
 from comet.cli._etcd_checks import MemberCheck, check_members
-from comet.cli._gateway_process import GatewayProcess
-from comet.cli._keeper import RESTART_S_MAX, RESTART_S_MIN, WELL_S, Keeper
-from comet.cli._local_cluster import ClusterProcess, LocalCluster, died
+from comet.cli._gateway_process import RESTARTS, GatewayProcess, restarting
+from comet.cli._local_cluster import LocalCluster
 from comet.cli.cluster import Health, failures, show_failed
 from comet.cli.topic import topic_document
 from comet.errors import InvalidArgument, Unavailable
+from comet.processes.child import Child
 from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, TopicConfig, TopicInfo
 from comet.wire.replica_conflict import ReplicaConflict
 from comet_bench.cluster.failover_load import Load
@@ -84,11 +84,11 @@ async def test_what_has_failed_is_shown_with_its_reason(capsys: pytest.CaptureFi
 # ---- processes that die
 
 
-class FakeMember(ClusterProcess):
+class FakeChild(Child):
     """Dies when the test says so."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, [], "", Path())
+        super().__init__(name, [])
         self.starts = 0
         self.code: int | None = None
         self.words = "its last words"
@@ -97,17 +97,17 @@ class FakeMember(ClusterProcess):
     def ended(self) -> int | None:
         return self.code
 
-    def last_line(self) -> str:
-        return self.words
+    def last_lines(self, beginning: str = "") -> list[str]:
+        return [self.words]
 
     def start(self) -> None:
         self.starts += 1
         self.code = None
 
 
-def test_what_dies_is_started_again_later_and_later(capsys: pytest.CaptureFixture[str]) -> None:
-    one, other = FakeMember("broker-1"), FakeMember("etcd")
-    keeper = Keeper([one, other])
+def test_an_ended_process_restarts_after_growing_pauses(capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = FakeChild("broker-1"), FakeChild("etcd")
+    keeper = restarting([one, other])
     now = 0.0
     delays = []
     for _ in range(8):
@@ -116,34 +116,36 @@ def test_what_dies_is_started_again_later_and_later(capsys: pytest.CaptureFixtur
         assert keeper.check(now + wait / 2) == pytest.approx(wait / 2), "it waits, and reports the death once"
         now += wait
         keeper.check(now)
-    assert delays[:4] == [RESTART_S_MIN, 2 * RESTART_S_MIN, 4 * RESTART_S_MIN, 8 * RESTART_S_MIN]
-    assert delays[-1] == RESTART_S_MAX
+    assert delays == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0]
     assert (one.starts, other.starts) == (8, 0)
-    assert capsys.readouterr().err.count("was killed by SIGKILL") == 8
+    said = capsys.readouterr().err
+    assert said.count("was killed by SIGKILL; restarting it in") == 8
+    assert said.count("broker-1 restarted (pid 0)") == 8
 
 
-def test_what_ran_well_for_long_is_started_again_quickly(capsys: pytest.CaptureFixture[str]) -> None:
-    one = FakeMember("broker-1")
-    keeper = Keeper([one])
-    for died_at, started, delay in ((0.0, 0.0, 1.0), (20.0, 20.0 - WELL_S + 1, 2.0), (40.0, 40.0 - WELL_S - 1, 1.0)):
+def test_a_process_that_ran_well_for_long_restarts_quickly(capsys: pytest.CaptureFixture[str]) -> None:
+    one = FakeChild("broker-1")
+    keeper = restarting([one])
+    well_s, longest_s = RESTARTS.calm_s, RESTARTS.pauses_s[-1]
+    for died_at, started, delay_s in ((0.0, 0.0, 1.0), (20.0, 21.0 - well_s, 2.0), (40.0, 39.0 - well_s, 1.0)):
         one.code, one.started = 1, started
-        assert keeper.check(died_at) == delay * RESTART_S_MIN
-        keeper.check(died_at + RESTART_S_MAX)
+        assert keeper.check(died_at) == delay_s
+        keeper.check(died_at + longest_s)
     assert one.starts == 3
     assert capsys.readouterr().err.count("ended with code 1: its last words; restarting it in") == 3
 
 
-def test_how_it_died_is_said() -> None:
-    one = FakeMember("broker-2")
+def test_the_way_it_ended_is_reported() -> None:
+    one = FakeChild("broker-2")
     one.code = -signal.SIGSEGV
-    assert died(one) == "broker-2 (pid 0) was killed by SIGSEGV"
+    assert one.ending() == "broker-2 (pid 0) was killed by SIGSEGV"
     one.code = 1
-    assert died(one) == "broker-2 (pid 0) ended with code 1"
+    assert one.ending() == "broker-2 (pid 0) ended with code 1"
 
 
 def test_a_broker_that_gave_up_while_etcd_stood_still_is_started_again(tmp_path: Path) -> None:
-    cluster, one = LocalCluster(tmp_path, 1), FakeMember("broker-1")
-    cluster.etcd, cluster.brokers = FakeMember("etcd"), [one]
+    cluster, one = LocalCluster(tmp_path, 1), FakeChild("broker-1")
+    cluster.etcd, cluster.brokers = FakeChild("etcd"), [one]
     one.code, one.words = 1, "comet_broker: etcd does not answer: 127.0.0.1:2379: not reachable"
     cluster._wait(lambda: one.starts == 1, cluster.members)
     one.code, one.words = 1, "comet_broker: its disk is full"
@@ -175,7 +177,7 @@ def test_ports_that_are_taken_or_none_are_refused(tmp_path: Path) -> None:
 def test_a_port_that_was_picked_is_for_whom_it_was_picked(tmp_path: Path) -> None:
     """Others may want any port while a process is on its way to its own, or is started again."""
     gateway, cluster = GatewayProcess("localhost:9092", 0, tmp_path), LocalCluster(tmp_path, 3)
-    for member in (gateway.member, *cluster.members):
+    for member in (gateway.child, *cluster.members):
         address = ("127.0.0.1", int(member.address.rpartition(":")[2]))
         for _ in range(2):
             with socket.socket() as somebody, pytest.raises(OSError, match="in use"):

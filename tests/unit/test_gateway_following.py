@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from comet_gateway.http.wire import FastWire, Frame
 from comet_gateway.push.events import Begun
 from comet_gateway.push.subscribe_request import SubscribeRequest
 from comet_gateway.push.subscription import Subscription
 from comet_gateway.push.subscription_pump import SubscriptionPump
-from comet_gateway.push.wire import FastWire, Frame
 
 SUBSCRIPTIONS = 64
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from comet_gateway.config import GatewayConfig, Limits
-from comet_gateway.dead_letters.answer import SettlingSlots
 from comet_gateway.http.auth import UNRESTRICTED, Principal, Role
 from comet_gateway.http.problems import Problem
+from comet_gateway.routes.redrive_answer import SettlingSlots
 from comet_gateway.search.slots import Slots, quota_key
 
 SOURCES: Any = SimpleNamespace(config=GatewayConfig(limits=Limits(searches_max=4, redrives_max=2)))

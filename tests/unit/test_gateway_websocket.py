@@ -12,15 +12,16 @@ import pytest
 import comet
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig, Limits
+from comet_gateway.http.auth import UNRESTRICTED
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.traffic import Traffic
+from comet_gateway.http.wire import AsgiWire
 from comet_gateway.metrics import Metrics
 from comet_gateway.push import frames
 from comet_gateway.push.connections import Connections
 from comet_gateway.push.group_member import ShareMember
 from comet_gateway.push.parse_subscribe import join
 from comet_gateway.push.websocket import WebSocketConnection
-from comet_gateway.push.wire import AsgiWire
 from comet_gateway.records.record_json import Values
 
 
@@ -37,9 +38,12 @@ def connection(messages: list[dict[str, Any]], connections: Connections) -> WebS
     config = GatewayConfig()
     state = SimpleNamespace(
         config=config, hub=None, backend=None, connections=connections, metrics=Metrics(),
-        traffic=Traffic(config.limits),
+        traffic=Traffic(config.limits), dashboard=None,
     )  # fmt: skip
-    scope = {"type": "websocket", "app": SimpleNamespace(state=state)}
+    scope = {
+        "type": "websocket", "app": SimpleNamespace(state=state), "comet.principal": UNRESTRICTED,
+        "comet.request_id": "r1",
+    }  # fmt: skip
     return WebSocketConnection(scope, receive, send)
 
 

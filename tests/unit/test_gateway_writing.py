@@ -14,9 +14,9 @@ from comet.types import Receipt
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.http.traffic import Traffic
+from comet_gateway.http.wire import Gone
 from comet_gateway.metrics import Metrics
 from comet_gateway.push import frames
-from comet_gateway.push.wire import Gone
 from comet_gateway.push.writing import Writing
 
 LIMITS = Limits(in_flight_bytes_max=5_000, request_bytes_max=7_000)

@@ -86,7 +86,7 @@ async def test_retention_leaves_alone_what_is_not_on_the_in_sync_replicas_yet() 
     world.follow(2, 0)
     while one.log.statistics()["segments"] < 4:
         world.produce()
-        world.log.maybe_roll()
+        world.log.segments.roll_by_age()
         world.clock.now_us += config.segment_ms * 1000
     await one.housekeeping()
     assert one.log.log_start == 0

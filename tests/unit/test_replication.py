@@ -394,7 +394,7 @@ async def test_what_is_found_damaged_while_it_is_followed_is_fetched_anew() -> N
     partition = world.partition
     await streams[0].say(following(3))
     assert streams[0].asked()[0].follow.log_end == 3
-    partition.log.quarantine(1, 2)
+    partition.log.state.quarantine(1, 2)
     replicator.mend(partition)
     await settle()
     await settle()
@@ -427,7 +427,7 @@ async def test_what_is_damaged_is_not_fetched_while_others_count_on_it() -> None
     replicator, streams = await behind_a_leader(world)
     state = replace_state(STATE, leader=2, epoch=2, in_sync={1: 10, 2: 20})
     world.partition.apply(await world.put(state))
-    world.partition.log.quarantine(1, 2)
+    world.partition.log.state.quarantine(1, 2)
     replicator.mend(world.partition)
     await settle()
     assert len(streams) == 1

@@ -19,6 +19,7 @@ from tests.unit.storage_world import (
     FOLDER,
     World,
     batch,
+    delete_before,
     epochs_by_headers,
     epochs_of,
     read_from,
@@ -78,7 +79,7 @@ def test_cutting_at_every_offset(synced: int) -> None:
         world = build(files, synced=synced)
         values, flushed = world.values(), world.log.flushed_end
         end = boundary(offset)
-        assert world.log.truncate(offset) == end
+        assert world.log.deletion.truncate(offset) == end
         assert world.log.flushed_end == min(flushed, end)
         check(world, values, end)
         assert world.append(b"next", epoch=99).base_offset == end
@@ -93,13 +94,13 @@ def test_cutting_at_every_offset(synced: int) -> None:
 def test_cutting_and_resetting_on_a_real_disk(files: Files) -> None:
     world = build(files)
     values = world.values()
-    assert world.log.truncate(10) == 9
+    assert world.log.deletion.truncate(10) == 9
     check(world, values, 9)
     world.log.close()
     world.open()
     check(world, values, 9)
     world.fill(segments=3)
-    world.log.reset(5)
+    world.log.deletion.reset(5)
     assert world.append(b"next").base_offset == 5
     assert world.values() == {5: b"next"}
     assert len(world.segment_names()) == 1
@@ -123,7 +124,7 @@ def test_a_crash_at_any_moment_leaves_a_log_without_holes(*, power: bool, after:
             files.dies_at, files.after = files.changes + at, after
             end, died = boundary(offset), False
             try:
-                world.log.truncate(offset)
+                world.log.deletion.truncate(offset)
             except Died:
                 died = True
             files.dies_at = -1
@@ -150,12 +151,12 @@ def test_a_crash_while_resetting(*, power: bool, after: bool) -> None:
             at += 1
             files = DyingFiles(Random(offset * 100 + at))
             world = build(files)
-            world.log.delete_before(start)
+            delete_before(world.log, start)
             values = world.values()
             files.dies_at, files.after = files.changes + at, after
             died = False
             try:
-                world.log.reset(offset)
+                world.log.deletion.reset(offset)
             except Died:
                 died = True
             files.dies_at = -1
@@ -181,8 +182,8 @@ def test_resetting() -> None:
         for start in (0, 4, 20):
             files = MemoryFiles(Random(offset))
             world = build(files)
-            world.log.delete_before(start)
-            world.log.reset(offset)
+            delete_before(world.log, start)
+            world.log.deletion.reset(offset)
             for _ in range(2):
                 log = world.log
                 assert (log.log_start, log.log_end, log.flushed_end, log.lost) == (offset, offset, offset, ())
@@ -201,11 +202,11 @@ def test_cutting_into_the_batch_in_which_the_log_starts() -> None:
     files = MemoryFiles(Random(1))
     world = build(files)
     _, leaders = stored(world.log)[5]
-    world.log.delete_before(10)  # in the middle of the batch at 9
-    assert world.log.truncate(11) == 10
+    delete_before(world.log, 10)  # in the middle of the batch at 9
+    assert world.log.deletion.truncate(11) == 10
     assert (world.log.log_start, world.log.log_end) == (10, 10)
     with pytest.raises(OffsetOutOfRange):
-        world.log.truncate(9)
+        world.log.deletion.truncate(9)
     files.crash()
     world.open()
     assert (world.log.log_start, world.log.log_end) == (10, 10)
@@ -261,7 +262,7 @@ def test_damage_is_cut_away_and_fetched_again(*, cold: bool) -> None:
                 world.open()
             world.values()  # finds it
         ((first, end),) = world.log.lost
-        assert world.log.truncate(first) == first
+        assert world.log.deletion.truncate(first) == first
         assert world.log.lost == ()
         check(world, values, first)
         for header, data in whole:
@@ -283,7 +284,7 @@ def test_the_missing_start_of_a_log_is_cut_away() -> None:
     files.remove(world.path(world.segment_names()[0]))
     world.open()
     ((first, _),) = world.log.lost
-    assert world.log.truncate(first) == first == 0
+    assert world.log.deletion.truncate(first) == first == 0
     for header, data in whole:
         world.log.append_stamped(header, data)
     check(world, values, END)
@@ -293,7 +294,7 @@ def test_who_reads_what_goes_is_told_and_nothing_is_remembered(files: Files) -> 
     world = build(files)
     values = world.values()
     extents = [world.log.extent(offset) for offset in (8, 12, END - 1)]
-    world.log.truncate(9)
+    world.log.deletion.truncate(9)
     for number in range(40):  # other records at the same offsets, and other files of the same names
         world.append(b"other" * 2000, b"%d" % number, epoch=9)
     for extent in extents:
@@ -311,8 +312,8 @@ def test_who_reads_what_goes_is_told_and_nothing_is_remembered(files: Files) -> 
 def test_a_deleted_segment_that_is_still_read_does_not_take_its_successor_with_it(files: Files) -> None:
     world = build(files)
     extent = world.log.extent(0)
-    world.log.delete_before(END)
-    world.log.reset(0)
+    delete_before(world.log, END)
+    world.log.deletion.reset(0)
     world.append(b"new")
     extent.release()
     assert world.values() == {0: b"new"}
@@ -324,13 +325,13 @@ def test_a_deleted_segment_that_is_still_read_does_not_take_its_successor_with_i
 def test_a_sync_or_deletion_from_before_comes_to_nothing() -> None:
     files = MemoryFiles(Random(1))
     world = build(files, synced=0)
-    sync, delete = world.log.start_sync(), world.log.start_delete(20)
+    sync, delete = world.log.durability.start_sync(), world.log.deletion.start_delete(20)
     assert sync is not None and delete is not None
-    world.log.truncate(9)
+    world.log.deletion.truncate(9)
     sync.run()
     delete.run()
-    world.log.finish_sync(sync, None)
-    assert world.log.finish_delete(delete, None) == 0
+    world.log.durability.finish_sync(sync, None)
+    assert world.log.deletion.finish_delete(delete, None) == 0
     delete.remove()
     assert world.log.flushed_end == 0
     world.append(b"next", epoch=99)
@@ -347,13 +348,13 @@ def test_a_disk_that_is_full_changes_nothing() -> None:
     files = MemoryFiles(Random(1))
     world = build(files)
     files.faults.capacity_bytes = files.used_bytes
-    for cut in (lambda: world.log.truncate(9), lambda: world.log.reset(9)):
+    for cut in (lambda: world.log.deletion.truncate(9), lambda: world.log.deletion.reset(9)):
         with pytest.raises(DiskFull):
             cut()
     files.faults.capacity_bytes = None
     check(world, world.values(), END)
     world.append(b"next", epoch=9)
-    world.log.truncate(9)
+    world.log.deletion.truncate(9)
 
 
 def test_a_lack_of_descriptors_changes_nothing() -> None:
@@ -363,12 +364,12 @@ def test_a_lack_of_descriptors_changes_nothing() -> None:
         world = build(files)
         files.faults.open_fails_in = strikes_at
         try:
-            assert world.log.truncate(9) == 9  # an index that cannot be read is rebuilt
+            assert world.log.deletion.truncate(9) == 9  # an index that cannot be read is rebuilt
         except LimitExceeded:
             refused += 1
             check(world, world.values(), END)
         files.faults.open_fails_in = None
-        assert world.log.truncate(9) == 9
+        assert world.log.deletion.truncate(9) == 9
         assert world.log.failed is None
     assert refused
 
@@ -380,10 +381,10 @@ def test_a_failing_sync_poisons_the_log_and_leaves_no_hole() -> None:
         values = world.values()
         files.faults.sync_fails_in = strikes_at
         try:
-            world.log.truncate(10)
+            world.log.deletion.truncate(10)
         except LogFailed:
             with pytest.raises(LogFailed):
-                world.log.truncate(3)
+                world.log.deletion.truncate(3)
         else:
             assert files.faults.sync_fails_in is not None
         files.crash(power=strikes_at % 2 == 0)
@@ -396,9 +397,9 @@ def test_a_closed_log_is_not_cut(files: Files) -> None:
     world = build(files)
     world.log.close()
     with pytest.raises(Closed):
-        world.log.truncate(3)
+        world.log.deletion.truncate(3)
     with pytest.raises(Closed):
-        world.log.reset(3)
+        world.log.deletion.reset(3)
 
 
 # ---- what a disk cannot read
@@ -419,7 +420,7 @@ def test_what_cannot_be_read_is_lost_and_the_rest_is_not() -> None:
     assert kept == {at: value for at, value in values.items() if not first <= at < end}
     with pytest.raises(DataLoss):
         read_from(world.log, first)
-    assert world.log.truncate(first) <= first
+    assert world.log.deletion.truncate(first) <= first
     for header, data in whole[world.log.log_end :]:
         world.log.append_stamped(header, data)
     assert world.log.lost == () and world.values() == values
@@ -441,8 +442,8 @@ def test_a_log_that_begins_anew_knows_no_producer_of_its_former_life() -> None:
     files = MemoryFiles(Random(1))
     world = World(files)
     world.append(b"old", producer=(7, 0, 0))
-    world.log.delete_before(1)  # puts on disk what the producer had written
-    world.log.reset(0)
+    delete_before(world.log, 1)  # puts on disk what the producer had written
+    world.log.deletion.reset(0)
     world.append(b"new", b"new")
     world.sync()
     for _ in range(2):
@@ -458,5 +459,5 @@ def test_a_time_is_not_found_beyond_a_cut_that_failed() -> None:
     world.append(b"a", b"b", timestamps=[1, 9])
     files.faults.sync_fails_in = 3
     with pytest.raises(LogFailed):
-        world.log.truncate(0)
-    assert world.log.find_time(9) == world.log.log_end == 0
+        world.log.deletion.truncate(0)
+    assert world.log.segments.find_time(9) == world.log.log_end == 0

@@ -14,7 +14,15 @@ from comet.errors import DiskFull, LimitExceeded, LogFailed, OffsetOutOfRange
 from comet_broker.ports import Files
 from comet_broker.storage.files import RealFiles
 from comet_broker.storage.memory import MemoryFiles
-from tests.unit.storage_world import FOLDER, SMALL_SEGMENTS, World, epochs_by_headers, epochs_of, read_from
+from tests.unit.storage_world import (
+    FOLDER,
+    SMALL_SEGMENTS,
+    World,
+    delete_before,
+    epochs_by_headers,
+    epochs_of,
+    read_from,
+)
 
 
 @pytest.fixture(params=["memory", "real"])
@@ -26,12 +34,12 @@ def test_nothing_is_gone_before_it_is_finished(world: World) -> None:
     world.fill(segments=4)
     values, names = world.values(), world.segment_names()
     before = int(names[2][:20]) + 1
-    ticket = world.log.start_delete(before)
+    ticket = world.log.deletion.start_delete(before)
     assert ticket is not None
     ticket.run()
     assert world.values() == values, "the log's start has not moved yet"
     reader = world.log.extent(0)
-    assert world.log.finish_delete(ticket, None) == before == world.log.log_start
+    assert world.log.deletion.finish_delete(ticket, None) == before == world.log.log_start
     with pytest.raises(OffsetOutOfRange):
         read_from(world.log, before - 1)
     assert world.segment_names() == names, "deleting files is for the worker"
@@ -42,20 +50,20 @@ def test_nothing_is_gone_before_it_is_finished(world: World) -> None:
     reader.release()
     assert world.segment_names() == names[2:]
     assert world.values() == {at: value for at, value in values.items() if at >= before}
-    assert world.log.start_delete(before) is None
+    assert world.log.deletion.start_delete(before) is None
 
 
 def test_a_log_grows_while_it_is_deleted_from(world: World) -> None:
     world.fill(segments=3)
-    one, two = world.log.start_delete(3), world.log.start_delete(world.log.log_end)
+    one, two = world.log.deletion.start_delete(3), world.log.deletion.start_delete(world.log.log_end)
     assert one is not None and two is not None
     end = world.log.log_end
     world.fill(segments=6)
     world.sync()
     two.run()
     one.run()
-    assert world.log.finish_delete(two, None) == end
-    assert world.log.finish_delete(one, None) == end, "it does not go back"
+    assert world.log.deletion.finish_delete(two, None) == end
+    assert world.log.deletion.finish_delete(one, None) == end, "it does not go back"
     one.remove()
     two.remove()
     world.log.close()
@@ -65,12 +73,12 @@ def test_a_log_grows_while_it_is_deleted_from(world: World) -> None:
 
 def test_retention_in_two_steps(world: World) -> None:
     world.fill(segments=5)
-    assert world.log.start_retention(world.clock.now_us) is None
+    assert world.log.deletion.start_retention(world.clock.now_us) is None
     world.log.configure(replace(SMALL_SEGMENTS, retention_bytes=70_000))
-    ticket = world.log.start_retention(world.clock.now_us)
+    ticket = world.log.deletion.start_retention(world.clock.now_us)
     assert ticket is not None
     ticket.run()
-    start = world.log.finish_delete(ticket, None)
+    start = world.log.deletion.finish_delete(ticket, None)
     ticket.remove()
     assert start == int(world.segment_names()[0][:20]) > 0
     assert epochs_of(world.log) == epochs_by_headers(world.log)
@@ -82,10 +90,10 @@ def test_a_lack_of_descriptors_can_be_tried_again() -> None:
     world.fill(segments=3)
     files.faults.open_fails_in = 1
     with pytest.raises(LimitExceeded) as caught:
-        world.log.delete_before(5)
+        delete_before(world.log, 5)
     assert caught.value.retriable and caught.value.retry_after_ms
     assert (world.log.log_start, world.log.failed) == (0, None)
-    assert world.log.delete_before(5) == 5
+    assert delete_before(world.log, 5) == 5
 
 
 def test_a_start_that_cannot_be_put_on_disk_poisons_the_log() -> None:
@@ -94,10 +102,10 @@ def test_a_start_that_cannot_be_put_on_disk_poisons_the_log() -> None:
     world.append(b"a", b"b")
     files.faults.sync_fails_in = 1
     with pytest.raises(LogFailed):
-        world.log.delete_before(1)
+        delete_before(world.log, 1)
     assert world.log.log_start == 0
     with pytest.raises(LogFailed):
-        world.log.start_delete(1)
+        world.log.deletion.start_delete(1)
 
 
 def test_on_a_full_disk_the_files_make_the_room() -> None:
@@ -107,13 +115,13 @@ def test_on_a_full_disk_the_files_make_the_room() -> None:
     world.sync()
     files.faults.capacity_bytes = files.used_bytes
     start = int(world.segment_names()[2][:20])
-    ticket = world.log.start_delete(start)
+    ticket = world.log.deletion.start_delete(start)
     assert ticket is not None
     with pytest.raises(OSError, match="ENOSPC") as caught:
         ticket.run()
-    assert world.log.finish_delete(ticket, caught.value) == start
+    assert world.log.deletion.finish_delete(ticket, caught.value) == start
     ticket.remove()
-    small = world.log.start_delete(start + 1)
+    small = world.log.deletion.start_delete(start + 1)
     assert small is not None
     small.run()
     files.crash()
@@ -121,7 +129,7 @@ def test_on_a_full_disk_the_files_make_the_room() -> None:
     assert world.log.log_start == start + 1 and world.log.lost == ()
     files.faults.capacity_bytes = files.used_bytes
     with pytest.raises(DiskFull):
-        world.log.delete_before(start + 2)
+        delete_before(world.log, start + 2)
     assert world.log.log_start == start + 1
 
 
@@ -159,7 +167,7 @@ def test_a_folder_of_the_first_version(world: World, *, clean: bool) -> None:
         clean = True
         world.log.close()
     world.open()
-    assert world.log.truncate(40) == 40
+    assert world.log.deletion.truncate(40) == 40
     world.append(b"next", epoch=9)
     world.log.close()
     world.open()

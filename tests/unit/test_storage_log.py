@@ -16,7 +16,17 @@ from comet_broker.storage.files import RealFiles
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from comet_broker.storage.limits import WARM_SEGMENTS_MAX
 from comet_broker.storage.memory import MemoryFiles
-from tests.unit.storage_world import FOLDER, SMALL_SEGMENTS, START_US, World, batch, read_all, read_from
+from tests.unit.storage_world import (
+    FOLDER,
+    SMALL_SEGMENTS,
+    START_US,
+    World,
+    apply_retention,
+    batch,
+    delete_before,
+    read_all,
+    read_from,
+)
 
 
 @pytest.fixture(params=["memory", "real"])
@@ -94,7 +104,7 @@ def test_small_buffers_read_everything(world: World) -> None:
 
 def test_offsets_outside_the_log_are_refused(world: World) -> None:
     world.append(b"a", b"b", b"c")
-    world.log.delete_before(1)
+    delete_before(world.log, 1)
     for offset in (-1, 0, 3, 4):
         with pytest.raises(OffsetOutOfRange) as caught:
             world.log.extent(offset)
@@ -131,9 +141,9 @@ def test_only_a_few_sealed_segments_stay_open(world: World) -> None:
     world.fill(segments=WARM_SEGMENTS_MAX + 5)
     world.sync()
     assert len(world.values()) == world.log.log_end
-    opened = [segment for segment in world.log._segments if segment.file is not None]
+    opened = [segment for segment in world.log.segments.all if segment.file is not None]
     assert len(opened) <= WARM_SEGMENTS_MAX + 1
-    assert world.log._segments[0].index is None
+    assert world.log.segments.all[0].index is None
 
 
 def test_an_index_that_is_gone_is_rebuilt_for_the_reader(world: World) -> None:
@@ -169,16 +179,16 @@ def test_a_batch_larger_than_a_segment_gets_one_for_itself(world: World) -> None
 def test_a_segment_is_rolled_when_it_is_old_enough_and_holds_something() -> None:
     world = World(config=replace(SMALL_SEGMENTS, segment_ms=1000))
     world.clock.now_us += 10_000_000
-    world.log.maybe_roll()
+    world.log.segments.roll_by_age()
     assert len(world.segment_names()) == 1
     world.append(b"a")
-    world.log.maybe_roll()
+    world.log.segments.roll_by_age()
     world.append(b"b")
     world.clock.now_us += 999_999
-    world.log.maybe_roll()
+    world.log.segments.roll_by_age()
     assert len(world.segment_names()) == 2
     world.clock.now_us -= 10**15  # the clock jumps back by years: nothing happens
-    world.log.maybe_roll()
+    world.log.segments.roll_by_age()
     assert len(world.segment_names()) == 2
 
 
@@ -219,29 +229,29 @@ def times(world: World, *timestamps: Sequence[int]) -> None:
 
 def test_a_time_is_found_precisely(world: World) -> None:
     times(world, [10, 20, 30], [40, 50], [60])
-    assert [world.log.find_time(at) for at in (0, 10, 11, 30, 31, 41, 60, 61)] == [0, 0, 1, 2, 3, 4, 5, 6]
+    assert [world.log.segments.find_time(at) for at in (0, 10, 11, 30, 31, 41, 60, 61)] == [0, 0, 1, 2, 3, 4, 5, 6]
 
 
 def test_times_need_not_rise(world: World) -> None:
     times(world, [50, 10], [5], [100, 60], [7])
-    assert [world.log.find_time(at) for at in (1, 50, 51, 100, 101)] == [0, 0, 3, 3, 6]
+    assert [world.log.segments.find_time(at) for at in (1, 50, 51, 100, 101)] == [0, 0, 3, 3, 6]
 
 
 def test_a_time_before_the_start_of_the_log_is_its_start(world: World) -> None:
     times(world, [10, 100, 20], [30])
-    world.log.delete_before(2)
-    assert world.log.find_time(5) == 2
-    assert world.log.find_time(25) == 3
-    assert world.log.find_time(100) == 4
+    delete_before(world.log, 2)
+    assert world.log.segments.find_time(5) == 2
+    assert world.log.segments.find_time(25) == 3
+    assert world.log.segments.find_time(100) == 4
 
 
 @pytest.mark.parametrize("lowest", [-(1 << 63), -5, (1 << 63) - 4])
 def test_extreme_times(world: World, lowest: int) -> None:
     times(world, [lowest, lowest + 3])
-    assert [world.log.find_time(lowest + n) for n in (0, 1, 3)] == [0, 1, 1]
+    assert [world.log.segments.find_time(lowest + n) for n in (0, 1, 3)] == [0, 1, 1]
     world.log.close()
     world.open()
-    assert [world.log.find_time(lowest + n) for n in (0, 1, 3)] == [0, 1, 1]
+    assert [world.log.segments.find_time(lowest + n) for n in (0, 1, 3)] == [0, 1, 1]
 
 
 def test_times_over_many_segments(world: World) -> None:
@@ -254,7 +264,7 @@ def test_times_over_many_segments(world: World) -> None:
     for _ in range(2):
         for at in range(0, 1001, 13):
             expected = next((n for n, stamp in enumerate(stamps) if stamp >= at), len(stamps))
-            assert world.log.find_time(at) == expected
+            assert world.log.segments.find_time(at) == expected
         world.log.close()
         world.open()
 
@@ -265,20 +275,20 @@ def test_times_over_many_segments(world: World) -> None:
 def test_records_before_an_offset_are_deleted(world: World) -> None:
     world.fill(segments=4)
     expected = world.values()
-    assert world.log.delete_before(40) == 40
+    assert delete_before(world.log, 40) == 40
     assert world.values() == {at: value for at, value in expected.items() if at >= 40}
     assert len(world.segment_names()) == 3
-    assert world.log.delete_before(7) == 40
+    assert delete_before(world.log, 7) == 40
     with pytest.raises(OffsetOutOfRange):
-        world.log.delete_before(world.log.log_end + 1)
+        delete_before(world.log, world.log.log_end + 1)
     with pytest.raises(OffsetOutOfRange):
-        world.log.delete_before(-1)
+        delete_before(world.log, -1)
 
 
 def test_deleting_all_frees_all_and_offsets_go_on(world: World) -> None:
     world.fill(segments=3)
     end = world.log.log_end
-    assert world.log.delete_before(end) == end
+    assert delete_before(world.log, end) == end
     assert world.log.statistics()["bytes"] == SEGMENT_HEADER_BYTES
     assert len(world.segment_names()) == 1
     assert world.append(b"next").base_offset == end
@@ -290,7 +300,7 @@ def test_deleted_is_deleted_at_once_also_for_a_crash() -> None:
         files = MemoryFiles(Random(seed))
         world = World(files)
         world.fill(segments=4)
-        world.log.delete_before(50)
+        delete_before(world.log, 50)
         files.crash()
         world.open()
         assert world.log.log_start >= 50
@@ -304,7 +314,7 @@ def test_an_index_left_over_from_a_deletion_goes() -> None:
     world.sync()
     first = world.segment_names()[0]
     index = world.files.read_all(world.path(first[:20] + ".index"))
-    world.log.delete_before(world.log.log_end - 1)
+    delete_before(world.log, world.log.log_end - 1)
     assert not world.files.exists(world.path(first[:20] + ".index"))
     world.log.close()
     world.files.write_atomic(world.path(first[:20] + ".index"), index)
@@ -319,7 +329,7 @@ def test_what_was_deleted_need_not_have_been_synced() -> None:
         world = World(files)
         world.append(b"a", b"x" * 20_000)
         world.append(b"b")
-        world.log.delete_before(1)
+        delete_before(world.log, 1)
         files.crash()
         world.open()
         assert world.log.lost == ()
@@ -329,11 +339,11 @@ def test_what_was_deleted_need_not_have_been_synced() -> None:
 
 def test_a_sync_that_began_before_a_deletion_does_not_undo_it(world: World) -> None:
     world.append(b"a", b"b", b"c")
-    ticket = world.log.start_sync()
+    ticket = world.log.durability.start_sync()
     assert ticket is not None
-    world.log.delete_before(2)
+    delete_before(world.log, 2)
     ticket.run()
-    world.log.finish_sync(ticket, None)
+    world.log.durability.finish_sync(ticket, None)
     world.open()
     assert world.log.log_start == 2
 
@@ -343,7 +353,7 @@ def test_what_is_being_read_stays_until_it_was_read(world: World) -> None:
     expected, _ = read_from(world.log, 3)
     extent = world.log.extent(3)
     names = world.segment_names()
-    world.log.delete_before(world.log.log_end)
+    delete_before(world.log, world.log.log_end)
     assert world.segment_names()[0] == names[0]
     buffer = memoryview(bytearray(1 << 16))
     result = extent.read(buffer, wait=True)
@@ -357,8 +367,8 @@ def test_retention_deletes_whole_segments_from_the_start(world: World) -> None:
     world.fill(segments=5)
     starts = [int(name[:20]) for name in world.segment_names()]
     world.log.configure(replace(SMALL_SEGMENTS, retention_bytes=130_000))
-    assert world.log.apply_retention(world.clock.now_us) == starts[2]
-    assert world.log.apply_retention(world.clock.now_us) == starts[2]
+    assert apply_retention(world.log, world.clock.now_us) == starts[2]
+    assert apply_retention(world.log, world.clock.now_us) == starts[2]
     assert [int(name[:20]) for name in world.segment_names()] == starts[2:]
     assert min(world.values()) == starts[2]
 
@@ -368,8 +378,8 @@ def test_retention_goes_by_when_it_was_appended_not_by_what_records_say() -> Non
     world.append(b"x" * 60_000, timestamps=1 << 62)  # dated far into the future
     world.append(b"x" * 60_000, timestamps=-(1 << 62))  # and long ago
     world.append(b"x" * 10_000)
-    assert world.log.apply_retention(START_US + 1_000_000) == 0
-    assert world.log.apply_retention(START_US + 1_000_001) == 2
+    assert apply_retention(world.log, START_US + 1_000_000) == 0
+    assert apply_retention(world.log, START_US + 1_000_001) == 2
 
 
 def test_retention_by_age_survives_opening_again() -> None:
@@ -378,5 +388,5 @@ def test_retention_by_age_survives_opening_again() -> None:
     world.append(b"x" * 60_000)
     world.log.close()
     world.open()
-    assert world.log.apply_retention(START_US + 1_000_000) == 0
-    assert world.log.apply_retention(START_US + 1_000_001) == 1
+    assert apply_retention(world.log, START_US + 1_000_000) == 0
+    assert apply_retention(world.log, START_US + 1_000_001) == 1

@@ -17,7 +17,7 @@ from comet_broker.storage.files import RealFiles
 from comet_broker.storage.limits import FREE_BYTES_MIN
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFile, MemoryFiles
-from tests.unit.storage_world import FOLDER, SMALL_SEGMENTS, World, batch
+from tests.unit.storage_world import FOLDER, SMALL_SEGMENTS, World, apply_retention, batch, delete_before
 
 
 @pytest.fixture(params=["memory", "real"])
@@ -42,17 +42,17 @@ class SmallDisk(MemoryFiles):
 
 
 def test_what_was_synced_is_told(world: World) -> None:
-    assert world.log.start_sync() is None
+    assert world.log.durability.start_sync() is None
     world.append(b"a", b"b")
-    ticket = world.log.start_sync()
+    ticket = world.log.durability.start_sync()
     assert ticket is not None
     world.append(b"c")
     ticket.run()
-    world.log.finish_sync(ticket, None)
+    world.log.durability.finish_sync(ticket, None)
     assert world.log.flushed_end == 2
     world.sync()
     assert world.log.flushed_end == 3
-    assert world.log.start_sync() is None
+    assert world.log.durability.start_sync() is None
 
 
 def test_one_sync_covers_what_was_rolled() -> None:
@@ -70,14 +70,14 @@ def test_one_sync_covers_what_was_rolled() -> None:
 
 def test_two_syncs_at_once_take_turns(world: World) -> None:
     world.append(b"a")
-    first = world.log.start_sync()
+    first = world.log.durability.start_sync()
     world.append(b"b")
-    second = world.log.start_sync()
+    second = world.log.durability.start_sync()
     assert first is not None and second is not None
     second.run()
     first.run()
-    world.log.finish_sync(second, None)
-    world.log.finish_sync(first, None)
+    world.log.durability.finish_sync(second, None)
+    world.log.durability.finish_sync(first, None)
     assert world.log.flushed_end == 2
 
 
@@ -94,7 +94,7 @@ def test_a_failed_sync_poisons_the_log(strikes_at: int) -> None:
     assert world.log.flushed_end == 0
     with pytest.raises(LogFailed):
         world.append(b"more")
-    assert world.log.start_sync() is None
+    assert world.log.durability.start_sync() is None
     assert world.values() == readable
     world.log.close()
     assert not files.exists(world.path("clean"))
@@ -104,9 +104,9 @@ def test_no_sync_is_believed_after_a_failed_one() -> None:
     files = MemoryFiles(Random(1))
     world = World(files)
     world.append(b"a")
-    first = world.log.start_sync()
+    first = world.log.durability.start_sync()
     world.append(b"b")
-    second = world.log.start_sync()
+    second = world.log.durability.start_sync()
     assert first is not None and second is not None
     files.faults.sync_fails_in = 1
     with pytest.raises(OSError, match="Errno") as caught:
@@ -115,8 +115,8 @@ def test_no_sync_is_believed_after_a_failed_one() -> None:
     with pytest.raises(OSError, match="Errno"):
         second.run()
     assert files.faults.syncs == syncs, "nothing is synced after a failure"
-    world.log.finish_sync(first, caught.value)
-    world.log.finish_sync(second, None)
+    world.log.durability.finish_sync(first, caught.value)
+    world.log.durability.finish_sync(second, None)
     assert world.log.flushed_end == 0
 
 
@@ -197,8 +197,8 @@ def test_deleting_works_on_a_full_disk_and_frees_it() -> None:
     files.faults.capacity_bytes = files.used_bytes
     end = world.log.log_end
     world.log.configure(replace(SMALL_SEGMENTS, retention_bytes=70_000))
-    assert world.log.apply_retention(world.clock.now_us) > 0
-    assert world.log.delete_before(end - 1) == end - 1
+    assert apply_retention(world.log, world.clock.now_us) > 0
+    assert delete_before(world.log, end - 1) == end - 1
     world.append(b"x" * 1000)
     files.crash()
     world.open()
@@ -211,7 +211,7 @@ def test_what_cannot_be_noted_is_not_deleted() -> None:
     world.append(b"a", b"b")
     files.faults.capacity_bytes = files.used_bytes
     with pytest.raises(DiskFull):
-        world.log.delete_before(1)
+        delete_before(world.log, 1)
     assert world.log.log_start == 0
     assert world.values() == {0: b"a", 1: b"b"}
 
@@ -284,7 +284,7 @@ def test_running_out_of_descriptors_is_no_damage() -> None:
 def test_the_last_offset_there_is() -> None:
     """A log cannot come to the end of its offsets; a crafted one that does must not wrap."""
     world = World()
-    world.log.log_end = (1 << 63) - 1
+    world.log.state.log_end = (1 << 63) - 1
     with pytest.raises(LimitExceeded):
         world.append(b"a")
 
@@ -313,10 +313,10 @@ def test_a_closed_log_does_nothing_more(world: World) -> None:
     with pytest.raises(Closed):
         world.log.extent(0)
     with pytest.raises(Closed):
-        world.log.delete_before(1)
-    assert world.log.start_sync() is None
-    world.log.maybe_roll()
-    assert world.log.apply_retention(1 << 62) == 0
+        delete_before(world.log, 1)
+    assert world.log.durability.start_sync() is None
+    world.log.segments.roll_by_age()
+    assert apply_retention(world.log, 1 << 62) == 0
 
 
 def test_closing_does_not_disturb_who_is_reading(world: World) -> None:
@@ -404,7 +404,7 @@ def test_producers_outlive_the_records_they_wrote() -> None:
         world.append(b"x", producer=(7, 0, 0))
         if seed % 2:
             world.sync()
-        world.log.delete_before(1)
+        delete_before(world.log, 1)
         files.crash()
         world.open()
         header, _ = batch([b"y"], producer=(7, 0, 1))

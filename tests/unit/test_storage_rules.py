@@ -14,7 +14,7 @@ from comet_broker.storage.layout import SEGMENT_HEADER_BYTES, LogIdentity, pack_
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles
 from comet_broker.storage.rules import RULES, Action, Known, RecoveryFinding
-from tests.unit.storage_world import FOLDER, IDENTITY, SMALL_SEGMENTS, HandClock, World, read_all, stored
+from tests.unit.storage_world import FOLDER, IDENTITY, SMALL_SEGMENTS, HandClock, World, delete_before, read_all, stored
 
 CLOCK = HandClock()
 
@@ -257,7 +257,7 @@ def test_a_whole_batch_of_any_kind_is_found_behind_a_damaged_header(kind: str) -
     files = MemoryFiles(Random(1))
     world = World(files)
     world.append(b"before")
-    at = world.log._segments[-1].size
+    at = world.log.segments.active.size
     world.append(b"damaged")
     data = memoryview(b"".join(KINDS[kind]))
     header = records.verify(data, stamped=False)
@@ -278,7 +278,7 @@ def test_a_derived_file_damaged_at_any_byte_changes_nothing(bit: int) -> None:
     world.append(b"a" * 40_000, producer=(7, 0, 0))
     world.append(b"b" * 40_000, producer=(7, 0, 1))
     world.append(b"c" * 10, producer=(8, 2, 0))
-    world.log.delete_before(1)
+    delete_before(world.log, 1)
     values, producers = world.values(), world.log.producers.snapshot(0)
     world.log.close()
     saved = {name: files.read_all(world.path(name)) for name in files.list(FOLDER)}

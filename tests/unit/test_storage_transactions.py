@@ -11,7 +11,7 @@ from comet import records
 from comet.errors import UnsupportedVersion
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from comet_broker.storage.memory import MemoryFiles
-from tests.unit.storage_world import FOLDER, World
+from tests.unit.storage_world import FOLDER, World, delete_before
 from tests.unit.test_storage_rules import damage
 
 
@@ -66,7 +66,7 @@ def test_what_is_open_and_what_was_aborted_survives_every_death(*, power: bool) 
             write(world, marker(epoch=epoch, commit=epoch % 2 == 0))
         if epoch % 10 == 0:
             world.clock.now_us += world.config.segment_ms * 1000
-            world.log.maybe_roll()
+            world.log.segments.roll_by_age()
             world.sync()
     world.sync()
     expected = world.log.producers.snapshot(0)
@@ -88,7 +88,7 @@ def test_a_cut_takes_the_end_of_a_transaction_back() -> None:
     world = World()
     write(world, part())
     at = write(world, marker())
-    world.log.truncate(at)
+    world.log.deletion.truncate(at)
     isolation = world.log.producers.isolation
     assert (isolation.last_stable_offset(1), isolation.aborted(0, 9)) == (0, [])
     write(world, marker(commit=True))
@@ -98,8 +98,8 @@ def test_a_cut_takes_the_end_of_a_transaction_back() -> None:
 def test_a_log_that_is_reset_below_its_start_waits_for_a_transaction_there() -> None:
     world = World()
     write(world, part())
-    world.log.delete_before(1)
-    world.log.reset(0)
+    delete_before(world.log, 1)
+    world.log.deletion.reset(0)
     write(world, part(epoch=2))
     assert world.log.producers.isolation.last_stable_offset(1) == 0
 

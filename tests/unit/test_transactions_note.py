@@ -73,7 +73,7 @@ def test_a_note_outlives_the_epochs_of_its_producer() -> None:
 
 def test_a_record_from_before_there_were_notes_has_none() -> None:
     old = (
-        b'{"producer_id":7,"timeout_ms":60000,"epoch":3,"first_epoch":1,"state":"empty","places":{},"group":"g",'
+        b'{"producer_id":7,"timeout_ms":60000,"epoch":3,"first_epoch":1,"state":"empty","topics":{},"group":"g",'
         b'"member":"","last_epoch":2,"last_committed":true,"reason":"","aborted":[],"known_from":1}'
     )
     record = TransactionRecord.decode(old)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from comet.types import TOPIC_SETTINGS
 from comet_web.document import DASH, Document
 from comet_web.facts import Cluster, Event, Group, Lag, Partition, Setting, TopicConsumers, TopicDetail, Track
 from comet_web.page_request import PageRequest
@@ -191,18 +192,34 @@ def test_what_happened_to_the_topic_is_marked() -> None:
 # ---- what it is set to
 
 
-def setting(name: str, value: str, default: str = "") -> Setting:
-    return Setting(name, value, default or value, "topic" if default else "default", "what it does")
+def setting(name: str, value: str, source: str = "built-in", default: str = "") -> Setting:
+    unit = TOPIC_SETTINGS[name].unit if name in TOPIC_SETTINGS else ""
+    return Setting(name, value, default or value, source, "what it does", unit)
 
 
 def test_what_was_set_comes_first() -> None:
     found = detail(
-        settings=(setting("flush", "interval"), setting("retention_ms", "3600000", "604800000"), setting("a", "1"))
+        settings=(
+            setting("flush", "os", "cluster", "always"),  # the cluster's default was another one then
+            setting("retention_ms", "604800000", "topic"),  # though it is the default
+            setting("a", "1"),
+        )
     )
     document = topic_config.view(found, asked())
     assert [row.key for row in document.tables["settings"].rows] == ["retention_ms", "flush", "a"]
-    assert document.fields["changed"].text == "1 of 3 settings differ from the default"
-    assert topic_config.view(detail(), asked()).fields["changed"].text == "all settings have their defaults"
+    assert document.fields["changed"].text == "1 of 3 settings is set for this topic"
+    assert topic_config.view(detail(), asked()).fields["changed"].text == "no setting is set for this topic"
+
+
+def test_the_source_of_a_setting_is_shown_as_told() -> None:
+    found = detail(
+        settings=(setting("retention_ms", "604800000", "topic"), setting("flush", "os", "cluster", "always"))
+    )
+    rows = topic_config.view(found, asked()).tables["settings"].rows
+    assert [(row.cells[1].text, row.cells[2].text, row.cells[3].text, row.cells[1].tone) for row in rows] == [
+        ("7 d", "7 d", "topic", "info"),
+        ("os", "always", "cluster", ""),
+    ]
 
 
 @pytest.mark.parametrize(

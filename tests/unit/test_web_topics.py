@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from comet.types import TOPIC_NAME
+from comet_web import render
 from comet_web.document import DASH, Document
 from comet_web.facts import Cluster, Topic, Track
 from comet_web.page_request import PageRequest
@@ -188,3 +190,9 @@ def test_an_empty_cluster_has_nothing_and_says_nothing_of_health() -> None:
     assert document.tables["topics"].total == 0
     assert document.fields["health"].text == ""
     assert document.fields["in"].text == "0"
+
+
+def test_a_form_takes_the_names_that_brokers_take() -> None:
+    pattern = re.search(r"NAME = /\^(.*)\$/;", render.static()["js/settings.js"].decode())
+    assert pattern is not None
+    assert pattern[1] == TOPIC_NAME.pattern

@@ -1,7 +1,7 @@
 """The table of all pages: path, template, facts and view. The gateway serves each as HTML and updates it.
 
 A page's `view` is pure; `facts` names its loader (`dashboard.facts.LOADERS`). The same view gives the first content,
-the updates over the live channel, and the CSV of the page's main table.
+the updates over the WebSocket, and the CSV of the page's main table.
 """
 
 from __future__ import annotations

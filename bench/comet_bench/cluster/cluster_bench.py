@@ -18,20 +18,20 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from comet_bench.broker.broker_bench import LEAD_S, RECORD_BYTES, WARM_SHARE, delete_topics
+from comet_bench.harness import Progress, Subjects, alone, run_compared
 from comet_bench.machine import ProcessMeter
 from comet_bench.processes import BenchFailed, Worker, own_broker
 from comet_bench.report import Result, combine
-from comet_bench.subjects import LEAD_S, RECORD_BYTES, WARM_SHARE, delete_topics
 
 if TYPE_CHECKING:
     from comet.cli._local_cluster import LocalCluster
     from comet.types import PartitionInfo
-    from comet_bench.runner import Progress
 
 BROKERS: Final = 3
 MIN_INSYNC: Final = 2
@@ -265,20 +265,11 @@ def run_cluster(sizes: ClusterSizes, *, folder: Path | None, progress: Progress)
     try:
         with LocalCluster(data, BROKERS) as cluster:
             bench = ClusterBench(cluster, sizes)
-            for name, (subject, _) in CLUSTER_SUBJECTS.items():
-                results[name] = combine(_runs(name, subject, bench, progress))
+            subjects: Subjects[ClusterBench] = {
+                (name,): alone(subject) for name, (subject, _) in CLUSTER_SUBJECTS.items()
+            }
+            return results | run_compared(
+                subjects, list(CLUSTER_SUBJECTS), lambda _subject: nullcontext(bench), progress
+            )
     finally:
         shutil.rmtree(data, ignore_errors=True)
-    return results
-
-
-def _runs(
-    name: str, subject: Callable[[ClusterBench], Result], bench: ClusterBench, progress: Progress
-) -> list[Result]:
-    runs = []
-    for number in range(1, bench.sizes.runs + 1):
-        progress(name, number, None)
-        run = subject(bench)
-        progress(name, number, run)
-        runs.append(run)
-    return runs

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     import comet
-    from comet_bench.worker import Link, Work
+    from comet_bench.link import Link, Work
 
 IN_FLIGHT_MAX: Final = 100_000
 DELIVERY_TIMEOUT_MS: Final = 120_000

@@ -28,16 +28,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from comet_bench.compared import Report, Subject, Subjects, alone, compared, run_compared
+from comet_bench.broker.broker_bench import RECORD_BYTES, written
 from comet_bench.gateway.servers import Served, start_bare, start_gateway
+from comet_bench.harness import Progress, Report, Subject, Subjects, alone, compared, run_compared
 from comet_bench.processes import START_TIMEOUT_S, BenchFailed, Broker, Worker, given_broker, own_broker
 from comet_bench.report import Result
-from comet_bench.subjects import RECORD_BYTES, written
-
-if TYPE_CHECKING:
-    from comet_bench.runner import Progress
 
 STALLED_RECORD_BYTES: Final = 1_000
 PACED_RATE: Final = 20
@@ -345,7 +342,7 @@ def run_gateway(
     """Results by name; those that are compared with each other come together."""
 
     @contextmanager
-    def surroundings() -> Iterator[GatewayBench]:
+    def surroundings(_subject: str) -> Iterator[GatewayBench]:
         with (
             given_broker(address) if address is not None else own_broker(folder) as broker,
             start_gateway(broker.address) as gateway,

@@ -31,7 +31,7 @@ from comet_bench.timer import Ticker
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from comet_bench.worker import Link, Work
+    from comet_bench.link import Link, Work
 
 # One client in so many stores everything, and the first of them the frames that a bare server repeats.
 SAMPLED: Final = 100

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from comet.types import TopicPartition
-from comet_bench.clients import BLOCKS_IN_FLIGHT, plain_values
+from comet_bench.broker.clients import BLOCKS_IN_FLIGHT, plain_values
 from comet_bench.limits import STAMP
 from comet_bench.timer import Ticker
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from comet import RecordBatch
     from comet.consumer.iteration import RecordIterator
     from comet.share.acknowledgements import PendingAcknowledgement
-    from comet_bench.worker import Link, Work
+    from comet_bench.link import Link, Work
 
 Positions = dict[tuple[str, int], int]
 

@@ -14,6 +14,7 @@ The figures are explained in docs/benchmarks.md.
 from __future__ import annotations
 
 import asyncio
+import signal
 import statistics
 import time
 import uuid
@@ -21,15 +22,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from comet_bench.compared import Report, Subjects, alone, compared, run_compared
+from comet_bench.broker.broker_bench import RECORD_BYTES, broker_use, delete_topics
+from comet_bench.harness import Progress, Report, Subjects, alone, compared, run_compared
 from comet_bench.processes import BenchFailed, Broker, Worker, given_broker, own_broker
 from comet_bench.report import Result
-from comet_bench.subjects import RECORD_BYTES, broker_use, delete_topics
-
-if TYPE_CHECKING:
-    from comet_bench.runner import Progress
 
 PARTITIONS: Final = 4
 CHUNK: Final = 1_000
@@ -208,7 +206,7 @@ def takeover(bench: GroupBench) -> Result:
                     goes.done()
                 else:
                     died = time.perf_counter()
-                    goes.process.kill()
+                    goes.child.signal(signal.SIGKILL)
                     kills_ms.append((_taken_over(stays) - died) * 1e3 - sizes.session_ms)
         _end([stays])
     return {
@@ -366,7 +364,7 @@ def run_groups(
     """Results by name; those that are compared with each other come together."""
 
     @contextmanager
-    def surroundings() -> Iterator[GroupBench]:
+    def surroundings(_subject: str) -> Iterator[GroupBench]:
         with given_broker(address) if address is not None else own_broker(folder) as broker:
             yield GroupBench(sizes, broker)
 

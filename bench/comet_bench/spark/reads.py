@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from comet_bench.worker import Link, Work
+    from comet_bench.link import Link, Work
 
 SETTINGS: Final = {
     "spark.ui.enabled": "false",

@@ -24,18 +24,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from comet_bench.compared import Report, Subjects, alone, compared, run_compared
+from comet_bench.broker.broker_bench import broker_use, delete_topics, written
 from comet_bench.gateway.servers import start_gateway
-from comet_bench.processes import RUN_TIMEOUT_S, BenchFailed, Broker, Child, Worker, own_broker
+from comet_bench.harness import Progress, Report, Subjects, alone, compared, run_compared
+from comet_bench.processes import RUN_TIMEOUT_S, BenchFailed, Broker, Worker, own_broker, started
 from comet_bench.report import Result
 from comet_bench.spark.reads import READS, cpu_s
 from comet_bench.spark.stream import RECORD_BYTES, SECOND_US, quote_values
-from comet_bench.subjects import broker_use, delete_topics, written
-
-if TYPE_CHECKING:
-    from comet_bench.runner import Progress
 
 PARTITIONS: Final = 4
 QUERY: Final = "bars.1s"
@@ -189,14 +186,13 @@ class _Stream:
         }  # fmt: skip
         if self.sizes.job_java:
             settings["java"] = self.sizes.job_java
-        self.job = Child(["comet_demo.analytics.spark_job", *(f"--{name}={value}" for name, value in settings.items())])
-        self.job.name = "the Spark job"
-        stack.callback(self.job.stop)
+        words = [f"--{name}={value}" for name, value in settings.items()]
+        self.job = stack.enter_context(started("the Spark job", "comet_demo.analytics.spark_job", *words))
 
     def state(self, *between: int) -> dict[str, Any]:
         self.watch.go(between=between)
         state = self.watch.ready()
-        code = self.job.process.poll()
+        code = self.job.ended
         if code is not None or state["state"] == "failed":
             raise BenchFailed(f"the Spark job has ended with {code}: {state['problem']}")
         return state
@@ -311,4 +307,4 @@ def run_spark(names: Sequence[str], sizes: SparkSizes, *, folder: Path | None, p
     """Results by name; those that are compared with each other come together."""
     with own_broker(folder) as broker, ExitStack() as stack:
         bench = SparkBench(sizes, broker, folder, stack)
-        return run_compared(_SUBJECTS, names, lambda: nullcontext(bench), progress)
+        return run_compared(_SUBJECTS, names, lambda _subject: nullcontext(bench), progress)

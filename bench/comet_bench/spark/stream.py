@@ -13,11 +13,11 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from comet_bench.clients import plain_values
+from comet_bench.broker.clients import plain_values
 
 if TYPE_CHECKING:
     from comet import Producer
-    from comet_bench.worker import Link, Work
+    from comet_bench.link import Link, Work
 
 RECORD_BYTES: Final = 100
 TICK_S: Final = 0.01

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -25,11 +24,11 @@ from comet.errors import (
     TopicNotFound,
     Unavailable,
 )
-from comet.types import REPLICAS_MAX, BrokerInfo, TopicConfig, check_topic_name
+from comet.types import REPLICAS_MAX, BrokerInfo, TopicConfig, TopicDefaults, check_topic_name
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as records_pb
 from comet.v1 import types_pb2 as types
-from comet.wire.protobuf import broker_to_pb, config_from_pb, status_to_pb, topic_to_pb
+from comet.wire.protobuf import broker_to_pb, defaults_to_pb, settings_from_pb, status_to_pb, topic_to_pb
 from comet_broker import limits
 from comet_broker.admin.resume import resume
 from comet_broker.broker import Broker
@@ -45,6 +44,7 @@ from comet_broker.core.cluster import (
     topic_key,
 )
 from comet_broker.core.forcing import forced
+from comet_broker.core.topic_config import SourcedConfig, altered, created, topic_defaults
 from comet_broker.metadata.store import (
     Compare,
     Delete,
@@ -113,6 +113,16 @@ class AdminService:
             found = self._seen_topics[name] = topic_to_pb(self._topics.info(name, spec))
         return found
 
+    def _described(self, name: str) -> types.Topic:
+        """The topic with the defaults of its settings."""
+        spec = self._topics.spec(name)
+        described = types.Topic(defaults=defaults_to_pb(self._defaults(spec.replicas)))
+        described.MergeFrom(self._seen(name, spec))
+        return described
+
+    def _defaults(self, replicas: int) -> TopicDefaults:
+        return topic_defaults(self._broker.config.topic_defaults, replicas)
+
     async def fetch_metadata(self, request: records_pb.FetchMetadataRequest) -> records_pb.FetchMetadataResponse:
         for name in request.topics:
             if name not in self._state.topics:
@@ -146,7 +156,7 @@ class AdminService:
     async def describe_topic(self, request: admin.DescribeTopicRequest) -> admin.DescribeTopicResponse:
         if request.name not in self._state.topics:
             await self._broker.wait_for_topic(request.name)
-        described = admin.DescribeTopicResponse(topic=self._topic_pb(request.name))
+        described = admin.DescribeTopicResponse(topic=self._described(request.name))
         if request.local:
             topic = self._topics.by_name.get(request.name)
             if topic is not None:
@@ -189,6 +199,7 @@ class AdminService:
             brokers=self._brokers(),
             topics=len(self._state.topics),
             partitions=sum(found.value.partitions for found in self._state.topics.values()),
+            topic_defaults=defaults_to_pb(self._defaults(self._broker.config.default_replicas)),
         )
 
     # ---- changing
@@ -201,9 +212,7 @@ class AdminService:
             raise LimitExceeded(f"limit of {limits.TOPICS_MAX} topics reached; delete one first")
         replicas = request.replicas or self._broker.config.default_replicas
         self._check_replicas(replicas)
-        config = config_from_pb(request.config, self._broker.config.topic_defaults)
-        if not request.config.HasField("min_insync"):
-            config = replace(config, min_insync=2 if replicas >= 3 else 1)
+        config, sources = created(settings_from_pb(request.config), self._defaults(replicas))
         _check_min_insync(config, replicas)
         spec = TopicSpec(
             id=f"{self._broker.random.getrandbits(128):032x}",
@@ -211,6 +220,7 @@ class AdminService:
             created_us=self._broker.clock.wall_us(),
             config=config,
             replicas=replicas,
+            sources=dict(sources),
         )
         result = await self._transact([Compare(topic_key(name), 0)], [Put(topic_key(name), spec.encode())])
         if not result.applied:
@@ -228,10 +238,13 @@ class AdminService:
             raise InvalidArgument(f"{replicas} replicas need as many brokers, and {alive} are alive")
 
     async def alter_topic(self, request: admin.AlterTopicRequest) -> types.Topic:
+        settings = settings_from_pb(request.config)
+
         def change(spec: TopicSpec) -> TopicSpec:
-            config = config_from_pb(request.config, spec.config)
+            before = SourcedConfig(spec.config, spec.sources)
+            config, sources = altered(before, settings, request.unset, self._defaults(spec.replicas))
             _check_min_insync(config, spec.replicas)
-            return msgspec.structs.replace(spec, config=config)
+            return msgspec.structs.replace(spec, config=config, sources=dict(sources))
 
         return await self._swap(request.name, change)
 
@@ -463,7 +476,7 @@ class AdminService:
         problem = self._topics.problems.get(name)
         if problem is not None:
             raise problem
-        return self._topic_pb(name)
+        return self._described(name)
 
     def _placed(self, name: str) -> bool:
         found = self._state.topics.get(name)

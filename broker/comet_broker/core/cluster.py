@@ -28,7 +28,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
-from comet.types import TopicConfig
+from comet.types import SettingSource, TopicConfig
 from comet_broker.metadata.store import KeyValue
 
 CLUSTER: Final = "cluster/"
@@ -103,6 +103,7 @@ class TopicSpec(Stored, frozen=True):
     created_us: int
     config: TopicConfig
     replicas: int = 1
+    sources: dict[str, SettingSource] = {}  # of the settings that are not built in
 
 
 class GivenUp(msgspec.Struct, frozen=True, array_like=True):

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from comet.types import TopicConfig
 from comet_broker import limits
 from comet_broker.core.cluster import (
     BROKERS,
@@ -284,12 +283,8 @@ def _changes(before: TopicSpec, after: TopicSpec) -> str:
     if after.replicas != before.replicas:
         found.append(f"{_several(after.replicas, 'replica')}, before {before.replicas:,}")
     found += [
-        f"{name} {_setting_text(getattr(after.config, name))}, before {_setting_text(getattr(before.config, name))}"
-        for name in TopicConfig.names()
-        if getattr(after.config, name) != getattr(before.config, name)
+        f"{name} {value}, before {earlier}"
+        for (name, value), earlier in zip(after.config.plain().items(), before.config.plain().values(), strict=True)
+        if value != earlier
     ]
     return "; ".join(found)
-
-
-def _setting_text(value: object) -> str:
-    return str(getattr(value, "value", value))

@@ -37,7 +37,7 @@ MARK_BITS: Final = 64
 class PartitionChange(Stored, frozen=True):
     """The value of a partition's key from one revision on."""
 
-    partition: str = msgspec.field(default="", name="place")  # "topic id/partition"
+    partition: str = ""  # "topic id/partition"
     revision: int = 0
     leader: int = 0
     epoch: int = 0

@@ -57,7 +57,7 @@ class TransactionRecord(Stored, frozen=True):
     epoch: int = 1  # of the transaction that may be begun, is open, or is ending
     first_epoch: int = 1  # of the producer that opened the id last: everything below is fenced
     state: TransactionState = TransactionState.EMPTY
-    topics: dict[str, tuple[int, ...]] = field(default_factory=dict, name="places")  # topic id -> partitions
+    topics: dict[str, tuple[int, ...]] = field(default_factory=dict)  # topic id -> partitions
     group: str = ""
     member: str = ""
     last_epoch: int = 0  # that has ended; 0: none

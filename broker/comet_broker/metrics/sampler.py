@@ -186,7 +186,7 @@ class Recorder:
     async def _measure_logs(self) -> None:
         used = 0
         for some in _slices(list(self._broker.topics.by_handle.values())):
-            used += sum(partition.log.size_bytes for partition in some)
+            used += sum(partition.log.segments.size_bytes for partition in some)
             await asyncio.sleep(0)
         self._disk_used = used
 
@@ -258,8 +258,8 @@ class Recorder:
                 log = partition.log
                 topic["leading"] += 1
                 topic["records"] += partition.high_watermark - log.log_start
-                topic["bytes"] += log.size_bytes
-                last_us = log.last_append_us
+                topic["bytes"] += log.segments.size_bytes
+                last_us = log.segments.last_append_us
                 if last_us is not None and last_us > (topic["last_us"] or 0):
                     topic["last_us"] = last_us
             await asyncio.sleep(0)

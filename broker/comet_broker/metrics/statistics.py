@@ -89,7 +89,7 @@ def status(partition: Partition, in_rate: float | None = None, in_bytes_rate: fl
         leader=partition.leads,
         in_rate=in_rate,
         in_bytes_rate=in_bytes_rate,
-        last_us=partition.log.last_append_us,
+        last_us=partition.log.segments.last_append_us,
     )
 
 
@@ -99,7 +99,7 @@ def totals(partitions: Iterable[Partition]) -> dict[str, int]:
     for partition in partitions:  # in one pass: there may be thousands, and this runs every second
         held += 1
         leading += partition.leadership is not None
-        size += partition.log.size_bytes
+        size += partition.log.segments.size_bytes
         readers += len(partition.readers)
         conflicts += partition.conflict is not None
         records += partition.appended_records
@@ -147,7 +147,7 @@ def statistics(partition: Partition) -> dict[str, Any]:
         "appended_bytes": partition.appended_bytes,
         "delivered_records": partition.delivered_records,
         "delivered_bytes": partition.delivered_bytes,
-        "last_append_us": partition.log.last_append_us,
+        "last_append_us": partition.log.segments.last_append_us,
         "tail_bytes": partition.tail.used_bytes,
         "fault": partition.fault,
     }

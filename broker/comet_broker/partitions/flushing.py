@@ -103,7 +103,7 @@ class Flushing(ABC):
     async def sync(self) -> None:
         if self.truncating:
             return
-        ticket = self.log.start_sync()
+        ticket = self.log.durability.start_sync()
         if ticket is None:
             return
         error: OSError | None = None
@@ -111,7 +111,7 @@ class Flushing(ABC):
             await self.context.worker.run(ticket.run)
         except OSError as caught:
             error = caught
-        self.log.finish_sync(ticket, error)
+        self.log.durability.finish_sync(ticket, error)
         if self.log.failed is not None:
             self.failed(self.log.failed)
         self.moved()

@@ -44,7 +44,7 @@ from comet_broker.partitions.delete_records import RecordDeletion
 from comet_broker.partitions.flushing import Flushing
 from comet_broker.partitions.leadership import Leadership
 from comet_broker.partitions.transaction_batches import TransactionBatches
-from comet_broker.storage.delete import DeleteTicket
+from comet_broker.storage.deletion import DeleteTicket
 from comet_broker.storage.log import Log
 from comet_broker.streams.waiters import answered
 
@@ -295,7 +295,7 @@ class Partition(Flushing):
         committed = min(high_watermark, self.log.log_end)
         if epoch == self.leader_epoch and not self.leads and committed > self.committed:
             self.committed = committed
-            self.log.note_high_watermark(committed)
+            self.log.durability.note_high_watermark(committed)
             self._show()
 
     async def truncate(self, offset: int, epoch: int, *, restart: bool, aside: bool = False) -> None:
@@ -314,16 +314,16 @@ class Partition(Flushing):
         try:
             await self._stop_flushing()
             if aside:
-                await self.context.worker.run(lambda: storage.set_aside(offset, restart=restart, epoch=aside))
+                await self.context.worker.run(lambda: storage.deletion.set_aside(offset, restart=restart, epoch=aside))
             self._end_readers_beyond(offset, restart=restart)
             self.tail.clear()
             log.info(
                 "truncates %s from %d to %d%s", self, storage.log_end, offset, ", restarting the log" if restart else ""
             )
             if restart:
-                await self.context.worker.run(lambda: storage.reset(offset))
+                await self.context.worker.run(lambda: storage.deletion.reset(offset))
             else:
-                await self.context.worker.run(lambda: storage.truncate(offset))
+                await self.context.worker.run(lambda: storage.deletion.truncate(offset))
             self.committed = offset if restart else min(self.committed, self.log.log_end)
             self.high_watermark = min(self.high_watermark, self.log.log_end)
         finally:
@@ -376,7 +376,7 @@ class Partition(Flushing):
             committed = replicas.committed(storage.log_end, storage.flushed_end, flushed=flushed)
             if committed > self.committed:
                 self.committed = committed
-                storage.note_high_watermark(committed)
+                storage.durability.note_high_watermark(committed)
                 leadership.watermark_moved()
         self._show(durable)  # first: a producer with an acknowledgement must find its record
         if self._waiting or self._waiting_all:
@@ -448,18 +448,18 @@ class Partition(Flushing):
         """Called by a timer: rolls by age, deletes by retention. A full disk must not stop the timer."""
         if self.closed is not None or self.log.failed is not None or self.truncating:
             return
-        self.log.maybe_roll()
-        if self.log.unfinished:
+        self.log.segments.roll_by_age()
+        if self.log.durability.unfinished:
             self._start_flush()  # with flush=os nothing else would finish a sealed segment
         async with self._deleting:
-            await self._delete(self.log.start_retention(self.context.clock.wall_us(), self.high_watermark))
+            await self._delete(self.log.deletion.start_retention(self.context.clock.wall_us(), self.high_watermark))
 
     async def delete_before(self, offset: int) -> int:
         """Deletes all records below `offset`; the log start offset is durable when it returns."""
         async with self._deleting:
             if self.closed is not None:
                 raise self.closed
-            await self._delete(self.log.start_delete(offset))
+            await self._delete(self.log.deletion.start_delete(offset))
         return self.log.log_start
 
     async def _delete(self, ticket: DeleteTicket | None) -> None:
@@ -471,7 +471,7 @@ class Partition(Flushing):
         except OSError as caught:
             error = caught
         before = self.log.log_start
-        assert self.log.finish_delete(ticket, error) >= before, "the log start offset never goes back"
+        assert self.log.deletion.finish_delete(ticket, error) >= before, "the log start offset never goes back"
         if self.leadership is not None and self.log.log_start > before:
             self.leadership.log_start_moved()
         self._stabilize()  # an open transaction may have no records left

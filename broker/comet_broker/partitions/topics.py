@@ -173,6 +173,7 @@ class TopicTable:
             partitions=tuple(partitions),
             config=spec.config,
             created_us=spec.created_us,
+            sources=spec.sources,
         )
 
     def _conflicts(self, topic_id: str, index: int, state: PartitionState) -> tuple[ReplicaConflict, ...]:
@@ -413,11 +414,12 @@ class TopicTable:
         end = self._ends.pop(tp, 0)
         if storage.log_end < end:  # this broker counts as one with all records
             # The epoch may have given out the offsets that are missing: only a new registration makes a new epoch.
-            storage.failed = LogFailed(
+            missing = LogFailed(
                 f"its log ended at {end} when it was closed, and at {storage.log_end} when it was opened: records are "
                 "missing on this broker's disk; restart the broker"
             )
-            self._context.halt(partition, storage.failed)
+            storage.state.fail(missing)
+            self._context.halt(partition, missing)
         elif storage.lost:
             self._context.disqualify(partition)
         else:
@@ -456,7 +458,7 @@ class TopicTable:
                 return False
             if partition.log.failed is not None:
                 raise partition.log.failed
-            partition.log.note_high_watermark(partition.committed)  # readers have seen records up to there
+            partition.log.durability.note_high_watermark(partition.committed)  # readers have seen records up to there
             self._ends[partition.tp] = partition.log.log_end
             await self._close(partition, Unavailable(f"{partition} is being reopened", retry_after_ms=100))
             del topic.partitions[partition.index]
@@ -512,7 +514,7 @@ class TopicTable:
 
     async def note_watermarks(self) -> None:
         """Writes the high watermarks, so that they survive a kill though nothing is synced; see core.conflicts."""
-        due = [partition.log for partition in self.by_handle.values() if partition.log.mark_due]
+        due = [partition.log for partition in self.by_handle.values() if partition.log.durability.mark_due]
         if due:
             await self._context.worker.run(lambda: write_marks(due))
 

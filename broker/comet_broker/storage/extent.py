@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from comet.errors import Truncated
 from comet_broker.ports import File
@@ -27,11 +27,8 @@ from comet_broker.storage.index import Index
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from comet_broker.storage.lost import data_loss
 from comet_broker.storage.scan import ENDED, resync, whole_batches
-from comet_broker.storage.segment import Segment
-
-if TYPE_CHECKING:
-    from comet_broker.storage.log import Log
-
+from comet_broker.storage.segment_list import SegmentList
+from comet_broker.storage.state import LogState
 
 _PAGE_BYTES: Final = 4096
 
@@ -48,10 +45,11 @@ class ReadResult(NamedTuple):
 class Extent:
     """A readable part of one segment. Used by one thread at a time, released once, on the loop's thread."""
 
-    def __init__(self, log: Log, segment: Segment, offset: int, end: int) -> None:
-        assert segment.base_offset <= offset < segment.next_offset
+    def __init__(self, state: LogState, segments: SegmentList, offset: int, end: int) -> None:
+        segment = segments.at(offset)
         assert offset < end, "there is nothing to read below the end"
-        self._log = log
+        self._state = state
+        self._segments = segments
         self._segment = segment
         self._offset = offset
         self._end = min(end, segment.next_offset)
@@ -166,7 +164,7 @@ class Extent:
 
     def _refuse_if_truncated(self) -> None:
         if self._truncated:
-            end = self._log.log_end
+            end = self._state.log_end
             raise Truncated(f"the log was truncated to offset {end} while it was read", details={"log_end": str(end)})
 
     def release(self) -> None:
@@ -177,6 +175,6 @@ class Extent:
             if self._stopped_at is not None:
                 self._segment.remember(*self._stopped_at)
             for first, end in self._damage:
-                self._log.quarantine(first, end)
+                self._state.quarantine(first, end)
         self._segment.unpin()
-        self._log.was_read(self._segment)
+        self._segments.was_read(self._segment)

@@ -1,8 +1,13 @@
 """The log of one partition: segments on disk, appended to at one end, deleted from the other.
 
-    append, append_stamped   one write, no await     start_sync   ─► SyncTicket.run on a worker   ─► finish_sync
-    extent                   a part to read          start_delete ─► DeleteTicket.run on a worker ─► finish_delete
-    truncate, reset          truncation.py             start_retention: the same
+    append            stamped here, by the leader      ─┐
+    append_stamped    as the leader stamped it         ─┴─► room ─► one write ─► offsets, epochs, producers
+
+    extent       a part to read                                 extent.py
+    segments     which one holds an offset, the next one        segment_list.py
+    durability   start_sync ─► on a worker ─► finish_sync        durability.py
+    deletion     retention, deletion, truncation                deletion.py
+    state        what they have in common                       state.py
 
 Offsets are dense, rise for ever and are never given twice, also after a failure of the disk. A log that fails a sync is
 poisoned: `failed` says why, nothing is appended any more, and its records can still be read. Only a follower gives
@@ -13,111 +18,195 @@ Owned by its Partition; all methods run on the loop's thread unless they say oth
 
 from __future__ import annotations
 
-import contextlib
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from comet.errors import Closed, CometError, DiskFull, LimitExceeded, OffsetOutOfRange
+from comet.errors import Closed, CometError, LimitExceeded, LogFailed, OffsetOutOfRange
+from comet.records import STAMP_BYTES, BatchHeader, Buffer, Flag, Marker, decode, make_stamp, marker_of
 from comet.types import TopicConfig
+from comet_broker.core.epochs import EpochHistory
 from comet_broker.core.producers import ProducerTable
-from comet_broker.core.retention import expired_segments
 from comet_broker.ports import Clock, Files
-from comet_broker.storage import truncation
-from comet_broker.storage.appending import Appended, Appending
-from comet_broker.storage.aside import NotSetAside, set_aside
-from comet_broker.storage.checkpoint import (
-    Checkpoint,
-    append_checkpoint,
-    raise_checkpoint,
-    replace_checkpoint,
-    write_clean_marker,
-)
-from comet_broker.storage.delete import DeleteTicket
+from comet_broker.storage.deletion import DeleteTicket, Deletion
+from comet_broker.storage.durability import Durability
 from comet_broker.storage.extent import Extent, ReadResult
 from comet_broker.storage.layout import LogIdentity
-from comet_broker.storage.limits import (
-    WARM_SEGMENTS_MAX,
-)
-from comet_broker.storage.recovery import NO_SPACE, create_segment, recover
+from comet_broker.storage.recovery import NO_SPACE, Recovered, recover
 from comet_broker.storage.segment import Segment
-from comet_broker.storage.sync import SyncTicket, write_snapshot
-from comet_broker.storage.times import find_time
+from comet_broker.storage.segment_list import SegmentList
+from comet_broker.storage.state import LogFolder, LogState, disk_full
+from comet_broker.storage.sync import SyncTicket
 
 __all__ = ["Appended", "DeleteTicket", "Extent", "Log", "LogIdentity", "ReadResult", "SyncTicket"]
 
+_OFFSET_MAX: Final = (1 << 63) - 1
+_CONTROL: Final = int(Flag.CONTROL)
 
-class Log(Appending):
+
+class Appended(NamedTuple):
+    """The result of an append: the batch's offset, time and stamp."""
+
+    base_offset: int
+    append_time_us: int
+    stamp: bytes
+
+
+class Log:
     """The log of one partition. Created by `open`."""
+
+    def __init__(self, folder: LogFolder, config: TopicConfig, recovered: Recovered) -> None:
+        self.recovered = recovered
+        self.state = LogState(config, recovered)
+        self.segments = SegmentList(folder, self.state, recovered.segments)
+        self.durability = Durability(folder, self.state, self.segments, recovered.snapshots)
+        self.deletion = Deletion(folder, self.state, self.segments, self.durability.sync_state)
+        self._clock = folder.clock
+        self._written_at = self._clock.monotonic()
 
     @classmethod
     def open(cls, files: Files, folder: str, identity: LogIdentity, config: TopicConfig, clock: Clock) -> Log:
         """Creates the log, or recovers an existing one. Blocks; raises OSError if the disk fails."""
-        return cls(files, folder, identity, config, clock, recover(files, folder, identity, clock))
+        return cls(LogFolder(files, folder, identity, clock), config, recover(files, folder, identity, clock))
 
-    # ---- syncing
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether sealed segments wait for a sync: they are not indexed on disk yet."""
-        return bool(self._unsynced)
-
-    def start_sync(self) -> SyncTicket | None:
-        """A ticket for a sync; None if there is nothing to sync, or the log has failed."""
-        if self.failed is not None or self._closed:
-            return None
-        if self.flushed_end == self.log_end and not self._unsynced:
-            return None
-        return self._ticket()
-
-    def _ticket(self) -> SyncTicket:
-        return SyncTicket(
-            self._files,
-            self._folder,
-            self._state,
-            sealed=tuple(self._unsynced),
-            active=self._active,
-            folder_version=self._folder_version,
-            snapshots=tuple(self._snapshots),
-            checkpoint=self._checkpoint(self.log_end),
-        )
-
-    def finish_sync(self, ticket: SyncTicket, error: OSError | None) -> None:
-        """Takes the result of the ticket's run: `error` is the one that it raised."""
-        ticket.release()
-        if error is not None:
-            self._poison(error, "syncing")
-            return
-        if self.failed is not None or ticket.outdated:
-            return  # the result of a sync after a failed one cannot be trusted
-        self.flushed_end = max(self.flushed_end, ticket.log_end)
-        self._marked = max(self._marked, ticket.high_watermark)
-        self._unsynced = [segment for segment in self._unsynced if segment not in ticket.sealed or not segment.indexed]
-        self._snapshots = [snapshot for snapshot in self._snapshots if snapshot not in ticket.snapshots]
-        for segment in ticket.sealed:
-            self.was_read(segment)
-        assert self.flushed_end <= self.log_end
-
-    def note_high_watermark(self, high_watermark: int) -> None:
-        """Notes the high watermark; a restart finds that of a recent sync. It falls only with the log end offset."""
-        if self.high_watermark < high_watermark <= self.log_end:
-            self.high_watermark = high_watermark
+    # ---- its state
 
     @property
-    def mark_due(self) -> bool:
-        """Whether the high watermark is higher than the one noted on disk."""
-        return self.high_watermark > self._marked and not self._closed and self.failed is None
+    def config(self) -> TopicConfig:
+        return self.state.config
 
-    def write_mark(self) -> None:
-        """Notes the high watermark on disk without a sync, so that it survives a kill of the process. Blocks, for a
-        worker; may run beside other uses of the log."""
-        with self._state.lock:
-            if self.mark_due:
-                checkpoint = self._checkpoint(self.flushed_end)
-                with contextlib.suppress(OSError):  # the next time, then
-                    append_checkpoint(self._files, self._folder, checkpoint)
-                    self._marked = checkpoint.high_watermark
+    @property
+    def log_start(self) -> int:
+        return self.state.log_start
+
+    @property
+    def log_end(self) -> int:
+        return self.state.log_end
+
+    @property
+    def flushed_end(self) -> int:
+        return self.state.flushed_end
+
+    @property
+    def high_watermark(self) -> int:
+        """The high watermark as last noted; 0: never."""
+        return self.state.high_watermark
+
+    @property
+    def failed(self) -> LogFailed | None:
+        """Why the log takes no more writes."""
+        return self.state.failed
+
+    @property
+    def producers(self) -> ProducerTable:
+        return self.state.producers
+
+    @property
+    def epochs(self) -> EpochHistory:
+        return self.state.epochs
+
+    @property
+    def lost(self) -> tuple[tuple[int, int], ...]:
+        """The ranges of offsets that are known to be damaged."""
+        return self.state.lost.ranges
+
+    def configure(self, config: TopicConfig) -> None:
+        self.state.configure(config)
+
+    def idle_us(self) -> int:
+        """The time since the last write, or since the log was opened."""
+        return round(1_000_000 * (self._clock.monotonic() - self._written_at))
+
+    # ---- appending
+
+    def append(self, header: BatchHeader, batch: Buffer, leader_epoch: int) -> Appended:
+        """Stamps and writes one batch that its caller has verified and checked against `producers`.
+
+        Raises DiskFull, with nothing changed, or LogFailed.
+        """
+        assert header.length == len(batch)
+        base_offset = self.state.log_end
+        now = self._clock.wall_us()
+        if base_offset + header.last_offset_delta >= _OFFSET_MAX:
+            raise LimitExceeded(f"the log ends at offset {base_offset}: no offsets are left; use another topic")
+        stamp = make_stamp(base_offset, now, leader_epoch, header.length)
+        marker = _marker(batch) if header.flags & _CONTROL else None
+        self._write((stamp, memoryview(batch)[STAMP_BYTES:]), header, base_offset, now, leader_epoch, marker)
+        return Appended(base_offset, now, stamp)
+
+    def append_stamped(self, header: BatchHeader, batch: Buffer) -> None:
+        """Writes one batch with the leader's stamp, which its caller has verified.
+
+        It must begin where the log ends; in a log without records it may also hold that offset. Raises
+        OffsetOutOfRange if not, DiskFull, with nothing changed, or LogFailed.
+        """
+        assert header.length == len(batch)
+        base_offset = header.base_offset
+        if base_offset != self.state.log_end:
+            self._begin_within(header)
+        marker = _marker(batch) if header.flags & _CONTROL else None
+        self._write((batch,), header, base_offset, header.append_time_us, header.leader_epoch, marker)
+
+    def _write(
+        self,
+        parts: Sequence[Buffer],
+        header: BatchHeader,
+        base_offset: int,
+        append_time_us: int,
+        epoch: int,
+        marker: Marker | None,
+    ) -> None:
+        state, segment = self.state, self.segments.active
+        if segment.size + header.length > state.room:
+            segment = self._make_room(header.length)
+        before = segment.size
+        try:
+            segment.append(parts, header, base_offset, append_time_us, epoch)
+        except OSError as error:
+            raise self._write_failed(error, segment) from error
+        assert segment.size == before + header.length
+        state.log_end = base_offset + header.last_offset_delta + 1
+        if epoch != state.epochs.last_epoch:
+            state.epochs.begin(epoch, base_offset)
+        self._written_at = self._clock.monotonic()
+        if header.producer_id:
+            state.producers.record(header, base_offset, append_time_us, marker)
+
+    def _make_room(self, length: int) -> Segment:
+        if self.state.failed is not None:
+            raise self.state.failed.with_traceback(None)
+        if self.state.closed:
+            raise Closed("the log is closed")
+        return self.segments.make_room(length)
+
+    def _write_failed(self, error: OSError, segment: Segment) -> CometError:
+        self.state.room = 0
+        torn = segment.file is not None and segment.file.torn
+        if error.errno in NO_SPACE and not torn:
+            return disk_full("the batch did not fit")
+        return self.state.poison(error, "writing to")
+
+    def _begin_within(self, header: BatchHeader) -> None:
+        """Restarts an empty log for a batch that begins below the log start offset and reaches beyond it: the leader's
+        log starts in the middle of it."""
+        state, active = self.state, self.segments.active
+        if not (
+            state.log_start == state.log_end
+            and header.base_offset < state.log_end < header.next_offset
+            and active.next_offset == active.base_offset
+        ):
+            raise OffsetOutOfRange(
+                f"a batch at offset {header.base_offset} does not follow the log, which ends at {state.log_end}",
+                details={"log_start": str(state.log_start), "log_end": str(state.log_end)},
+            )
+        state.require_open()
+        try:
+            # The empty segment goes first: beside the new one, it would mean that all records before it are deleted.
+            for segment in self.segments.all:
+                segment.unlink()
+            state.epochs.truncate(0)
+            self.segments.restart_at(header.base_offset)
+        except OSError as error:
+            raise state.poison(error, "adding a file to") from error
 
     # ---- reading
 
@@ -126,315 +215,46 @@ class Log(Appending):
 
         Raises OffsetOutOfRange, or DataLoss for an offset that is known to be damaged.
         """
-        if not self.log_start <= offset < self.log_end:
+        state = self.state
+        if not state.log_start <= offset < state.log_end:
             raise OffsetOutOfRange(
-                f"offset {offset} is out of range: the log holds {self.log_start} up to {self.log_end}",
-                details={"log_start": str(self.log_start), "log_end": str(self.log_end)},
+                f"offset {offset} is out of range: the log holds {state.log_start} up to {state.log_end}",
+                details={"log_start": str(state.log_start), "log_end": str(state.log_end)},
             )
-        if self._closed:
+        if state.closed:
             raise Closed("the log is closed")
-        self._lost.refuse(offset)
-        segment = self._active
-        if offset < segment.base_offset:
-            segment = self._segments[bisect_right(self._segments, offset, key=_base_offset) - 1]
-        assert segment.base_offset <= offset < segment.next_offset
-        return Extent(self, segment, offset, self.log_end if end is None else end)
-
-    @property
-    def lost(self) -> tuple[tuple[int, int], ...]:
-        """The ranges of offsets that are known to be damaged."""
-        return self._lost.ranges
-
-    def quarantine(self, first: int, end: int) -> None:
-        """Notes that these offsets are damaged, unless they are deleted or truncated."""
-        first, end = max(first, self.log_start), min(end, self.log_end)
-        if first < end:
-            self._lost.add(first, end)
-
-    def was_read(self, segment: Segment) -> None:
-        """Keeps the last read sealed segments warm, up to WARM_SEGMENTS_MAX."""
-        if not segment.sealed or segment.dropped:
-            return
-        self._warm[segment] = None
-        self._warm.move_to_end(segment)
-        while len(self._warm) > WARM_SEGMENTS_MAX:
-            oldest, _ = self._warm.popitem(last=False)
-            oldest.cool()
-
-    def find_time(self, timestamp_us: int) -> int:
-        """The first offset with a timestamp at or after the given one; the log end offset if there is none.
-
-        Runs on a worker; may be called on any thread.
-        """
-        log_start, log_end = self.log_start, self.log_end
-        found = find_time(self._segments, timestamp_us, log_start)
-        # A truncation may have failed halfway.
-        return log_end if found is None else min(max(found, log_start), log_end)
-
-    # ---- deleting
-
-    def start_retention(self, now_us: int, upto: int | None = None) -> DeleteTicket | None:
-        """A ticket for the expired records below `upto`; None if there is nothing to delete."""
-        if self._closed or self.failed is not None:
-            return None
-        facts = [segment.facts() for segment in self._segments]
-        count = expired_segments(facts, self.config, now_us, self.log_start)
-        while count and upto is not None and self._segments[count].base_offset > upto:
-            count -= 1
-        if not count:
-            return None
-        return self._delete_ticket(max(self.log_start, self._segments[count].base_offset))
-
-    def start_delete(self, before: int) -> DeleteTicket | None:
-        """A ticket to delete all records below `before`; None if they are deleted. See delete.py for its use."""
-        if self._closed:
-            raise Closed("the log is closed")
-        if self.failed is not None:
-            raise self.failed.with_traceback(None)
-        if not 0 <= before <= self.log_end:
-            raise OffsetOutOfRange(
-                f"offset {before} is out of range: the log ends at {self.log_end}",
-                details={"log_start": str(self.log_start), "log_end": str(self.log_end)},
-            )
-        if before <= self.log_start:
-            return None
-        if before == self.log_end and self._active.next_offset > self._active.base_offset:
-            with contextlib.suppress(DiskFull, LimitExceeded):
-                self._roll()  # so that all deleted records free their space
-        return self._delete_ticket(before)
-
-    def _delete_ticket(self, offset: int) -> DeleteTicket:
-        assert self.log_start <= offset <= self.log_end
-        return DeleteTicket(
-            self._files,
-            self._folder,
-            self._state,
-            offset=offset,
-            outlived=[one for one, after in pairwise(self._segments) if after.base_offset <= offset],
-            snapshots=[one for one in self._snapshots if one.offset <= max(offset, self.flushed_end)],
-            checkpoint=self._checkpoint(self.flushed_end, offset),
-        )
-
-    def finish_delete(self, ticket: DeleteTicket, error: OSError | None) -> int:
-        """Takes the result of the ticket's run: `error` is the one that it raised. Returns the log start offset.
-
-        Raises DiskFull or LimitExceeded, with nothing changed, or LogFailed.
-        """
-        if ticket.outdated:
-            return self.log_start
-        if error is not None and not (error.errno in NO_SPACE and ticket.outlived):
-            raise self._unchanged(error, "the new log start offset could not be written") from error
-        self.log_start = max(self.log_start, ticket.offset)
-        self._leaving = [segment for segment in self._leaving if not segment.gone]
-        for segment in ticket.outlived:
-            if segment in self._segments:
-                self._segments.remove(segment)
-                self._warm.pop(segment, None)
-                self._unsynced = [other for other in self._unsynced if other is not segment]
-                segment.drop()
-                self._leaving.append(segment)
-        self._lost.forget_before(self.log_start)
-        self.epochs.forget_before(self.log_start)
-        self.producers.isolation.forget_before(self.log_start)
-        assert self._segments[-1] is self._active
-        return self.log_start
-
-    def apply_retention(self, now_us: int) -> int:
-        """Deletes expired segments. Blocks. Returns the log start offset."""
-        return self._delete(self.start_retention(now_us))
-
-    def delete_before(self, offset: int) -> int:
-        """Deletes all records below `offset`, durable when it returns. Blocks. Returns the log start offset."""
-        return self._delete(self.start_delete(offset))
-
-    def _delete(self, ticket: DeleteTicket | None) -> int:
-        if ticket is None:
-            return self.log_start
-        error: OSError | None = None
-        try:
-            ticket.run()
-        except OSError as caught:
-            error = caught
-        self.finish_delete(ticket, error)
-        ticket.remove()
-        return self.log_start
-
-    # ---- truncation
-
-    def truncate(self, offset: int) -> int:
-        """Truncates the log to the last batch boundary up to `offset`, durable when it returns. Returns the log end
-        offset.
-
-        Blocks: for a worker, while no append, sync, deletion or close runs. Reading below `offset` may go on.
-        Raises DiskFull or LimitExceeded, with nothing changed, or LogFailed.
-        """
-        self._require_open()
-        if offset < self.log_start:
-            raise OffsetOutOfRange(
-                f"the log cannot be truncated to offset {offset}: it begins at {self.log_start}",
-                details={"log_start": str(self.log_start), "log_end": str(self.log_end)},
-            )
-        if offset >= self.log_end:
-            return self.log_end
-        with self._state.lock:
-            try:
-                planned = truncation.plan(self._segments, offset, self.log_start)
-                producers = truncation.producers(self._files, self._folder, self._state, self._snapshots, planned)
-            except OSError as error:
-                raise self._unchanged(error, "the log could not be read") from error
-            self._truncate(planned, producers, planned.end)
-        return self.log_end
-
-    def set_aside(self, offset: int, *, restart: bool, epoch: int) -> str:
-        """Copies the records that `truncate`, or with `restart` `reset`, is about to remove into a file beside the
-        log; returns its path. Blocks, for a worker as they do. Raises NotSetAside; the log stays as it was."""
-        self._require_open()
-        now_us = self._clock.wall_us()
-        with self._state.lock:
-            try:
-                everything = truncation.everything(self._segments, self.log_start)
-                planned = everything if restart else truncation.plan(self._segments, offset, self.log_start)
-                return set_aside(self._files, self._folder, self._identity, planned, epoch, self.log_end, now_us)
-            except (OSError, CometError) as error:
-                raise NotSetAside(f"the records to truncate could not be set aside: {error}") from error
-
-    def reset(self, offset: int) -> None:
-        """Removes all records: the log is empty and begins and ends at `offset`, durable when it returns.
-
-        Blocks and raises as `truncate` does.
-        """
-        assert offset >= 0
-        self._require_open()
-        with self._state.lock:
-            planned = truncation.everything(self._segments, self.log_start)._replace(forget_producers=True)
-            self._truncate(planned, ProducerTable(), offset)
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise Closed("the log is closed")
-        if self.failed is not None:
-            raise self.failed.with_traceback(None)
-
-    def _truncate(self, planned: truncation.Truncation, producers: ProducerTable, start: int) -> None:
-        """Carries out a truncation. If no segment stays, the log goes on at `start`."""
-        end, known = planned.end, self.high_watermark
-        high_watermark = min(known, end)
-        checkpoint = Checkpoint(min(self.flushed_end, end), self.log_start, high_watermark)
-        try:
-            replace_checkpoint(self._files, self._folder, checkpoint)
-        except OSError as error:
-            raise self._unchanged(error, "the truncation could not be written") from error
-        # From here on no new read begins in the part that goes.
-        self._state.truncations += 1
-        self.log_end, self.flushed_end, self.high_watermark = end, checkpoint.synced_end, high_watermark
-        self._marked = high_watermark
-        self.producers = producers
-        producers.isolation.forget_before(self.log_start if planned.stay else start)
-        self.epochs.truncate(end if planned.stay else 0)
-        self._lost.forget_from(end)
-        self._snapshots = [snapshot for snapshot in self._snapshots if planned.outlived_by(snapshot.offset)]
-        for segment in (*planned.go, *planned.stay[-1:]):
-            self._warm.pop(segment, None)
-        try:
-            for segment in self._leaving:
-                segment.unlink()
-            truncation.carry_out(self._files, self._folder, self._state, planned, self.epochs)
-            if not planned.stay:
-                self._restart(start, min(known, start))
-            elif planned.position is None:
-                self._go_on(planned.stay)
-            else:
-                self._take_segments(planned.stay)
-        except OSError as error:
-            raise self._poison(error, "truncating") from error
-
-    def _go_on(self, stay: Sequence[Segment]) -> None:
-        """Begins a segment after a truncation at the end of another one."""
-        segment = create_segment(self._files, self._folder, self._identity, self.log_end, self._clock.wall_us())
-        self._take_segments((*stay, segment))
-        self._sync_new(segment)
-
-    def _restart(self, start: int, high_watermark: int) -> None:
-        """Begins and ends at `start`; at no moment does the log seem to hold records."""
-        if start != self.log_start:
-            self.high_watermark = high_watermark
-            replace_checkpoint(self._files, self._folder, Checkpoint(start, start, self.high_watermark))
-        self._restart_at(start)
-        self._sync_new(self._active)
-        self.log_start = max(self.log_start, start)
-        self.log_end = self.flushed_end = start
-        self.log_start = start
-
-    def _sync_new(self, segment: Segment) -> None:
-        assert segment.file is not None
-        segment.file.sync()
-        self._files.sync_folder(self._folder)
+        state.lost.refuse(offset)
+        return Extent(state, self.segments, offset, state.log_end if end is None else end)
 
     # ---- closing
 
     def close(self) -> None:
         """Syncs, and writes the files that make the next opening quick. Blocks; to be called once, from a worker."""
-        if self._closed:
+        if self.state.closed:
             return
         try:
-            if self.failed is None:
-                self._close_clean()
+            if self.state.failed is None:
+                self.durability.close()
         finally:
-            self._closed = True
-            self._room = 0
-            for segment in self._segments:
-                segment.retire()
-
-    def _close_clean(self) -> None:
-        if self.flushed_end < self.log_end or self._unsynced:
-            ticket = self._ticket()
-            error: OSError | None = None
-            try:
-                ticket.run()
-            except OSError as caught:
-                error = caught
-            self.finish_sync(ticket, error)
-            if self.failed is not None:
-                raise self.failed
-        # From here on all files are derived: a missing one only makes the next opening slower.
-        with contextlib.suppress(OSError), self._state.lock:
-            write_snapshot(self._files, self._folder, self._state, self.producers.snapshot(self.log_end))
-            assert self._active.file is not None
-            self._active.file.truncate(self._active.size)  # frees the reserved space
-            self._active.file.sync()
-            self._active.write_index()
-            raise_checkpoint(self._files, self._folder, self._checkpoint(self.log_end))
-            write_clean_marker(self._files, self._folder, self.log_end, self._active.size)
-
-    @property
-    def size_bytes(self) -> int:
-        """The size on disk."""
-        segments = self._segments
-        return segments[0].size if len(segments) == 1 else sum(segment.size for segment in segments)
-
-    @property
-    def last_append_us(self) -> int | None:
-        """The append time of the last batch, by its leader's clock; None if the log is empty."""
-        for segment in reversed(self._segments):
-            if segment.next_offset > segment.base_offset:
-                return segment.last_append_us
-        return None
+            self.state.close()
+            self.segments.retire()
 
     def statistics(self) -> dict[str, Any]:
         """A snapshot of the log's numbers."""
+        state = self.state
         return {
-            "log_start": self.log_start,
-            "log_end": self.log_end,
-            "flushed_end": self.flushed_end,
-            "bytes": self.size_bytes,
-            "segments": len(self._segments),
-            "rolls": self._rolls,
-            **self.producers.statistics(),
-            "requests": len(self.producers.requests),
-            **self.producers.isolation.statistics(),
+            "log_start": state.log_start,
+            "log_end": state.log_end,
+            "flushed_end": state.flushed_end,
+            "bytes": self.segments.size_bytes,
+            "segments": len(self.segments),
+            "rolls": self.segments.rolls,
+            **state.producers.statistics(),
+            "requests": len(state.producers.requests),
+            **state.producers.isolation.statistics(),
             "lost_ranges": len(self.lost),
-            "failed": self.failed.message if self.failed is not None else "",
-            "derived_failures": self._state.derived_failures,
+            "failed": state.failed.message if state.failed is not None else "",
+            "derived_failures": self.durability.sync_state.derived_failures,
             "recovered_clean": self.recovered.clean,
             "recovered_scanned_bytes": self.recovered.scanned_bytes,
             "recovered_cut_bytes": self.recovered.cut_bytes,
@@ -443,8 +263,8 @@ class Log(Appending):
 
 def write_marks(logs: Sequence[Log]) -> None:
     for log in logs:
-        log.write_mark()
+        log.durability.write_mark()
 
 
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset
+def _marker(batch: Buffer) -> Marker:
+    return marker_of(decode(batch, check=False))

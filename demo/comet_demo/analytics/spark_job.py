@@ -30,13 +30,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import comet
+from comet.processes.hang_watchdog import HangWatchdog
 from comet_demo import runtime
 from comet_demo.analytics.job_state import Job
 from comet_demo.analytics.query_supervisor import Supervisor
 from comet_demo.analytics.updates import Writers
 from comet_demo.feed import ensure_topics
 from comet_demo.model import ALERTS, BARS, JOB, STATS, TOPIC, TRADES
-from comet_demo.processes.hang_watchdog import HangWatchdog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,1 +1,1 @@
-"""The dashboard behind its pages: facts from the brokers, HTML, the live channel, sessions of browsers."""
+"""The dashboard behind its pages: facts from the brokers, HTML, live pages and channels, sessions of browsers."""

@@ -1,4 +1,4 @@
-"""The link between a channel of the live socket and its client."""
+"""The link between a channel and its client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http.auth import Principal
 from comet_gateway.http.problems import Problem
 
-UNREAD_MAX: Final = 32  # messages of the client
+UNREAD_MAX: Final = 32  # control frames of the client
 
 
 class ChannelSession:
@@ -40,6 +40,6 @@ class ChannelSession:
     def deliver(self, message: Mapping[str, Any]) -> None:
         """Raises TOO_MANY_REQUESTS."""
         if len(self._unread) >= UNREAD_MAX:
-            raise Problem("TOO_MANY_REQUESTS", f"this channel has {UNREAD_MAX} unread messages, the limit; retry")
+            raise Problem("TOO_MANY_REQUESTS", f"this channel has {UNREAD_MAX} unread control frames, the limit; retry")
         self._unread.append(message)
         self._arrived.set()

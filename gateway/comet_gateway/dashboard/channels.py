@@ -1,8 +1,8 @@
-"""Channels of the live socket, beside pages: `{"id": 7, "open": "tail", "params": {…}}`.
+"""Channels: `{"type": "subscribe", "id": "t", "channel": "tail", "params": {…}}` on `/v1/ws`.
 
 A channel is an asynchronous generator of events. It advances as the client reads: while the client does not, the
 generator waits at its `yield`, and the channel decides what to skip. An event is a mapping that becomes JSON; parts
-that are JSON already are `msgspec.Raw`. A Problem or an error of the SDK is sent to the client and closes the channel.
+that are JSON already are `msgspec.Raw`. A Problem or an error of the SDK is sent to the client and ends the channel.
 """
 
 from __future__ import annotations

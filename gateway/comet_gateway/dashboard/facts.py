@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
-from enum import Enum
 from typing import Any, Final
 
 import comet
 from comet.errors import BrokerNotFound, CometError
+from comet.types import TOPIC_SETTINGS
 from comet_gateway.dashboard import build_facts, dead_letters, diagnostics, quotes, topic_records
 from comet_gateway.dashboard.broker_pool import ANSWER_S
 from comet_gateway.dashboard.sources import Sources
@@ -41,26 +41,6 @@ async def cluster(sources: Sources, request: PageRequest) -> facts.Cluster:
 
 
 # ---- a topic
-
-# Settings of a topic in the order of the page: unit and description.
-SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
-    "retention_ms": ("ms", "How long records are kept; none: no limit."),
-    "retention_bytes": ("bytes", "How much of each partition is kept; none: no limit."),
-    "retention_records": ("records", "How many records of each partition are kept; none: no limit."),
-    "min_insync": ("replicas", "How many replicas must be in sync for acks=all to be acknowledged."),
-    "consistency": (
-        "",
-        "consistent: only a replica with all committed records leads; available: any may, records may be lost.",
-    ),
-    "flush": (
-        "",
-        "When the log is synced to disk: always (before each acknowledgement), at an interval, or by the os.",
-    ),
-    "flush_interval_ms": ("ms", "How often the log is synced to disk, with flush=interval."),
-    "record_bytes_max": ("bytes", "The largest record that is accepted."),
-    "segment_bytes": ("bytes", "Size of a segment; retention deletes whole segments."),
-    "segment_ms": ("ms", "Age at which a new segment is started."),
-}
 
 
 async def topic(sources: Sources, request: PageRequest) -> facts.TopicDetail:
@@ -134,26 +114,19 @@ def _partition(info: comet.PartitionInfo, status: comet.PartitionStatus | None) 
 
 
 def topic_settings(info: comet.TopicInfo) -> tuple[facts.Setting, ...]:
-    """All settings of a topic with their defaults. A cluster may create topics with other values; the default of
-    `min_insync` depends on the number of replicas."""
-    defaults = asdict(comet.TopicConfig())
-    replicas = max((len(one.replicas) for one in info.partitions), default=1)
-    defaults["min_insync"] = 2 if replicas >= 3 else 1
+    """All settings of a topic, with their sources and defaults as the broker tells them."""
+    values, defaults = info.config.plain(), (info.defaults or comet.TopicDefaults()).config.plain()
     return tuple(
         facts.Setting(
             name=name,
-            value=_text(getattr(info.config, name)),
-            default=_text(defaults[name]),
-            source="default" if getattr(info.config, name) == defaults[name] else "topic",
-            about=about,
-            unit=unit,
+            value=str(values[name]),
+            default=str(defaults[name]),
+            source=info.source(name).value,
+            about=row.about,
+            unit=row.unit,
         )
-        for name, (unit, about) in SETTINGS.items()
+        for name, row in TOPIC_SETTINGS.items()
     )
-
-
-def _text(value: object) -> str:
-    return str(value.value if isinstance(value, Enum) else value)
 
 
 # ---- a group

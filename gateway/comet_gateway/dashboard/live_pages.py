@@ -150,10 +150,10 @@ class LivePage:
 
 
 class Watcher:
-    """One tab's state of a live page. Its connection awaits `changed`, then calls `next` when there is room."""
+    """One tab's state of a live page. Its task awaits `changed`, then calls `next` when there is room."""
 
-    def __init__(self, id_: int, live: LivePage) -> None:
-        self._id = id_
+    def __init__(self, id_: str, live: LivePage) -> None:
+        self._id = encode(id_)
         self._live = live
         self._had: dict[str, Any] = {}
         self._version = 0
@@ -175,18 +175,20 @@ class Watcher:
             if self._attempts == live.attempts:
                 return []
             self._attempts = live.attempts
-            return [b'{"id":%d,"problem":%b}' % (self._id, encode(live.problem.document()))]
+            problem = encode(live.problem.document())
+            return [b'{"type":"error","id":%b,"of":"subscribe","problem":%b}' % (self._id, problem)]
         skipped = live.version - self._version - 1
         if skipped < 0:
             return []
         if not self._version:
-            return self._frame(live, b'"interval_s":%b,"document":' % encode(live.page.interval_s), live.document)
+            interval = encode(live.page.interval_s)
+            return self._frame(live, b"page", b'"interval_s":%b,"document":' % interval, live.document)
         if not skipped:
-            return self._frame(live, b'"delta":', live.step)
-        return self._frame(live, b'"skipped":%d,"delta":' % skipped, encode(delta(self._had, live.wire)))
+            return self._frame(live, b"delta", b'"delta":', live.step)
+        return self._frame(live, b"delta", b'"skipped":%d,"delta":' % skipped, encode(delta(self._had, live.wire)))
 
-    def _frame(self, live: LivePage, name: bytes, body: bytes) -> list[bytes]:
-        head = b'{"id":%d,"seq":%d,%b' % (self._id, self._seq, name)
+    def _frame(self, live: LivePage, type_: bytes, name: bytes, body: bytes) -> list[bytes]:
+        head = b'{"type":"%b","id":%b,"seq":%d,%b' % (type_, self._id, self._seq, name)
         self._seq += 1
         self._version, self._had = live.version, live.wire
         return [head, body, b"}"]
@@ -206,7 +208,7 @@ class LivePages:
     def count(self) -> int:
         return len(self._all)
 
-    def watch(self, id_: int, page: Page, request: PageRequest) -> tuple[Watcher, Callable[[], None]]:
+    def watch(self, id_: str, page: Page, request: PageRequest) -> tuple[Watcher, Callable[[], None]]:
         """A watcher, and the function that ends it. Raises OVERLOADED."""
         principal = request.principal if page.personal else ""
         key = Key(request.link(), request.role, principal)

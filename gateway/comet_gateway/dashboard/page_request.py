@@ -1,6 +1,6 @@
 """Parsing of addresses: the page, its path parameters, and its compiled filter.
 
-The same for HTTP requests and the live channel.
+The same for HTTP requests and subscriptions.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from comet_gateway.dashboard.page_request import address
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http import compression, sessions
 from comet_gateway.http.auth import ANONYMOUS, Principal
+from comet_gateway.http.error_response import HTML
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.raw_route import Reply
 from comet_gateway.records import csv
@@ -31,7 +32,6 @@ from comet_web.pages import Page
 log = logging.getLogger(__name__)
 
 LOAD_S: Final = 10.0  # for the facts of a page
-HTML: Final = b"text/html; charset=utf-8"
 _FOR_EVER: Final = b"public, max-age=31536000, immutable"
 _ERROR: Final = Page("error", "/", "error.html", "nothing", lambda _, page: Document(page.now_us, ""), interval_s=0)
 
@@ -88,20 +88,11 @@ def wants_html(scope: Scope) -> bool:
     return b"text/html" in accept and not scope["path"].removeprefix(scope.get("root_path", "")).startswith("/v1/")
 
 
-def error_response(scope: Scope, problem: Problem) -> tuple[bytes, dict[str, str]]:
-    """Body and headers for a problem: a page for a browser, else a problem document."""
-    headers = problem.headers()
-    page = _error_page(scope, problem)
-    if page is None:
-        return problem.body(scope["comet.request_id"]), headers
-    return page, headers | {"content-type": HTML.decode()}
-
-
-def _error_page(scope: Scope, problem: Problem) -> bytes | None:
-    """The error page; None: a problem document is used."""
-    state = scope["app"].state if "app" in scope else None
-    if state is None or not state.config.dashboard or not wants_html(scope):
+def error_page(scope: Scope, problem: Problem) -> bytes | None:
+    """The HTML page for a problem; None: a problem document is used."""
+    if not wants_html(scope):
         return None
+    state = scope["app"].state
     principal: Principal = scope.get("comet.principal", ANONYMOUS)
     path = scope["path"].removeprefix(scope.get("root_path", ""))
     request = PageRequest(

@@ -13,7 +13,8 @@
     one_in     one record of `one_in` was checked, over the last WINDOW_S; one matching record of `shown_in` was sent
     rate       records per second, over the last WINDOW_S; `matching`: of those that match, estimated
 
-Without filters only the records shown are decoded. After {"rows": false} a client gets counts only.
+Without filters only the records shown are decoded. After a control frame with {"rows": false} a client gets counts
+only.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ progress:
     {"rows": [row, …], "progress": {…}, "text": …}      repeatedly
     {…, "end": {"reason": "limit", "cursor": "c1.…"}}   at last
 
-After {"stop": true} the client gets the end at once, with a cursor to resume from.
+After a control frame with {"stop": true} the client gets the end at once, with a cursor to resume from.
 """
 
 from __future__ import annotations

@@ -100,7 +100,6 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     # the dashboard
     **{("GET", path): Role(page.role) for page in PAGES for path in map(_template, (page.path, page.csv)) if path},
     ("GET", "/static/{version}/{path}"): Role.ANYONE,
-    ("WS", "/live"): _VIEWER,
     ("WS", "/v1/ws"): _VIEWER,
     ("GET", "/v1/ws/schema"): Role.ANYONE,
     ("GET", "/v1/topics/{topic}/stream"): _VIEWER,
@@ -113,6 +112,7 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/v1/topics/{topic}/export"): _VIEWER,
     # topics
     ("GET", "/v1/topics"): _VIEWER,
+    ("GET", "/v1/topic-settings"): _VIEWER,
     ("POST", "/v1/topics"): _OPERATOR,
     ("GET", "/v1/topics/{topic}"): _VIEWER,
     ("PATCH", "/v1/topics/{topic}"): _ADMIN,  # a shorter retention destroys records

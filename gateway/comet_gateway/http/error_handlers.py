@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
 
 from comet.errors import CometError
-from comet_gateway.dashboard.serving import error_response
+from comet_gateway.http.error_response import error_response
 from comet_gateway.http.problems import Problem
 from comet_gateway.metrics import ENDLESS
 

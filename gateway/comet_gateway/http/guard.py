@@ -214,7 +214,7 @@ def _with(headers: HeaderPairs, send: Send) -> Send:
 
 def _is_page(template: str) -> bool:
     """Whether the route is a page of the dashboard: it requires a role and is not part of the API."""
-    return not template.startswith("/v1/") and template not in ("/metrics", "/live")
+    return not template.startswith("/v1/") and template != "/metrics"
 
 
 def _is_tls(scope: Scope) -> bool:

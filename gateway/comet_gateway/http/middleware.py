@@ -27,8 +27,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from comet.errors import CometError
-from comet_gateway.dashboard.serving import error_response
 from comet_gateway.http import compression
+from comet_gateway.http.error_response import error_response
 from comet_gateway.http.origins import HeaderPairs, Security
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.traffic import Traffic

@@ -16,7 +16,7 @@ from websockets.http11 import Request
 
 from comet_gateway.config import Limits
 from comet_gateway.http.slow_client import Unread
-from comet_gateway.push.wire import EXTENSION
+from comet_gateway.http.wire import EXTENSION
 
 _TEXT: Final = 0x81  # a complete text message
 LATE_S: Final = 1.0  # of a timer, on a busy machine

@@ -7,6 +7,9 @@
                                                 records …      or latest (conflate), lost (missing records)
     permit      id, count                    ─► records …
     replay      id, pause|resume|step|speed  ─► records … end
+    subscribe   id, page                     ─► page, delta …  a page of the dashboard, then its changes
+    subscribe   id, channel, params          ─► event … end    a channel of the dashboard
+    control     id, params                   ─► event …        controls a channel
     ack         id, cursor | records         ─► acked          members of groups; nack, reject, extend: share groups
     produce     id, topic, record|records    ─► receipt        in the order of the frames
     unsubscribe id                           ─► end
@@ -29,6 +32,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from comet_gateway.http.problems import Problem
+from comet_gateway.push.page_items import DeltaItem, DocumentItem
 from comet_gateway.push.subscribe_request import Policy
 from comet_gateway.records.record_json import Values
 from comet_gateway.schemas.records import RecordIn
@@ -79,7 +83,8 @@ class GroupTerms(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Subscribe(Frame, tag="subscribe"):
-    """Subscribes to one topic, several, or all whose names match a regular expression."""
+    """Subscribes to one topic, several, or all whose names match a regular expression; or to a page or channel of the
+    dashboard."""
 
     id: Id
     topic: Name | None = None
@@ -97,6 +102,9 @@ class Subscribe(Frame, tag="subscribe"):
     permits: Count | None = None
     group: Annotated[str, Meta(min_length=1, max_length=255)] | GroupTerms | None = None
     replay: Window | None = None
+    page: Annotated[str, Meta(min_length=1, max_length=16_384, description="Path and query of a page.")] | None = None
+    channel: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    params: dict[str, Any] | None = None  # of a channel
 
 
 class Unsubscribe(Frame, tag="unsubscribe"):
@@ -174,6 +182,13 @@ class ReplayFrame(Frame, tag="replay"):
     speed: Annotated[float, Meta(ge=0, le=1_000_000)] | None = None
 
 
+class Control(Frame, tag="control"):
+    """Controls a channel: `{"rows": false}` of a tail, `{"stop": true}` of a search."""
+
+    id: Id
+    params: dict[str, Any]
+
+
 class Ping(Frame, tag="ping"):
     """Checks the connection; answered by pong."""
 
@@ -181,7 +196,9 @@ class Ping(Frame, tag="ping"):
 
 
 Acknowledge = Ack | NackFrame | RejectFrame | Extend
-ClientFrame = Subscribe | Unsubscribe | Permit | Ack | NackFrame | RejectFrame | Extend | Produce | ReplayFrame | Ping
+ClientFrame = (
+    Subscribe | Unsubscribe | Permit | Ack | NackFrame | RejectFrame | Extend | Produce | ReplayFrame | Control | Ping
+)
 
 
 # ---- from the server
@@ -243,6 +260,7 @@ class Bounds(Struct, frozen=True):
 
     frame_bytes_max: int
     subscriptions_max: int
+    watches_max: int  # of them: pages and channels
     in_flight_max: int
     idle_s: float
 
@@ -253,6 +271,7 @@ class Welcome(Frame, tag="welcome"):
     version: int
     gateway: str
     limits: Bounds
+    request_id: str  # of the connection, as in the gateway's log
 
 
 class Subscribed(Frame, tag="subscribed"):
@@ -323,6 +342,32 @@ class Revoked(Frame, tag="revoked"):
     lost: bool
 
 
+class PageFrame(Frame, tag="page"):
+    """The whole document of a page; `interval_s` between two updates, 0: there are none."""
+
+    id: str
+    seq: int
+    interval_s: float
+    document: DocumentItem
+
+
+class DeltaFrame(Frame, tag="delta"):
+    """The changes of a page since the frame before, whose `seq` is one less; `skipped` versions were left out."""
+
+    id: str
+    seq: int
+    delta: DeltaItem
+    skipped: int = 0
+
+
+class EventFrame(Frame, tag="event"):
+    """An event of a channel."""
+
+    id: str
+    seq: int
+    event: Mapping[str, Any]
+
+
 class WrittenItem(Struct, frozen=True, omit_defaults=True):
     """The result for one record: partition and offset, or a problem. With acks=0 only the partition."""
 
@@ -376,7 +421,7 @@ class EndFrame(Frame, tag="end"):
     """The subscription has ended; its id is free."""
 
     id: str
-    reason: Literal["unsubscribed", "replayed", "failed"]
+    reason: Literal["unsubscribed", "replayed", "done", "failed"]
     cursor: str | None = None
 
 
@@ -388,7 +433,7 @@ class GoAway(Frame, tag="goaway"):
 
 ServerFrame = (
     Welcome | Subscribed | RecordsFrame | SnapshotFrame | LatestFrame | LostFrame | Assigned | Revoked
-    | Receipt | Acked | Error | Pong | EndFrame | GoAway
+    | PageFrame | DeltaFrame | EventFrame | Receipt | Acked | Error | Pong | EndFrame | GoAway
 )  # fmt: skip
 
 _decoder: Final = msgspec.json.Decoder(ClientFrame)

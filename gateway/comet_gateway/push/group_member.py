@@ -22,9 +22,9 @@ from comet.types import Gap, TopicPartition
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.wire import Frame, Gone, Wire
 from comet_gateway.push import frames
 from comet_gateway.push.parse_subscribe import Joined
-from comet_gateway.push.wire import Frame, Gone, Wire
 from comet_gateway.records.cursor import Cursor, CursorPosition
 from comet_gateway.records.record_json import Values, each
 

@@ -157,7 +157,9 @@ def join(
 def of_frame(frame: frames.Subscribe, *, now_us: int, span_ms_max: int) -> SubscribeRequest | Joined | Played:
     """Parses a subscribe frame. Raises Problem."""
     if sum(one is not None for one in (frame.topic, frame.topics, frame.pattern)) != 1:
-        raise Problem("INVALID_ARGUMENT", "give one of `topic`, `topics` and `pattern`")
+        raise Problem("INVALID_ARGUMENT", "give one of `topic`, `topics`, `pattern`, `page` and `channel`")
+    if frame.params is not None:
+        raise Problem("INVALID_ARGUMENT", "`params` go with a `channel` only")
     topics = [frame.topic] if frame.topic is not None else frame.topics or []
     if frame.cursor is not None and (frame.topic is None or frame.cursors is not None):
         raise Problem("INVALID_ARGUMENT", "`cursor` goes with `topic` only; use `cursors` for several topics")
@@ -190,6 +192,12 @@ def of_frame(frame: frames.Subscribe, *, now_us: int, span_ms_max: int) -> Subsc
         permits=frame.permits,
         now_us=now_us,
     )
+
+
+def check_dashboard(frame: frames.Subscribe) -> None:
+    """Checks that a subscribe frame for a page or channel has no members of other kinds. Raises Problem."""
+    what, own = ("page", {"id", "page"}) if frame.page is not None else ("channel", {"id", "channel", "params"})
+    _only(frame, what, set(frame.__struct_fields__) - own)
 
 
 def _chosen(topics: Iterable[str], pattern: str) -> tuple[str, ...]:

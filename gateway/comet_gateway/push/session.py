@@ -3,7 +3,9 @@
     frame ─► PushSession.take ─► actions ─► the driver (websocket.py) performs them, in order
 
     id unknown  ── subscribe ──►  open  ── unsubscribe ──►  closing  ── `ended` ──►  unknown
-                                  permit, replay, ack, nack, reject, extend only if they fit its kind
+                                  permit, replay, control, ack, nack, reject, extend only if they fit its kind
+
+A page or channel has nothing to settle: it ends with its unsubscribe, and its id is free at once.
 
 A wrong frame is answered with an error, and has no other effect. Three things end the connection: binary frames, frames
 that are too large, and too many malformed ones.
@@ -15,14 +17,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from comet_gateway.config import Limits
+from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import Problem
 from comet_gateway.push import frames
 from comet_gateway.push.close_codes import Close
-from comet_gateway.push.parse_subscribe import Joined, Played, of_frame
+from comet_gateway.push.dashboard_port import Dashboard, DashboardRequest
+from comet_gateway.push.parse_subscribe import Joined, Played, check_dashboard, of_frame
 from comet_gateway.push.subscribe_request import SubscribeRequest
 
 GARBAGE_MAX: Final = 100  # malformed frames of one connection
 PERMITS_MAX: Final = 2**53  # of one subscription, over its life
+Request = SubscribeRequest | Joined | Played | DashboardRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +35,19 @@ class Open:
     """Opens a subscription."""
 
     id: str
-    request: SubscribeRequest | Joined | Played
+    request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Ends a subscription, with an end frame."""
+    """Ends a subscription, with an end frame when it has ended."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Ends a page or channel at once."""
 
     id: str
 
@@ -54,6 +66,14 @@ class Steer:
 
     id: str
     frame: frames.ReplayFrame
+
+
+@dataclass(frozen=True, slots=True)
+class PassControl:
+    """Passes a control frame to a channel."""
+
+    id: str
+    frame: frames.Control
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +114,12 @@ class CloseConnection:
     close: Close
 
 
-Action = Open | Drop | Grant | Steer | Commit | Acknowledge | Write | SendFrame | CloseConnection
+Action = Open | Drop | Leave | Grant | Steer | PassControl | Commit | Acknowledge | Write | SendFrame | CloseConnection
 
 
 @dataclass(slots=True)
 class _Subscription:
-    kind: str  # follow, replay, consumer, share
+    kind: str  # follow, replay, consumer, share, page, channel
     permitted: int | None  # over its life; None: without permits
     closing: bool = False  # its id is free after its end frame
 
@@ -107,9 +127,10 @@ class _Subscription:
 class PushSession:
     """The state of one connection. Called by its reader only, except `ended`."""
 
-    def __init__(self, limits: Limits, *, operator: bool = True) -> None:
+    def __init__(self, limits: Limits, principal: Principal, dashboard: Dashboard) -> None:
         self._limits = limits
-        self._operator = operator  # may write, and join groups
+        self._principal = principal
+        self._dashboard = dashboard
         self._open: dict[str, _Subscription] = {}
         self._garbage = 0
         self._over = False
@@ -160,12 +181,14 @@ class PushSession:
             case frames.Subscribe():
                 return [self._subscribe(frame, now_us)]
             case frames.Unsubscribe():
-                self._known(frame.id).closing = True
-                return [Drop(frame.id)]
+                return self._unsubscribe(frame.id)
             case frames.Permit():
                 return [self._permit(frame)]
             case frames.ReplayFrame():
                 return [self._replay(frame)]
+            case frames.Control():
+                self._of_kind(frame.id, "channel", what="control")
+                return [PassControl(frame.id, frame)]
             case frames.Produce():
                 return [self._produce(frame, text)]
             case _:
@@ -180,17 +203,39 @@ class PushSession:
                 f"limit of {self._limits.subscriptions_max} subscriptions on one connection reached",
                 more={"subscriptions_max": self._limits.subscriptions_max},
             )
-        request = of_frame(frame, now_us=now_us, span_ms_max=self._limits.replay_ms_max)
-        match request:
-            case Joined():
-                self._may("be a member of a group")
-                kind: str = request.group.kind
-            case Played():
-                kind = "replay"
-            case _:
-                kind = "follow"
-        self._open[frame.id] = _Subscription(kind, frame.permits)
+        request = self._request(frame, now_us)
+        self._open[frame.id] = _Subscription(_kind_of(request), frame.permits)
         return Open(frame.id, request)
+
+    def _request(self, frame: frames.Subscribe, now_us: int) -> Request:
+        if frame.page is not None or frame.channel is not None:
+            return self._of_dashboard(frame)
+        request = of_frame(frame, now_us=now_us, span_ms_max=self._limits.replay_ms_max)
+        if isinstance(request, Joined):
+            self._may("be a member of a group")
+        return request
+
+    def _of_dashboard(self, frame: frames.Subscribe) -> DashboardRequest:
+        check_dashboard(frame)
+        most = self._limits.watches_max
+        if sum(one.kind in DASHBOARD for one in self._open.values()) >= most:
+            raise Problem(
+                "TOO_MANY_SUBSCRIPTIONS",
+                f"limit of {most} pages and channels on one connection reached",
+                more={"watches_max": most},
+            )
+        if frame.page is not None:
+            return self._dashboard.page(frame.page, self._principal)
+        assert frame.channel is not None
+        return self._dashboard.channel(frame.channel, frame.params or {}, self._principal)
+
+    def _unsubscribe(self, id_: str) -> list[Action]:
+        one = self._known(id_)
+        if one.kind in DASHBOARD:
+            del self._open[id_]
+            return [Leave(id_), SendFrame(frames.EndFrame(id_, "unsubscribed"))]
+        one.closing = True
+        return [Drop(id_)]
 
     def _permit(self, frame: frames.Permit) -> Action:
         one = self._known(frame.id)
@@ -223,7 +268,7 @@ class PushSession:
         return Write(frame, text)
 
     def _may(self, what: str) -> None:
-        if not self._operator:
+        if self._principal.role < Role.OPERATOR:
             raise Problem("FORBIDDEN", f"the role operator is required to {what}")
 
     def _known(self, id_: str) -> _Subscription:
@@ -238,22 +283,36 @@ class PushSession:
             raise Problem("INVALID_ARGUMENT", f"subscription {id_!r} is {_KINDS[found]}; {what} is for {_KINDS[kind]}")
 
 
+def _kind_of(request: Request) -> str:
+    match request:
+        case Joined():
+            return request.group.kind
+        case Played():
+            return "replay"
+        case DashboardRequest():
+            return request.kind
+    return "follow"
+
+
+DASHBOARD: Final = frozenset({"page", "channel"})
 _KINDS: Final = {
     "follow": "without a group",
     "replay": "a replay",
     "consumer": "in a consumer group",
     "share": "in a share group",
+    "page": "a page",
+    "channel": "a channel",
 }
 
 
 def cause_type(action: Action) -> str | None:
     """The type of the frame that caused an action."""
     match action:
-        case Acknowledge() | Write() | Steer():
+        case Acknowledge() | Write() | Steer() | PassControl():
             return type_of(action.frame)
         case SendFrame() | CloseConnection():
             return None
-    return {Open: "subscribe", Drop: "unsubscribe", Grant: "permit", Commit: "ack"}[type(action)]
+    return {Open: "subscribe", Drop: "unsubscribe", Leave: "unsubscribe", Grant: "permit", Commit: "ack"}[type(action)]
 
 
 def type_of(frame: frames.ClientFrame) -> str:

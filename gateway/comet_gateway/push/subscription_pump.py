@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from comet_gateway.http.problems import KINDS, Problem
+from comet_gateway.http.wire import Frame, Wire
 from comet_gateway.push import frames
 from comet_gateway.push.events import Begun, Event, Failed, Latest, Lost, Missing
 from comet_gateway.push.replay import Ended, Replay
 from comet_gateway.push.subscribe_request import SubscribeRequest
-from comet_gateway.push.wire import Frame, Wire
 
 STEERING_MAX: Final = 100  # replay frames before its start
 

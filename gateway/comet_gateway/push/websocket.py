@@ -1,8 +1,9 @@
 """`/v1/ws`: drives the session of one WebSocket.
 
-    receive ─► PushSession.take ─► actions ─┬► SubscriptionPump, GroupMembership, ShareMember: a task each ─┐
-                                            ├► Writing: produce ─► receipts                                 ├─► Wire
-                                            └► errors, pongs, ends ─────────────────────────────────────────┘
+    receive ─► PushSession.take ─► actions ─┬► a task each: SubscriptionPump, GroupMembership,  ─┐
+                                            │  ShareMember, DashboardSubscription                │
+                                            ├► Writing: produce ─► receipts                      ├─► Wire
+                                            └► errors, pongs, ends ──────────────────────────────┘
 
 The ASGI call reads; each subscription has a task that writes its events, in turn with the others, when there is room.
 While the client does not read, all of them wait, and so does the reader when it has an answer to send.
@@ -22,24 +23,23 @@ from starlette.types import Receive, Scope, Send
 import comet
 from comet.errors import CometError
 from comet_gateway.config import GatewayConfig
-from comet_gateway.http.auth import Role
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.wire import Gone, wire_of
 from comet_gateway.push import frames, session
 from comet_gateway.push.close_codes import Close
 from comet_gateway.push.connections import Connections
+from comet_gateway.push.dashboard_port import DashboardRequest, DashboardSubscription
 from comet_gateway.push.group_member import GroupMembership, ShareMember
 from comet_gateway.push.parse_subscribe import Joined, Played
 from comet_gateway.push.replay import Replay
-from comet_gateway.push.subscribe_request import SubscribeRequest
 from comet_gateway.push.subscription_pump import SubscribeHub, SubscriptionPump
-from comet_gateway.push.wire import Gone, wire_of
 from comet_gateway.push.writing import Writing
 
 log = logging.getLogger(__name__)
 
 SUBPROTOCOL: Final = "comet.v1"
 FAREWELL_S: Final = 1.0  # for a client to read the last frames
-Pump = SubscriptionPump | GroupMembership | ShareMember
+Pump = SubscriptionPump | GroupMembership | ShareMember | DashboardSubscription
 
 
 class WebSocketConnection:
@@ -54,8 +54,8 @@ class WebSocketConnection:
         self._hub: SubscribeHub = state.hub
         self._backend = state.backend
         self._connections: Connections = state.connections
-        principal = scope.get("comet.principal")
-        self._session = session.PushSession(self._limits, operator=principal is None or principal.role >= Role.OPERATOR)
+        self._request_id: str = scope["comet.request_id"]
+        self._session = session.PushSession(self._limits, scope["comet.principal"], state.dashboard)
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
         self._writing = Writing(self._backend, self._send_text, self._limits, state.metrics, state.traffic)
         self._writes = False  # it has written records
@@ -96,9 +96,11 @@ class WebSocketConnection:
                 frames.Bounds(
                     self._limits.frame_bytes_max,
                     self._limits.subscriptions_max,
+                    self._limits.watches_max,
                     self._limits.in_flight_max,
                     self._limits.idle_s,
                 ),
+                self._request_id,
             )
         )
         try:
@@ -135,9 +137,18 @@ class WebSocketConnection:
                 _, task = self._pumps.pop(action.id)
                 task.cancel()
                 self._spawn(self._dropped(action.id, task))
+            case session.Leave():
+                _, task = self._pumps.pop(action.id)
+                self._tasks.add(task)  # until it has ended
+                task.add_done_callback(self._finished)
+                task.cancel()
+            case session.PassControl():
+                pump = self._pumps[action.id][0]
+                assert isinstance(pump, DashboardSubscription)
+                pump.control(action.frame.params)
             case session.Grant():
                 pump = self._pumps[action.id][0]
-                assert not isinstance(pump, ShareMember)
+                assert isinstance(pump, SubscriptionPump | GroupMembership)
                 pump.grant(action.count)
             case session.Steer():
                 pump = self._pumps[action.id][0]
@@ -161,7 +172,7 @@ class WebSocketConnection:
         task = asyncio.create_task(self._run(action.id, pump, action.request))
         self._pumps[action.id] = pump, task
 
-    def _pump(self, id_: str, request: SubscribeRequest | Joined | Played) -> Pump:
+    def _pump(self, id_: str, request: session.Request) -> Pump:
         wire, limits = self._wire, self._limits
         match request:
             case Joined():
@@ -176,13 +187,15 @@ class WebSocketConnection:
                     limits.delivery_bytes,
                     (request.topic,),
                 )
+            case DashboardRequest():
+                return request.open(id_, wire)
             case _:
                 hub = self._hub
                 return SubscriptionPump(
                     id_, lambda: hub.subscribe(request), wire, limits.delivery_bytes, request.topics
                 )
 
-    async def _run(self, id_: str, pump: Pump, request: SubscribeRequest | Joined | Played) -> None:
+    async def _run(self, id_: str, pump: Pump, request: session.Request) -> None:
         self._connections.subscriptions += 1  # here: a task that is dropped before its first turn never reaches the end
         try:
             match request:

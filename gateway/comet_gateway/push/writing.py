@@ -20,9 +20,9 @@ from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.traffic import Traffic
+from comet_gateway.http.wire import Gone
 from comet_gateway.metrics import Metrics
 from comet_gateway.push import frames
-from comet_gateway.push.wire import Gone
 from comet_gateway.records.write import WriteResult, write, write_once
 from comet_gateway.schemas.records import read_records
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
@@ -12,6 +11,7 @@ from fastapi.routing import APIRoute
 
 import comet
 from comet.errors import CometError
+from comet.types import TOPIC_SETTINGS
 from comet_gateway.brokers.catalog import Catalog
 from comet_gateway.http.problems import Problem
 from comet_gateway.schemas.common import ProblemDocument
@@ -68,7 +68,11 @@ def problem_of(error: CometError) -> ProblemDocument:
 
 
 def settings_document(config: comet.TopicConfig) -> TopicSettings:
-    return TopicSettings(**{**asdict(config), "flush": config.flush.value, "consistency": config.consistency.value})
+    return TopicSettings(**config.plain())
+
+
+def sources_document(topic: comet.TopicInfo) -> dict[str, str]:
+    return {name: topic.source(name).value for name in TOPIC_SETTINGS}
 
 
 def topic_fields(topic: comet.TopicInfo) -> dict[str, Any]:

@@ -1,12 +1,10 @@
-"""Routes of the dashboard: its pages as HTML and CSV, their static files, the live channel. Not in the OpenAPI."""
+"""Routes of the dashboard: its pages as HTML and CSV, their static files. Not in the OpenAPI."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
-from starlette.routing import WebSocketRoute
 
 from comet_gateway.dashboard import serving
-from comet_gateway.dashboard.live import LiveEndpoint
 from comet_gateway.dashboard.page_request import page_request_of
 from comet_gateway.http.raw_route import Answer, Endpoint, RawRoute
 from comet_web.pages import PAGES, Page
@@ -53,4 +51,3 @@ for _one in PAGES:
 for _one in PAGES:
     _add(_one.path, _page(_one), f"page {_one.name}")
 _add("/static/{version}/{path:path}", static, "static")
-router.routes.append(WebSocketRoute("/live", LiveEndpoint(), name="live"))

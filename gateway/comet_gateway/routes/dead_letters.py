@@ -15,13 +15,13 @@ from pydantic import Field
 import comet
 from comet_gateway.config import Limits
 from comet_gateway.dead_letters import selection
-from comet_gateway.dead_letters.answer import AnswerLines, SettlingSlots, Streamed
 from comet_gateway.dead_letters.dead_letter import DeadLetter, DeadLetterOffset, DeadLetterState
 from comet_gateway.dead_letters.index import DeadLetterIndex
 from comet_gateway.dead_letters.redrive import Edit, Settling, Task
 from comet_gateway.dead_letters.registry import DeadLetterIndexes
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.routes.admin import STRICT, links
+from comet_gateway.routes.redrive_answer import AnswerLines, SettlingSlots, Streamed
 from comet_gateway.schemas import dead_letters as documents
 from comet_gateway.schemas.dead_letters import (
     CauseCounts,

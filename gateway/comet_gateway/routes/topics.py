@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
 import comet
-from comet.types import AtTime
+from comet.types import NO_LIMIT, TOPIC_SETTINGS, AtTime, SettingSource, plain
 from comet_gateway.http.problems import answers
 from comet_gateway.routes.admin import (
     STRICT,
@@ -19,6 +19,7 @@ from comet_gateway.routes.admin import (
     links,
     partition_document,
     settings_document,
+    sources_document,
     topic_document,
     topic_fields,
 )
@@ -34,6 +35,8 @@ from comet_gateway.schemas.topics import (
     TopicDetails,
     TopicList,
     TopicOffsets,
+    TopicSettingList,
+    TopicSettingRow,
     TopicTotals,
 )
 
@@ -94,11 +97,35 @@ async def create_topic(
     admin: AdminClient, catalog: TopicCatalog, body: TopicCreation, request: Request, response: Response
 ) -> Topic:
     """Creates a topic."""
-    settings = body.config.model_dump(exclude_none=True)
+    settings = body.config.settings()
     with catalog.changing(body.name):
         made = await admin.create_topic(body.name, partitions=body.partitions, replicas=body.replicas, **settings)
     response.headers["location"] = f"{request.scope.get('root_path', '')}/v1/topics/{made.name}"
     return topic_document(made)
+
+
+@router.get("/topic-settings", operation_id="listTopicSettings", summary="List the settings that topics have")
+async def list_topic_settings(admin: AdminClient) -> TopicSettingList:
+    """Lists the settings that topics have, with their bounds and with the cluster's defaults for new topics."""
+    defaults = (await admin.describe_cluster()).topic_defaults
+    rows = [
+        TopicSettingRow(
+            name=name,
+            label=row.label,
+            about=row.about,
+            unit=row.unit,
+            words=list(row.words),
+            low=row.low,
+            high=row.high,
+            unlimited=row.unlimited,
+            default=str(plain(getattr(defaults.config, name))),
+            default_replicated=None if row.default_replicated is None else str(plain(row.default_replicated)),
+            source=defaults.source(name).value,
+            since=row.since,
+        )
+        for name, row in TOPIC_SETTINGS.items()
+    ]
+    return TopicSettingList(items=rows, replicas=defaults.replicas)
 
 
 @router.get(
@@ -115,6 +142,8 @@ async def describe_topic(admin: AdminClient, topic: TopicName) -> TopicDetails:
     info, statuses = await described(admin, topic)
     return TopicDetails(
         **topic_fields(info),
+        sources=sources_document(info),
+        defaults=settings_document(_defaults(info).config),
         partitions=[partition_document(one, statuses.get(one.index)) for one in info.partitions],
         totals=_totals(info, statuses),
     )
@@ -163,36 +192,47 @@ async def find_offsets(
 async def alter_topic(
     admin: AdminClient, catalog: TopicCatalog, topic: TopicName, body: TopicChanges, dry_run: DryRun = False
 ) -> TopicAlteration:
-    """Changes the given settings, and leaves the others as they are.
+    """Changes the given settings, gives those of `unset` the cluster's default, and leaves the others as they are.
 
     Shorter retention deletes records: `records` is their number, by timestamp."""
-    changes = body.model_dump(exclude_none=True)
-    info, statuses = await described(admin, topic)
-    before = info.config
-    after = _altered(info, changes)
-    records = await _expiring(admin, topic, statuses, before, after)
+    changes = body.settings()
+    before, statuses = await described(admin, topic)
+    after = _altered(before, changes, body.unset)
+    records = await _expiring(admin, topic, statuses, before.config, after.config)
     if not dry_run:
         with catalog.changing(topic):
-            after = (await admin.alter_topic(topic, **changes)).config
+            after = await admin.alter_topic(topic, unset=body.unset, **changes)
     return TopicAlteration(
         dry_run=dry_run,
         topic=topic,
-        changed=[name for name, value in asdict(after).items() if getattr(before, name) != value],
-        before=settings_document(before),
-        after=settings_document(after),
+        changed=[
+            name
+            for name in TOPIC_SETTINGS
+            if getattr(before.config, name) != getattr(after.config, name) or before.source(name) != after.source(name)
+        ],
+        before=settings_document(before.config),
+        after=settings_document(after.config),
+        sources=sources_document(after),
         records=records,
     )
 
 
-def _altered(info: comet.TopicInfo, changes: dict[str, Any]) -> comet.TopicConfig:
-    """The changed configuration. Raises InvalidArgument, as the broker would."""
-    enums = {"flush": comet.Flush, "consistency": comet.Consistency}
-    typed = {name: enums[name](value) if name in enums else value for name, value in changes.items()}
-    config = replace(info.config, **typed)
+def _defaults(info: comet.TopicInfo) -> comet.TopicDefaults:
+    return info.defaults or comet.TopicDefaults()  # a broker answers them wherever it describes one topic
+
+
+def _altered(info: comet.TopicInfo, changes: dict[str, Any], unset: list[str]) -> comet.TopicInfo:
+    """The topic with changed settings. Raises InvalidArgument, as the broker would."""
+    defaults = _defaults(info)
+    values = {name: getattr(defaults.config, name) for name in unset}
+    values |= {name: TOPIC_SETTINGS[name].convert(value) for name, value in changes.items()}
+    config = replace(info.config, **values)
     replicas = max(len(one.replicas) for one in info.partitions)
     if config.min_insync > replicas:
         raise comet.InvalidArgument(f"min_insync={config.min_insync} can never be met with {replicas} replicas")
-    return config
+    sources = {name: info.source(name) for name in TOPIC_SETTINGS}
+    sources |= {name: defaults.source(name) for name in unset} | dict.fromkeys(changes, SettingSource.TOPIC)
+    return replace(info, config=config, sources=sources)
 
 
 async def _expiring(
@@ -207,7 +247,7 @@ async def _expiring(
     def shorter(name: str) -> bool:
         old: int = getattr(before, name)
         new: int = getattr(after, name)
-        return new != comet.types.NO_LIMIT and (old == comet.types.NO_LIMIT or new < old)
+        return new != NO_LIMIT and (old == NO_LIMIT or new < old)
 
     starts = {index: status.log_start for index, status in statuses.items()}
     if shorter("retention_ms"):

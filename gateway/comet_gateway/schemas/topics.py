@@ -2,55 +2,112 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, create_model, model_validator
 
+from comet.types import TOPIC_SETTINGS, SettingSource, TopicSetting, plain
 from comet_gateway.schemas.common import Int64, Model, ProblemDocument
 from comet_gateway.schemas.lists import BROKER_MAX, DRY_RUN_TEXT, PARTITION_MAX, Name, PositionText, Strict
 
 REPLICAS_MAX = 15
 PARTITIONS_MAX = 1_000
-_NO_LIMIT = "-1: no limit."
 
-Flush = Literal["always", "interval", "os"]
-Consistency = Literal["consistent", "available"]
+_literal: Any = Literal
 
 
-class TopicSettings(Model):
+def _kind(row: TopicSetting) -> Any:
+    """The type of a setting in a document. JSON numbers lose digits in browsers: 64 bits are a string."""
+    if row.words:
+        return _literal[row.words]
+    return Int64 if row.bits == 64 else int
+
+
+def _about(row: TopicSetting, *, bounds: bool = False) -> str:
+    more = f" From {row.low} to {row.high}." if bounds and not row.words else ""
+    return row.about + (" -1: no limit." if row.unlimited else more)
+
+
+def _shown(row: TopicSetting) -> Any:
+    example = str(row.default) if row.bits == 64 and not row.words else plain(row.default)
+    return _kind(row), Field(description=_about(row), examples=[example])
+
+
+def _requested(row: TopicSetting) -> Any:
+    kind = _kind(row)
+    if not row.words and row.bits < 64:
+        kind = Annotated[kind, Field(ge=row.low, le=row.high)]
+    return kind | None, Field(default=None, description=_about(row, bounds=True))
+
+
+if TYPE_CHECKING:
+    SettingName = str
+    Source = str
+    _Settings = Model
+    _SettingsGiven = Strict
+else:  # a field for each row of the table
+    SettingName = _literal[tuple(TOPIC_SETTINGS)]
+    Source = _literal[tuple(source.value for source in SettingSource)]
+    _Settings = create_model("_Settings", __base__=Model, **{name: _shown(row) for name, row in TOPIC_SETTINGS.items()})
+    _SettingsGiven = create_model(
+        "_SettingsGiven", __base__=Strict, **{name: _requested(row) for name, row in TOPIC_SETTINGS.items()}
+    )
+
+
+class TopicSettings(_Settings):
     """The settings of a topic."""
 
-    retention_ms: Int64 = Field(description=f"Age up to which records are kept. {_NO_LIMIT}", examples=["604800000"])
-    retention_bytes: Int64 = Field(description=f"Bytes of a partition that are kept. {_NO_LIMIT}", examples=["-1"])
-    retention_records: Int64 = Field(description=f"Records of a partition that are kept. {_NO_LIMIT}", examples=["-1"])
-    flush: Flush = Field(
-        description="When the log is synced to disk: before each acknowledgement, at an interval, or by the system."
+
+class TopicSettingsGiven(_SettingsGiven):
+    """Settings of a new topic. Absent or null ones get the cluster's default."""
+
+    def settings(self) -> dict[str, Any]:
+        return {name: value for name in TOPIC_SETTINGS if (value := getattr(self, name)) is not None}
+
+
+class TopicChanges(TopicSettingsGiven):
+    """Settings to change. Absent or null ones stay."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"retention_ms": "3600000"}, {"unset": ["retention_ms"]}]}
     )
-    flush_interval_ms: int
-    record_bytes_max: int
-    segment_bytes: Int64
-    segment_ms: Int64
-    min_insync: int = Field(description="In-sync replicas that acks=all needs.")
-    consistency: Consistency
 
-
-class TopicChanges(Strict):
-    """Settings to change. Absent or null ones stay, or get the broker's default in a new topic."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"retention_ms": "3600000"}]})
-
-    retention_ms: Int64 | None = Field(default=None, description=f"Age up to which records are kept. {_NO_LIMIT}")
-    retention_bytes: Int64 | None = Field(default=None, description=f"Bytes of a partition that are kept. {_NO_LIMIT}")
-    retention_records: Int64 | None = Field(
-        default=None, description=f"Records of a partition that are kept. {_NO_LIMIT}"
+    unset: list[SettingName] = Field(
+        default=[], max_length=len(TOPIC_SETTINGS), description="Settings that get the cluster's default again."
     )
-    flush: Flush | None = None
-    flush_interval_ms: Annotated[int, Field(ge=1, le=60_000)] | None = None
-    record_bytes_max: Annotated[int, Field(ge=1, le=7 << 20)] | None = None
-    segment_bytes: Int64 | None = Field(default=None, description="From 65536 to 1073741824.")
-    segment_ms: Int64 | None = Field(default=None, description="From 100 on.")
-    min_insync: Annotated[int, Field(ge=1, le=REPLICAS_MAX)] | None = None
-    consistency: Consistency | None = None
+
+    @model_validator(mode="after")
+    def _set_or_unset(self) -> TopicChanges:
+        for name in self.unset:
+            if name in self.settings():
+                raise ValueError(f"{name} is both set and unset; choose one")
+        return self
+
+
+class TopicSettingRow(Model):
+    """A setting that topics have, and its value in a new topic."""
+
+    name: str = Field(examples=["retention_ms"])
+    label: str = Field(examples=["Retention time"])
+    about: str
+    unit: str = Field(description="ms, bytes, another noun, or empty: it takes one of `words`.", examples=["ms"])
+    words: list[str]
+    low: Int64 = Field(description="The lowest number; 0 for words.")
+    high: Int64 = Field(description="The highest number; 0 for words.")
+    unlimited: bool = Field(description="-1 stands for no limit.")
+    default: str = Field(description="Value in a new topic with `replicas` replicas.", examples=["604800000"])
+    default_replicated: str | None = Field(
+        description="Built-in default with three or more replicas; null: the same.", examples=["2"]
+    )
+    source: Source = Field(description="Of the default: cluster, if the brokers were given it.")
+    since: str = Field(description="First version of Comet that has it.", examples=["0.1.0"])
+
+
+class TopicSettingList(Model):
+    """The settings that topics have, with the defaults of the broker that answers."""
+
+    items: list[TopicSettingRow]
+    replicas: int = Field(description="Replicas of each partition of a new topic.")
 
 
 class TopicCreation(Strict):
@@ -61,7 +118,7 @@ class TopicCreation(Strict):
     name: Name
     partitions: int = Field(default=1, ge=1, le=PARTITIONS_MAX)
     replicas: int = Field(default=0, ge=0, le=REPLICAS_MAX, description="Replicas of each partition; 0: the default.")
-    config: TopicChanges = TopicChanges()
+    config: TopicSettingsGiven = TopicSettingsGiven()
 
 
 class Topic(Model):
@@ -115,7 +172,14 @@ class TopicTotals(Model):
     complete: bool = Field(description="False: some partitions could not be reached, and are not in these numbers.")
 
 
+_SOURCES_TEXT = (
+    "Where values come from: set for this topic, the cluster's default when it was created or unset, or built in."
+)
+
+
 class TopicDetails(Topic):
+    sources: dict[SettingName, Source] = Field(description=_SOURCES_TEXT)
+    defaults: TopicSettings = Field(description="Values that settings get when they are unset.")
     partitions: list[Partition]
     totals: TopicTotals
 
@@ -171,9 +235,10 @@ class TopicDeletion(Model):
 class TopicAlteration(Model):
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     topic: str
-    changed: list[str] = Field(description="Settings that changed.", examples=[["retention_ms"]])
+    changed: list[str] = Field(description="Settings whose value or source changed.", examples=[["retention_ms"]])
     before: TopicSettings
     after: TopicSettings
+    sources: dict[SettingName, Source] = Field(description=_SOURCES_TEXT)
     records: Int64 = Field(
         description="Estimate of the records that shorter retention deletes: whole segments, never the newest one."
     )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
-from comet_gateway.config import Limits
-from comet_gateway.dashboard.sources import Sources
+from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.http.auth import UNRESTRICTED, Principal
 from comet_gateway.http.problems import Problem
 
@@ -18,12 +17,19 @@ def quota_key(principal: Principal) -> str:
     return "" if principal is UNRESTRICTED else principal.name
 
 
+class HasConfig(Protocol):
+    """The sources of an application."""
+
+    @property
+    def config(self) -> GatewayConfig: ...
+
+
 class Slots:
     """The slots. One for an application, owned by its sources; used on its loop."""
 
     what: ClassVar[str] = "searches and exports are under way"
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: HasConfig) -> None:
         self._most = self.most(sources.config.limits)
         self._own_most = max(1, self._most * 3 // 4)  # of one client: the rest is for others
         self._own: Counter[str] = Counter()

@@ -37,6 +37,7 @@ from comet.types import (
     TopicPartition,
     check_topic_name,
     position,
+    topic_setting,
 )
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import groups_pb2 as groups
@@ -189,17 +190,22 @@ class Admin:
         answer = await self._request_at(broker, "DescribeTopic", request, admin.DescribeTopicResponse)
         return protobuf.topic_from_pb(answer.topic), [protobuf.status_from_pb(status) for status in answer.partitions]
 
-    async def alter_topic(self, name: str, **settings: Any) -> TopicInfo:
-        """Changes the given settings and leaves the others.
+    async def alter_topic(self, name: str, *, unset: Iterable[str] = (), **settings: Any) -> TopicInfo:
+        """Changes the given settings and leaves the others. Those of `unset` get the cluster's defaults, as in a new
+        topic.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
         ...         topic = await admin.alter_topic("quotes", retention_records=1_000_000)
-        ...         print(topic.config.retention_records)
+        ...         print(topic.config.retention_records, topic.source("retention_records").value)
+        ...         topic = await admin.alter_topic("quotes", unset=["retention_records"])
+        ...         print(topic.config.retention_records, topic.source("retention_records").value)
         >>> run(example)
-        1000000
+        1000000 topic
+        -1 built-in
         """
-        request = admin.AlterTopicRequest(name=name, config=_settings(None, settings))
+        names = [topic_setting(one).name for one in unset]
+        request = admin.AlterTopicRequest(name=name, config=_settings(None, settings), unset=names)
         return protobuf.topic_from_pb(await self._request("AlterTopic", request, types.Topic))
 
     async def delete_topic(self, name: str) -> None:
@@ -491,7 +497,7 @@ class Admin:
         return await recover(self._client, accept)
 
     async def describe_cluster(self) -> ClusterInfo:
-        """The brokers of the cluster, with the controller and the size of their data.
+        """The brokers of the cluster, with the controller, the size of their data, and the defaults of new topics.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -502,7 +508,8 @@ class Admin:
         """
         answer = await self._request("DescribeCluster", admin.DescribeClusterRequest(), admin.DescribeClusterResponse)
         brokers = tuple(map(protobuf.broker_from_pb, answer.brokers))
-        return ClusterInfo(answer.cluster_id, answer.controller, brokers, answer.topics, answer.partitions)
+        defaults = protobuf.defaults_from_pb(answer.topic_defaults)
+        return ClusterInfo(answer.cluster_id, answer.controller, brokers, answer.topics, answer.partitions, defaults)
 
     async def statistics(
         self, broker: int | None = None, *, brief: bool = False, topics: bool = False, groups: bool = False

@@ -6,21 +6,38 @@ It listens on this machine only; for access from other machines run `comet gatew
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from comet.cli._keeper import Keeper
-from comet.cli._local_cluster import LOCALHOST, ClusterProcess, HeldPorts, listening
 from comet.cli._output import note
+from comet.processes.child import Child, ChildEnded, python_module
+from comet.processes.keeper import Keeper, KeeperEvent
+from comet.processes.ports import LOCALHOST, HeldPorts, listening
+from comet.processes.restart_policy import Schedule
 
 DEFAULT_PORT: Final = 8080
 START_S_MAX: Final = 60.0
-POLL_S: Final = 0.05
 WATCH_S: Final = 0.5
+RESTARTS: Final = Schedule(pauses_s=(1.0, 2.0, 4.0, 8.0, 10.0), calm_s=5.0)
+
+
+def restarting(children: Sequence[Child]) -> Keeper:
+    """The keeper of the processes of `comet up`, which prints what it does."""
+    return Keeper(children, RESTARTS, _note)
+
+
+def _note(event: KeeperEvent) -> None:
+    child = event.child
+    if event.kind == "ended":
+        reason = f": {child.last_line()}" if (child.ended or 0) > 0 else ""  # a killed process logged no reason
+        note(f"{child.ending()}{reason}; restarting it in {event.pause_s:.0f} s")
+    elif event.kind == "restarted":
+        note(f"{child.name} restarted (pid {child.pid})")
+    elif event.kind == "not started":
+        note(f"cannot restart the {child.name} yet: {event.reason}")
 
 
 class GatewayProcess:
@@ -29,33 +46,29 @@ class GatewayProcess:
     def __init__(self, bootstrap: str, port: int, folder: Path) -> None:
         self._held = None if port else HeldPorts(1)
         port = port if self._held is None else self._held.numbers[0]
-        self.url = f"http://{LOCALHOST}:{port}"
         address = f"{LOCALHOST}:{port}"
-        command = [sys.executable, "-m", "comet_gateway", "--bootstrap", bootstrap, "--port", str(port)]
-        self.member = ClusterProcess("gateway", command, address, folder / "gateway.log")
-        self._keeper = Keeper([self.member])
+        self.url = f"http://{address}"
+        command = python_module("comet_gateway", "--bootstrap", bootstrap, "--port", str(port))
+        self.child = Child("gateway", command, log=folder / "gateway.log", address=address)
+        self._keeper = restarting([self.child])
         self._ending = asyncio.Event()
 
     def start(self, enough: Callable[[], bool] = lambda: False) -> str | None:
         """Returns its URL once it listens; prints the reason and returns None if it does not start."""
-        if listening(self.member.address):
+        if listening(self.child.address):
             note(
-                f"no gateway: {self.member.address} is in use; choose another --gateway-port (0: any free one), "
+                f"no gateway: {self.child.address} is in use; choose another --gateway-port (0: any free one), "
                 "or --no-gateway"
             )
             return None
-        self.member.start()
-        deadline = time.monotonic() + START_S_MAX
-        while not listening(self.member.address):
-            if self.member.ended is not None or enough():
-                if self.member.ended is not None:
-                    note(f"no gateway: {self.member.last_line()}; see its log: {self.member.log}")
-                return None
-            if time.monotonic() > deadline:
-                note(f"the gateway is slow to start; see its log: {self.member.log}")
-                break
-            time.sleep(POLL_S)
-        return self.url
+        self.child.start()
+        try:
+            if not self.child.wait_ready(START_S_MAX, enough=enough) and not enough():
+                note(f"the gateway is slow to start; see its log: {self.child.log}")
+        except ChildEnded:
+            note(f"no gateway: {self.child.last_line()}; see its log: {self.child.log}")
+            return None
+        return None if enough() else self.url
 
     # ---- beside a broker in this process
 
@@ -69,15 +82,11 @@ class GatewayProcess:
             if url is not None:
                 await self._watch()
         finally:
-            await asyncio.to_thread(self.member.stop)
+            await asyncio.to_thread(self.child.stop)
 
     async def _watch(self) -> None:
         while not self._ending.is_set():
-            try:
-                due_s = self._keeper.check(time.monotonic())
-            except OSError as error:  # no memory for a process, no folder for its log: the broker continues
-                note(f"cannot restart the gateway yet: {error}")
-                due_s = WATCH_S
+            due_s = self._keeper.check(time.monotonic())
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(due_s, WATCH_S)):
                     await self._ending.wait()

@@ -3,101 +3,27 @@
     FOLDER/etcd        etcd's data            FOLDER/etcd.log        its output
     FOLDER/broker-1    the first broker's     FOLDER/broker-1.log    ...
 
-For `comet up --brokers`, the benchmark and tests: each may be killed and restarted. Owned by one thread, which
-must outlive the processes: they end with it.
+For `comet up --brokers`, the benchmark and tests: each may be killed and restarted. They end with this process.
 """
 
 from __future__ import annotations
 
 import http.client
 import os
-import signal
-import socket
-import subprocess
-import sys
 import time
-import weakref
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from comet.cli._tied import tied
 from comet.errors import CometError, InvalidArgument, Unavailable
+from comet.processes.child import Child, python_module, stop_in_order
+from comet.processes.ports import LOCALHOST, HeldPorts, listening
 
 START_S_MAX: Final = 60.0
-STOP_S_MAX: Final = 30.0
 POLL_S: Final = 0.02
 REPLICAS: Final = 3  # by default, if there are so many brokers
-LOCALHOST: Final = "127.0.0.1"
 NO_ETCD: Final = "etcd does not answer"  # in the last line of a broker that ends for this reason
-
-
-class ClusterProcess:
-    """One process of the cluster. Its stdout and stderr are appended to its log, across restarts."""
-
-    def __init__(self, name: str, command: list[str], address: str, log: Path) -> None:
-        self.name = name
-        self.address = address
-        self.started = 0.0  # monotonic
-        self._command = command
-        self.log = log
-        self._log_start = 0
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        return 0 if self._process is None else self._process.pid
-
-    @property
-    def ended(self) -> int | None:
-        """The exit code of a process that has ended (negative: the signal); None while it runs."""
-        return None if self._process is None else self._process.poll()
-
-    def start(self) -> None:
-        # Settings for the user's own broker or etcd do not apply to these.
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(("COMET_", "ETCD_"))}
-        # A session of its own, so that Ctrl-C reaches only the owner, which then ends the processes in order.
-        with self.log.open("ab") as log:
-            self._log_start = log.tell()
-            self._process = subprocess.Popen(  # noqa: S603 - our own modules, and the etcd that was found
-                tied(self._command),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environ,
-                start_new_session=True,
-            )
-        self.started = time.monotonic()
-
-    def signal(self, number: int) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        """Kills it as `kill -9` does; returns when it has ended."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Stops the process with SIGTERM; kills it if that takes too long, or if `hurry()` is true."""
-        if self._process is None or self._process.poll() is not None:
-            return
-        self._process.terminate()
-        deadline = time.monotonic() + STOP_S_MAX
-        while self._process.poll() is None:
-            if hurry() or time.monotonic() > deadline:
-                self.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(POLL_S)
-
-    def last_line(self) -> str:
-        """The last line of its log since it started."""
-        with self.log.open("rb") as log:
-            log.seek(self._log_start)
-            lines = log.read().decode(errors="replace").splitlines()
-        return lines[-1] if lines else "its log is empty"
 
 
 class LocalCluster:
@@ -118,9 +44,7 @@ class LocalCluster:
         self.folder = folder
         self._held = HeldPorts(2 + (brokers if port == 0 else 0))
         client, peer, *others = self._held.numbers
-        self.etcd = ClusterProcess(
-            "etcd", etcd_command(folder / "etcd", client, peer), f"{LOCALHOST}:{client}", _log(folder, "etcd")
-        )
+        self.etcd = _child(folder, "etcd", etcd_command(folder / "etcd", client, peer), f"{LOCALHOST}:{client}")
         ports = others or [port + number for number in range(brokers)]
         if ports[-1] > 65535:
             raise InvalidArgument(f"{brokers} brokers need the ports {port} to {ports[-1]}, and the last port is 65535")
@@ -128,7 +52,8 @@ class LocalCluster:
             settings or {}
         )
         self.brokers = [
-            ClusterProcess(
+            _child(
+                folder,
                 name := f"broker-{number}",
                 _broker_command(
                     common
@@ -136,13 +61,12 @@ class LocalCluster:
                     | ({"metrics_port": str(metrics_port + number - 1)} if metrics_port else {})
                 ),
                 f"{LOCALHOST if host == '0.0.0.0' else host}:{ports[number - 1]}",  # noqa: S104 - compared, not bound
-                _log(folder, name),
             )
             for number in range(1, brokers + 1)
         ]
 
     @property
-    def members(self) -> list[ClusterProcess]:
+    def members(self) -> list[Child]:
         return [self.etcd, *self.brokers]
 
     @property
@@ -180,7 +104,7 @@ class LocalCluster:
         for broker in self.brokers:
             self._wait(lambda: enough() or _registered(broker.address) == len(self.brokers), self.members)  # noqa: B023
 
-    def _wait(self, ready: Callable[[], bool], needed: list[ClusterProcess]) -> None:
+    def _wait(self, ready: Callable[[], bool], needed: list[Child]) -> None:
         deadline = time.monotonic() + START_S_MAX
         while not ready():
             for member in needed:
@@ -188,7 +112,9 @@ class LocalCluster:
                     member.start()  # etcd runs, but stalled for longer than a broker waits
                 elif member.ended is not None:
                     hint = {"hint": f"see its log: {member.log}"}
-                    raise Unavailable(f"{died(member)} before the cluster was up: {member.last_line()}", details=hint)
+                    raise Unavailable(
+                        f"{member.ending()} before the cluster was up: {member.last_line()}", details=hint
+                    )
             if time.monotonic() > deadline:
                 hint = {"hint": f"see the logs in {self.folder}"}
                 raise Unavailable(f"the cluster was not up after {START_S_MAX:.0f} s", details=hint)
@@ -196,8 +122,7 @@ class LocalCluster:
 
     def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
         """Stops one broker after the other, so that each can hand over its leaderships, and etcd last."""
-        for member in (*self.brokers, self.etcd):
-            member.stop(hurry)
+        stop_in_order({member: number for number, member in enumerate(self.members)}, hurry)
 
 
 def etcd_command(folder: Path, client: int, peer: int) -> list[str]:
@@ -239,34 +164,6 @@ def etcd_healthy(address: str, timeout_s: float = 1.0) -> bool:
         connection.close()
 
 
-def listening(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=1.0):
-        return True
-    return False
-
-
-class HeldPorts:
-    """Free ports, reserved while this object lives: the system assigns them to no other process, before the listener
-    starts and while it restarts. A process that is given the number can still listen on it.
-    Only on Linux; elsewhere the ports are free at creation, without a reservation."""
-
-    def __init__(self, count: int) -> None:
-        holders = [socket.socket() for _ in range(count)]
-        for holder in holders:  # all at once, so that they differ
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the later listeners do
-            holder.bind((LOCALHOST, 0))
-        self.numbers = [int(holder.getsockname()[1]) for holder in holders]
-        let_go = weakref.finalize(self, _close_all, holders)
-        if sys.platform != "linux":
-            let_go()
-
-
-def _close_all(sockets: list[socket.socket]) -> None:
-    for one in sockets:
-        one.close()
-
-
 def _registered(address: str) -> int:
     """The number of brokers that the one at `address` knows; 0 while it does not answer."""
     import comet
@@ -283,16 +180,10 @@ def _registered(address: str) -> int:
 
 def _broker_command(settings: Mapping[str, str]) -> list[str]:
     words = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items() if value]
-    return [sys.executable, "-m", "comet_broker", *words]
+    return python_module("comet_broker", *words)
 
 
-def _log(folder: Path, name: str) -> Path:
-    return folder / f"{name}.log"
-
-
-def died(member: ClusterProcess) -> str:
-    """A text that says how the process ended."""
-    code = member.ended
-    assert code is not None
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-    return f"{member.name} (pid {member.pid}) {how}"
+def _child(folder: Path, name: str, command: list[str], address: str) -> Child:
+    # Settings for the user's own broker or etcd do not apply to these.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("COMET_", "ETCD_"))}
+    return Child(name, command, log=folder / f"{name}.log", address=address, environment=environment)

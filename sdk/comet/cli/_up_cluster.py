@@ -6,65 +6,22 @@ end.
 
 from __future__ import annotations
 
-import select
-import signal
-import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Final
 
-from comet.cli._gateway_process import GatewayProcess
-from comet.cli._keeper import Keeper
+from comet.cli._gateway_process import GatewayProcess, restarting
 from comet.cli._local_cluster import REPLICAS, LocalCluster
 from comet.cli._output import print_json
+from comet.processes.signals import StopSignals
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9092"
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Signals:
-    """Waits for stop signals and deaths of child processes."""
-
-    def __init__(self) -> None:
-        self.stops = 0
-        self._wake, self._written = socket.socketpair()
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        self._wake.setblocking(False)
-        self._written.setblocking(False)
-        earlier = {number: signal.signal(number, self._on_stop) for number in SIGNALS}
-        earlier[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
-        descriptor = signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(descriptor)
-            for number, handler in earlier.items():
-                signal.signal(number, handler)
-            self._wake.close()
-            self._written.close()
-
-    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
-        self.stops += 1
-
-    def wait(self, timeout_s: float) -> None:
-        """Returns at the next signal, or after the timeout."""
-        select.select([self._wake], [], [], timeout_s)
-        try:
-            while self._wake.recv(4096):
-                pass
-        except BlockingIOError:
-            return
 
 
 def up_cluster(cluster: LocalCluster, gateway: GatewayProcess | None = None, *, ephemeral: bool, as_json: bool) -> None:
     """Runs until a signal; a second one kills what is still running."""
     from comet_broker.storage.files import RealFiles
 
-    signals = Signals()
+    signals = StopSignals()
     cluster.folder.mkdir(parents=True, exist_ok=True)
     lock = RealFiles(cluster.folder)
     lock.lock()  # two commands in one folder would start two etcds on the same data
@@ -74,13 +31,13 @@ def up_cluster(cluster: LocalCluster, gateway: GatewayProcess | None = None, *, 
             url = None if gateway is None or signals.stops else gateway.start(lambda: signals.stops > 0)
             if not signals.stops:
                 _announce(cluster, url, ephemeral=ephemeral, as_json=as_json)
-            keeper = Keeper([*cluster.members, *([gateway.member] if gateway is not None and url else [])])
+            keeper = restarting([*cluster.members, *([gateway.child] if gateway is not None and url else [])])
             while not signals.stops:
                 signals.wait(keeper.check(time.monotonic()))
         finally:
             stops = signals.stops
             if gateway is not None:
-                gateway.member.stop(hurry=lambda: signals.stops > max(stops, 1))
+                gateway.child.stop(hurry=lambda: signals.stops > max(stops, 1))
             cluster.stop(hurry=lambda: signals.stops > max(stops, 1))
             lock.unlock()
 

@@ -7,29 +7,35 @@ from difflib import get_close_matches
 from typing import Any
 
 from comet.errors import InvalidArgument
-from comet.types import TopicConfig
-from comet.units import UNIT_BYTES, parse_number, parse_setting
+from comet.types import TOPIC_SETTINGS, TopicSetting
+from comet.units import UNIT_BYTES, parse_number
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     """Topic settings from `name=value` words; the name decides the unit.
 
     >>> parse_settings(["retention_ms=7d", "retention_bytes=none", "flush=always"])
-    {'retention_ms': 604800000, 'retention_bytes': -1, 'flush': 'always'}
+    {'retention_ms': 604800000, 'retention_bytes': -1, 'flush': <Flush.ALWAYS: 'always'>}
     """
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        name = name.strip().replace("-", "_")
         if not equals:
             raise InvalidArgument(f"invalid setting {pair!r}: use name=value, e.g. retention_ms=7d")
-        if name not in TopicConfig.names():
-            near = "".join(f"; did you mean {found}?" for found in get_close_matches(name, TopicConfig.names(), 1))
-            raise InvalidArgument(f"unknown setting {name!r}{near or '; use ' + ', '.join(TopicConfig.names())}")
-        if name in settings:
-            raise InvalidArgument(f"{name} is given twice")
-        settings[name] = parse_setting(name, value.strip())
+        row = setting_of(name)
+        if row.name in settings:
+            raise InvalidArgument(f"{row.name} is given twice")
+        settings[row.name] = row.parse(value.strip())
     return settings
+
+
+def setting_of(text: str) -> TopicSetting:
+    """The topic setting of a name as it is typed. Raises InvalidArgument, with the name that is most like it."""
+    name = text.strip().replace("-", "_")
+    if name not in TOPIC_SETTINGS:
+        near = "".join(f"; did you mean {found}?" for found in get_close_matches(name, TOPIC_SETTINGS, 1))
+        raise InvalidArgument(f"unknown setting {name!r}{near or '; use ' + ', '.join(TOPIC_SETTINGS)}")
+    return TOPIC_SETTINGS[name]
 
 
 def parse_brokers(text: str) -> list[int]:

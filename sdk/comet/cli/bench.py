@@ -53,12 +53,11 @@ def bench(
 
     _check_installed()
     from comet_bench import machine, report
+    from comet_bench.broker.broker_bench import FULL, QUICK, SUBJECTS, run_subjects
     from comet_bench.cluster import cluster_bench
     from comet_bench.gateway import gateway_bench
     from comet_bench.groups import groups_bench
-    from comet_bench.runner import run_subjects
     from comet_bench.spark import spark_bench
-    from comet_bench.subjects import FULL, QUICK, SUBJECTS
 
     signal.signal(signal.SIGTERM, _ended)
     if list_:

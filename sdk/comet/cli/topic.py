@@ -10,21 +10,22 @@ import typer
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Settings, Topic, Yes
 from comet.cli._output import note, print_fields, print_json, print_table
-from comet.cli._values import format_bytes, parse_brokers, parse_settings
+from comet.cli._topic_flags import given_settings, with_setting_flags
+from comet.cli._values import format_bytes, parse_brokers, setting_of
 from comet.cli.cluster import WAIT_S, brokers_text
 from comet.errors import InvalidArgument
-from comet.types import TopicConfig
-from comet.units import format_setting, parse_setting
+from comet.types import NO_LIMIT, TOPIC_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from comet.types import PartitionInfo, PartitionStatus, TopicInfo
+    from comet.types import PartitionInfo, PartitionStatus, TopicConfig, TopicInfo
 
 app = typer.Typer(help="Create, show, change and delete topics.", no_args_is_help=True)
 
 
 @app.command("create")
+@with_setting_flags(defaults=True)
 @guarded
 async def create(
     name: Annotated[str, typer.Argument(metavar="TOPIC")],
@@ -32,21 +33,16 @@ async def create(
     replicas: Annotated[
         int, typer.Option("--replicas", "-r", min=0, help="Replicas of each partition; 0: the cluster's default.")
     ] = 0,
-    min_insync: Annotated[
-        int | None, typer.Option("--min-insync", min=1, help="In-sync replicas that acks=all needs.")
-    ] = None,
-    consistency: Annotated[
-        str | None, typer.Option("--consistency", help="consistent (default) or available; see docs/guarantees.md.")
-    ] = None,
     set_: Settings = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if the topic exists.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
+    **flags: str | None,
 ) -> None:
-    """Create a topic."""
+    """Create a topic. Settings that are not given get the cluster's defaults."""
     import comet
 
-    settings = _with_named(parse_settings(set_ or []), min_insync=min_insync, consistency=consistency)
+    settings = given_settings(flags, set_)
     async with comet.Admin(bootstrap) as admin:
         try:
             topic = await admin.create_topic(name, partitions=partitions, replicas=replicas, **settings)
@@ -105,40 +101,46 @@ async def describe(name: Topic, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_o
     if json_output:
         print_json(topic_document(topic) | {"status": [_status_document(status) for status in partitions]})
         return
-    print_fields(
-        {"topic": topic.name, "id": topic.id.hex(), "created": _when(topic.created_us)}
-        | {setting: format_setting(setting, getattr(topic.config, setting)) for setting in TopicConfig.names()}
-    )
+    print_fields({"topic": topic.name, "id": topic.id.hex(), "created": _when(topic.created_us)})
+    print()
+    _print_settings(topic)
     print()
     _print_partitions(topic, partitions)
 
 
 @app.command("alter")
+@with_setting_flags(defaults=False)
 @guarded
 async def alter(
     name: Topic,
     set_: Settings = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="A setting that gets the cluster's default again; may repeat."),
+    ] = None,
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, help="The new number of partitions; not lower.")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
+    **flags: str | None,
 ) -> None:
     """Change a topic's settings, or add partitions (keys then map to other partitions)."""
     import comet
 
-    settings = parse_settings(set_ or [])
-    if not settings and partitions is None:
-        raise InvalidArgument("nothing to change: give --set NAME=VALUE or --partitions COUNT")
+    settings = given_settings(flags, set_)
+    reset = [setting_of(one).name for one in unset or []]
+    if not settings and not reset and partitions is None:
+        raise InvalidArgument("nothing to change: give --NAME VALUE, --unset NAME or --partitions COUNT")
     async with comet.Admin(bootstrap) as admin:
-        if settings:
-            topic = await admin.alter_topic(name, **settings)
+        if settings or reset:
+            topic = await admin.alter_topic(name, unset=reset, **settings)
         if partitions is not None:
             topic = await admin.add_partitions(name, partitions)
     if json_output:
         print_json(topic_document(topic))
         return
-    changed = {setting: format_setting(setting, getattr(topic.config, setting)) for setting in settings}
+    changed = {one: TOPIC_SETTINGS[one].format(getattr(topic.config, one)) for one in (*settings, *reset)}
     if partitions is not None:
         changed["partitions"] = str(len(topic.partitions))
     print(f"{topic.name}: " + ", ".join(f"{setting}={value}" for setting, value in changed.items()))
@@ -239,12 +241,14 @@ async def delete_records(
 
 def topic_document(topic: TopicInfo) -> dict[str, Any]:
     """A topic as a document of --json, here and in other commands."""
-    config: dict[str, Any] = {name: getattr(topic.config, name) for name in TopicConfig.names()}
+    defaults = {} if topic.defaults is None else {"defaults": topic.defaults.config.plain()}
     return {
         "name": topic.name,
         "id": topic.id.hex(),
         "created_us": topic.created_us,
-        "config": config | {"flush": topic.config.flush.value, "consistency": topic.config.consistency.value},
+        "config": topic.config.plain(),
+        "sources": {name: topic.source(name).value for name in TOPIC_SETTINGS},
+        **defaults,
         "partitions": [
             {
                 "index": partition.index,
@@ -273,6 +277,23 @@ def _status_document(status: PartitionStatus) -> dict[str, Any]:
         "failed": status.failed,
         "lost": [list(span) for span in status.lost],
     }
+
+
+def _print_settings(topic: TopicInfo) -> None:
+    """One row per setting; its default is that of the broker which answered."""
+    defaults = None if topic.defaults is None else topic.defaults.config
+    print_table(
+        ["setting", "value", "source", "default"],
+        [
+            [
+                name,
+                row.format(getattr(topic.config, name)),
+                topic.source(name).value,
+                "-" if defaults is None else row.format(getattr(defaults, name)),
+            ]
+            for name, row in TOPIC_SETTINGS.items()
+        ],
+    )
 
 
 def _print_partitions(topic: TopicInfo, statuses: Sequence[PartitionStatus]) -> None:
@@ -332,22 +353,11 @@ def _has_moved(topic: TopicInfo, partition: int, replicas: Sequence[int]) -> boo
     return list(one.replicas) == list(replicas) and set(replicas) == set(one.in_sync)
 
 
-def _with_named(settings: dict[str, Any], **named: object) -> dict[str, Any]:
-    """Adds settings that have their own option to those of --set."""
-    for name, value in named.items():
-        if value is None:
-            continue
-        if name in settings:
-            raise InvalidArgument(f"{name} is given twice")
-        settings[name] = parse_setting(name, str(value))
-    return settings
-
-
 def _retention(config: TopicConfig) -> str:
     limits = [
-        format_setting(name, getattr(config, name)) + (" records" if name == "retention_records" else "")
-        for name in ("retention_ms", "retention_bytes", "retention_records")
-        if getattr(config, name) >= 0
+        row.format(getattr(config, name)) + (f" {row.unit}" if row.unit == "records" else "")
+        for name, row in TOPIC_SETTINGS.items()
+        if row.unlimited and getattr(config, name) != NO_LIMIT
     ]
     return ", ".join(limits) or "forever"
 

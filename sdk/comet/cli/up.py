@@ -101,7 +101,7 @@ def up(
 
 def _metrics_port(host: str, brokers: int) -> int:
     """The default port, or 0 if it is in use: a default must not keep a broker from starting."""
-    from comet.cli._local_cluster import LOCALHOST, listening
+    from comet.processes.ports import LOCALHOST, listening
 
     here = LOCALHOST if host == "0.0.0.0" else host  # noqa: S104 - compared, not bound
     ports = range(DEFAULT_METRICS_PORT, DEFAULT_METRICS_PORT + brokers)

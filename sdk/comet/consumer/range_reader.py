@@ -180,8 +180,8 @@ class Reader:
         step_records: int = STEP_RECORDS,
         step_bytes: int = STEP_BYTES,
     ) -> RangeReader:
-        """Reads a partition from `start` up to, not including, `end`: an async iterator over batches and gaps.
-        Backward, the newest batch comes first.
+        """Reads a partition from `start` up to, not including, `end`: an iterator over batches and gaps. Backward,
+        the newest batch comes first.
 
         The positions are resolved when the read begins, so that it ends. It ends earlier once `records_max` records or
         `bytes_max` bytes of keys and values were read, or after `time_ms`; one request brings at most `step_records`
@@ -235,8 +235,8 @@ class Reader:
         step_records: int = STEP_RECORDS,
         step_bytes: int = STEP_BYTES,
     ) -> MergedReader:
-        """Reads partitions of a topic, merged by timestamp: an async iterator over records and gaps. Backward, the
-        newest record comes first.
+        """Reads partitions of a topic, merged by timestamp: an iterator over records and gaps. Backward, the newest
+        record comes first.
 
         Within a partition records keep their order: a timestamp that goes back counts as the one before it. Of equal
         timestamps, the lower partition comes first. Each partition is read as by `read`; `step_bytes` are for all of
@@ -247,10 +247,12 @@ class Reader:
         ...         for second, text in enumerate([b"1", b"2", b"3"]):
         ...             await producer.publish("quotes", text, timestamp_us=second * 1_000_000)
         ...     async with comet.Reader(address) as reader:
-        ...         newest = await reader.read_merged("quotes", backward=True)
-        ...         print([part.value async for part in newest if isinstance(part, comet.Record)])
+        ...         async for part in await reader.read_merged("quotes", backward=True):
+        ...             print("gap" if isinstance(part, comet.Gap) else part.value)
         >>> run(example)
-        [b'3', b'2', b'1']
+        b'3'
+        b'2'
+        b'1'
         """
         now_us = self._clock_us()
         begin, until = position(start, now_us=now_us), position(end, now_us=now_us)

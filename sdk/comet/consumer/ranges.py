@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Protocol, Self
 
 from comet.consumer.consumer import Isolation
 from comet.consumer.record import RecordBatch
-from comet.errors import CometError, DataLoss
+from comet.errors import CometError, DataLoss, Truncated
 from comet.limits import UINT32_MAX
 from comet.types import AtOffset, Gap, Latest, Position, StartLike
 
@@ -89,6 +89,11 @@ class RangeSpec:
     records_max: int | None = None
     bytes_max: int | None = None
     wait_ms: int | None = 0  # for records that do not come, before they count as truncated; None: without end
+
+    @property
+    def size(self) -> int:
+        """Offsets of the range, if both ends are known; else 0."""
+        return max(self.end - self.start, 0) if isinstance(self.start, int) and self.end is not None else 0
 
 
 class RangeRequest(NamedTuple):
@@ -338,16 +343,16 @@ class RangeState:
             details={"topic": spec.topic, "partition": str(spec.partition), "log_end": str(fetched.log_end)},
         )
 
-    def _replaced(self, part: RecordBatch[bytes]) -> DataLoss:
+    def _replaced(self, part: RecordBatch[bytes]) -> Truncated:
         spec = self.spec
-        return DataLoss(
+        return Truncated(
             f"{spec.topic}/{spec.partition} was truncated: the records from {part.first_offset} were replaced",
             details={"topic": spec.topic, "partition": str(spec.partition), "log_end": str(part.first_offset)},
         )
 
 
 class RangeReader:
-    """A read of a range of one partition, made by `comet.Reader.read`: an async iterator over batches and gaps.
+    """A read of a range of one partition, made by `comet.Reader.read`: an iterator over batches and gaps.
 
     Ends at the end of the range, which is fixed when it begins, or once its budget is used up: `done` tells which, and
     `position`, with `epoch`, where to continue. Records that are missing come as a `Gap`, in their place.
@@ -447,7 +452,7 @@ class RangeReader:
     async def step(self) -> list[Part]:
         """Makes the next request, and returns the parts it brings, which may be none.
 
-        Raises errors that are no gap: TopicNotFound if the topic was deleted or recreated, PartitionNotFound, Timeout.
+        Raises errors that are no gap, as TopicNotFound if the topic was deleted or recreated.
         """
         loop = asyncio.get_running_loop()
         if self._time_s is not None and self._give_up is None:
@@ -516,12 +521,18 @@ class RangeReader:
         return self
 
     async def __anext__(self) -> Part:
-        while not self._ready:
+        while (part := self._take_ready()) is None:
             self._after = None
             parts = await self.step()
             self._ready.extend(parts)
             if not parts and self.stopped:
                 raise StopAsyncIteration
+        return part
+
+    def _take_ready(self) -> Part | None:
+        """The next part that was read; None if there is none."""
+        if not self._ready:
+            return None
         part = self._ready.popleft()
         self._after = self._behind(part) if self._ready else None
         return part

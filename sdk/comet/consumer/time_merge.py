@@ -131,7 +131,7 @@ class MergeSource:
 
 
 class MergedReader:
-    """A merged read of partitions, made by `comet.Reader.read_merged`: an async iterator over records and gaps.
+    """A merged read of partitions, made by `comet.Reader.read_merged`: an iterator over records and gaps.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -285,9 +285,15 @@ class MergedReader:
         return self
 
     async def __anext__(self) -> Record[bytes] | Gap:
-        while self.head() is None:
+        while (item := self._take_ready()) is None:
             if not await self.fill():
                 raise StopAsyncIteration
+        return item
+
+    def _take_ready(self) -> Record[bytes] | Gap | None:
+        """The next item that was read and is in order; None if there is none."""
+        if self.head() is None:
+            return None
         (item,) = self.ready(1)
         return item if isinstance(item, Gap) else item.record
 

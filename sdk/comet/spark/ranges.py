@@ -12,19 +12,20 @@ import gc
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 import comet
 from comet.consumer.range_reader import fetch_known
 from comet.errors import CometError, DataLoss, OffsetOutOfRange, PartitionNotFound, TopicNotFound, Truncated
+from comet.event_loop import begin, call, computed
 from comet.spark.coalesce import joined
 from comet.spark.columns import SparkColumns
 from comet.spark.options import SourceOptions
 from comet.spark.planning import NO_EPOCH, Range
-from comet.sync.background import begin, call, made
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +43,8 @@ def reader_of(options: SourceOptions) -> comet.Reader:
     """The process's reader for a cluster, on the background loop: Spark reuses its workers."""
     key = (options.bootstrap, options.timeout_ms)
     if key not in _readers:
-        settings: dict[str, Any] = {"timeout_ms": options.timeout_ms, "name": "spark"}
-        _readers[key] = call(made(comet.Reader, options.bootstrap, settings))
+        make = partial(comet.Reader, options.bootstrap, timeout_ms=options.timeout_ms, name="spark")
+        _readers[key] = call(computed(make))
         gc.freeze()  # Spark's workers collect garbage after each task: 50 ms with all imported objects
     return _readers[key]
 

@@ -26,11 +26,11 @@ import pyarrow as pa
 
 import comet
 from comet.errors import CometError, DataLoss, ProducerFenced, TransactionAborted
+from comet.event_loop import call
 from comet.producer.transaction import cause_of, waited_in_vain
 from comet.spark.rows import Part, parts
 from comet.spark.sink_options import SinkOptions
 from comet.spark.write_unit import Note, Unit
-from comet.sync.background import call
 
 log = logging.getLogger(__name__)
 

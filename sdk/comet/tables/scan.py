@@ -14,7 +14,7 @@ from comet import limits
 from comet.client.client import Addresses
 from comet.consumer.consumer import Isolation, check_isolation, check_on_corrupt
 from comet.errors import InvalidArgument
-from comet.sync.background import call
+from comet.event_loop import call
 from comet.tables.scan_ranges import Bound, Part, ScanRequest, parts
 from comet.types import check_topic_name
 from comet.wire.corrupt import OnCorrupt

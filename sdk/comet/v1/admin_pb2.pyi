@@ -57,12 +57,14 @@ class DescribeTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[_types_pb2.Topic, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_types_pb2.PartitionStatus, _Mapping]]] = ...) -> None: ...
 
 class AlterTopicRequest(_message.Message):
-    __slots__ = ("name", "config")
+    __slots__ = ("name", "config", "unset")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
+    UNSET_FIELD_NUMBER: _ClassVar[int]
     name: str
     config: _types_pb2.TopicConfig
-    def __init__(self, name: _Optional[str] = ..., config: _Optional[_Union[_types_pb2.TopicConfig, _Mapping]] = ...) -> None: ...
+    unset: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., config: _Optional[_Union[_types_pb2.TopicConfig, _Mapping]] = ..., unset: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeleteTopicRequest(_message.Message):
     __slots__ = ("name",)
@@ -105,18 +107,20 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
-    __slots__ = ("cluster_id", "controller", "brokers", "topics", "partitions")
+    __slots__ = ("cluster_id", "controller", "brokers", "topics", "partitions", "topic_defaults")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_DEFAULTS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     controller: int
     brokers: _containers.RepeatedCompositeFieldContainer[_types_pb2.Broker]
     topics: int
     partitions: int
-    def __init__(self, cluster_id: _Optional[str] = ..., controller: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[_types_pb2.Broker, _Mapping]]] = ..., topics: _Optional[int] = ..., partitions: _Optional[int] = ...) -> None: ...
+    topic_defaults: _types_pb2.TopicDefaults
+    def __init__(self, cluster_id: _Optional[str] = ..., controller: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[_types_pb2.Broker, _Mapping]]] = ..., topics: _Optional[int] = ..., partitions: _Optional[int] = ..., topic_defaults: _Optional[_Union[_types_pb2.TopicDefaults, _Mapping]] = ...) -> None: ...
 
 class MovePartitionRequest(_message.Message):
     __slots__ = ("name", "partition", "replicas")

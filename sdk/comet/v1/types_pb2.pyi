@@ -66,6 +66,13 @@ class Consistency(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONSISTENCY_UNSPECIFIED: _ClassVar[Consistency]
     CONSISTENCY_CONSISTENT: _ClassVar[Consistency]
     CONSISTENCY_AVAILABLE: _ClassVar[Consistency]
+
+class SettingSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SETTING_SOURCE_UNSPECIFIED: _ClassVar[SettingSource]
+    SETTING_SOURCE_TOPIC: _ClassVar[SettingSource]
+    SETTING_SOURCE_CLUSTER: _ClassVar[SettingSource]
+    SETTING_SOURCE_BUILT_IN: _ClassVar[SettingSource]
 ERROR_CODE_UNSPECIFIED: ErrorCode
 ERROR_CODE_INVALID_ARGUMENT: ErrorCode
 ERROR_CODE_MALFORMED_FRAME: ErrorCode
@@ -114,6 +121,10 @@ FLUSH_POLICY_OS: FlushPolicy
 CONSISTENCY_UNSPECIFIED: Consistency
 CONSISTENCY_CONSISTENT: Consistency
 CONSISTENCY_AVAILABLE: Consistency
+SETTING_SOURCE_UNSPECIFIED: SettingSource
+SETTING_SOURCE_TOPIC: SettingSource
+SETTING_SOURCE_CLUSTER: SettingSource
+SETTING_SOURCE_BUILT_IN: SettingSource
 
 class Error(_message.Message):
     __slots__ = ("code", "message", "retry_after_ms", "details")
@@ -157,6 +168,23 @@ class TopicConfig(_message.Message):
     min_insync: int
     consistency: Consistency
     def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_records: _Optional[int] = ..., flush: _Optional[_Union[FlushPolicy, str]] = ..., flush_interval_ms: _Optional[int] = ..., record_bytes_max: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_ms: _Optional[int] = ..., min_insync: _Optional[int] = ..., consistency: _Optional[_Union[Consistency, str]] = ...) -> None: ...
+
+class TopicDefaults(_message.Message):
+    __slots__ = ("config", "sources", "replicas")
+    class SourcesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: SettingSource
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[SettingSource, str]] = ...) -> None: ...
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    config: TopicConfig
+    sources: _containers.ScalarMap[str, SettingSource]
+    replicas: int
+    def __init__(self, config: _Optional[_Union[TopicConfig, _Mapping]] = ..., sources: _Optional[_Mapping[str, SettingSource]] = ..., replicas: _Optional[int] = ...) -> None: ...
 
 class Broker(_message.Message):
     __slots__ = ("id", "host", "port", "version", "rack", "draining")
@@ -209,18 +237,29 @@ class Conflict(_message.Message):
     def __init__(self, broker: _Optional[int] = ..., leader: _Optional[int] = ..., epoch: _Optional[int] = ..., offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("name", "id", "partitions", "config", "created_us")
+    __slots__ = ("name", "id", "partitions", "config", "created_us", "sources", "defaults")
+    class SourcesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: SettingSource
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[SettingSource, str]] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     CREATED_US_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    DEFAULTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: bytes
     partitions: _containers.RepeatedCompositeFieldContainer[Partition]
     config: TopicConfig
     created_us: int
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., config: _Optional[_Union[TopicConfig, _Mapping]] = ..., created_us: _Optional[int] = ...) -> None: ...
+    sources: _containers.ScalarMap[str, SettingSource]
+    defaults: TopicDefaults
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., config: _Optional[_Union[TopicConfig, _Mapping]] = ..., created_us: _Optional[int] = ..., sources: _Optional[_Mapping[str, SettingSource]] = ..., defaults: _Optional[_Union[TopicDefaults, _Mapping]] = ...) -> None: ...
 
 class PartitionStatus(_message.Message):
     __slots__ = ("index", "log_start", "log_end", "high_watermark", "bytes", "segments", "failed", "lost", "broker", "leader_epoch", "leader", "last_stable_offset", "in_rate", "in_bytes_rate", "last_us")

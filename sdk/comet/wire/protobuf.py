@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, Final
 
 from comet.errors import CometError, Internal, InvalidArgument, from_code
 from comet.types import (
+    TOPIC_SETTINGS,
     AtOffset,
     AtTime,
     BrokerInfo,
-    Consistency,
     Earliest,
-    Flush,
     Latest,
     PartitionInfo,
     PartitionStatus,
     Position,
+    SettingSource,
     TopicConfig,
+    TopicDefaults,
     TopicInfo,
+    plain,
+    topic_setting,
 )
 from comet.v1 import types_pb2 as pb
 from comet.wire.replica_conflict import ReplicaConflict
 
 _CODE_PREFIX: Final = "ERROR_CODE_"
-_FLUSH_TO_PB: Final = {
-    Flush.ALWAYS: pb.FLUSH_POLICY_ALWAYS,
-    Flush.INTERVAL: pb.FLUSH_POLICY_INTERVAL,
-    Flush.OS: pb.FLUSH_POLICY_OS,
+
+
+def _words(enumeration: Any) -> dict[str, Any]:
+    """The words of an enumeration of the protocol, whose zero is PREFIX_UNSPECIFIED: PREFIX_BUILT_IN is "built-in"."""
+    zero, *others = enumeration.values
+    prefix = zero.name.removesuffix("UNSPECIFIED")
+    return {one.name.removeprefix(prefix).lower().replace("_", "-"): one.number for one in others}
+
+
+_SETTING_FIELDS: Final = pb.TopicConfig.DESCRIPTOR.fields_by_name
+assert set(_SETTING_FIELDS) == set(TOPIC_SETTINGS), "a topic setting is a field of TopicConfig in types.proto, too"
+_WORD_TO_PB: Final = {
+    name: _words(_SETTING_FIELDS[name].enum_type) for name, row in TOPIC_SETTINGS.items() if row.words
 }
-_FLUSH_FROM_PB: Final = {value: key for key, value in _FLUSH_TO_PB.items()}
-_CONSISTENCY_TO_PB: Final = {
-    Consistency.CONSISTENT: pb.CONSISTENCY_CONSISTENT,
-    Consistency.AVAILABLE: pb.CONSISTENCY_AVAILABLE,
-}
-_CONSISTENCY_FROM_PB: Final = {value: key for key, value in _CONSISTENCY_TO_PB.items()}
+_WORD_FROM_PB: Final = {name: {number: word for word, number in words.items()} for name, words in _WORD_TO_PB.items()}
+assert all(tuple(words) == TOPIC_SETTINGS[name].words for name, words in _WORD_TO_PB.items())
+_SOURCE_TO_PB: Final = {SettingSource(word): number for word, number in _words(pb.SettingSource.DESCRIPTOR).items()}
+_SOURCE_FROM_PB: Final = {number: source for source, number in _SOURCE_TO_PB.items()}
 
 
 def error_to_pb(error: CometError) -> pb.Error:
@@ -56,48 +66,50 @@ def _known(code: str) -> bool:
 
 def config_to_pb(config: TopicConfig) -> pb.TopicConfig:
     """A configuration with every field set."""
-    return settings_to_pb({name: getattr(config, name) for name in TopicConfig.names()})
+    return settings_to_pb(config.plain())
 
 
-def settings_to_pb(settings: dict[str, Any]) -> pb.TopicConfig:
+def settings_to_pb(settings: Mapping[str, Any]) -> pb.TopicConfig:
     """A configuration with only the named fields set, for create and alter."""
     message = pb.TopicConfig()
     for name, value in settings.items():
-        if name not in TopicConfig.names():
-            raise InvalidArgument(f"unknown topic setting: {name!r}; use one of {', '.join(TopicConfig.names())}")
+        row = topic_setting(name)
+        found = _WORD_TO_PB[name][plain(row.convert(value))] if row.words else value
         try:
-            setattr(message, name, _setting_to_pb(name, value))
+            setattr(message, name, found)
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"invalid {name}: {value!r}: {error}") from error
     return message
 
 
-def _setting_to_pb(name: str, value: Any) -> Any:
-    match name:
-        case "flush":
-            return _FLUSH_TO_PB[Flush(value)]
-        case "consistency":
-            return _CONSISTENCY_TO_PB[Consistency(value)]
-    return value
+def settings_from_pb(message: pb.TopicConfig) -> dict[str, Any]:
+    """The fields that are set, unchecked: TopicConfig checks them. Raises InvalidArgument for an unknown word."""
+    found = {name: getattr(message, name) for name in TOPIC_SETTINGS if message.HasField(name)}
+    for name in found.keys() & _WORD_FROM_PB.keys():
+        found[name] = TOPIC_SETTINGS[name].convert(_WORD_FROM_PB[name].get(found[name], found[name]))
+    return found
 
 
-def config_from_pb(message: pb.TopicConfig, base: TopicConfig) -> TopicConfig:
-    """`base` with every field that the message sets."""
-    changes: dict[str, Any] = {}
-    for name in TopicConfig.names():
-        if message.HasField(name):
-            changes[name] = getattr(message, name)
-    if "flush" in changes:
-        policy = _FLUSH_FROM_PB.get(changes["flush"])
-        if policy is None:
-            raise InvalidArgument("flush must be always, interval or os")
-        changes["flush"] = policy
-    if "consistency" in changes:
-        consistency = _CONSISTENCY_FROM_PB.get(changes["consistency"])
-        if consistency is None:
-            raise InvalidArgument("consistency must be consistent or available")
-        changes["consistency"] = consistency
-    return replace(base, **changes)
+def config_from_pb(message: pb.TopicConfig) -> TopicConfig:
+    return TopicConfig(**settings_from_pb(message))
+
+
+def _sources_to_pb(sources: Mapping[str, SettingSource]) -> dict[str, Any]:
+    return {name: _SOURCE_TO_PB[source] for name, source in sources.items()}
+
+
+def _sources_from_pb(sources: Mapping[str, Any]) -> dict[str, SettingSource]:
+    return {name: _SOURCE_FROM_PB.get(number, SettingSource.BUILT_IN) for name, number in sources.items()}
+
+
+def defaults_to_pb(defaults: TopicDefaults) -> pb.TopicDefaults:
+    return pb.TopicDefaults(
+        config=config_to_pb(defaults.config), sources=_sources_to_pb(defaults.sources), replicas=defaults.replicas
+    )
+
+
+def defaults_from_pb(message: pb.TopicDefaults) -> TopicDefaults:
+    return TopicDefaults(config_from_pb(message.config), _sources_from_pb(message.sources), message.replicas)
 
 
 def topic_to_pb(topic: TopicInfo) -> pb.Topic:
@@ -128,6 +140,8 @@ def topic_to_pb(topic: TopicInfo) -> pb.Topic:
         ],
         config=config_to_pb(topic.config),
         created_us=topic.created_us,
+        sources=_sources_to_pb(topic.sources),
+        defaults=None if topic.defaults is None else defaults_to_pb(topic.defaults),
     )
 
 
@@ -151,8 +165,10 @@ def topic_from_pb(message: pb.Topic) -> TopicInfo:
             )
             for p in message.partitions
         ),
-        config=config_from_pb(message.config, TopicConfig()),
+        config=config_from_pb(message.config),
         created_us=message.created_us,
+        sources=_sources_from_pb(message.sources),
+        defaults=defaults_from_pb(message.defaults) if message.HasField("defaults") else None,
     )
 
 

@@ -79,7 +79,7 @@ def view(facts: TopicRecords, request: PageRequest) -> Document:
 
 
 def row(topic: str, record: RecordPreview) -> Row:
-    """A record as a row of the page or of a live channel."""
+    """A record as a row of the page or of a channel."""
     key = f"{record.partition}-{record.offset}"
     href = f"{path('topics', topic, 'records')}?{urlencode({'partition': record.partition, 'offset': record.offset})}"
     names = ", ".join(f"{name}: {_line(value, 60).text}" for name, value in record.headers[:8])
@@ -102,7 +102,7 @@ def row(topic: str, record: RecordPreview) -> Row:
 
 
 def wire(found: Row) -> list[Any]:
-    """A row as JSON, for a live channel."""
+    """A row as JSON, for a channel."""
     return [found.key, [cell.wire() for cell in found.cells], found.label]
 
 

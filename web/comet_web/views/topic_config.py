@@ -1,10 +1,11 @@
-"""The page of a topic's settings, changed ones first. Pure.
+"""The page of a topic's settings, those that are set for the topic first. Pure.
 
 Values are written exactly: 7 d, 128 MiB, none. `static/js/settings.js` parses them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from comet_web.components.table import shaped
@@ -17,10 +18,17 @@ NO_LIMIT: Final = "-1"
 _TIMES: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))
 _SIZES: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 
+_STEPS: Final[Mapping[str, Sequence[tuple[str, int]]]] = {"ms": _TIMES, "bytes": _SIZES}
+_SOURCES: Final[Mapping[str, str]] = {
+    "topic": "set for this topic",
+    "cluster": "default of the cluster when the topic was created or the setting was unset",
+    "built-in": "default of Comet",
+}
+
 COLUMNS: Final = (
     Column("setting", "Setting", wide=False),
     Column("value", "Value", wide=False, sortable=False),
-    Column("default", "Default", sortable=False),
+    Column("default", "Default", sortable=False, title="of the cluster, now"),
     Column("source", "Source"),
     Column("about", "Description", sortable=False),
 )
@@ -29,8 +37,11 @@ COLUMNS: Final = (
 def view(detail: TopicDetail, request: PageRequest) -> Document:
     found = sorted(detail.settings, key=lambda one: not modified(one))  # else as they come
     changed = sum(map(modified, found))
+    verb = "is" if changed == 1 else "are"
     text = (
-        f"{changed} of {len(found)} settings differ from the default" if changed else "all settings have their defaults"
+        f"{changed} of {len(found)} settings {verb} set for this topic"
+        if changed
+        else "no setting is set for this topic"
     )
     return Document(
         time_us=detail.cluster.time_us,
@@ -44,7 +55,7 @@ def view(detail: TopicDetail, request: PageRequest) -> Document:
 
 
 def modified(one: Setting) -> bool:
-    return one.value != one.default
+    return one.source == "topic"
 
 
 def _row(one: Setting) -> Row:
@@ -55,7 +66,7 @@ def _row(one: Setting) -> Row:
             Cell(one.name),
             Cell(exact(one), one.value, tone="info" if modified(one) else "", title=about),
             Cell(exact(one, one.default), one.default, tone="muted"),
-            Cell(one.source, tone="info" if modified(one) else "muted"),
+            Cell(one.source, tone="info" if modified(one) else "muted", title=_SOURCES.get(one.source, "")),
             Cell(one.about),
         ),
     )
@@ -64,7 +75,7 @@ def _row(one: Setting) -> Row:
 def exact(one: Setting, value: str | None = None) -> str:
     """A value in the largest unit without a fraction."""
     text = one.value if value is None else value
-    steps = _TIMES if one.name.endswith("_ms") else _SIZES if "bytes" in one.name else ()
+    steps = _STEPS.get(one.unit, ())
     if text == NO_LIMIT:
         return "none"
     if not steps or not text.isdecimal():

@@ -1,4 +1,5 @@
-// The live channel: one WebSocket for a tab. Updates the document of the page, and carries other channels.
+// The live connection: one WebSocket for a tab, `/v1/ws` as any other client has it. Subscribes to the page, updates its
+// document, and carries channels.
 //
 //   document, "comet:document"  detail: the document, after every change; `fresh` on the event: requested by
 //                               navigate() or refresh(), and to be shown at once
@@ -26,6 +27,7 @@ class Live {
     this.url = null;
     this.socket = null;
     this.page = null; // {id, seq, fresh}
+    this.request_id = null; // of the connection
     this.channels = new Map();
     this.next_id = 1;
     this.failures = 0;
@@ -41,8 +43,8 @@ class Live {
     this.url = url;
     this.spoken = performance.now(); // an answer will come
     this.#unwatch();
-    this.page = { id: this.next_id++, seq: -1, fresh };
-    if (!this.paused) this.#send({ id: this.page.id, watch: url });
+    this.page = { id: this.#newId(), seq: -1, fresh };
+    if (!this.paused) this.#send({ type: "subscribe", id: this.page.id, page: url });
     else this.resume();
   }
 
@@ -54,14 +56,14 @@ class Live {
   // Opens a channel. `handler(event, problem)`: one of them is null. It is reopened after a lost connection; `params` may
   // be a function that gives the position to resume from.
   open(kind, params, handler) {
-    const id = this.next_id++;
+    const id = this.#newId();
     const channel = { id, kind, params, handler };
     this.channels.set(id, channel);
     this.#open(channel);
     return {
-      send: (message) => this.#send({ id, say: message }),
+      send: (params) => this.#send({ type: "control", id, params }),
       close: () => {
-        if (this.channels.delete(id)) this.#send({ id, close: true });
+        if (this.channels.delete(id)) this.#send({ type: "unsubscribe", id });
       },
     };
   }
@@ -97,11 +99,14 @@ class Live {
   #connect() {
     clearTimeout(this.timer);
     if (this.socket || document.hidden) return;
-    const address = new URL(`${root}/live`, location.href);
+    const address = new URL(`${root}/v1/ws`, location.href);
     address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
-    const socket = (this.socket = new WebSocket(address));
+    const socket = (this.socket = new WebSocket(address, "comet.v1"));
     socket.addEventListener("open", () => {
-      if (this.url !== null && !this.paused) this.watch(this.url, { fresh: this.page?.fresh ?? false });
+      this.#send({ type: "ping" }); // a paused tab has nothing else to say, and the gateway waits for a first frame
+      const fresh = this.page?.fresh ?? false;
+      this.page = null; // it was of the connection before
+      if (this.url !== null && !this.paused) this.watch(this.url, { fresh });
       for (const channel of this.channels.values()) this.#open(channel);
       this.#judge();
     });
@@ -141,36 +146,54 @@ class Live {
     }
   }
 
-  #send(message) {
-    if (this.connected) this.socket.send(JSON.stringify(message));
+  #newId() {
+    return String(this.next_id++);
+  }
+
+  #send(frame) {
+    if (this.connected) this.socket.send(JSON.stringify(frame));
   }
 
   #open(channel) {
     const params = typeof channel.params === "function" ? channel.params() : channel.params;
-    this.#send({ id: channel.id, open: channel.kind, params });
+    this.#send({ type: "subscribe", id: channel.id, channel: channel.kind, params });
   }
 
   #unwatch() {
-    if (this.page) this.#send({ id: this.page.id, unwatch: true }); // also before the first answer
+    if (this.page) this.#send({ type: "unsubscribe", id: this.page.id }); // also before the first answer
     this.page = null;
   }
 
   // ---- incoming frames
 
-  #hear(message) {
+  #hear(frame) {
     this.spoken = performance.now();
-    if (message.goaway !== undefined) {
+    if (frame.type === "welcome") this.request_id = frame.request_id;
+    else if (frame.type === "goaway") {
       this.#drop();
-      return this.#again(message.goaway);
-    }
-    const channel = this.channels.get(message.id);
-    if (channel) return channel.handler(message.event ?? null, message.problem ?? null);
-    if (message.id !== this.page?.id) return;
+      this.#again(frame.reconnect_ms);
+    } else if (this.channels.has(frame.id)) this.#hearChannel(this.channels.get(frame.id), frame);
+    else if (frame.id === this.page?.id) this.#hearPage(frame);
+  }
+
+  #hearChannel({ handler }, { type, event, problem }) {
+    if (type === "event") handler(event, null);
+    else if (type === "error") handler(null, this.#named(problem));
+  }
+
+  #hearPage(frame) {
     this.failures = 0;
-    if (message.problem) return dispatch("comet:problem", message.problem);
-    if (message.document) this.#show(message.document, message);
-    else if (message.seq === this.page.seq + 1) this.#show(apply(this.document, message.delta), message);
-    else this.watch(this.url, { fresh: false }); // a delta is missing
+    if (frame.type === "error") dispatch("comet:problem", this.#named(frame.problem));
+    else if (frame.type === "page") this.#show(frame.document, frame);
+    else if (frame.type === "delta") {
+      if (frame.seq === this.page.seq + 1) this.#show(apply(this.document, frame.delta), frame);
+      else this.watch(this.url, { fresh: false }); // a delta is missing
+    }
+  }
+
+  // A problem with the id by which the gateway's log has the connection.
+  #named(problem) {
+    return { request_id: this.request_id, ...problem };
   }
 
   #show(shown, { seq, interval_s }) {

@@ -4,7 +4,7 @@
 import { api } from "./api.js";
 import { confirm, form } from "./dialog.js";
 import { short } from "./scale.js";
-import { nameProblem, read, sent, setting, write } from "./settings.js";
+import { nameProblem, read, topicSettings, usual, write } from "./settings.js";
 import { toast } from "./toast.js";
 import { many, whole } from "./words.js";
 
@@ -16,19 +16,10 @@ const at = (topic, ...rest) => ["/v1/topics", encodeURIComponent(topic), ...rest
 
 // ---- create
 
-const SET_AT_FIRST = ["retention_ms", "retention_bytes", "flush", "min_insync", "consistency"];
-const HELP = {
-  retention_ms: "7 d, 12 h, 30 min; none for no limit.",
-  retention_bytes: "10 GB, 512 MiB; none for no limit.",
-  flush: "always: before each acknowledgement. interval: every 50 ms. os: left to the operating system.",
-  min_insync: "acks=all is refused while fewer are in sync.",
-  consistency: "consistent: wait for an eligible replica. available: elect any replica; records may be lost.",
-};
-
-// Resolves to the created topic, or null. `like`: a topic of the API whose settings are copied. Else only settings that
-// differ from the default are sent, as the cluster may have other defaults.
+// Resolves to the created topic, or null. `like`: a topic of the API whose partitions and settings are copied. A setting
+// that is left empty gets the cluster's default.
 export async function createTopic(like = null) {
-  const first = (name) => (like ? like.config[name] : name === "min_insync" ? "" : setting(name).default); // 1, or 2 of 3
+  const { rules, replicas } = await topicSettings();
   return form({
     title: like ? `Clone ${like.name}` : "Create topic",
     note: like ? "Copies partitions and settings, not records." : "",
@@ -42,15 +33,12 @@ export async function createTopic(like = null) {
         check: (value) => nameProblem(value, (name) => name === like?.name),
       },
       { name: "partitions", label: "Partitions", type: "number", min: 1, max: 1000, required: true, value: like?.partition_count ?? 3, help: "Records are ordered within a partition. Partitions can be added later, not removed." },
-      { name: "replicas", label: "Replicas", type: "number", min: 0, max: 15, required: true, value: like?.replicas ?? 0, help: "Per partition; 0 for the cluster's default." },
-      ...SET_AT_FIRST.map((name) => settingField(name, first(name))),
+      { name: "replicas", label: "Replicas", type: "number", min: 0, max: 15, required: true, value: like?.replicas ?? 0, help: `Per partition; 0 for the cluster's default, ${replicas}.` },
+      ...[...rules.values()].map((rule) => settingField(rule, own(like, rule.name) ? write(rule, like.config[rule.name]) : "")),
     ],
     submit: async (values) => {
-      const config = like ? Object.fromEntries(Object.entries(like.config).map(([name, value]) => [name, sent(name, value)])) : {};
-      for (const name of SET_AT_FIRST) {
-        const [value] = read(name, values[name]);
-        if (value !== null && String(value) !== String(first(name))) config[name] = sent(name, value);
-      }
+      const given = [...rules.values()].filter(({ name }) => values[name].trim());
+      const config = Object.fromEntries(given.map((rule) => [rule.name, read(rule, values[rule.name])[0]]));
       const body = { name: values.name, partitions: Number(values.partitions), replicas: Number(values.replicas), config };
       const made = await api("POST", "/v1/topics", body);
       toast(`Topic ${made.name} created with ${many(made.partition_count, "partition")}.`);
@@ -59,14 +47,16 @@ export async function createTopic(like = null) {
   });
 }
 
-function settingField(name, value) {
-  const rule = setting(name);
-  const shared = { name, label: rule.label, help: HELP[name] };
-  if (rule.options) return { ...shared, type: "select", options: rule.options, value };
-  const optional = value === "";
-  const check = (text) => (optional && !text.trim() ? "" : read(name, text)[1]);
-  const typed = optional ? { placeholder: "default" } : { value: write(name, value), required: true };
-  return { ...shared, ...typed, autocomplete: "off", spellcheck: "false", check };
+// Whether a new topic needs this setting to be like another one.
+function own(like, name) {
+  return Boolean(like) && (like.sources[name] === "topic" || like.config[name] !== like.defaults[name]);
+}
+
+function settingField(rule, value) {
+  const shared = { name: rule.name, label: rule.label, help: rule.about + (rule.unlimited ? " none: no limit." : ""), value };
+  if (rule.words.length) return { ...shared, type: "select", options: [["", usual(rule)], ...rule.words] };
+  const check = (text) => (text.trim() ? read(rule, text)[1] : "");
+  return { ...shared, placeholder: usual(rule), autocomplete: "off", spellcheck: "false", check };
 }
 
 export async function cloneTopic(topic) {

@@ -4,13 +4,15 @@ import { on } from "../actions.js";
 import { api, Problem } from "../api.js";
 import { confirm } from "../dialog.js";
 import { el } from "../el.js";
-import { read, sent, setting, write } from "../settings.js";
+import { read, topicSettings, write } from "../settings.js";
 import { store, stored } from "../stored.js";
 import { toast } from "../toast.js";
 import { attach } from "../topic_header.js";
 import { many, whole } from "../words.js";
 
-const changes = new Map(); // name -> value, of changed settings
+const UNSET = null;
+const changes = new Map(); // name -> value, or UNSET for the cluster's default, of changed settings
+let rules = new Map(); // name -> rule
 const wrong = new Set(); // names
 
 export function start() {
@@ -28,25 +30,37 @@ export function start() {
 
 const rows = () => [...document.querySelectorAll("[data-setting]")];
 
-function edit(row) {
+async function edit(row) {
   const name = row.dataset.setting;
-  const rule = setting(name);
+  if (!rules.size) {
+    try {
+      ({ rules } = await topicSettings());
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      return void toast(`${error.title}: ${error.detail}`, "warn");
+    }
+  }
+  if ("edited" in row.dataset) return; // a second click while the rules came
+  const rule = rules.get(name);
   const cell = row.querySelector(".set");
-  const text = write(name, row.dataset.value);
+  const text = write(rule, row.dataset.value);
   const problem = el("div", { class: "problem", id: `${name}-problem`, role: "status" });
   const shared = { "aria-label": name, "aria-describedby": problem.id };
-  const input = rule.options
-    ? el("select", shared, rule.options.map((option) => el("option", { value: option, selected: option === text }, option)))
+  const input = rule.words.length
+    ? el("select", shared, rule.words.map((option) => el("option", { value: option, selected: option === text }, option)))
     : el("input", { type: "text", ...shared, value: text, autocomplete: "off", spellcheck: "false" });
   for (const child of cell.children) child.hidden = true;
-  const usual = row.dataset.default !== row.dataset.value && el("button", { type: "button", class: "button small" }, "Default");
+  const differs = row.dataset.source === "topic" || row.dataset.default !== row.dataset.value;
+  const usual = differs && el("button", { type: "button", class: "button small" }, "Default");
   cell.append(el("span", { dataset: { editor: "" } }, input, " ", usual, problem));
   row.dataset.edited = "";
   input.addEventListener("input", () => take(row, input, problem));
   if (usual) {
     usual.addEventListener("click", () => {
-      input.value = write(name, row.dataset.default);
+      input.value = write(rule, row.dataset.default);
       take(row, input, problem);
+      changes.set(name, UNSET);
+      summarize();
     });
   }
   input.addEventListener("keydown", (event) => {
@@ -64,7 +78,7 @@ function edit(row) {
 
 function take(row, input, problem) {
   const name = row.dataset.setting;
-  const [value, text] = read(name, input.value);
+  const [value, text] = read(rules.get(name), input.value);
   problem.textContent = text;
   if (text) input.setAttribute("aria-invalid", "true");
   else input.removeAttribute("aria-invalid");
@@ -96,7 +110,9 @@ async function review() {
   if (!changes.size || wrong.size) return;
   const topic = document.querySelector("[data-topic]").dataset.topic;
   const path = `/v1/topics/${encodeURIComponent(topic)}`;
-  const body = Object.fromEntries([...changes].map(([name, value]) => [name, sent(name, value)]));
+  const given = [...changes].filter(([, value]) => value !== UNSET);
+  const unset = [...changes.keys()].filter((name) => changes.get(name) === UNSET);
+  const body = { ...Object.fromEntries(given), unset };
   const before = Object.fromEntries(rows().map((row) => [row.dataset.setting, row.dataset.value]));
   let found;
   try {
@@ -109,7 +125,7 @@ async function review() {
   const losing = destroyed ? `about ${whole(destroyed)} deleted permanently` : "none deleted";
   const done = await confirm({
     title: `Change settings of ${topic}`,
-    effect: [...found.changed.map((name) => [name, `${write(name, before[name])} → ${write(name, found.after[name])}`]), ["Records", losing]],
+    effect: [...found.changed.map((name) => [name, shown(name, before[name], found.after[name])]), ["Records", losing]],
     action: "Save",
     danger: destroyed > 0,
     type: destroyed ? topic : "",
@@ -119,4 +135,9 @@ async function review() {
   changes.clear();
   store("toast", `${many(done.changed.length, "setting")} of ${topic} saved.`);
   location.reload();
+}
+
+function shown(name, before, after) {
+  const rule = rules.get(name);
+  return `${write(rule, before)} → ${write(rule, after)}${changes.get(name) === UNSET ? ", the default" : ""}`;
 }

@@ -1,0 +1,1 @@
+"""`comet bench`: one broker, beside the machine's own limits."""

@@ -1,0 +1,65 @@
+"""Runs subjects. Those that are compared with each other are measured in turn, in the same surroundings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+from comet_bench.report import Result, combine
+
+Progress = Callable[[str, int, Result | None], None]  # subject, run, result (None: the run starts)
+
+
+class Measured(Protocol):
+    """The surroundings that a subject measures in."""
+
+    @property
+    def sizes(self) -> Any:
+        """Has `runs`: how often a subject that is compared with nothing is run."""
+
+
+B = TypeVar("B", bound=Measured)
+Report = Callable[[int, int, Callable[[], Result]], Result]  # which of the names, which run, the run
+Subject = Callable[[B, Report], list[list[Result]]]
+Subjects = Mapping[tuple[str, ...], Subject[B]]  # by the names of what it measures
+
+
+def alone(subject: Callable[[B], Result]) -> Subject[B]:
+    """A subject that is compared with nothing. A run without a result, which could not be measured, does not count."""
+
+    def run(bench: B, report: Report) -> list[list[Result]]:
+        runs = [report(0, number, lambda: subject(bench)) for number in range(1, bench.sizes.runs + 1)]
+        return [[found for found in runs if found]]
+
+    return run
+
+
+def compared(subjects: Subjects[B]) -> frozenset[str]:
+    """The names of those that are not alone."""
+    return frozenset(name for together in subjects if len(together) > 1 for name in together)
+
+
+def run_compared(
+    subjects: Subjects[B],
+    names: Sequence[str],
+    surroundings: Callable[[str], AbstractContextManager[B]],
+    progress: Progress,
+) -> dict[str, Result]:
+    """Results by name; those that are compared with each other come together. `surroundings` are made for each, by the
+    name of the first of them."""
+    results: dict[str, Result] = {}
+    for together, subject in subjects.items():
+        if not set(together) & set(names):
+            continue
+
+        def report(which: int, number: int, run: Callable[[], Result], together: tuple[str, ...] = together) -> Result:
+            progress(together[which], number, None)
+            result = run()
+            progress(together[which], number, result)
+            return result
+
+        with surroundings(together[0]) as bench:
+            runs = subject(bench, report)
+        results |= {name: combine(found) for name, found in zip(together, runs, strict=True) if found}
+    return results

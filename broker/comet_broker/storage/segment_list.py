@@ -1,0 +1,202 @@
+"""The segments of one log, in order: finds the one of an offset or a time, begins the next one, and makes room in it.
+
+    sealed ─ sealed ─ sealed ─ active       the last one is written; a full one, or an old one, is sealed by a roll
+                                            reservation of disk space ahead of the writes, checks of the free space
+
+A write that finds no space has changed nothing and may be retried. Sealed segments that were not read for long are
+cold: their files are closed.
+
+Owned by a Log, on the loop's thread. A search by time runs on a worker; it sees the segments as they were at its start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from comet_broker.core.retention import SegmentFacts
+from comet_broker.storage.limits import (
+    FREE_BYTES_MIN,
+    RESERVE_AHEAD_BYTES_MAX,
+    RESERVE_FROM_BYTES,
+    ROOM_STEP_BYTES,
+    WARM_SEGMENTS_MAX,
+)
+from comet_broker.storage.segment import Segment
+from comet_broker.storage.state import LogFolder, LogState, disk_full
+from comet_broker.storage.times import find_time
+
+
+class SegmentList:
+    def __init__(self, folder: LogFolder, state: LogState, segments: list[Segment]) -> None:
+        self.all = segments
+        self.active = segments[-1]
+        self.unsynced: list[Segment] = []  # sealed, and not known to be on disk, or not yet indexed
+        self.folder_version = 0  # raised with each change of the files in the folder
+        self.rolls = 0
+        self._folder = folder
+        self._state = state
+        self._reserved = 0  # the size for which disk space is reserved
+        self._warm: OrderedDict[Segment, None] = OrderedDict()
+        for segment in segments[:-1]:
+            segment.cool()
+
+    # ---- reading
+
+    def at(self, offset: int) -> Segment:
+        """The segment that holds an offset of the log."""
+        segment = self.active
+        if offset < segment.base_offset:
+            segment = self.all[bisect_right(self.all, offset, key=_base_offset) - 1]
+        assert segment.base_offset <= offset < segment.next_offset
+        return segment
+
+    def find_time(self, timestamp_us: int) -> int:
+        """The first offset with a timestamp at or after the given one; the log end offset if there is none.
+
+        Runs on a worker; may be called on any thread.
+        """
+        log_start, log_end = self._state.log_start, self._state.log_end
+        found = find_time(self.all, timestamp_us, log_start)
+        # A truncation may have failed halfway.
+        return log_end if found is None else min(max(found, log_start), log_end)
+
+    def was_read(self, segment: Segment) -> None:
+        """Keeps the last read sealed segments warm, up to WARM_SEGMENTS_MAX."""
+        if not segment.sealed or segment.dropped:
+            return
+        self._warm[segment] = None
+        self._warm.move_to_end(segment)
+        while len(self._warm) > WARM_SEGMENTS_MAX:
+            oldest, _ = self._warm.popitem(last=False)
+            oldest.cool()
+
+    # ---- room for the next batch
+
+    def make_room(self, length: int) -> Segment:
+        """The segment for a batch of so many bytes: the active one, or a new one if that is full. Reserves space ahead
+        of the writes.
+
+        Raises DiskFull or LimitExceeded, with nothing changed, or the failure of the log.
+        """
+        state, segment = self._state, self.active
+        if segment.size + length > state.config.segment_bytes and segment.next_offset > segment.base_offset:
+            self.roll()
+            segment = self.active
+        self._require_space()
+        size = segment.size + length
+        state.room = max(min(size + ROOM_STEP_BYTES, state.config.segment_bytes), size)
+        if size >= RESERVE_FROM_BYTES and state.room > self._reserved:
+            assert segment.file is not None
+            ahead = min(size, RESERVE_AHEAD_BYTES_MAX)
+            self._reserved = max(min(size + ahead, state.config.segment_bytes), size)
+            # A write may find space although the reservation found none.
+            with contextlib.suppress(OSError):
+                segment.file.reserve(self._reserved)
+        return segment
+
+    def _require_space(self) -> None:
+        try:
+            free = self._folder.files.free_bytes()
+        except OSError:
+            return
+        if free < FREE_BYTES_MIN:
+            self._state.room = 0  # check again at the next append
+            raise disk_full(
+                f"only {free} bytes are left; the last {FREE_BYTES_MIN} are reserved for deleting and metadata"
+            )
+
+    def roll(self) -> None:
+        """Seals the active segment and begins the next; on failure nothing has changed."""
+        state = self._state
+        try:
+            segment = self._folder.create_segment(state.log_end)
+        except OSError as error:
+            raise state.unchanged(error, "a new segment could not be made") from error
+        self.active.seal()
+        self.unsynced.append(self.active)
+        state.snapshots.append(state.producers.snapshot(state.log_end))
+        self.all.append(segment)
+        self._begin(segment)
+        self.rolls += 1
+        assert self.all[-2].next_offset <= segment.base_offset == state.log_end
+
+    def roll_by_age(self) -> None:
+        """Rolls if the active segment is older than segment_ms and not empty, so that retention can delete it."""
+        state, segment = self._state, self.active
+        if state.failed is not None or state.closed:
+            return
+        age_us = self._folder.clock.wall_us() - segment.created_us
+        if segment.next_offset > segment.base_offset and age_us >= state.config.segment_ms * 1000:
+            self.roll()
+
+    def _begin(self, segment: Segment) -> None:
+        """Writes to this segment from now on, the last one."""
+        self.active = segment
+        self.folder_version += 1
+        self._state.room = self._reserved = 0
+
+    # ---- leaving the log
+
+    def drop(self, segment: Segment) -> bool:
+        """Removes a segment; its files go once it has no readers. False if a truncation was quicker."""
+        if segment not in self.all:
+            return False
+        self.all.remove(segment)
+        assert self.all[-1] is self.active
+        self.forget_warm(segment)
+        self.unsynced = [other for other in self.unsynced if other is not segment]
+        segment.drop()
+        return True
+
+    def forget_warm(self, segment: Segment) -> None:
+        self._warm.pop(segment, None)
+
+    def replace(self, segments: Sequence[Segment]) -> None:
+        """Goes on with these, of which the last one is written to."""
+        self.unsynced = [segment for segment in self.unsynced if segment in segments and segment.sealed]
+        self.all = list(segments)
+        self._begin(segments[-1])
+
+    def restart_at(self, base_offset: int) -> None:
+        """Continues with one new segment only; the earlier ones are unlinked already. Raises OSError."""
+        self.replace((self._folder.create_segment(base_offset),))
+
+    def synced(self, sealed: Sequence[Segment]) -> None:
+        """These are on disk; one whose index could not be written is tried again."""
+        self.unsynced = [segment for segment in self.unsynced if segment not in sealed or not segment.indexed]
+        for segment in sealed:
+            self.was_read(segment)
+
+    def retire(self) -> None:
+        """The log is closed: the files are closed once they have no readers."""
+        for segment in self.all:
+            segment.retire()
+
+    # ---- figures
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def facts(self) -> list[SegmentFacts]:
+        return [segment.facts() for segment in self.all]
+
+    @property
+    def size_bytes(self) -> int:
+        """The size on disk."""
+        segments = self.all
+        return segments[0].size if len(segments) == 1 else sum(segment.size for segment in segments)
+
+    @property
+    def last_append_us(self) -> int | None:
+        """The append time of the last batch, by its leader's clock; None if the log is empty."""
+        for segment in reversed(self.all):
+            if segment.next_offset > segment.base_offset:
+                return segment.last_append_us
+        return None
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
