@@ -35,7 +35,6 @@ from comet.wire.transport import Connect
 
 _FETCH: Final = "comet.v1.Comet/Fetch"
 INT64_MAX: Final = (1 << 63) - 1
-KNOWN_WAIT_MS: Final = 500  # at one broker, for records that are known to exist: another may lead by then
 _RESOLVED_AT_ONCE: Final = 64  # partitions of a merged read whose bounds are requested at once
 
 
@@ -286,25 +285,6 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
-
-
-async def fetch_known(
-    reader: Reader, topic: str, partition: int, start: int, *,
-    epoch: int | None, records_max: int, bytes_max: int, isolation: Isolation, topic_id: bytes, within_ms: int,
-) -> Fetched:  # fmt: skip
-    """As `reader.fetch`, from an offset that was once known to have records. An empty answer counts only after
-    `within_ms`: a new leader may not know the high watermark yet."""
-    loop = asyncio.get_running_loop()
-    until, wait_ms = loop.time() + within_ms / 1000, 0
-    while True:
-        found = await reader.fetch(
-            topic, partition, start, epoch=epoch, records_max=records_max, bytes_max=bytes_max,
-            wait_ms=wait_ms, isolation=isolation, topic_id=topic_id,
-        )  # fmt: skip
-        left_s = until - loop.time()
-        if found.next_offset > start or left_s <= 0:
-            return found
-        wait_ms = min(left_ms(left_s, waits=True), KNOWN_WAIT_MS)
 
 
 def left_ms(left_s: float, *, waits: bool) -> int:
