@@ -88,7 +88,8 @@ class RangeSpec:
     step_bytes: int = STEP_BYTES
     records_max: int | None = None
     bytes_max: int | None = None
-    wait_ms: int | None = 0  # for records that do not come, before they count as truncated; None: without end
+    first_wait_ms: int = 0  # for the first record, if `end` is None
+    wait_ms: int | None = 0  # for records that are known to exist, before they count as truncated; None: without end
 
     @property
     def size(self) -> int:
@@ -284,7 +285,8 @@ class RangeState:
         if gap.reason == "deleted":
             end = min(gap.end, self.high)
             if self.low is not None and end > low:
-                self._deleted = Gap(gap.topic, gap.partition, low, end, "deleted", gap.error)
+                first = low if self._deleted is None else self._deleted.first
+                self._deleted = Gap(gap.topic, gap.partition, first, end, "deleted", gap.error)
             self.low = end
             return self._ended()
         if gap.first >= self.high:  # behind the window, in which there was nothing to read
@@ -489,8 +491,7 @@ class RangeReader:
         until = math.inf if spec.wait_ms is None else loop.time() + spec.wait_ms / 1000
         if self._give_up is not None:
             until = min(until, self._give_up)
-        known = state.high is not None
-        wait_ms = 0 if known or spec.backward else self._wait_ms(until)
+        wait_ms = spec.first_wait_ms if state.high is None and not spec.backward else 0
         while True:
             found = await self._call(request.start, request.records_max, request.epoch, wait_ms, spec.step_bytes)
             left_s = until - loop.time()

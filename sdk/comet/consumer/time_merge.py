@@ -24,7 +24,7 @@ from heapq import heapify, heappop, heappush
 from time import perf_counter
 from typing import Final, NamedTuple, Self
 
-from comet.consumer.ranges import RangeReader
+from comet.consumer.ranges import Part, RangeReader
 from comet.consumer.record import Record, RecordBatch
 from comet.errors import CometError
 from comet.types import Gap
@@ -81,6 +81,8 @@ class MergeSource:
     range: RangeReader
     sign: int  # 1: forward; -1: backward
     items: deque[Item] = field(default_factory=deque)  # read, and not handed out
+    parts: deque[Part] = field(default_factory=deque)  # read, and not made into items; the first one maybe in part
+    made: int = 0  # records of the first part that were
     time_us: int | None = None  # read up to this timestamp
     epoch: int | None = None  # of the record before `next_offset`, if known
     next_offset: int | None = None  # after the last batch that was read
@@ -89,7 +91,7 @@ class MergeSource:
     @property
     def open(self) -> bool:
         """Whether there is more to read."""
-        return not self.range.stopped
+        return bool(self.parts) or not self.range.stopped
 
     def key(self) -> tuple[bool, int, int]:
         """Sort key of its next item; sources that were not read, and gaps, come first."""
@@ -247,37 +249,44 @@ class MergedReader:
         return bool(self._heap)
 
     async def _read(self, source: MergeSource) -> None:
+        """Reads on. If it is cancelled, the next call goes on there."""
         reading = source.range
-        source.next_offset, source.epoch = reading.position, reading.epoch
-        try:
-            parts = await reading.step()
-        except CometError as error:
-            error.details.setdefault("partition", str(reading.partition))
-            raise
-        for part in parts:
+        if not source.parts:
+            source.next_offset, source.epoch = reading.position, reading.epoch
+            try:
+                source.parts.extend(await reading.step())
+            except CometError as error:
+                error.details.setdefault("partition", str(reading.partition))
+                raise
+        while source.parts:
+            part = source.parts[0]
             if isinstance(part, Gap):
                 source.items.append(part)
-            else:
-                await self._add(source, part)
-
-    async def _add(self, source: MergeSource, batch: Batch) -> None:
-        count, offsets, timestamps, back = len(batch), batch.offsets, batch.timestamps, source.sign < 0
-        before = source.epoch if source.next_offset == batch.first_offset else None
-        begins = range(0, count, CHECK_RECORDS)
-        for begin in reversed(begins) if back else begins:
-            end = min(begin + CHECK_RECORDS, count)
-            found = range(begin, end) if self._select is None else self._select(batch, begin, end)
-            for at in reversed(found) if back else found:
-                source.items.append(
-                    MergedRecord(source.reached(timestamps[at]), batch, at, offsets[at], batch.epoch if at else before)
-                )
+                source.parts.popleft()
+                continue
+            self._add(source, part)
             if self._clock() - self._turn > TURN_S:
                 await asyncio.sleep(0)
                 self._turn = self._clock()
-        source.reached(min(timestamps) if back else max(timestamps))
-        source.next_offset, source.epoch = batch.next_offset, batch.epoch
-        self.records += count
-        self.bytes += batch.size
+
+    def _add(self, source: MergeSource, batch: Batch) -> None:
+        """Makes some records of the source's first part into items."""
+        count, offsets, timestamps, back = len(batch), batch.offsets, batch.timestamps, source.sign < 0
+        before = source.epoch if source.next_offset == batch.first_offset else None
+        done = min(source.made + CHECK_RECORDS, count)
+        begin, end = (count - done, count - source.made) if back else (source.made, done)
+        found = range(begin, end) if self._select is None else self._select(batch, begin, end)
+        for at in reversed(found) if back else found:
+            source.items.append(
+                MergedRecord(source.reached(timestamps[at]), batch, at, offsets[at], batch.epoch if at else before)
+            )
+        source.made = done
+        if done == count:
+            source.reached(min(timestamps) if back else max(timestamps))
+            source.next_offset, source.epoch, source.made = batch.next_offset, batch.epoch, 0
+            source.parts.popleft()
+            self.records += count
+            self.bytes += batch.size
 
     # ---- as an iterator
 
