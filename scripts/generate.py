@@ -3,13 +3,14 @@
 
 The classes of comet.sync are those of comet without async: the same methods, signatures and texts, each method a call
 on the background loop. Examples lose `await`, `async with` becomes `with`.
+
+The keywords of consumers and handlers are the fields of their options, as a TypedDict for the type checker.
 """
 
 from __future__ import annotations
 
 import ast
 import doctest
-import importlib
 import re
 import subprocess
 import sys
@@ -62,6 +63,35 @@ TWINS: Final = (
     Twin("comet.share.share_client", "ShareClient"),
     Twin("comet.admin.admin", "Admin"),
 )  # fmt: skip
+
+
+class Keywords(NamedTuple):
+    """A TypedDict of options."""
+
+    module: str  # in which it is written
+    name: str
+    of: tuple[tuple[str, str], ...]  # the classes of options, each with its module
+    left_out: tuple[str, ...] = ()
+    base: str = "ClientKeywords"
+
+
+_CONSUMER: Final = ("comet.consumer.options", "ConsumerOptions")
+_GROUP: Final = ("comet.groups.options", "GroupOptions")
+_SHARE: Final = ("comet.share.options", "ShareOptions")
+KEYWORDS: Final = (
+    Keywords("comet.consumer.keywords", "ConsumerKeywords", (_CONSUMER,)),
+    Keywords("comet.groups.keywords", "GroupKeywords", (_GROUP,)),
+    Keywords("comet.share.keywords", "ShareKeywords", (_SHARE,)),
+    Keywords(
+        "comet.handlers.keywords", "HandlerKeywords",
+        (("comet.handlers.options", "HandlerOptions"), _CONSUMER, _GROUP, _SHARE),
+        left_out=(  # set by the app
+            "pattern", "auto_commit", "commit_interval_ms", "release_timeout_ms", "on_assigned", "on_revoked",
+            "on_lost", "deliveries_max", "renew",
+        ),
+        base="TypedDict",
+    ),
+)  # fmt: skip
 NAMES: Final = {twin.name for twin in TWINS}
 # Annotations of arguments that the twins stand for.
 ARGUMENTS: Final = {"OffsetSource": "GroupConsumer[Any]", "TransactionMember": "GroupConsumer[Any]"}
@@ -101,9 +131,14 @@ def class_of(module: str, name: str) -> ast.ClassDef:
 
 def classes(twin: Twin) -> list[tuple[str, ast.ClassDef]]:
     """The class and its bases of ours, with their modules, the most derived first."""
-    mro = getattr(importlib.import_module(twin.module), twin.name).__mro__
-    own = [one for one in mro if one.__module__.startswith("comet.")]
-    return [(one.__module__, class_of(one.__module__, one.__name__)) for one in own]
+    node = class_of(twin.module, twin.name)
+    found = [(twin.module, node)]
+    for base in node.bases:
+        name = ast.unparse(base).partition("[")[0]
+        statement = imports(twin.module).get(name, ("", False))[0]
+        if match := re.match(r"from (comet\.[\w.]+) import", statement):
+            found += classes(Twin(match[1], name))
+    return found
 
 
 def methods(twin: Twin) -> dict[str, list[Function]]:
@@ -409,6 +444,31 @@ def module_of(twin: Twin) -> str:
     return twin.module.rpartition(".")[2]
 
 
+# ---- keywords
+
+
+def keywords_text(keywords: Keywords) -> str:
+    """A module with the TypedDict of some options."""
+    lines: dict[str, str] = {}
+    known: dict[str, tuple[str, bool]] = {}
+    for module, name in keywords.of:
+        for source, node in reversed(classes(Twin(module, name))):
+            known |= imports(source)
+            for part in node.body:
+                if isinstance(part, ast.AnnAssign) and ast.unparse(part.target) not in keywords.left_out:
+                    lines[ast.unparse(part.target)] = ast.unparse(part.annotation)
+    bases = keywords.base
+    known["ClientKeywords"] = ("from comet.consumer.options import ClientKeywords", False)
+    known["TypedDict"] = ("from typing import TypedDict", False)
+    names = " and ".join(name for _, name in keywords.of)
+    body = f"class {keywords.name}({bases}, total=False):\n"
+    body += f'    """The fields of {names}, all optional."""\n\n'
+    body += "".join(f"    {name}: {kind}\n" for name, kind in lines.items())
+    statements = {known[name][0] for name in names_in(ast.parse(body)) if name in known}
+    head = f'{HEADER}"""The options of {keywords.module.split(".")[1]} by name."""\n\n'
+    return f"{head}from __future__ import annotations\n\n{chr(10).join(sorted(statements))}\n\n\n{body}"
+
+
 def formatted(text: str, path: Path) -> str:
     for command in (["check", "--select", "I,F401", "--fix-only", "-q"], ["format", "-q"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(path), "-"]
@@ -418,6 +478,8 @@ def formatted(text: str, path: Path) -> str:
 
 def generated() -> Iterator[tuple[Path, str]]:
     """The files and their texts."""
+    for keywords in KEYWORDS:
+        yield SDK / f"{keywords.module.replace('.', '/')}.py", keywords_text(keywords)
     for module in dict.fromkeys(twin.module for twin in TWINS):
         twins = [twin for twin in TWINS if twin.module == module]
         yield SDK / f"comet/sync/{module_of(twins[0])}.py", module_text(module, twins)
@@ -437,5 +499,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(SDK))
     sys.exit(main())

@@ -10,13 +10,13 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 from random import SystemRandom
-from subprocess import DEVNULL, STDOUT, Popen
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 from aetcd import rpc
 
+from comet.processes.child import Child
 from comet_broker.metadata.etcd_binary import find_etcd
 from tests.pausing import stand_still
 
@@ -54,7 +54,8 @@ class Etcd:
             *options,
         ]
         self._files = dict(option.split("=", 1) for option in options if "-file=" in option)
-        self._process: Popen[bytes] | None = None
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+        self._child = Child("etcd", self._command, log=self.log, address=self.endpoint, environment=environment)
 
     @classmethod
     def start(cls, folder: Path, *options: str) -> Etcd:
@@ -71,31 +72,12 @@ class Etcd:
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        return self._child.pid
 
     def launch(self) -> None:
-        assert self._process is None
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
-        with self.log.open("ab") as log:
-            self._process = Popen(self._command, stdout=log, stderr=STDOUT, stdin=DEVNULL, env=environment)
-        assert self._ready(), f"etcd did not start:\n{self.log.read_text()[-4000:]}"
-
-    def _ready(self) -> bool:
-        """Whether its port is open within the time."""
-        assert self._process is not None
-        for _ in range(int(START_S_MAX / POLL_S)):
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return True
-            except OSError:
-                try:
-                    self._process.wait(POLL_S)
-                    return False  # it has ended
-                except Exception as error:
-                    if type(error).__name__ != "TimeoutExpired":
-                        raise
-        return False
+        """Starts it, and waits until its port is open."""
+        self._child.start()
+        assert self._child.wait_ready(START_S_MAX), f"etcd did not start:\n{self.log.read_text()[-4000:]}"
 
     def _wait_until_it_answers(self) -> None:
         """Its port is open before its data is on the disk and it has elected itself. A store that connects meanwhile
@@ -157,12 +139,10 @@ class Etcd:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _end(self, number: int) -> None:
-        if self._process is None:
-            return
-        self._process.send_signal(number)
-        self._process.send_signal(signal.SIGCONT)  # one that is paused ends only then
-        self._process.wait(STOP_S_MAX)
-        self._process = None
+        if self._child.pid and self._child.ended is None:
+            self._child.signal(number)
+            self._child.signal(signal.SIGCONT)  # one that is paused ends only then
+            self._child.wait(STOP_S_MAX)
 
     # ---- what only an administrator does
 

@@ -16,12 +16,12 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
 from comet.errors import CometError, Unavailable
-from comet.processes.child import Child, python_module
+from comet.processes.child import Child, python_module, started
 from comet_bench.machine import ProcessMeter
 
 START_TIMEOUT_S: Final = 30.0
@@ -33,15 +33,9 @@ class BenchFailed(CometError):
     """A process of the benchmark failed; the message is its own."""
 
 
-@contextmanager
-def started(name: str, module: str, *arguments: str) -> Iterator[Child]:
+def served(name: str, module: str, *arguments: str) -> AbstractContextManager[Child]:
     """A module as a process that ends with the block."""
-    child = Child(name, python_module(module, *arguments), piped=True)
-    child.start()
-    try:
-        yield child
-    finally:
-        child.stop(within_s=STOP_TIMEOUT_S)
+    return started(Child(name, python_module(module, *arguments), piped=True), within_s=STOP_TIMEOUT_S)
 
 
 class Worker:
@@ -94,7 +88,7 @@ def own_broker(folder: Path | None) -> Iterator[Broker]:
     """A fresh broker on a fresh folder (below `folder`, if one is given), both removed afterwards."""
     data = Path(tempfile.mkdtemp(prefix="comet-bench-", dir=folder))
     try:
-        with started("the broker", "comet_broker", "--data", str(data), "--port", "0") as child:
+        with served("the broker", "comet_broker", "--data", str(data), "--port", "0") as child:
             yield Broker(child.line(START_TIMEOUT_S), ProcessMeter(child.pid))
     finally:
         shutil.rmtree(data, ignore_errors=True)

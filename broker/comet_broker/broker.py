@@ -1,81 +1,87 @@
-"""The broker without network, disk, clock and randomness, which are passed in.
+"""The broker without network, disk, clock and randomness, which are passed in: the composition root.
 
-    transports (rpc/, local) ──► Session, control, thin ──► TopicTable ──► Partition ──► Log
-                                                              ▲              ▲  │
-              metadata store ──► ClusterView ─────────────────┴── Leadership ┘  └─► followers
-                             ◄── Membership, Controller                  Replicator ◄── leaders
+    transports (rpc/) ──► Session, unary calls ──► TopicTable ──► Partition ──► Log
+                                                      ▲              ▲  │
+      metadata store ──► ClusterView ─────────────────┴── Leadership ┘  └─► followers
+                     ◄── Membership, Controller                  Replicator ◄── leaders
 
         start   read the cluster's state, open the logs that are here      (then the server listens)
         join    register: from now on this broker may lead; waits for a metadata store that can be trusted (`guard`)
         drain   hand over leadership, take nothing new, send what is queued
         close   leave
 
-Owns everything below it. One event loop, one thread; `worker` runs what blocks.
+Builds the parts, connects their callbacks, starts and closes them in order. No part knows it: each is given what it
+needs. One event loop, one thread; `worker` runs what blocks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any
 
-import comet
-from comet.errors import CometError, CoordinatorLoading, Draining, LimitExceeded, NotCoordinator
-from comet.types import AtTime, Position
-from comet.v1 import records_pb2 as pb
-from comet.wire.frames import DELIVERY_PREFIX_BYTES
+from comet.errors import CoordinatorLoading, Draining, NotCoordinator
 from comet_broker import limits
-from comet_broker.admin.recovery import warn_others
+from comet_broker.admin.metrics import AdminMetrics
+from comet_broker.admin.recovery import AdminRecovery, warn_others
+from comet_broker.admin.resume import resume
+from comet_broker.admin.service import AdminService
 from comet_broker.cluster.controller import Controller
 from comet_broker.cluster.membership import Membership
 from comet_broker.cluster.peers import Peers
+from comet_broker.cluster.registration import Registration
 from comet_broker.cluster.store_guard import StoreGuard
+from comet_broker.cluster.suspects import Suspects
 from comet_broker.cluster.view import ClusterView
 from comet_broker.config import BrokerConfig
+from comet_broker.coordination.admin import GroupAdmin
 from comet_broker.coordination.coordinator import Coordinator
+from comet_broker.coordination.ends import LocalEnds
+from comet_broker.coordination.founding import Founding
+from comet_broker.coordination.group_frames import MemberStream
+from comet_broker.coordination.logs import Logs
+from comet_broker.coordination.markers import Markers
+from comet_broker.coordination.service import Coordination
 from comet_broker.coordination.transaction_partitions import TransactionPartitions
-from comet_broker.core.cluster import BrokerRecord, PartitionId, partition_key, topic_key
-from comet_broker.core.controller import LOSSY
+from comet_broker.core.cluster import PartitionId, partition_key
 from comet_broker.core.tail import TailBudget
-from comet_broker.data_folder import (
-    Identity,
-    close_clean,
-    loss_is_known,
-    mark_records_missing,
-    mark_restored,
-    open_identity,
-)
-from comet_broker.failures import Failures, Guard, Kind
-from comet_broker.metadata.store import MetadataStore, StoreUnavailable
-from comet_broker.metrics import statistics
-from comet_broker.metrics.histogram import Durations
-from comet_broker.metrics.sampler import Recorder
+from comet_broker.env import Env
+from comet_broker.metadata.store import MetadataStore
+from comet_broker.metrics.meter import RequestMeter
+from comet_broker.metrics.sampler import Recorder, SampledParts
+from comet_broker.metrics.statistics import BrokerStatistics
 from comet_broker.partitions.conflicts import Conflicts
 from comet_broker.partitions.context import PartitionContext
+from comet_broker.partitions.drain import Drain
 from comet_broker.partitions.leader_eligibility import LeaderEligibility
 from comet_broker.partitions.log_ends import LogEnds
+from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.maintenance import Maintenance
-from comet_broker.partitions.offset_lookup import check_settled, resolve
 from comet_broker.partitions.partition import Partition
-from comet_broker.partitions.topics import TopicTable, storage_error
+from comet_broker.partitions.topics import TopicTable
 from comet_broker.ports import Clock, Files, Network, Process, Worker
-from comet_broker.replication.follower import Replicator
-from comet_broker.replication.leader import ReplicaSession
-from comet_broker.sharing import ShareTable
+from comet_broker.replication.follower import FollowerContext, Replicator
+from comet_broker.replication.leader import ReplicaContext, ReplicaSession
+from comet_broker.replication.replica_sessions import ReplicaSessions
+from comet_broker.rpc.methods import Services, methods
+from comet_broker.sharing.calls import AcquireCalls
+from comet_broker.sharing.stream import Sharing
+from comet_broker.sharing.table import ShareTable
+from comet_broker.storage.data_folder import DataFolder
+from comet_broker.streams.context import SessionContext
 from comet_broker.streams.session import Session
-from comet_broker.tasks import Tasks
+from comet_broker.streams.sessions import Sessions
+from comet_broker.streams.unary_records import UnaryRecords
 
 log = logging.getLogger(__name__)
 
-DRAIN_S_MAX: Final = 5.0  # the longest wait of a stopping broker for other leaders
-TOPIC_WAIT_S_MAX: Final = 5.0  # the longest wait of a call for a topic that is in the store and not in the view yet
-REPLICA_SESSIONS_MAX: Final = 1_000
-
 
 class Broker:
+    """Implements rpc.methods.Endpoint."""
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -89,119 +95,245 @@ class Broker:
         boot_id: str,
         process: Process | None = None,
     ) -> None:
-        self.config = config
-        self.port = config.port  # the server sets the real one when it was 0
-        self.files = files
-        self.clock = clock
-        self.worker = worker
-        self.random = random
-        self.tasks = Tasks()
-        self.failures = Failures(clock, self.tasks)
-        self.failures = Failures(clock, self.tasks)
-        self.store = self.guard = StoreGuard(
-            store, me=config.broker_id, files=files, worker=worker, random=random, clock=clock, tasks=self.tasks
+        self.env = env = Env.of(config, clock=clock, worker=worker, random=random)
+        self.folder = DataFolder(files, worker, broker_id=env.me, boot_id=boot_id)
+        self.registration = Registration(config, self.folder)
+        self.reader = LogReader(worker)
+        self.meter = RequestMeter()
+        self._started_us = 0
+        self._opened = False
+        self._loaded = False
+        self._controlling: asyncio.Task[None] | None = None
+        self._build_cluster(store, network)
+        tail_budget = TailBudget(limits.TAIL_TOTAL_BYTES_MAX, limits.TAIL_PARTITION_BYTES_MAX)
+        self._build_partitions(tail_budget)
+        self._connect()
+        records = UnaryRecords(
+            env, view=self.view, peers=self.peers, topics=self.topics, reader=self.reader, drain=self._drain
         )
-        self.tail_budget = TailBudget(limits.TAIL_TOTAL_BYTES_MAX, limits.TAIL_PARTITION_BYTES_MAX)
-        self.cluster_id = ""
-        self.network = network
+        ends = self._build_groups(records)
+        self._build_streams()
+        self._build_statistics(tail_budget, process)
+        self.methods = methods(self._services(records, ends), self.guard.check_trust)
+
+    # ---- the parts
+
+    def _build_cluster(self, store: MetadataStore, network: Network) -> None:
+        env = self.env
+        self.guard = StoreGuard(
+            store,
+            me=env.me,
+            files=self.folder.files,
+            worker=env.worker,
+            random=env.random,
+            clock=env.clock,
+            tasks=env.tasks,
+        )
         self.peers = Peers(network)
-        self.view = ClusterView(store, self.tasks, judge=self.guard)
-        self.eligibility = LeaderEligibility(
-            config.broker_id, store=self.store, view=self.view, tasks=self.tasks, failures=self.failures
+        self.view = ClusterView(store, env.tasks, judge=self.guard)
+        self.membership = Membership(
+            env.config,
+            store=self.guard,
+            view=self.view,
+            clock=env.clock,
+            tasks=env.tasks,
+            record=self.registration.record,
+            entrance=self.guard,
         )
-        self.identity: Identity
-        self.membership: Membership
-        self.controller: Controller
-        self._boot_id = boot_id
-        transaction_partitions = TransactionPartitions(self)
-        self._context = PartitionContext(
-            me=config.broker_id,
-            clock=clock,
-            worker=worker,
-            tasks=self.tasks,
-            tail_budget=self.tail_budget,
-            store=self.store,
-            replica_lag_s=config.replica_lag_ms / 1000,
-            alive=self._alive,
-            broker_epoch=self._broker_epoch,
-            registered=self._registered,
-            folders=self._folders,
+        self.conflicts = Conflicts(env.me, store=store, view=self.view, tasks=env.tasks)
+        self.log_ends = LogEnds(self.guard, self.membership, env.tasks)
+        self.eligibility = LeaderEligibility(
+            env.me, store=self.guard, view=self.view, tasks=env.tasks, failures=env.failures
+        )
+        self.controller = Controller(
+            env.config,
+            store=self.guard,
+            view=self.view,
+            membership=self.membership,
+            clock=env.clock,
+            failures=env.failures,
+        )
+        self._suspects = Suspects(view=self.view, membership=self.membership, network=network)
+        self.replicator = Replicator(
+            FollowerContext(
+                env=env,
+                view=self.view,
+                network=network,
+                membership=self.membership,
+                suspects=self._suspects,
+                eligibility=self.eligibility,
+                conflicts=self.conflicts,
+                log_ends=self.log_ends,
+            )
+        )
+
+    def _build_partitions(self, tail_budget: TailBudget) -> None:
+        env = self.env
+        context = PartitionContext(
+            me=env.me,
+            clock=env.clock,
+            worker=env.worker,
+            tasks=env.tasks,
+            tail_budget=tail_budget,
+            store=self.guard,
+            replica_lag_s=env.config.replica_lag_ms / 1000,
+            alive=self.membership.alive,
+            broker_epoch=lambda: self.membership.broker_epoch,
+            registered=self.view.broker_epochs,
+            folders=self.view.folders,
             may_lead=self.eligibility.may_lead,
-            whereabouts=self.whereabouts,
+            whereabouts=self.view.whereabouts,
             disqualify=self.eligibility.disqualify,
             halt=self.eligibility.halt,
             unopened=self._unopened,
             requalify=self.eligibility.requalify,
-            add_partition=transaction_partitions.add_partition,
-            outcome=transaction_partitions.outcome,
+            add_partition=self._add_partition,
+            outcome=self._outcome,
         )
-        self.conflicts = Conflicts(config.broker_id, store=store, view=self.view, tasks=self.tasks)
-        self.log_ends: LogEnds
-        self.replicator = Replicator(self)
-        self.coordinator = Coordinator(self)
-        self.topics = TopicTable(files=files, view=self.view, context=self._context, changed=self._changed)
-        self.shares = ShareTable(self)
-        self.draining = False
-        self.started_us = 0
-        self.refused_silently = 0  # batches sent with acks=0 that could not be written
-        self.errors: Counter[str] = Counter()
-        self.ack_durations = Durations()  # of batches: from the append to the acknowledgement
-        self.deliver_durations = Durations()  # of deliveries from memory, some of them: from the append to the client
-        self.measured = 0  # of those, since the last tick
-        self._bytes_of_gone = Counter(received=0, sent=0)  # of streams that have ended
-        # Deliveries from the page cache are built here; used between two awaits only.
-        self.read_buffer = memoryview(bytearray(DELIVERY_PREFIX_BYTES + limits.DELIVERY_BYTES_MAX))
-        self.recorder = Recorder(self, process)
-        self._sessions: dict[int, Session] = {}
-        self._replica_sessions: set[ReplicaSession] = set()
-        self._suspected: set[int] = set()
-        self._opened = False
-        self._loaded = False
-        self._loss_known = False  # or there was no loss
-        self._controlling: asyncio.Task[None] | None = None
-        self._next_session = 1
+        self.topics = TopicTable(files=self.folder.files, view=self.view, context=context, changed=self._changed)
+        self._drain = Drain(
+            topics=self.topics, view=self.view, membership=self.membership, eligibility=self.eligibility
+        )
+
+    def _build_groups(self, records: UnaryRecords) -> LocalEnds:
+        env, view, peers, topics = self.env, self.view, self.peers, self.topics
+        self.shares = ShareTable(
+            env,
+            store=self.guard,
+            view=view,
+            reader=self.reader,
+            broker_epoch=lambda: self.membership.broker_epoch,
+            draining=lambda: self.draining,
+            publish=records.publish,
+        )
+        ends = LocalEnds(env.tasks, topics=topics, reader=self.reader, share_status=self.shares.find)
+        self.coordinator = Coordinator(
+            env,
+            store=self.guard,
+            view=view,
+            membership=self.membership,
+            draining=lambda: self.draining,
+            logs=Logs(env, view=view, peers=peers, topics=topics, answer=ends.answer),
+            markers=lambda: Markers(env.me, store=self.guard, view=view, peers=peers, topics=topics),
+        )
+        self._transaction_partitions = TransactionPartitions(env, coordinator=self.coordinator, peers=peers)
+        return ends
+
+    def _build_streams(self) -> None:
+        env = self.env
+        context = SessionContext(
+            env=env,
+            topics=self.topics,
+            reader=self.reader,
+            meter=self.meter,
+            check_draining=self._drain.check,
+            cluster_id=lambda: self.cluster_id,
+            members=lambda session: MemberStream(session, self.coordinator, env.failures),
+            sharing=lambda session, feed: Sharing(session, feed, topics=self.topics, table=self.shares),
+        )
+        self._sessions = Sessions(partial(Session, context), env.failures)
+        self._drain.on_draining.append(self._sessions.go_away)
+        replica_context = ReplicaContext(
+            env=env,
+            cluster_id=lambda: self.cluster_id,
+            topics=self.topics,
+            reader=self.reader,
+            meter=self.meter,
+            eligibility=self.eligibility,
+        )
+        self._replica_sessions = ReplicaSessions(
+            partial(ReplicaSession, replica_context), env.failures, self._follower_vanished
+        )
+
+    def _build_statistics(self, tail_budget: TailBudget, process: Process | None) -> None:
+        self.recorder = Recorder(
+            SampledParts(
+                env=self.env,
+                view=self.view,
+                topics=self.topics,
+                meter=self.meter,
+                process=process,
+                sessions=lambda: len(self._sessions),
+                lag=self.coordinator.lag,
+            )
+        )
+        self._statistics = BrokerStatistics(
+            env=self.env,
+            view=self.view,
+            guard=self.guard,
+            membership=self.membership,
+            drain=self._drain,
+            topics=self.topics,
+            tail_budget=tail_budget,
+            files=self.folder.files,
+            meter=self.meter,
+            recorder=self.recorder,
+            sessions=self._sessions,
+            started_us=lambda: self._started_us,
+            details={
+                "controller": self.controller.statistics,
+                "links": self.replicator.statistics,
+                "followers": self._replica_sessions.statistics,
+                "shares": self.shares.statistics,
+                "coordinates": self.coordinator.statistics,
+            },
+        )
+
+    def _services(self, records: UnaryRecords, ends: LocalEnds) -> Services:
+        env, view, peers, topics, coordinator = self.env, self.view, self.peers, self.topics, self.coordinator
+        founding = Founding(env, coordinator=coordinator, peers=peers)
+        group_admin = GroupAdmin(
+            env,
+            store=self.guard,
+            view=view,
+            peers=peers,
+            coordinator=coordinator,
+            delete_shares=self.shares.delete,
+        )
+        return Services(
+            admin=AdminService(
+                env,
+                store=self.guard,
+                view=view,
+                peers=peers,
+                topics=topics,
+                rates=self.recorder.rates,
+                resume=lambda: resume(env, topics, self.eligibility, coordinator),
+                groups_reading=group_admin.reading,
+            ),
+            records=records,
+            coordination=Coordination(coordinator=coordinator, founding=founding, ends=ends, topics=topics, view=view),
+            groups=group_admin,
+            acquire=AcquireCalls(
+                env, view=view, peers=peers, topics=topics, table=self.shares, founding=founding, drain=self._drain
+            ),
+            metrics=AdminMetrics(
+                env.me,
+                topics=topics,
+                peers=peers,
+                coordinator=coordinator,
+                recorder=self.recorder,
+                statistics=self._statistics,
+            ),
+            recovery=AdminRecovery(
+                env.me,
+                random=env.random,
+                guard=self.guard,
+                view=view,
+                peers=peers,
+                topics=topics,
+                folder=self.folder,
+            ),
+        )
 
     # ---- life
 
-    @property
-    def exclusive(self) -> bool:
-        """No other broker shares the metadata store: no other broker can lead a partition here."""
-        return not self.config.etcd
-
     async def start(self) -> None:
         """Opens the logs of this broker, if the metadata store can be trusted. Nothing is led before `join`."""
-        self.started_us = self.clock.wall_us()
+        self._started_us = self.env.clock.wall_us()
         self.guard.open()
-        self.cluster_id = await self.guard.find_cluster()
-        self.identity = open_identity(
-            self.files,
-            broker_id=self.config.broker_id,
-            cluster_id=self.cluster_id,
-            boot_id=self._boot_id,
-            random=self.random,
-        )
-        self.membership = Membership(
-            self.config,
-            store=self.store,
-            view=self.view,
-            clock=self.clock,
-            tasks=self.tasks,
-            record=self._record,
-            entrance=self.guard,
-        )
-        self.log_ends = LogEnds(self.store, self.membership, self.tasks)
-        self._loss_known = self.identity.clean
-        self.membership.on_registered.append(self._joined)
-        self.membership.on_lost.append(self._lease_expired)
-        self.guard.distrusted.append(self._store_distrusted)
-        self.controller = Controller(
-            self.config,
-            store=self.store,
-            view=self.view,
-            membership=self.membership,
-            clock=self.clock,
-            failures=self.failures,
-        )
+        self.view.cluster_id = await self.guard.find_cluster()
+        self.folder.open(self.cluster_id, self.env.random)
         self._opened = True
         self.recorder.start()
         if await self.view.check():
@@ -212,99 +344,43 @@ class Broker:
         await self.view.load()
         self.guard.moved([partition_key(tp) for tp in self.view.state.partitions], self.view.state)
         if self.guard.older:
-            self.identity = mark_restored(self.files, self.identity)
-            self._loss_known = False
+            self.folder.restored()
         await self.topics.load()
-        if self.topics.short and self.identity.clean:
-            self.identity = mark_records_missing(self.files, self.identity)
-            self._loss_known = False
+        if self.topics.short:
+            self.folder.records_missing()
         self.view.listen(lambda keys: self.guard.moved(keys, self.view.state))
         self.view.listen(self.topics.view_moved)
         self.view.listen(self._marked)
-        self.tasks.spawn(self.view.follow(), "follow the cluster")  # these two restart by themselves
-        self.tasks.spawn(self.topics.follow(), "follow topics")
+        self.env.tasks.spawn(self.view.follow(), "follow the cluster")  # these two restart by themselves
+        self.env.tasks.spawn(self.topics.follow(), "follow topics")
         self._loaded = True
 
     async def join(self) -> None:
-        """Registers this broker, reachable at `port`; returns when it is a member of the cluster."""
+        """Registers this broker, reachable at the registration's port; returns when it is a member of the cluster."""
         if not self._loaded:
             await self._load()
         await self.membership.register()
         await self.view.applied.wait(self.membership.broker_epoch)
-        await self.note_loss_known()
-        self._controlling = self.tasks.keep(self.controller.run, "controller")
+        await self._note_loss_known()
+        tasks = self.env.tasks
+        self._controlling = tasks.keep(self.controller.run, "controller")
         self.coordinator.start()
-        maintenance = Maintenance(self)
-        self.tasks.keep(self.recorder.run, "record")
-        self.tasks.keep(maintenance.run_housekeeping, "housekeeping")
-        self.tasks.keep(maintenance.run_replicas, "look after replicas")
-        self.tasks.keep(lambda: self.guard.keep(self.controller.acting), "keep the floor")
+        maintenance = Maintenance(self.env, self.topics, self._note_loss_known)
+        tasks.keep(self.recorder.run, "record")
+        tasks.keep(maintenance.run_housekeeping, "housekeeping")
+        tasks.keep(maintenance.run_replicas, "look after replicas")
+        tasks.keep(lambda: self.guard.keep(self.controller.acting), "keep the floor")
         for partition in list(self.topics.by_handle.values()):
             self.eligibility.requalify(partition)
 
-    def _record(self) -> BrokerRecord:
-        return BrokerRecord(
-            host=self.config.advertised_host or self.config.host,
-            port=self.config.advertised_port or self.port,
-            version=comet.__version__,
-            folder=self.identity.folder,
-            lease=0,  # filled in by the membership
-            rack=self.config.rack,
-            clean=self.identity.clean or self._loss_known,  # a later registration: the loss is known
-            adopted=self.identity.adopted,
-        )
-
-    async def note_loss_known(self) -> None:
-        """Waits until the controller has recorded the loss. Until then, later starts must report it."""
-        if self._loss_known or not self.membership.broker_epoch:
-            return
-        me, mine, record = self.config.broker_id, (LOSSY, self.membership.broker_epoch), self._record()
-        for found in self.view.state.partitions.values():
-            if found.value.folder_replaced(me, record):
-                continue  # the folder's id shows at every start that its data is missing
-            if found.value.in_sync.get(me, LOSSY) not in mine or found.value.eligible.get(me, LOSSY) not in mine:
-                return
-        try:
-            await self.worker.run(lambda: loss_is_known(self.files, self.identity))
-        except OSError as error:
-            log.warning("cannot write that the loss is accounted for: %s", error)
-        else:
-            self._loss_known = True
-
     async def drain(self) -> None:
         """Hands over leadership, takes nothing new, notifies every client, and sends what is queued."""
-        if self.draining:
-            return
-        await self._hand_over()
-        self.membership.final = True
-        self.draining = True
-        for session in list(self._sessions.values()):
-            session.go_away("the broker is stopping")
-        for partition in list(self.topics.by_handle.values()):
-            with self.guarded(partition, "the last sync"):
-                await partition.sync()
-
-    async def _hand_over(self) -> None:
-        """Asks the controller for other leaders, and waits until they lead, or cannot."""
-        if self.exclusive or len(self.view.state.brokers) < 2:
-            return
-        try:
-            async with asyncio.timeout(DRAIN_S_MAX):
-                await self.membership.set_draining()
-                while any(self._can_move(partition) for partition in self.topics.by_handle.values()):
-                    await self.topics.applied.wait(self.topics.applied.value + 1)
-        except (TimeoutError, StoreUnavailable) as error:
-            log.warning("stops without a handover of leadership: %r", error)
-
-    @staticmethod
-    def _can_move(partition: Partition) -> bool:
-        return partition.leadership is not None and len(partition.leadership.replicas.state.in_sync) > 1
+        await self._drain.run()
 
     async def close(self) -> None:
-        self.draining = True
-        for session in [*self._sessions.values(), *self._replica_sessions]:
-            with self.failures.guard(Kind.TASK, f"stream {session.number}", "close"):
-                session.close()
+        self._drain.stop()
+        self._sessions.close()
+        self._replica_sessions.close()
         self.coordinator.close(Draining("the broker has stopped", retry_after_ms=200))
         self.shares.close(Draining("the broker has stopped", retry_after_ms=200))
         await self.replicator.close()
@@ -312,34 +388,52 @@ class Broker:
         if self._opened:
             if any(partition.log.failed is not None for partition in self.topics.by_handle.values()):
                 log.warning("a log has failed: the stop is not clean")
-            elif self._loss_known:
-                close_clean(self.files, self.identity)
+            else:
+                self.folder.close_clean()
             if self._controlling is not None:
                 self._controlling.cancel()
                 await asyncio.wait([self._controlling])
             await self.membership.leave()
             await self.guard.write()
-        await self.tasks.close()
+        await self.env.tasks.close()
         await self.peers.close()
 
-    # ---- the cluster
+    # ---- for transports and the server
 
-    def _alive(self) -> bool:
-        return self.membership.alive()
+    def open_session(self, peer: str) -> Session:
+        self._drain.check()
+        self.guard.check_trust()
+        return self._sessions.open(peer)
 
-    def _broker_epoch(self) -> int:
-        return self.membership.broker_epoch
+    def open_replica_session(self, peer: str) -> ReplicaSession:
+        return self._replica_sessions.open(peer)
 
-    def _registered(self) -> dict[int, int]:
-        return {broker: found.create_revision for broker, found in self.view.state.brokers.items()}
+    @property
+    def cluster_id(self) -> str:
+        return self.view.cluster_id
 
-    def _folders(self) -> dict[int, str]:
-        return {broker: found.value.folder for broker, found in self.view.state.brokers.items()}
+    @property
+    def draining(self) -> bool:
+        return self._drain.draining
+
+    def statistics(self) -> dict[str, Any]:
+        """One snapshot of everything: metrics, dashboard and tests read the same numbers."""
+        return self._statistics.full()
+
+    # ---- what one part tells the others
+
+    def _connect(self) -> None:
+        self.membership.on_registered.append(self._joined)
+        self.membership.on_lost.append(self._lease_expired)
+        self.guard.distrusted.append(self._store_distrusted)
+
+    async def _note_loss_known(self) -> None:
+        await self.registration.note_loss_known(self.view, self.membership.broker_epoch)
 
     def _joined(self) -> None:
         self.replicator.renew()
         for partition in list(self.topics.by_handle.values()):
-            with self.guarded(partition, "registration"):
+            with self.eligibility.guard(partition, "registration"):
                 partition.reconsider()
                 self.log_ends.update(partition)
 
@@ -357,13 +451,8 @@ class Broker:
         self.coordinator.give_up(NotCoordinator("this broker's lease has expired", retry_after_ms=100))
         for partition in list(self.topics.by_handle.values()):
             if not partition.available:
-                with self.guarded(partition, "the end of the lease"):
+                with self.eligibility.guard(partition, "the end of the lease"):
                     partition.step_down("this broker's lease has expired")
-
-    def guarded(self, partition: Partition, step: str) -> Guard:
-        """Guards a step of one partition in a loop over many: an unexpected error stops that partition."""
-        halt = self.eligibility.halt
-        return self.failures.guard(Kind.PARTITION, str(partition), step, lambda error: halt(partition, error))
 
     def _store_distrusted(self) -> None:
         """Stops leading, following and coordinating: the metadata store cannot be trusted."""
@@ -374,34 +463,18 @@ class Broker:
         for partition in list(self.topics.by_handle.values()):
             partition.step_down(why)
         self.replicator.renew()
-        self.tasks.spawn(warn_others(self), "warn others")
+        self.env.tasks.spawn(warn_others(self.env.me, self.guard, self.peers), "warn others")
 
-    def whereabouts(self, broker: int) -> dict[str, str]:
-        """The address of a broker, as details of an error."""
-        found = self.view.state.brokers.get(broker)
-        if found is None:
-            return {}
-        return {"leader": str(broker), "host": found.value.host, "port": str(found.value.port)}
+    def _follower_vanished(self, broker: int) -> None:
+        if not self.draining:
+            self.env.tasks.spawn(self._suspects.check(broker), f"look for broker {broker}")
 
-    def address_of(self, broker: int) -> str | None:
-        found = self.view.state.brokers.get(broker)
-        return None if found is None else f"{found.value.host}:{found.value.port}"
+    # The coordinator, which is built later, needs the topics.
+    async def _add_partition(self, producer_id: int, epoch: int, topic_id: bytes, index: int) -> None:
+        await self._transaction_partitions.add_partition(producer_id, epoch, topic_id, index)
 
-    async def suspect(self, broker: int) -> None:
-        """Revokes a broker's registration after its stream broke, if its process is certainly gone."""
-        address = self.address_of(broker)
-        if address is None or broker == self.config.broker_id or broker in self._suspected:
-            return
-        self._suspected.add(broker)
-        try:
-            broker_epoch = self.view.state.broker_epoch(broker)
-            if await self.network.refused(address) and self.view.state.broker_epoch(broker) == broker_epoch:
-                log.info("broker %d is gone: no process listens at %s", broker, address)
-                await self.membership.revoke(broker, broker_epoch)
-        except StoreUnavailable as error:
-            log.info("cannot report that broker %d is gone: %s", broker, error)
-        finally:
-            self._suspected.discard(broker)
+    async def _outcome(self, producer_id: int, epoch: int) -> bool | None:
+        return await self._transaction_partitions.outcome(producer_id, epoch)
 
     def _unopened(self, tp: PartitionId, reason: str) -> None:
         self.eligibility.unopened(tp, reason, lambda: not self.topics.is_open(tp))
@@ -411,87 +484,5 @@ class Broker:
         self.eligibility.marked(keys, partitions)
         for partition in partitions:
             if partition.log.lost:
-                with self.guarded(partition, "following"):
+                with self.eligibility.guard(partition, "following"):
                     self.replicator.mend(partition)
-
-    async def wait_for_topic(self, name: str) -> None:
-        """Waits a moment for a topic that the metadata store has and the view has not."""
-        try:
-            async with asyncio.timeout(TOPIC_WAIT_S_MAX):
-                item = await self.store.get(topic_key(name))
-                if item is not None:
-                    await self.topics.applied.wait(item.mod_revision)
-        except (StoreUnavailable, TimeoutError, ValueError):
-            return
-
-    def open_replica_session(self, peer: str) -> ReplicaSession:
-        if len(self._replica_sessions) >= REPLICA_SESSIONS_MAX:
-            raise LimitExceeded(f"limit of {REPLICA_SESSIONS_MAX} followers reached", retry_after_ms=1000)
-        session = ReplicaSession(self, self._next_session, peer)
-        self._next_session += 1
-        self._replica_sessions.add(session)
-        return session
-
-    def replica_session_closed(self, session: ReplicaSession) -> None:
-        self._replica_sessions.discard(session)
-        if session.follower and not self.draining:
-            self.tasks.spawn(self.suspect(session.follower), f"look for broker {session.follower}")
-
-    # ---- sessions
-
-    def open_session(self, peer: str) -> Session:
-        if self.draining:
-            raise Draining("this broker is about to stop", retry_after_ms=200)
-        self.guard.check_trust()
-        if len(self._sessions) >= limits.SESSIONS_MAX:
-            raise LimitExceeded(f"limit of {limits.SESSIONS_MAX} streams reached on this broker", retry_after_ms=1000)
-        session = Session(self, self._next_session, peer)
-        self._sessions[session.number] = session
-        self._next_session += 1
-        return session
-
-    @property
-    def session_count(self) -> int:
-        return len(self._sessions)
-
-    def session_closed(self, session: Session) -> None:
-        if self._sessions.pop(session.number, None) is not None:
-            self._bytes_of_gone["received"] += session.received_bytes
-            self._bytes_of_gone["sent"] += session.sent_bytes
-
-    def welcome(self) -> pb.Welcome:
-        return pb.Welcome(
-            cluster_id=self.cluster_id,
-            broker_id=self.config.broker_id,
-            version=comet.__version__,
-            batch_bytes_max=limits.BATCH_BYTES_MAX,
-            credit_bytes_max=limits.CREDIT_BYTES_MAX,
-        )
-
-    # ---- for sessions and unary calls
-
-    async def resolve(self, partition: Partition, position: Position) -> int:
-        """The offset of a position; a time is looked up on a worker thread."""
-        if not isinstance(position, AtTime):
-            return resolve(partition, position)
-        check_settled(partition)
-        try:
-            found = await self.worker.run(lambda: partition.log.segments.find_time(position.timestamp_us))
-        except OSError as error:
-            raise self.unreadable(partition, error) from error
-        return max(partition.log.log_start, min(found, partition.high_watermark))
-
-    def unreadable(self, partition: Partition, error: OSError) -> CometError:
-        log.error("cannot read %s: %s", partition, error)
-        return storage_error(error)
-
-    def count_error(self, error: CometError) -> None:
-        self.errors[error.code] += 1
-
-    def statistics(self) -> dict[str, Any]:
-        """One snapshot of everything: metrics, dashboard and tests read the same numbers."""
-        return statistics.statistics_of(self, self._sessions.values(), self._replica_sessions)
-
-    def summary(self) -> dict[str, Any]:
-        """The part of it that does not grow with the number of partitions and clients."""
-        return statistics.summary_of(self, self._sessions.values(), self._bytes_of_gone)

@@ -24,12 +24,12 @@ from grpc_reflection.v1alpha import reflection
 from comet.errors import Unavailable
 from comet.v1 import admin_pb2, records_pb2
 from comet_broker import limits
-from comet_broker.api import ADMIN, COMET
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.metadata.embedded import EmbeddedStore
 from comet_broker.metadata.store import MetadataStore
 from comet_broker.metrics.http import Monitor
+from comet_broker.rpc.methods import ADMIN, COMET
 from comet_broker.rpc.network import GrpcNetwork
 from comet_broker.rpc.service import handlers
 from comet_broker.storage.files import RealFiles
@@ -104,7 +104,7 @@ class Server:
         return self
 
     def _report_health(self) -> None:
-        self.broker.tasks.spawn(self._set_health(), "set the health status")
+        self.broker.env.tasks.spawn(self._set_health(), "set the health status")
 
     async def _set_health(self) -> None:
         status = health_pb2.HealthCheckResponse
@@ -145,7 +145,7 @@ class Server:
             raise Unavailable(
                 f"cannot listen on {wanted}: the port may be in use", details={"hint": "choose another --port"}
             )
-        self.broker.port = port
+        self.broker.registration.port = port
         self.address = f"{self.config.host}:{port}"
         await server.start()
 
@@ -172,12 +172,12 @@ class Server:
             found.append("it is about to stop")
         elif self.serving and not self.broker.guard.reason and not self.broker.membership.alive():
             found.append("its registration in the metadata store has expired")
-        failing = self.broker.tasks.failing
+        failing = self.broker.env.tasks.failing
         return found + [f"its task {name!r} keeps failing: {failing[name]}" for name in VITAL if name in failing]
 
     def _degraded(self) -> list[str]:
         """The entities that have failed, while everything else is served."""
-        found = [one for one in self.broker.failures.all() if one.until is None]
+        found = [one for one in self.broker.env.failures.all() if one.until is None]
         return [f"{one.kind} {one.name} has failed: {one.reason}" for one in found[: limits.FAILURES_SHOWN_MAX]]
 
     async def _close(self) -> None:

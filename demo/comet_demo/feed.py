@@ -12,9 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
-import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -24,6 +21,7 @@ from typing import Any, Final
 
 import comet
 from comet_demo.model import EARLY_US, FILLS, RESULTS, TOPIC, TRADES, Quote
+from comet_demo.program import run, until_stopped
 from comet_demo.providers import Event, Provider
 from comet_demo.providers.choose import NAMES, Choice, by_name
 from comet_demo.providers.normal import moments
@@ -37,7 +35,6 @@ SYMBOLS_MAX: Final = 100_000  # whose keys are cached
 BUFFER_BYTES: Final = 8 << 20
 REPORT_EVERY_S: Final = 10.0
 AGAIN_S: Final = 1.0  # after an error
-_USUAL: Final = Choice()
 SPAN_US: Final = 200_000  # of a file's events that are written before their acknowledgement
 FILE_TIMEOUT_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
@@ -349,61 +346,16 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--bootstrap", default="localhost:9092", metavar="HOST:PORT")
     parser.add_argument("--provider", default="synthetic", choices=NAMES)
-    parser.add_argument("--symbols", default="", help="separated by commas; synthetic: all by default")
-    parser.add_argument("--rate", type=float, default=1000.0, help="synthetic: quotes a second, on average")
-    parser.add_argument("--seed", type=int, default=None, help="synthetic: the same seed gives the same market")
-    parser.add_argument("--day", type=float, default=_USUAL.day_s, help="synthetic: seconds from opening to closing")
-    parser.add_argument("--faults", type=float, default=_USUAL.faults, help="synthetic: share of invalid quotes")
-    parser.add_argument("--file", default="", help="replay: a CSV or Parquet file")
-    parser.add_argument(
-        "--pace", type=float, default=1.0, help="replay: speed relative to the file's times; 0: as fast as possible"
-    )
-    parser.add_argument("--keep-times", action="store_true", help="replay: keep the file's times")
-    parser.add_argument(
-        "--columns", default="", help="replay: name=column, separated by commas, for other column names"
-    )
-    parser.add_argument("--url", default="", help="real markets: another address than the default")
+    Choice.add_options(parser)
     return parser
 
 
-def chosen(options: argparse.Namespace) -> Choice:
-    return Choice(
-        symbols=_words(options.symbols),
-        rate=options.rate,
-        seed=options.seed,
-        day_s=options.day,
-        faults=options.faults,
-        file=options.file,
-        pace=options.pace,
-        keep_times=options.keep_times,
-        columns=dict(_pair(word) for word in _words(options.columns)),
-        url=options.url,
-        key=os.environ.get("COMET_ALPACA_KEY", ""),
-        secret=os.environ.get("COMET_ALPACA_SECRET", ""),
-    )
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _pair(word: str) -> tuple[str, str]:
-    name, equals, column = word.partition("=")
-    if not equals:
-        raise comet.InvalidArgument(f"invalid --columns {word!r}: use name=column, separated by commas")
-    return name.strip(), column.strip()
-
-
 async def _run(options: argparse.Namespace) -> None:
-    provider = by_name(options.provider, chosen(options))
+    provider = by_name(options.provider, Choice.of(options))
     await ensure_topics(options.bootstrap)
     one = Feed(provider, options.bootstrap)
-    running = asyncio.ensure_future(one.run())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     try:
-        with suppress(asyncio.CancelledError):  # asked to stop; the producer has been closed on the way out
-            await running
+        await until_stopped(one.run())
     finally:
         counts = [f"{name.replace('_', ' ')}: {count:,}" for name, count in provider.statistics().items() if count]
         print("; ".join([f"{one.counts}", *counts]), flush=True)  # noqa: T201 - what a terminal program does
@@ -412,12 +364,8 @@ async def _run(options: argparse.Namespace) -> None:
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     options = arguments().parse_args()
-    try:
-        comet.run(_run(options))
-    except comet.CometError as error:
-        print(f"comet_demo.feed: {error}", file=sys.stderr, flush=True)  # noqa: T201 - what a terminal program does
-        raise SystemExit(2 if isinstance(error, comet.InvalidArgument) else 1) from None
+    comet.run(_run(options))
 
 
 if __name__ == "__main__":
-    main()
+    run("comet_demo.feed", main)

@@ -22,7 +22,7 @@ from comet.processes.keeper import Keeper, KeeperEvent
 from comet.processes.ports import LOCALHOST, listening
 from comet.processes.restart_policy import Schedule
 from comet.processes.signals import STOP_SIGNALS, held_back
-from comet_demo import runtime
+from comet.spark import local
 from comet_demo.feed import ensure_topics
 from comet_demo.terminal.consumer import follow, follow_job, show
 from comet_demo.terminal.quote_table import QuoteTable
@@ -98,7 +98,7 @@ def _start_and_watch(quote_table: QuoteTable, crew: Crew, options: Options) -> N
 
 
 def _spark(quote_table: QuoteTable, crew: Crew, at: Started, options: Options) -> list[Child]:
-    lacking = runtime.missing()
+    lacking = local.missing()
     if lacking is not None:
         quote_table.analytics.note = f"no analytics: {lacking}"
         _print(f"No analytics. {lacking}")

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from typing import Final
 import comet
 from comet_demo.feed import ensure_topic, ensure_topics
 from comet_demo.model import EARLY_US, FILLS, TOPIC, Fill, Quote
+from comet_demo.program import run
 from comet_demo.terminal.consumer import quotes_of
 from comet_demo.terminal.quote_table import plausible
 
@@ -217,15 +217,11 @@ def main() -> None:
     def print_line(line: str) -> None:
         print(line, flush=True)  # noqa: T201 - what a terminal program does
 
-    try:
-        comet.run(ensure_topics(options.bootstrap))
-        paper = Paper(options.bootstrap, print_line=print_line if options.prints else None)
-        paper.app.run()
-        print_line(f"{paper.fills:,} fills; {paper.book}")
-    except comet.CometError as error:
-        print(f"comet_demo.paper_trading: {error}", file=sys.stderr, flush=True)  # noqa: T201 - what a terminal program does
-        raise SystemExit(1) from None
+    comet.run(ensure_topics(options.bootstrap))
+    paper = Paper(options.bootstrap, print_line=print_line if options.prints else None)
+    paper.app.run()
+    print_line(f"{paper.fills:,} fills; {paper.book}")
 
 
 if __name__ == "__main__":
-    main()
+    run("comet_demo.paper_trading", main)

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
-import sys
 import time
 from contextlib import suppress
 from itertools import count
@@ -23,6 +21,7 @@ from typing import Final
 import comet
 from comet_demo.feed import ensure_topic
 from comet_demo.model import DEAD_ORDERS, INSTRUMENTS, ORDERS, TOPIC, Order
+from comet_demo.program import run, until_stopped
 
 ORDERS_PER_S: Final = 20.0
 AUDIT_SHARE: Final = 0.85  # of the orders' rate
@@ -154,28 +153,8 @@ def main() -> None:
     parser.add_argument("--bootstrap", default="localhost:9092")
     parser.add_argument("--seed", type=int, default=None)
     options = parser.parse_args()
-
-    async def run() -> None:
-        running = asyncio.ensure_future(live(options.bootstrap, Random(options.seed)))
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
-        with suppress(asyncio.CancelledError):
-            await running
-
-    try:
-        comet.run(run())
-    except (comet.CometError, ExceptionGroup) as error:
-        print(f"comet_demo.sample_workload: {_cause(error)}", file=sys.stderr, flush=True)  # noqa: T201 - what it ends with
-        raise SystemExit(1) from None
-
-
-def _cause(error: Exception) -> comet.CometError:
-    """The first CometError, for a message of one line; any other error is raised."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    if not isinstance(error, comet.CometError):
-        raise error
-    return error
+    comet.run(until_stopped(live(options.bootstrap, Random(options.seed))))
 
 
 if __name__ == "__main__":
-    main()
+    run("comet_demo.sample_workload", main)

@@ -3,6 +3,7 @@
     Producer, Consumer, Admin, App     asynchronous; comet.sync has the same, synchronous
     read, write_frame                  a topic as tables of Arrow, Polars and pandas, and back
     model                              marks a class as the model of a value
+    ConsumerOptions, GroupOptions, …   the options of consumers and handlers, as objects
     Record, RecordBatch, Receipt, …    their arguments and results
     CometError and its subclasses      all errors, see comet.errors
     run                                runs a coroutine on a fast event loop
@@ -20,11 +21,24 @@ if TYPE_CHECKING:
     from comet.admin.admin import Admin, TopicPage
     from comet.admin.history import ClusterEvent, History, HistoryTrack
     from comet.admin.recovery import ClusterRecovery, PartitionRecovery, RecoveryChoice
+    from comet.admin.results import (
+        BrokerDrain,
+        BrokerFailure,
+        GroupDeletion,
+        Handover,
+        LeaderElection,
+        PartitionMove,
+        PartitionsAdded,
+        RecordDeletion,
+        Resumed,
+        TopicAlteration,
+        TopicDeletion,
+    )
     from comet.app import App
     from comet.consumer.consumer import Consumer
+    from comet.consumer.options import ConsumerOptions
     from comet.consumer.range_reader import Reader
     from comet.consumer.ranges import Fetched, RangeReader
-    from comet.consumer.record import NewRecord, Record, RecordBatch
     from comet.consumer.time_merge import MergedReader, MergedRecord
     from comet.errors import (
         BrokerNotFound,
@@ -76,10 +90,13 @@ if TYPE_CHECKING:
     from comet.event_loop import run
     from comet.groups.committed_offsets import CommitResult, CommittedOffset
     from comet.groups.group_consumer import GroupConsumer
+    from comet.groups.options import GroupOptions
+    from comet.handlers.options import HandlerOptions
     from comet.producer.delivery import BulkDelivery, Delivery, FailedRange
     from comet.producer.producer import Producer
     from comet.producer.transaction import Transaction, TransactionalProducer
     from comet.serde import model
+    from comet.share.options import ShareOptions
     from comet.share.share_client import AcquiredRecord, ShareClient
     from comet.share.share_consumer import ShareConsumer, ShareRecord
     from comet.tables.scan import Scan, read
@@ -104,6 +121,7 @@ if TYPE_CHECKING:
         PartitionStatus,
         Receipt,
         ReceiptRange,
+        ReplicaConflict,
         ResetPartition,
         SettingSource,
         TopicConfig,
@@ -111,7 +129,7 @@ if TYPE_CHECKING:
         TopicInfo,
         TopicPartition,
     )
-    from comet.wire.replica_conflict import ReplicaConflict
+    from comet.values.record import NewRecord, Record, RecordBatch
 
 __version__ = "0.1.0"
 
@@ -122,6 +140,8 @@ __all__ = [
     "App",
     "AtOffset",
     "AtTime",
+    "BrokerDrain",
+    "BrokerFailure",
     "BrokerInfo",
     "BrokerNotFound",
     "BulkDelivery",
@@ -134,6 +154,7 @@ __all__ = [
     "CommittedOffset",
     "Consistency",
     "Consumer",
+    "ConsumerOptions",
     "CoordinatorLoading",
     "CorruptBatch",
     "CorruptRecords",
@@ -148,12 +169,16 @@ __all__ = [
     "Flush",
     "Gap",
     "GroupConsumer",
+    "GroupDeletion",
     "GroupError",
     "GroupInfo",
     "GroupMember",
     "GroupNotEmpty",
     "GroupNotFound",
+    "GroupOptions",
     "GroupSummary",
+    "HandlerOptions",
+    "Handover",
     "History",
     "HistoryTrack",
     "Internal",
@@ -161,6 +186,7 @@ __all__ = [
     "KeyReused",
     "LagPoint",
     "Latest",
+    "LeaderElection",
     "LeadershipLost",
     "LimitExceeded",
     "LockExpired",
@@ -177,9 +203,11 @@ __all__ = [
     "OffsetOutOfRange",
     "PartitionInfo",
     "PartitionLag",
+    "PartitionMove",
     "PartitionNotFound",
     "PartitionRecovery",
     "PartitionStatus",
+    "PartitionsAdded",
     "Producer",
     "ProducerError",
     "ProducerFenced",
@@ -189,10 +217,12 @@ __all__ = [
     "ReceiptRange",
     "Record",
     "RecordBatch",
+    "RecordDeletion",
     "RecordTooLarge",
     "RecoveryChoice",
     "ReplicaConflict",
     "ResetPartition",
+    "Resumed",
     "Scan",
     "SequenceGap",
     "SequenceTooOld",
@@ -200,11 +230,14 @@ __all__ = [
     "SettingSource",
     "ShareClient",
     "ShareConsumer",
+    "ShareOptions",
     "ShareRecord",
     "StaleGeneration",
     "Timeout",
+    "TopicAlteration",
     "TopicConfig",
     "TopicDefaults",
+    "TopicDeletion",
     "TopicExists",
     "TopicInfo",
     "TopicNotFound",
@@ -228,49 +261,64 @@ __all__ = [
 ]
 
 _OWN = {
+    "AcquiredRecord": "comet.share.share_client",
     "Admin": "comet.admin.admin",
     "App": "comet.app",
+    "BrokerDrain": "comet.admin.results",
+    "BrokerFailure": "comet.admin.results",
     "BulkDelivery": "comet.producer.delivery",
     "ClusterEvent": "comet.admin.history",
     "ClusterRecovery": "comet.admin.recovery",
     "CommitResult": "comet.groups.committed_offsets",
+    "CommittedOffset": "comet.groups.committed_offsets",
     "Consumer": "comet.consumer.consumer",
+    "ConsumerOptions": "comet.consumer.options",
     "Delivery": "comet.producer.delivery",
     "FailedRange": "comet.producer.delivery",
     "Fetched": "comet.consumer.ranges",
     "GroupConsumer": "comet.groups.group_consumer",
-    "CommittedOffset": "comet.groups.committed_offsets",
+    "GroupDeletion": "comet.admin.results",
+    "Handover": "comet.admin.results",
+    "LeaderElection": "comet.admin.results",
+    "PartitionMove": "comet.admin.results",
+    "GroupOptions": "comet.groups.options",
+    "HandlerOptions": "comet.handlers.options",
     "History": "comet.admin.history",
     "HistoryTrack": "comet.admin.history",
-    "AcquiredRecord": "comet.share.share_client",
     "ShareClient": "comet.share.share_client",
     "MergedReader": "comet.consumer.time_merge",
     "MergedRecord": "comet.consumer.time_merge",
-    "NewRecord": "comet.consumer.record",
+    "NewRecord": "comet.values.record",
     "PartitionRecovery": "comet.admin.recovery",
+    "PartitionsAdded": "comet.admin.results",
     "Producer": "comet.producer.producer",
     "RangeReader": "comet.consumer.ranges",
     "Reader": "comet.consumer.range_reader",
-    "Record": "comet.consumer.record",
-    "RecordBatch": "comet.consumer.record",
+    "RecordDeletion": "comet.admin.results",
+    "Resumed": "comet.admin.results",
+    "Record": "comet.values.record",
+    "RecordBatch": "comet.values.record",
     "RecoveryChoice": "comet.admin.recovery",
+    "ReplicaConflict": "comet.wire.replica_conflict",
     "Scan": "comet.tables.scan",
     "ShareConsumer": "comet.share.share_consumer",
+    "ShareOptions": "comet.share.options",
     "ShareRecord": "comet.share.share_consumer",
+    "TopicAlteration": "comet.admin.results",
+    "TopicDeletion": "comet.admin.results",
     "TopicPage": "comet.admin.admin",
     "Transaction": "comet.producer.transaction",
     "TransactionalProducer": "comet.producer.transaction",
     "model": "comet.serde",
     "read": "comet.tables.scan",
     "run": "comet.event_loop",
-    "ReplicaConflict": "comet.wire.replica_conflict",
     "write_frame": "comet.tables.write",
 }
 _TYPES = {
     "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Consistency", "Earliest", "Flush", "Gap", "GroupInfo",
     "GroupMember", "GroupSummary", "LagPoint", "Latest", "PartitionInfo", "PartitionLag", "PartitionStatus",
-    "Receipt", "ReceiptRange", "ResetPartition", "SettingSource", "TopicConfig", "TopicDefaults", "TopicInfo",
-    "TopicPartition",
+    "Receipt", "ReceiptRange", "ReplicaConflict", "ResetPartition", "SettingSource", "TopicConfig", "TopicDefaults",
+    "TopicInfo", "TopicPartition",
 }  # fmt: skip
 
 

@@ -14,43 +14,40 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from random import Random, SystemRandom
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, TypeVar, Unpack
 
-from comet import limits
 from comet.client.client import Addresses, parse_addresses
 from comet.consumer.consumer import Consumer
-from comet.consumer.fetcher import OutOfRange
-from comet.consumer.replica_choice import ReadFrom
+from comet.consumer.options import ClientKeywords, ConsumerOptions, chosen
 from comet.errors import InvalidArgument
 from comet.event_loop import run
 from comet.groups.group_consumer import GroupConsumer
+from comet.groups.options import GroupOptions, OnPartitions
 from comet.handlers.at_least_once import AtLeastOnce
 from comet.handlers.at_most_once import AtMostOnce
-from comet.handlers.binding import Binding, Caller, DeliveryMode, OnError, Policy, current_transaction
+from comet.handlers.binding import Binding, Caller, check_signature, current_transaction
 from comet.handlers.dead_letters import DeadLetters
 from comet.handlers.exactly_once import ExactlyOnce
 from comet.handlers.handler import name_of, signature_of
+from comet.handlers.keywords import HandlerKeywords
+from comet.handlers.options import DEATHS_SPARE, HandlerOptions, Reading, handler_options
 from comet.handlers.serving import GroupServing, PlainServing, RecordSource, Serving, current_serving
 from comet.handlers.share_worker import ShareWorker
 from comet.producer.delivery import Delivery
-from comet.producer.partitioner import Headers, Key
-from comet.producer.producer import Producer, wall_clock_us
+from comet.producer.producer import Producer
 from comet.producer.transaction import Transaction, TransactionalProducer
+from comet.share.options import ShareOptions
 from comet.share.share_consumer import ShareConsumer
-from comet.types import Gap, StartLike, check_topic_name
+from comet.types import check_topic_name, wall_clock_us
+from comet.values.record import Headers, Key
 from comet.wire.transport import Connect
 
 log = logging.getLogger("comet")
 
 H = TypeVar("H", bound=Callable[[Any], Awaitable[None] | None] | Callable[[Any, Transaction], Awaitable[None] | None])
-
-
-# Share groups: deliveries beyond the handler's failures, for members that die while they process a record;
-_DEATHS_SPARE: Final = 4
-# and records acquired beyond those that are being handled.
-_IN_FLIGHT_SPARE: Final = 32
 
 
 class App:
@@ -98,8 +95,7 @@ class App:
         self.random = random or SystemRandom()
         self.dead_letters = DeadLetters(lambda: self._careful().send)
         self._addresses = addresses
-        self._name = name
-        self._world: dict[str, Any] = {"connect": connect, "random": random, "clock_us": clock_us}
+        self._world: ClientKeywords = {"name": name, "connect": connect, "random": random, "clock_us": clock_us}
         self._stop_timeout_s = stop_timeout_ms / 1000
         self._bindings: list[Binding] = []
         self._servings: list[Serving] = []
@@ -115,29 +111,10 @@ class App:
         topic: str,
         *,
         group: str = "",
-        delivery: DeliveryMode = "at_least_once",
-        retries: int = 0,
-        backoff_ms: float = 100,
-        dead_letter: str = "",
-        concurrency: int = 1,
-        transaction_records: int = 1_000,
-        transaction_ms: float = 20,
-        instance: str = "",
-        session_timeout_ms: int = limits.SESSION_TIMEOUT_MS,
-        shared: bool = False,
-        lock_ms: int = limits.LOCK_MS,
-        in_flight: int = 0,
-        by_key: bool = False,
-        isolation: Literal["committed", "uncommitted"] = "committed",
-        start: StartLike = "latest",
         type: Any = None,  # noqa: A002 - the name users expect
-        partitions: Iterable[int] | None = None,
-        on_error: OnError = "stop",
-        on_out_of_range: OutOfRange = "raise",
-        on_gap: Callable[[Gap], None] | None = None,
-        read_from: ReadFrom = "leader",
-        rack: str = "",
-        buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES,
+        options: HandlerOptions | None = None,
+        consumer: Reading | None = None,
+        **keywords: Unpack[HandlerKeywords],
     ) -> Callable[[H], H]:
         """Registers a handler for a topic, async or not. It gets records one at a time, in order per partition.
 
@@ -154,60 +131,24 @@ class App:
         one, `on_error` decides. With `concurrency` several run at once, one at a time per key. With `shared`, members
         take single records, independent of the number of partitions, and acknowledge each on its own.
 
+        Options are given by name: those of HandlerOptions, and those of its consumer, which are ConsumerOptions,
+        GroupOptions with a `group`, or ShareOptions with `shared`. Or as objects, `options` and `consumer`, for several
+        handlers; those given by name come first. By default it reads from "latest".
+
         >>> app = comet.App("localhost:9092")
         >>> @app.on("quotes", group="engine", retries=3, dead_letter="quotes-failed")
         ... async def handle(record: comet.Record[dict]) -> None: ...
         """
         check_topic_name(topic)
-        if on_error not in {"stop", "skip"}:
-            raise InvalidArgument(f'on_error must be "stop" or "skip", not {on_error!r}')
-        if dead_letter:
-            check_topic_name(dead_letter)
-        of_shared: dict[str, Any] = {"lock_ms": lock_ms != limits.LOCK_MS, "in_flight": in_flight, "by_key": by_key}
-        of_others: dict[str, Any] = {
-            "instance": instance, "isolation": isolation != "committed", "on_out_of_range": on_out_of_range != "raise",
-            "on_gap": on_gap, "read_from": read_from != "leader", "rack": rack,
-            "buffer_bytes": buffer_bytes != limits.CONSUMER_BUFFER_BYTES,
-        }  # fmt: skip
-        _check_heeded(of_shared, of_others, shared=shared)
+        handling, reading = handler_options(group, options, consumer, keywords)
         names = sys._getframe(1).f_locals  # a class defined beside the handler, inside a function, is found here
-        options: dict[str, Any] = {"start": start, "buffer_bytes": buffer_bytes, "isolation": isolation}
-        reading = {"on_out_of_range": on_out_of_range, "on_gap": on_gap, "read_from": read_from, "rack": rack}
-        policy: Policy | None = None
-        if group:
-            if partitions is not None:
-                raise InvalidArgument("a group assigns its partitions: leave partitions out")
-            policy = Policy(
-                group, delivery, retries, backoff_ms, dead_letter, concurrency, shared, transaction_records,
-                transaction_ms,
-            )  # fmt: skip
-            if shared:
-                options = {
-                    "start": start, "lock_ms": lock_ms, "in_flight": in_flight or concurrency + _IN_FLIGHT_SPARE,
-                    "deliveries_max": retries + 1 + _DEATHS_SPARE, "dead_letter": dead_letter, "by_key": by_key,
-                    "session_timeout_ms": session_timeout_ms,
-                }  # fmt: skip
-            else:
-                options |= reading | {"instance": instance, "session_timeout_ms": session_timeout_ms}
-        else:
-            for_members = {"retries": retries, "dead_letter": dead_letter, "shared": shared, "instance": instance}
-            if delivery != "at_least_once" or concurrency != 1 or any(for_members.values()):
-                raise InvalidArgument(
-                    "delivery, retries, dead_letter, concurrency, shared and instance need a group: give group= as well"
-                )
-            options |= reading | {"partitions": None if partitions is None else list(partitions)}
 
         def register(handler: H) -> H:
             if self._serving:
                 raise InvalidArgument("register handlers before the app runs")
             signature = signature_of(handler, names, type)
-            if policy is not None:
-                policy.check(signature, on_error)
-            elif signature.transaction:
-                raise InvalidArgument(
-                    'a handler that takes a comet.Transaction needs group= and delivery="exactly_once"'
-                )
-            self._bindings.append(Binding(topic, handler, signature, on_error, options, name_of(handler), policy))
+            check_signature(signature, group, handling)
+            self._bindings.append(Binding(topic, handler, signature, name_of(handler), group, handling, reading))
             return handler
 
         return register
@@ -263,11 +204,11 @@ class App:
                 task.result()
 
     def _serving_of(self, one: Binding) -> Serving:
-        if one.policy is None:
+        if not one.group:
             return PlainServing(self, one)
-        if one.policy.shared:
+        if one.options.shared:
             return ShareWorker(self, one)
-        match one.policy.delivery:
+        match one.options.delivery:
             case "at_most_once":
                 return AtMostOnce(self, one)
             case "at_least_once":
@@ -295,25 +236,29 @@ class App:
     # ---- consumers and producers of servings
 
     def _consumer_for(self, one: Binding) -> Consumer[Any]:
-        options: dict[str, Any] = {**one.options, **self._world, "name": self._name, "type": one.signature.type}
-        return Consumer(self._addresses, one.topic, **options)
+        assert isinstance(one.reading, ConsumerOptions)
+        return Consumer(self._addresses, one.topic, type=one.signature.type, options=one.reading, **self._world)
 
-    def _group_consumer_for(self, one: Binding, **hooks: Any) -> RecordSource:
-        assert one.policy is not None
-        options: dict[str, Any] = {**one.options, **self._world, **hooks, "name": self._name}
+    def _group_consumer_for(self, one: Binding, **hooks: OnPartitions) -> RecordSource:
+        assert isinstance(one.reading, GroupOptions)
+        options = chosen(one.reading, {"auto_commit": False, **hooks})
         consumer: RecordSource = GroupConsumer(
-            self._addresses, one.topic, group=one.policy.group, type=one.signature.type, auto_commit=False, **options
-        )
+            self._addresses, one.topic, group=one.group, type=one.signature.type, options=options, **self._world,
+        )  # fmt: skip
         return consumer
 
     def _shared_consumer_for(self, one: Binding) -> ShareConsumer[Any]:
-        assert one.policy is not None
-        options: dict[str, Any] = {**one.options, **self._world, "name": self._name}
-        group, kind = one.policy.group, one.signature.type
-        return ShareConsumer(self._addresses, one.topic, group=group, type=kind, renew=True, **options)
+        assert isinstance(one.reading, ShareOptions)
+        options = replace(
+            one.reading, renew=True, deliveries_max=one.options.retries + 1 + DEATHS_SPARE,
+            dead_letter=one.options.dead_letter,
+        )  # fmt: skip
+        return ShareConsumer(
+            self._addresses, one.topic, group=one.group, type=one.signature.type, options=options, **self._world,
+        )  # fmt: skip
 
     def _transactional_producer_for(self, source: RecordSource | None) -> TransactionalProducer:
-        return TransactionalProducer(self._addresses, group=source or "", name=self._name, **self._world)
+        return TransactionalProducer(self._addresses, group=source or "", **self._world)
 
     # ---- producing
 
@@ -321,12 +266,12 @@ class App:
     def producer(self) -> Producer:
         """The producer that handlers share, made at first use. Its records are in no transaction."""
         if self._producer is None:
-            self._producer = Producer(self._addresses, name=self._name, **self._world)
+            self._producer = Producer(self._addresses, **self._world)
         return self._producer
 
     def _careful(self) -> Producer:
         if self._careful_producer is None:
-            self._careful_producer = Producer(self._addresses, acks="all", name=self._name, **self._world)
+            self._careful_producer = Producer(self._addresses, acks="all", **self._world)
         return self._careful_producer
 
     async def publish(self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None) -> None:
@@ -434,10 +379,3 @@ class App:
             }
             for one in self._bindings
         ]
-
-
-def _check_heeded(of_shared: Mapping[str, Any], of_others: Mapping[str, Any], *, shared: bool) -> None:
-    """Raises InvalidArgument for options that the handler would ignore."""
-    for name, given in (of_others if shared else of_shared).items():
-        if given:
-            raise InvalidArgument(f"{name} is {'not used with' if shared else 'only for'} shared=True: leave it out")

@@ -86,6 +86,8 @@ LOCK_MS: Final = 30_000
 IN_FLIGHT_RECORDS: Final = 1_000
 IN_FLIGHT_RECORDS_MAX: Final = 20_000
 LOCK_MS_MIN: Final = 100
+LOCK_MS_MAX: Final = 12 * 3_600_000
+DELIVERIES_MAX: Final = 250
 ACQUIRE_RECORDS_MAX: Final = 10_000  # acquired by one call without a session
 
 # A consumer of a follower compares it with the leader at this interval, and gives it this time to catch up.

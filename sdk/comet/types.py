@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,6 @@ from typing import Any, Final, Literal, NamedTuple
 
 from comet.errors import CometError, DataLoss, InvalidArgument, OffsetOutOfRange, Truncated
 from comet.units import format_value, parse_value
-from comet.wire.replica_conflict import ReplicaConflict
 
 NO_LIMIT: Final = -1
 REPLICAS_MAX: Final = 15
@@ -135,11 +135,10 @@ class TopicSetting:
 
     def check(self, value: object) -> None:
         """Raises InvalidArgument for a value of another type, or out of bounds."""
-        if self.words:
-            if not isinstance(value, self.type):
-                raise self._unknown_word(value)
-        elif not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
-            raise InvalidArgument(f"{self.name} must be a whole number from {self.low} to {self.high}, not {value!r}")
+        if not isinstance(value, self.type) or isinstance(value, bool):
+            raise self._unknown_word(value) if self.words else self._out_of_bounds(value)
+        if isinstance(value, int) and not self.low <= value <= self.high:
+            raise self._out_of_bounds(value)
 
     def convert(self, value: object) -> Any:
         """The value of a word or a number, unchecked. Raises InvalidArgument for an unknown word."""
@@ -173,6 +172,11 @@ class TopicSetting:
         if self.words:
             return str(plain(value))
         return "none" if value == NO_LIMIT else format_value(self.unit, value)
+
+    def _out_of_bounds(self, value: object) -> InvalidArgument:
+        return InvalidArgument(
+            f"{self.name} must be a whole number from {self.low} to {self.high}, not {plain(value)!r}"
+        )
 
     def _unknown_word(self, value: object) -> InvalidArgument:
         *most, last = self.words
@@ -269,8 +273,8 @@ class TopicConfig:
         Consistency.CONSISTENT,
         "",
         "Consistency",
-        "consistent: readers see records that all in-sync replicas have, and only those replicas may lead. available: "
-        "readers see all records of their broker, and any replica may lead; records may be lost.",
+        "consistent: readers see records that all in-sync replicas have, and one of these leads. available: readers "
+        "see all records of their broker, and any replica may lead; records may be lost.",
         cluster=False,
     )
 
@@ -315,6 +319,7 @@ class TopicDefaults:
     replicas: int = 1
 
     def source(self, name: str) -> SettingSource:
+        """Where the default of a setting comes from."""
         return self.sources.get(name, SettingSource.BUILT_IN)
 
 
@@ -333,6 +338,28 @@ class BrokerInfo:
     version: str
     rack: str = ""
     draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaConflict:
+    """A replica that does not follow its leader: it would lose committed records. `comet topic elect` settles it.
+
+    To follow broker `leader` in `epoch`, the replica on `broker` would have to be truncated to `offset`; it knows that
+    records below `high_watermark` are committed. `problem` says why an accepted truncation failed.
+
+    >>> from comet import ReplicaConflict
+    >>> conflict = ReplicaConflict(2, leader=1, epoch=8, offset=600, high_watermark=1050, log_end=1050)
+    >>> conflict.high_watermark - conflict.offset
+    450
+    """
+
+    broker: int
+    leader: int
+    epoch: int
+    offset: int
+    high_watermark: int
+    log_end: int
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -689,6 +716,10 @@ _UNIT_US: Final[Mapping[str, int]] = {
     "w": 604_800_000_000,
 }
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def wall_clock_us() -> int:
+    return time.time_ns() // 1000
 
 
 def timestamp_us(when: datetime) -> int:

@@ -10,9 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -25,6 +22,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright, expect
 
+from comet.processes.child import Child, python_module, started
 from tests.browser.chromium import find_chromium
 from tests.waiting import until
 
@@ -40,6 +38,7 @@ SHOTS = os.environ.get("COMET_SHOTS", "")  # a folder: what pages look like is k
 # Limits end what hangs, and measure nothing: the machine may do other things, too.
 WAIT_MS = 30_000
 LAUNCH_MS = 90_000
+UP_S = 60
 TOLD_S = 60
 expect.set_options(timeout=WAIT_MS)
 
@@ -154,7 +153,7 @@ async def shot(page: Page, name: str) -> None:
 class Stage:
     """A broker and its gateway, as `comet up` starts them."""
 
-    process: subprocess.Popen[bytes]
+    pid: int
     broker: str
     url: str
 
@@ -165,18 +164,10 @@ class Stage:
 @contextmanager
 def stage_up(*arguments: str) -> Iterator[Stage]:
     """Starts it on free ports; `arguments` go to `comet up`."""
-    command = [sys.executable, "-m", "comet.cli", "up", "--ephemeral", "--port", "0", "--gateway-port", "0", "--json"]
-    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, start_new_session=True) as process:
-        try:
-            assert process.stdout is not None
-            told = json.loads(process.stdout.readline())
-            yield Stage(process, told["address"], told["gateway"])
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+    words = ("up", "--ephemeral", "--port", "0", "--gateway-port", "0", "--json", *arguments)
+    with started(Child("comet up", python_module("comet.cli", *words), piped=True), within_s=20) as up:
+        told = json.loads(up.line(UP_S))
+        yield Stage(up.pid, told["address"], told["gateway"])
 
 
 @pytest_asyncio.fixture(loop_scope="package", scope="package")

@@ -134,7 +134,7 @@ async def _tasks(session: CDPSession) -> dict[str, float]:
 
 
 def _gateway(stage: Stage) -> list[psutil.Process]:
-    top = psutil.Process(stage.process.pid)
+    top = psutil.Process(stage.pid)
     return [top, *top.children(recursive=True)]
 
 

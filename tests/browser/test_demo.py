@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from comet_demo import runtime
+from comet.spark import local
 from tests.browser.conftest import WAIT_MS, Watched, shot
 from tests.descendants import alive, descendants
 from tests.waiting import until
@@ -62,7 +62,7 @@ async def demo(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, 
 async def test_quotes_and_what_spark_makes_of_them_are_on_the_page_and_ctrl_c_ends_it_all(
     page: Page, context: Watched, tmp_path: Path
 ) -> None:
-    lacking = runtime.missing()
+    lacking = local.missing()
     if lacking is not None:
         pytest.skip(lacking)
     async with demo(tmp_path) as (process, url):

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import httpx
 import pytest
 from playwright.async_api import Browser, Page, Request, expect
 
+from comet.processes.child import Child, python_module
 from tests.browser.axe import BY_LOOKS, axe
 from tests.browser.conftest import WAIT_MS, Stage, Watched, settled, shot, stop_time, watched
 from tests.etcd import free_ports
@@ -159,15 +157,14 @@ async def test_the_theme_follows_the_system_until_somebody_chooses(browser: Brow
 
 
 @contextlib.contextmanager
-def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, str]]]:
+def process(*arguments: str) -> Iterator[tuple[Child, dict[str, str]]]:
     """A part of Comet, and what it says when it is ready. Killed at the end, if it is still there."""
-    command = [sys.executable, "-m", "comet.cli", *arguments, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as found:
-        try:
-            assert found.stdout is not None
-            yield found, json.loads(found.stdout.readline())
-        finally:
-            found.send_signal(signal.SIGKILL)
+    child = Child("comet", python_module("comet.cli", *arguments, "--json"), piped=True)
+    child.start()
+    try:
+        yield child, json.loads(child.line(60))
+    finally:
+        child.kill()
 
 
 @pytest.mark.timeout(300)
@@ -190,7 +187,6 @@ async def test_what_is_not_live_is_said_and_greyed_and_comes_back_alone(browser:
             ).json_value()
 
             gateway.kill()
-            gateway.wait()
             # Soon the one, then the other; who looks late sees the other alone.
             await expect(page.locator("[data-pill]")).to_have_text(re.compile("^(Reconnecting|Stale)"))
             await expect(page.locator("[data-pill]")).to_contain_text("Stale")
@@ -202,7 +198,6 @@ async def test_what_is_not_live_is_said_and_greyed_and_comes_back_alone(browser:
             await page.wait_for_function(as_it_was, arg=live)
 
             broker.kill()
-            broker.wait()
             await expect(page.locator("[data-pill]")).to_contain_text("Stale")
             await expect(page.locator("[data-field=health]")).to_have_text("Unreachable")
             await expect(page.locator("[data-table=reasons]")).to_contain_text("No broker answers")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 from playwright.async_api import Browser, Page, Route, expect
 
 import comet
+from comet.processes.child import Child, python_module, started
 from tests.browser.conftest import Stage, Watched, live, shot, watched
 from tests.browser.test_topics import dialog, row
 
@@ -274,15 +273,16 @@ async def test_settings_are_edited_in_place_looked_at_and_saved(page: Page, stag
 
 async def test_a_setting_that_destroys_records_says_how_many_and_wants_the_name(page: Page, stage: Stage) -> None:
     async with comet.Admin(stage.broker) as admin, comet.Producer(stage.broker) as producer:
-        await admin.create_topic("shrinking", partitions=1)
+        await admin.create_topic("shrinking", partitions=1, segment_bytes=64 << 10)
         for _ in range(30):
-            await producer.send("shrinking", b"x")
-        await producer.flush()
+            await producer.publish("shrinking", b"x" * 8_000, timestamp_us=1)  # by these, all of them would be old
+        plan = await admin.alter_topic("shrinking", retention_records=10, dry_run=True)
+        assert plan.records > 0
         await page.goto(stage.at("/topics/shrinking/config"))
         await page.get_by_role("button", name="Edit retention_records").click()
         await page.get_by_label("retention_records", exact=True).fill("10")
         await page.keyboard.press("Enter")
-        await expect(dialog(page).locator("dl")).to_contain_text("about 20 deleted permanently")
+        await expect(dialog(page).locator("dl")).to_contain_text(f"{plan.records} deleted permanently")
         await expect(dialog(page).get_by_role("button", name="Save")).to_be_disabled()
         await page.keyboard.press("Escape")
         await expect(dialog(page)).to_have_count(0)
@@ -344,14 +344,9 @@ def guarded(stage: Stage, folder: Path) -> Iterator[str]:
         for name, role in TOKENS.items()
     ]
     file.write_text("\n".join(rows))
-    command = [sys.executable, "-m", "comet_gateway", "--bootstrap", stage.broker, "--port", "0"]
-    with subprocess.Popen([*command, "--tokens-file", str(file)], stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().decode().strip()
-        finally:
-            process.terminate()
-            process.wait(60)
+    command = python_module("comet_gateway", "--bootstrap", stage.broker, "--port", "0", "--tokens-file", str(file))
+    with started(Child("gateway", command, piped=True)) as child:
+        yield child.line(60)
 
 
 def token(name: str) -> str:

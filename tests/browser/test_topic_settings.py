@@ -4,9 +4,6 @@ its settings."""
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -16,21 +13,18 @@ import pytest_asyncio
 from playwright.async_api import Locator, Page, expect
 
 import comet
+from comet.processes.child import Child, python_module
+from comet.processes.child import started as running
 from tests.browser.conftest import Stage, live, shot
 
 HOUR_MS = 3_600_000
-COMMAND = [sys.executable, "-m", "comet.cli"]
 
 
 @contextmanager
-def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
-    with subprocess.Popen([*COMMAND, *arguments, "--json"], stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            yield process, json.loads(process.stdout.readline())
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(20)
+def started(command: str, *arguments: str) -> Iterator[tuple[Child, dict[str, Any]]]:
+    child = Child(f"comet {command}", python_module("comet.cli", command, *arguments, "--json"), piped=True)
+    with running(child):
+        yield child, json.loads(child.line(60))
 
 
 @pytest_asyncio.fixture(loop_scope="package", scope="module")
@@ -39,11 +33,11 @@ async def hourly(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stag
     folder = tmp_path_factory.mktemp("hourly")
     with ExitStack() as stack:
         flags = ("--topic-retention-ms", "1h", "--topic-retention-bytes", "1GiB", "--topic-flush", "always")
-        process, broker = stack.enter_context(
+        child, broker = stack.enter_context(
             started("broker", "--data", str(folder), "--port", "0", "--metrics-port", "0", *flags)
         )
         _, gateway = stack.enter_context(started("gateway", "--bootstrap", broker["address"], "--port", "0"))
-        yield Stage(process, broker["address"], gateway["url"])
+        yield Stage(child.pid, broker["address"], gateway["url"])
 
 
 def dialog(page: Page) -> Locator:

@@ -11,12 +11,11 @@ from google.protobuf.message import Message
 
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import types_pb2 as types
-from comet_broker.api import methods
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.metadata.memory import MemoryStore
+from comet_broker.rpc.local_channel import LocalNetwork
 from comet_broker.storage.files import RealFiles
-from comet_broker.streams.local_channel import LocalNetwork
 from comet_broker.system import ThreadWorker
 from tests.integration.held_clock import HeldClock
 from tests.integration.stream_client import Call
@@ -47,12 +46,12 @@ async def broker(tmp_path: Path, clock: HeldClock) -> AsyncIterator[Broker]:
     yield one
     await one.close()
     worker.close()
-    assert not one.tasks.failed
+    assert not one.env.tasks.failed
 
 
 @pytest.fixture
 def call(broker: Broker) -> Call:
-    table = {method.path: method for method in methods(broker)}
+    table = {method.path: method for method in broker.methods}
 
     async def answer(path: str, request: Message) -> Message:
         return await table[path](request)

@@ -20,6 +20,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from comet.processes.child import Child, python_module, started
 from comet_gateway import settings
 from comet_gateway.config import Limits
 from comet_gateway.http import problems
@@ -67,15 +68,10 @@ def steps(text: str) -> list[Step]:
 @contextmanager
 def up() -> Iterator[Up]:
     """`comet up` with nothing in it, on free ports."""
-    command = [sys.executable, "-m", "comet.cli", "up", "--ephemeral", "--port", "0", "--gateway-port", "0", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            told = json.loads(process.stdout.readline())
-            yield Up(told["address"], told["gateway"])
-        finally:
-            process.terminate()
-            process.wait(60)
+    command = python_module("comet.cli", "up", "--ephemeral", "--port", "0", "--gateway-port", "0", "--json")
+    with started(Child("comet up", command, piped=True)) as child:
+        told = json.loads(child.line(60))
+        yield Up(told["address"], told["gateway"])
 
 
 def play(tour: list[Step], there: Up, folder: Path) -> list[str]:

@@ -31,7 +31,7 @@ class Stream:
         self._reader = asyncio.get_running_loop().create_task(self._read())
 
     async def _read(self) -> None:
-        while (data := await self.session.next_frame()) is not None:
+        while (data := await self.session.writer.next_frame()) is not None:
             if parse_delivery(data) is not None:
                 continue
             frame = records_pb.ServerFrame.FromString(data)

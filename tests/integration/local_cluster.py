@@ -11,15 +11,14 @@ from typing import Any, Self
 import msgspec
 from google.protobuf.message import Message
 
-from comet_broker.api import methods
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.core.cluster import PartitionState
-from comet_broker.data_folder import FILE, IdentityRecord
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.partitions.partition import Partition
+from comet_broker.rpc.local_channel import LocalNetwork
+from comet_broker.storage.data_folder import FILE, IdentityRecord
 from comet_broker.storage.files import RealFiles
-from comet_broker.streams.local_channel import LocalNetwork
 from comet_broker.system import ThreadWorker
 from tests import waiting
 from tests.integration.held_clock import HeldClock
@@ -94,7 +93,7 @@ class LocalCluster:
         await broker.drain()
         del self.network.brokers[self.address(number)]
         await broker.close()
-        assert not broker.tasks.failed, broker.tasks.failed
+        assert not broker.env.tasks.failed, broker.env.tasks.failed
 
     def replace_disk(self, number: int) -> None:
         """Nothing is left of what a stopped broker had."""
@@ -103,7 +102,7 @@ class LocalCluster:
 
     async def call(self, path: str, request: Message, *, on: int | None = None) -> Message:
         broker = self.brokers[on] if on is not None else next(iter(self.brokers.values()))
-        return await {method.path: method for method in methods(broker)}[path](request)
+        return await {method.path: method for method in broker.methods}[path](request)
 
     def replicas(self, topic: str, index: int = 0) -> dict[int, Partition]:
         return {

@@ -34,7 +34,7 @@ class Client:
 
     async def next(self) -> bytes:
         async with asyncio.timeout(30):
-            frame = await self.session.next_frame()
+            frame = await self.session.writer.next_frame()
         assert frame is not None
         return frame
 

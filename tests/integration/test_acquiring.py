@@ -60,7 +60,7 @@ async def test_a_broker_that_has_yet_to_hear_of_a_topic_waits_for_it(
     async def hear(name: str) -> None:
         topics[name] = topic
 
-    monkeypatch.setattr(broker, "wait_for_topic", hear)
+    monkeypatch.setattr(broker.topics, "wait_for", hear)
     del topics["t"]
     acquired = await acquire(call)
     assert [one.value for one in acquired] == [b"a"]

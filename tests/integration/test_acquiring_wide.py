@@ -10,7 +10,6 @@ import pytest
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import groups_pb2 as groups
 from comet.v1 import records_pb2 as pb
-from comet_broker.api import methods
 from comet_broker.core.share_record import SHARES
 from comet_broker.sharing.calls import TOGETHER_MAX
 from tests.integration.acquire_client import acknowledge, acquire, request
@@ -28,7 +27,7 @@ PARTITIONS = 3
 @pytest.fixture
 async def call(world: World) -> AsyncIterator[Call]:
     """Of a broker with a topic, a record in each of its partitions, and a store that is slow when it is told to be."""
-    table = {method.path: method for method in methods(world.broker)}
+    table = {method.path: method for method in world.broker.methods}
 
     async def answer(path: str, request: object) -> object:
         async with asyncio.timeout(BOUND_S):

@@ -53,15 +53,25 @@ async def test_admin_calls(broker: Broker, topic: types.Topic, call: Call) -> No
     bad = types.TopicConfig(retention_ms=-7)
     with pytest.raises(InvalidArgument, match="retention_ms"):
         await call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="u", config=bad))
-    altered: types.Topic = await call(
+    altered: admin.AlterTopicResponse = await call(
         "comet.v1.Admin/AlterTopic",
         admin.AlterTopicRequest(name="t", config=types.TopicConfig(retention_records=5)),
     )
-    assert altered.config.retention_records == 5
-    assert altered.config.retention_ms == topic.config.retention_ms
+    assert altered.topic.config.retention_records == 5
+    assert altered.topic.config.retention_ms == topic.config.retention_ms
     assert broker.topics.partition("t", 1).log.config.retention_records == 5
-    grown: types.Topic = await call("comet.v1.Admin/AddPartitions", admin.AddPartitionsRequest(name="t", total=4))
-    assert len(grown.partitions) == 4
+    assert dict(altered.topic.sources) == {"retention_records": types.SETTING_SOURCE_TOPIC}
+    assert altered.topic.defaults.config == topic.config
+    unset: admin.AlterTopicResponse = await call(
+        "comet.v1.Admin/AlterTopic", admin.AlterTopicRequest(name="t", unset=["retention_records"])
+    )
+    assert (unset.topic.config, dict(unset.topic.sources)) == (topic.config, {})
+    assert broker.topics.partition("t", 1).log.config.retention_records == -1
+    with pytest.raises(InvalidArgument, match="unknown topic setting: 'retain'"):
+        await call("comet.v1.Admin/AlterTopic", admin.AlterTopicRequest(name="t", unset=["retain"]))
+    more = admin.AddPartitionsRequest(name="t", total=4)
+    grown: admin.AddPartitionsResponse = await call("comet.v1.Admin/AddPartitions", more)
+    assert len(grown.topic.partitions) == 4
     with pytest.raises(InvalidArgument, match="only grow"):
         await call("comet.v1.Admin/AddPartitions", admin.AddPartitionsRequest(name="t", total=3))
     with pytest.raises(TopicNotFound):

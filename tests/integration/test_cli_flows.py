@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from comet.processes.child import Child, started
 
 COMET = [sys.executable, "-m", "comet.cli"]
 TIMEOUT_S = 60
@@ -51,15 +56,20 @@ class Up:
         )
 
 
+@contextmanager
+def serving(*words: str) -> Iterator[tuple[Child, dict[str, Any]]]:
+    """A broker, and what it prints when it is up."""
+    command = [*COMET, "up", *words, "--port", "0", "--no-gateway", "--json"]
+    with started(Child("comet up", command, piped=True)) as broker:
+        yield broker, json.loads(broker.line(TIMEOUT_S))
+
+
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     data = tmp_path_factory.mktemp("up") / "data"
-    with subprocess.Popen(
-        [*COMET, "up", "--data", str(data), "--port", "0", "--no-gateway", "--json"], stdout=subprocess.PIPE
-    ) as broker:
-        assert broker.stdout is not None
-        yield Up(json.loads(broker.stdout.readline())["address"], data)
-        broker.send_signal(signal.SIGINT)
+    with serving("--data", str(data)) as (broker, told):
+        yield Up(told["address"], data)
+        broker.signal(signal.SIGINT)
         assert broker.wait(TIMEOUT_S) == 0
 
 
@@ -110,7 +120,15 @@ def test_a_topic_lives_and_dies(up: Up) -> None:
     assert isinstance(described, dict)
     assert described["config"]["retention_ms"] == 604_800_000 and described["config"]["flush"] == "always"
     assert described["config"]["retention_bytes"] == 1 << 30 and len(described["partitions"]) == 3
-    assert "retention_bytes" in up.run("topic", "describe", "mayfly").stdout.decode()
+    assert (described["sources"]["retention_bytes"], described["sources"]["segment_ms"]) == ("topic", "built-in")
+    assert described["defaults"]["retention_bytes"] == -1
+    assert re.search(r"retention_bytes +1GiB +topic +none", up.run("topic", "describe", "mayfly").stdout.decode())
+    done = up.run("topic", "alter", "mayfly", "--unset", "retention-bytes", "--flush", "os", "--segment-ms", "1h")
+    assert done.stdout == b"mayfly: flush=os, segment_ms=1h, retention_bytes=none\n"
+    assert re.search(r"retention_bytes +none +built-in +none", up.run("topic", "describe", "mayfly").stdout.decode())
+    up.run("topic", "alter", "mayfly", "--unset", "flush", "--flush", "os", code=2)
+    up.run("topic", "alter", "mayfly", "--set", "flush=os", "--flush", "os", code=2)
+    up.run("topic", "alter", "mayfly", code=2)
     assert "mayfly" in up.run("topic", "list").stdout.decode()
     up.run("produce", "mayfly", "--partition", "1", feed=b"a\nb\nc\n")
     up.run("topic", "delete-records", "mayfly", "--partition", "1", "--before", "2", "--yes")
@@ -241,22 +259,17 @@ def test_a_second_broker_on_the_folder_or_port_is_told_so(up: Up, tmp_path: Path
 
 
 def test_data_survives_a_restart_and_an_ephemeral_broker_leaves_nothing(tmp_path: Path) -> None:
-    command = [*COMET, "up", "--data", str(tmp_path / "data"), "--port", "0", "--no-gateway", "--json"]
     for feed, expected in ((b"first\n", b"first\n"), (b"second\n", b"first\nsecond\n")):
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as broker:
-            assert broker.stdout is not None
-            up = Up(json.loads(broker.stdout.readline())["address"], tmp_path)
+        with serving("--data", str(tmp_path / "data")) as (broker, told):
+            up = Up(told["address"], tmp_path)
             up.run("topic", "create", "kept", "--if-missing")
             up.run("produce", "kept", feed=feed)
             assert up.run("consume", "kept", "--no-follow").stdout == expected
-            broker.terminate()
+            broker.signal(signal.SIGTERM)
             assert broker.wait(TIMEOUT_S) == 0
-    with subprocess.Popen(
-        [*COMET, "up", "--ephemeral", "--port", "0", "--no-gateway", "--json"], stdout=subprocess.PIPE
-    ) as broker:
-        assert broker.stdout is not None
-        folder = Path(json.loads(broker.stdout.readline())["data"])
+    with serving("--ephemeral") as (broker, told):
+        folder = Path(told["data"])
         assert folder.is_dir()
-        broker.terminate()
+        broker.signal(signal.SIGTERM)
         assert broker.wait(TIMEOUT_S) == 0
     assert not folder.exists()

@@ -152,7 +152,7 @@ async def test_who_has_nothing_to_make_up_for_has_lost_nothing_when_it_is_regist
     assert not view.brokers[2].value.clean, "its folder was empty"
     await until(lambda: cluster.state("t").in_sync.get(2) == broker_epoch, "it is in sync")
     await until(lambda: not cluster.identity(2).lossy, "that is written down")
-    await broker.store.revoke_lease(view.brokers[2].value.lease)
+    await broker.guard.revoke_lease(view.brokers[2].value.lease)
     await until(lambda: broker.membership.broker_epoch not in (0, broker_epoch), "it is registered again")
     await until(lambda: 2 in view.brokers, "the others know")
     assert view.brokers[2].value.clean

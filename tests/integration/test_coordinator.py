@@ -10,7 +10,8 @@ import pytest
 
 from comet.errors import CometError, CoordinatorLoading, InvalidArgument, NotCoordinator, StoreDamaged
 from comet.v1 import groups_pb2 as pb
-from comet_broker.coordination.coordinator import Slot, slot_prefix
+from comet_broker.coordination.journal import slot_prefix
+from comet_broker.coordination.slot import Slot
 from comet_broker.core import slots
 from comet_broker.metadata.store import Put, RangeResult
 from tests.integration.local_cluster import LocalCluster, until
@@ -85,8 +86,8 @@ class EmptyOnce:
 async def test_a_slot_is_not_loaded_from_a_store_that_does_not_have_its_claim(cluster: LocalCluster) -> None:
     """It would be: nothing is committed."""
     broker = cluster.brokers[await find(cluster, "g")]
-    store = EmptyOnce(broker.store, slot_prefix(slots.slot_of("g")))
-    broker.store = store  # type: ignore[assignment]
+    store = EmptyOnce(broker.guard, slot_prefix(slots.slot_of("g")))
+    broker.coordinator._store = store  # type: ignore[assignment]
     await slot_of(cluster, "g")
     assert store.asked == 2
 
@@ -94,14 +95,14 @@ async def test_a_slot_is_not_loaded_from_a_store_that_does_not_have_its_claim(cl
 async def test_what_was_written_is_there_for_the_next_coordinator(cluster: LocalCluster) -> None:
     owner = await find(cluster, "g")
     slot = await slot_of(cluster, "g")
-    await slot.journal.written(Put(slot.prefix + "elsewhere", b"kept"))
+    await slot.claim.journal.written(Put(slot.claim.prefix + "elsewhere", b"kept"))
     await cluster.stop(owner)
     successor = await slot_of(cluster, "g")
     assert successor.number == slot.number
     assert successor.epoch == slot.epoch + 1
     assert slot.closed is not None
     assert await find(cluster, "g") != owner
-    kept = await cluster.brokers[await find(cluster, "g")].store.get(slot.prefix + "elsewhere")
+    kept = await cluster.brokers[await find(cluster, "g")].guard.get(slot.claim.prefix + "elsewhere")
     assert kept is not None and kept.value == b"kept"
 
 
@@ -109,7 +110,7 @@ async def test_what_was_written_is_there_for_the_next_coordinator(cluster: Local
 async def test_a_group_that_cannot_be_read_keeps_no_other_from_being_there(cluster: LocalCluster, key: str) -> None:
     owner = await find(cluster, "g")
     slot = await slot_of(cluster, "g")
-    await slot.journal.written(Put(slot.prefix + key, b"{}"))
+    await slot.claim.journal.written(Put(slot.claim.prefix + key, b"{}"))
     await cluster.stop(owner)
     successor = await slot_of(cluster, "g")
     assert successor.groups.find("g") is None
@@ -128,7 +129,7 @@ async def test_a_broker_that_comes_back_takes_its_slots_again(cluster: LocalClus
     assert again.epoch == successor.epoch + 1
     assert await find(cluster, "g") == owner
     with pytest.raises(NotCoordinator):
-        await successor.journal.written(Put(successor.prefix + "x", b""))
+        await successor.claim.journal.written(Put(successor.claim.prefix + "x", b""))
 
 
 async def test_a_coordinator_that_has_not_heard_cannot_write(cluster: LocalCluster) -> None:
@@ -142,7 +143,7 @@ async def test_a_coordinator_that_has_not_heard_cannot_write(cluster: LocalClust
             other.coordinator._claim_chosen(other.view.state.coordinators)
     await until(lambda: any(one.coordinator._slots for one in cluster.brokers.values() if one is not broker), "claimed")
     with pytest.raises(NotCoordinator):
-        await slot.journal.written(Put(slot.prefix + "x", b"zombie"))
+        await slot.claim.journal.written(Put(slot.claim.prefix + "x", b"zombie"))
     assert slot.closed is not None
 
 

@@ -115,7 +115,7 @@ def test_a_feed_that_cannot_work_ends_the_demo_with_its_reason(tmp_path: Path) -
 
 def test_without_a_java_it_says_what_to_install_and_runs_the_rest(tmp_path: Path) -> None:
     """The only thing that looks for one is told to look where there is none."""
-    blind = "from comet_demo import runtime; runtime.FOLDERS = (); runtime._wheel = lambda: None"
+    blind = "from comet.spark import local; local.FOLDERS = (); local._wheel = lambda: None"
     start = f"{blind}; from comet.cli import main; main()"
     command = [sys.executable, "-c", start, *DEMO[3:-1], "--duration", "1.5"]
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tmp_path)}

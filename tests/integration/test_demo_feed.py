@@ -16,6 +16,7 @@ import pytest
 
 import comet
 import comet.testing
+from comet.processes.child import Child, python_module
 from comet.processes.ports import HeldPorts
 from comet_demo import feed as feeding
 from comet_demo import sample_workload
@@ -23,7 +24,7 @@ from comet_demo.feed import LAYOUT, Feed, ensure_topics, feed
 from comet_demo.model import DEAD_ORDERS, FILLS, INSTRUMENTS, TOPIC, TRADES, Fill, Quote, Trade
 from comet_demo.paper_trading import Paper, last_fills
 from comet_demo.providers import Event, Provider
-from comet_demo.providers.coinbase import Coinbase
+from comet_demo.providers.public_feeds import Coinbase
 from comet_demo.providers.replay import ReplayProvider
 from comet_demo.providers.sockets import SocketProvider
 from comet_demo.providers.synthetic import SyntheticProvider
@@ -177,20 +178,15 @@ async def test_a_topic_of_dead_letters_that_is_deleted_is_there_again(monkeypatc
 
 
 @asynccontextmanager
-async def process(data: Path, port: int) -> AsyncGenerator[asyncio.subprocess.Process, None]:
+async def process(data: Path, port: int) -> AsyncGenerator[Child, None]:
     """A broker that is killed at the end."""
-    one = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "comet_broker", "--data", str(data), "--port", str(port), stdout=asyncio.subprocess.PIPE
-    )
-    assert one.stdout is not None
+    child = Child("broker", python_module("comet_broker", "--data", str(data), "--port", str(port)), piped=True)
+    child.start()
     try:
-        assert await one.stdout.readline(), "the broker did not start"
-        yield one
+        await asyncio.to_thread(child.line, 60)
+        yield child
     finally:
-        if one.returncode is None:
-            one.kill()
-        await one.wait()
-        await one.stdout.read()
+        child.kill()
 
 
 async def test_a_live_market_outlives_its_broker_and_goes_on_with_what_is_new_even_if_it_comes_back_empty(

@@ -12,9 +12,6 @@ import comet
 import comet.testing
 from comet.processes.ports import HeldPorts
 from comet.records import partition_for
-from comet_gateway.routes.brokers import led
-from comet_gateway.routes.partitions import lost
-from comet_gateway.schemas.topics import Replica
 from tests.integration.resources_client import Api, api
 
 
@@ -171,13 +168,40 @@ async def test_a_dry_run_of_altering_says_how_many_records_go(filled: Api) -> No
     async def effect(**body: Any) -> Any:
         return (await filled.ask("PATCH", "/topics/quotes", body, dry_run=True))["records"]
 
-    assert await effect(retention_records=4) == "18"
-    assert await effect(retention_records="10") == "0"
-    assert await effect(retention_ms="1000") == "30"  # the records say that they are of 1970
+    assert await effect(retention_records=4) == "0"  # they are in the newest segment
+    assert await effect(retention_ms="3600000") == "0"  # the records say that they are of 1970, but were written now
     assert await effect(flush="always") == "0"
-    held = int((await filled.get("/topics/quotes"))["partitions"][0]["bytes"])
-    assert int(await effect(retention_bytes=held // 2)) == 15
     assert (await filled.get("/topics/quotes"))["config"]["retention_records"] == "-1"
+
+
+async def test_settings_say_where_they_come_from_and_can_be_unset() -> None:
+    async with (
+        comet.testing.broker(retention_ms=3_600_000, flush=comet.Flush.ALWAYS) as broker,
+        api(broker.address) as http,
+    ):
+        listed = {one["name"]: one for one in (await http.get("/topic-settings"))["items"]}
+        assert (listed["retention_ms"]["default"], listed["retention_ms"]["source"]) == ("3600000", "cluster")
+        assert (listed["segment_ms"]["default"], listed["segment_ms"]["source"]) == ("86400000", "built-in")
+        week = {"name": "weekly", "config": {"retention_ms": "604800000"}}
+        assert (await http.client.post("/v1/topics", json=week)).json()["config"]["retention_ms"] == "604800000"
+        found = await http.get("/topics/weekly")
+        assert (found["sources"]["retention_ms"], found["defaults"]["retention_ms"]) == ("topic", "3600000")
+        assert (found["sources"]["flush"], found["sources"]["segment_ms"]) == ("cluster", "built-in")
+        change = {"unset": ["retention_ms"], "flush": "always"}
+        effect = await http.ask("PATCH", "/topics/weekly", change, dry_run=True)
+        assert await http.get("/topics/weekly") == found
+        done = await http.ask("PATCH", "/topics/weekly", change)
+        assert {**effect, "dry_run": False} == done
+        assert done["changed"] == ["retention_ms", "flush"]  # the value is as before, but the topic's own now
+        assert done["after"]["retention_ms"] == "3600000"
+        assert (done["sources"]["retention_ms"], done["sources"]["flush"]) == ("cluster", "topic")
+        both = {"unset": ["flush"], "flush": "os"}
+        assert "both set and unset" in (await http.ask("PATCH", "/topics/weekly", both, status=422))["detail"]
+        await http.ask("PATCH", "/topics/weekly", {"unset": ["retain"]}, status=422)
+        info, _ = await http.admin.describe_topic("weekly")
+        assert info.source("flush") is comet.SettingSource.TOPIC
+        with pytest.raises(comet.InvalidArgument, match="unknown topic setting: 'retain'"):
+            await http.admin.alter_topic("weekly", unset=["retain"])
 
 
 async def test_more_partitions_move_keys(http: Api) -> None:
@@ -426,30 +450,3 @@ async def test_nobody_there_is_503_with_a_time_to_wait() -> None:
             answer = await http.client.get(f"/v1{path}")
             assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE"), path
             assert int(answer.headers["retry-after"]) >= 1
-
-
-def test_a_drain_hands_over_to_who_is_in_sync_and_stays() -> None:
-    def handovers(*in_sync: int, calm: set[int]) -> list[int | None]:
-        partitions = (
-            comet.PartitionInfo(0, 1, 1, replicas=(1, 2, 3), in_sync=in_sync),
-            comet.PartitionInfo(1, 2, 1, replicas=(2, 1, 3), in_sync=in_sync),
-        )
-        topic = comet.TopicInfo("t", bytes(16), partitions, comet.TopicConfig(), 0)
-        found = led([topic], 1, calm)
-        assert [(one.topic, one.partition) for one in found] == [("t", 0)]
-        return [one.to for one in found]
-
-    assert handovers(1, 2, 3, calm={1, 2, 3}) == [2]
-    assert handovers(1, 3, calm={1, 2, 3}) == [3]
-    assert handovers(1, 2, 3, calm={1, 3}) == [3]
-    assert handovers(1, 2, 3, calm={1}) == [None]
-    assert handovers(1, calm={1, 2, 3}) == [None]
-
-
-def test_what_an_election_loses_is_what_others_have_more() -> None:
-    def copy(broker: int, log_end: int | None) -> Replica:
-        numbers: dict[str, Any] = {"log_start": 0, "high_watermark": 0, "bytes": 0, "segments": 1, "failed": False}
-        return Replica(broker=broker, leader=False, in_sync=True, log_end=log_end, **numbers)
-
-    known = [copy(1, 10), copy(2, 7), copy(3, None)]
-    assert [lost(known, broker) for broker in (1, 2, 3)] == [0, 3, None]

@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 import comet.sync
+from comet.processes.child import Child, python_module, started
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.dashboard.subscriptions import SubscribableDashboard
@@ -62,14 +63,8 @@ def open_to_pages(there: Up) -> Iterator[str]:
     asked = re.search(r"^\$ comet (gateway --port) 8081 (--origins \S+)$", TEXT, re.MULTILINE)
     assert asked
     arguments = [*asked[1].split(), "0", *asked[2].split(), "--bootstrap", there.broker, "--json"]
-    command = [sys.executable, "-m", "comet.cli", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["url"]
-        finally:
-            process.terminate()
-            process.wait(TIMEOUT_S)
+    with started(Child("comet gateway", python_module("comet.cli", *arguments), piped=True)) as child:
+        yield json.loads(child.line(TIMEOUT_S))["url"]
 
 
 def test_the_page_of_the_browser_gets_what_it_reads(there: Up, open_to_pages: str) -> None:

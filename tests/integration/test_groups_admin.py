@@ -80,8 +80,8 @@ async def test_a_group_without_positions_goes_with_its_last_member(cluster: Loca
     assert not (await ask(cluster, "ListGroups", admin.ListGroupsRequest())).groups
     with pytest.raises(GroupNotFound):
         await ask(cluster, "DescribeGroup", admin.DescribeGroupRequest(name="g"))
-    prefix = cluster.brokers[1].coordinator.of("g").prefix
-    assert [item.key for item in (await cluster.brokers[1].store.range(prefix)).items] == [prefix + "head"]
+    prefix = cluster.brokers[1].coordinator.of("g").claim.prefix
+    assert [item.key for item in (await cluster.brokers[1].guard.range(prefix)).items] == [prefix + "head"]
     await member.close()
 
 
@@ -156,8 +156,8 @@ async def test_a_deleted_group_leaves_nothing(cluster: LocalCluster) -> None:
     await reset(cluster, topics=ALL, position=to(offset=5))
     await ask(cluster, "DeleteGroup", admin.DeleteGroupRequest(name="g"))
     assert not (await ask(cluster, "ListGroups", admin.ListGroupsRequest())).groups
-    prefix = cluster.brokers[1].coordinator.of("g").prefix
-    assert [item.key for item in (await cluster.brokers[1].store.range(prefix)).items] == [prefix + "head"]
+    prefix = cluster.brokers[1].coordinator.of("g").claim.prefix
+    assert [item.key for item in (await cluster.brokers[1].guard.range(prefix)).items] == [prefix + "head"]
     stream = Stream(cluster.brokers[1])
     assert not (await stream.ask(fetch_committed=pb.FetchCommitted(group="g"))).committed.topics
     await stream.close()
@@ -168,7 +168,8 @@ async def test_a_deleted_topic_takes_its_positions_along(cluster: LocalCluster) 
     await ask(cluster, "DeleteTopic", admin.DeleteTopicRequest(name="t"))
     slot = cluster.brokers[1].coordinator.of("g")
     await until(lambda: slot.groups.find("g") is None, "it had nothing else")
-    assert [item.key for item in (await cluster.brokers[1].store.range(slot.prefix)).items] == [slot.prefix + "head"]
+    prefix = slot.claim.prefix
+    assert [item.key for item in (await cluster.brokers[1].guard.range(prefix)).items] == [prefix + "head"]
     await make_topic(cluster, partitions=1)
     stream = Stream(cluster.brokers[1])
     assert not (await stream.ask(fetch_committed=pb.FetchCommitted(group="g"))).committed.topics

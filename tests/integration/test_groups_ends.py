@@ -33,14 +33,14 @@ async def ends(cluster: LocalCluster, *wanted: pb.PartitionEndQuery, on: int = 1
 async def test_a_leader_says_how_far_it_is_and_when_a_record_came(tmp_path: Path) -> None:
     async with LocalCluster(tmp_path, brokers=1) as cluster:
         await make_topic(cluster, partitions=2)
-        before_us = cluster.brokers[1].clock.wall_us()
+        before_us = cluster.brokers[1].env.clock.wall_us()
         await fill(cluster)
         await fill(cluster)
         end, empty, none = await ends(
             cluster, asked(cluster, offset=12, timestamp_us=1_000), asked(cluster, 1, offset=0), asked(cluster, 7)
         )
         assert (end.code, end.log_start, end.high_watermark, end.last_stable_offset) == (0, 0, 20, 20)
-        assert before_us <= end.append_time_us <= cluster.brokers[1].clock.wall_us()
+        assert before_us <= end.append_time_us <= cluster.brokers[1].env.clock.wall_us()
         assert end.offset_at == 0
         assert (empty.high_watermark, empty.append_time_us) == (0, 0)
         assert none.code == types.ERROR_CODE_UNAVAILABLE
@@ -72,12 +72,12 @@ async def test_what_breaks_with_one_partition_leaves_the_others_their_answers(
         partitions = broker.topics.by_name["t"].partitions
         with monkeypatch.context() as bug:
             bug.setattr(partitions[0], "tail", None)
-            bug.setattr(partitions[1].log, "find_time", None)
+            bug.setattr(partitions[1].log.segments, "find_time", None)
             found = await ends(cluster, *(asked(cluster, index, offset=0, timestamp_us=1_000) for index in range(3)))
         internal = types.ERROR_CODE_INTERNAL
         assert [(one.code, one.high_watermark) for one in found] == [(internal, 0), (internal, 0), (0, 1)]
-        assert len(broker.tasks.failed) == 2
-        broker.tasks.failed.clear()
+        assert len(broker.env.tasks.failed) == 2
+        broker.env.tasks.failed.clear()
 
 
 async def test_a_coordinator_asks_leaders_elsewhere_before_it_believes_a_commit(tmp_path: Path) -> None:

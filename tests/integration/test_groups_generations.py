@@ -113,7 +113,7 @@ async def test_a_group_that_is_joined_while_it_is_deleted_stays(cluster: LocalCl
     await asyncio.sleep(0)  # it has begun
     successor = await joined(cluster)
     await deleting
-    stored = await cluster.brokers[1].store.get(groups.make("g").key)
+    stored = await cluster.brokers[1].guard.get(groups.make("g").key)
     assert stored is not None
     await restarted(cluster)
     assert groups_of(cluster).make("g").machine.members.keys() == {successor.id}

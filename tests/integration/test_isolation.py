@@ -348,8 +348,8 @@ async def test_what_was_aborted_and_is_deleted_while_it_is_read_is_not_fetched(
     one.produce(handle, b"next")
     await one.answer()
     partition = broker.topics.by_handle[handle]
-    held = HeldWorker(broker.worker)
-    monkeypatch.setattr(broker, "worker", held)
+    held = HeldWorker(broker.env.worker)
+    monkeypatch.setattr(broker.reader, "worker", held)
     fetching = asyncio.ensure_future(call("comet.v1.Comet/Fetch", pb.FetchRequest(topic="t", partition=0)))
     await held.done.wait()
     await partition.delete_before(2)
@@ -372,8 +372,8 @@ async def test_what_was_aborted_and_is_deleted_while_it_is_read_is_not_shared_ou
     partition = broker.topics.by_handle[handle]
     partition.tail.clear()
     member = Member(broker)
-    held = HeldWorker(broker.worker)
-    monkeypatch.setattr(broker, "worker", held)
+    held = HeldWorker(broker.env.worker)
+    monkeypatch.setattr(broker.reader, "worker", held)
     if locks:
         acquiring = asyncio.ensure_future(acquire(call, wait_ms=10_000))
     else:

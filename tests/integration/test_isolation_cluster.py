@@ -34,7 +34,7 @@ async def coordinator(cluster: LocalCluster, name: str) -> Broker:
 async def name_elsewhere(cluster: LocalCluster) -> str:
     """A transactional id whose coordinator is not the leader of the topic."""
     for number in range(1000):
-        if (await coordinator(cluster, f"tx-{number}")).config.broker_id != cluster.leader("t"):
+        if (await coordinator(cluster, f"tx-{number}")).env.me != cluster.leader("t"):
             return f"tx-{number}"
     raise AssertionError("one broker coordinates everything")
 
@@ -48,7 +48,9 @@ class Spread:
         self.sequence = 0
 
     async def open(self) -> None:
-        self.coordinator = Transactional(await coordinator(self.cluster, self.name))
+        broker = await coordinator(self.cluster, self.name)
+        self.coordinating = broker.env.me
+        self.coordinator = Transactional(broker)
         await self.coordinator.open(self.name)
 
     async def write(self, *values: bytes) -> int:
@@ -131,7 +133,7 @@ async def test_the_leader_goes_with_the_coordinator(cluster: LocalCluster) -> No
 
 async def _name_at(cluster: LocalCluster, broker: int) -> str:
     for number in range(1000):
-        if (await coordinator(cluster, f"tx-{number}")).config.broker_id == broker:
+        if (await coordinator(cluster, f"tx-{number}")).env.me == broker:
             return f"tx-{number}"
     raise AssertionError(f"broker {broker} coordinates nothing")
 
@@ -144,9 +146,7 @@ async def test_a_replica_that_starts_again_knows_its_transactions(cluster: Local
     await one.write(b"open")
     await until(lambda: {replica.high_watermark for replica in cluster.replicas("t").values()} == {3}, "all have it")
     follower = next(
-        number
-        for number, broker in cluster.brokers.items()
-        if number != cluster.leader("t") and broker is not one.coordinator.session._broker
+        number for number in cluster.brokers if number != cluster.leader("t") and number != one.coordinating
     )
     await cluster.stop(follower)
     await one.end(commit=True)

@@ -64,20 +64,20 @@ async def test_it_says_whether_it_is_well(tmp_path: Path) -> None:
     async with watched(tmp_path) as (server, client):
         assert (await client.get("/livez")).json() == {"status": "alive"}
         assert (await client.get("/readyz")).json() == {"status": "ready", "reasons": [], "degraded": []}
-        server.broker.failures.note(Kind.GROUP, "engine", AssertionError("two owners"))
+        server.broker.env.failures.note(Kind.GROUP, "engine", AssertionError("two owners"))
         answer = await client.get("/readyz")
         assert answer.json()["degraded"] == ["group engine has failed: AssertionError('two owners')"]
         assert answer.status_code == 200, "everything else is served"
         assert (await figures(client))["comet_broker_failed", ("group",)] == 1
-        server.broker.tasks.failing["keep membership"] = "KeyError('lease')"
+        server.broker.env.tasks.failing["keep membership"] = "KeyError('lease')"
         answer = await client.get("/readyz")
         assert answer.status_code == 503 and "keep membership" in answer.json()["reasons"][0]
-        server.broker.tasks.failing.clear()
-        server.broker.draining = True
+        server.broker.env.tasks.failing.clear()
+        server.broker._drain.draining = True
         answer = await client.get("/readyz")
         assert (answer.status_code, answer.json()["reasons"]) == (503, ["it is about to stop"])
         assert (await client.get("/livez")).status_code == 200
-        server.broker.draining = False
+        server.broker._drain.draining = False
 
 
 async def test_it_takes_nothing_else(tmp_path: Path) -> None:

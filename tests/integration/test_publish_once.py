@@ -16,7 +16,7 @@ from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_NONE
 from comet_broker.partitions.partition import Partition
 from comet_broker.ports import PeerChannel
-from comet_broker.streams.local_channel import LocalNetwork
+from comet_broker.rpc.local_channel import LocalNetwork
 from tests.integration.local_cluster import LocalCluster, log_bytes, until
 
 PARTITIONS = 4

@@ -19,6 +19,7 @@ import pytest
 import comet
 import comet.sync
 import comet.testing
+from comet.processes.child import Child, python_module
 from comet.v1 import records_pb2 as pb
 from comet.wire.grpc_channel import connect
 from tests.etcd import free_ports
@@ -41,23 +42,20 @@ class Process:
 
     def __init__(self, data: Path, port: int) -> None:
         self.address = f"127.0.0.1:{port}"
-        self._command = [sys.executable, "-m", "comet_broker", "--data", str(data), "--port", str(port)]
-        self.process: subprocess.Popen[bytes]
+        words = ("--data", str(data), "--port", str(port))
+        self.child = Child("broker", python_module("comet_broker", *words), piped=True)
 
     async def start(self) -> None:
         """Returns when it serves: then it prints its address."""
-        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE)  # noqa: ASYNC220 - it is quick
-        assert self.process.stdout is not None
-        with self.process.stdout as stdout:
-            assert await asyncio.to_thread(stdout.readline), "the broker did not start"
+        self.child.start()
+        await asyncio.to_thread(self.child.line, 60)
 
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(60)
+        self.child.kill()
 
     def terminate(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        self.child.signal(signal.SIGTERM)
+        return self.child.wait(60)
 
 
 async def test_a_broker_that_is_killed_again_and_again_costs_nothing(tmp_path: Path, port: int) -> None:
@@ -126,10 +124,10 @@ async def test_a_stopped_process_is_noticed_and_waited_for(tmp_path: Path, port:
             await admin.create_topic("quotes")
         async with comet.Producer(broker.address, timeout_ms=4_000) as producer:
             await producer.publish("quotes", b"1")
-            stand_still(broker.process.pid)
+            stand_still(broker.child.pid)
             with pytest.raises(comet.Timeout):
                 await producer.publish("quotes", b"2")
-            broker.process.send_signal(signal.SIGCONT)
+            broker.child.signal(signal.SIGCONT)
             assert (await producer.publish("quotes", b"3")).offset in {1, 2}
         async with comet.Consumer(broker.address, "quotes") as consumer:
             values = [record.value for _ in range(2) if (record := await consumer.get(30)) is not None]

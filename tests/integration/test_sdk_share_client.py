@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 import comet
 from comet.errors import Unavailable
 from comet_broker.ports import PeerChannel
-from comet_broker.streams.local_channel import LocalChannel
+from comet_broker.rpc.local_channel import LocalChannel
 from tests.integration.local_cluster import LocalCluster, until
 
 ACQUIRE, ACKNOWLEDGE = "comet.v1.Comet/Acquire", "comet.v1.Comet/Acknowledge"

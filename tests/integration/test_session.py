@@ -225,7 +225,7 @@ async def test_a_closed_stream_leaves_nothing_behind(broker: Broker, topic: type
     partition = broker.topics.partition("t", 0)
     assert len(partition.readers) == len(partition.idle) == 1
     client.session.close()
-    assert await client.session.next_frame() is None
+    assert await client.session.writer.next_frame() is None
     assert len(partition.readers) == len(partition.idle) == 0
     assert broker.statistics()["session_count"] == 0
 
@@ -235,11 +235,11 @@ async def test_a_stream_that_ends_while_a_time_is_looked_up_leaves_no_reader_beh
 ) -> None:
     client = Client(broker)
     handle = await client.attach()
-    before = len(broker.tasks)
+    before = len(broker.env.tasks)
     start = pb.Start(partition=handle, position=types.Position(timestamp_us=1))
     client.send(subscribe=pb.Subscribe(subscription=1, starts=[start], credit=MIB))
     client.session.close()
-    assert await until(lambda: len(broker.tasks) == before, within_s=30)
+    assert await until(lambda: len(broker.env.tasks) == before, within_s=30)
     assert not broker.topics.partition("t", 0).readers
 
 
@@ -251,13 +251,13 @@ async def test_a_slow_request_that_breaks_is_answered(
 
     client = Client(broker)
     handle = await client.attach()
-    monkeypatch.setattr(broker.topics.partition("t", 0).log, "find_time", broken)
+    monkeypatch.setattr(broker.topics.partition("t", 0).log.segments, "find_time", broken)
     position = types.Position(timestamp_us=1)
     request = client.send(find_offset=pb.FindOffset(partition=handle, position=position))
     answer = await client.answer()
     assert (answer.request, answer.error.error.code) == (request, types.ERROR_CODE_INTERNAL)
     assert await until(lambda: broker.statistics()["failures"] == 1, within_s=30)
-    broker.tasks.failed.clear()  # as it was meant to
+    broker.env.tasks.failed.clear()  # as it was meant to
 
 
 async def test_a_reader_far_behind_reads_everything_once(broker: Broker, topic: types.Topic) -> None:

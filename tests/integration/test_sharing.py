@@ -311,7 +311,7 @@ async def test_who_may_have_been_replaced_acquires_nothing(
     await produce(broker, handle, b"a")
     member = Member(broker)
     with monkeypatch.context() as patch:
-        patch.setattr(broker.membership, "alive", lambda: False)
+        patch.setattr(broker.membership, "suspended", True)
         await member.share(handle)
         for _ in range(10):
             await asyncio.sleep(0)
@@ -328,7 +328,7 @@ async def test_an_acknowledged_answer_means_that_it_is_in_the_store(broker: Brok
     await member.share(handle)
     await member.take(10)
     await member.acknowledge(handle, 0, 1, 5)
-    (item,) = (await broker.store.range(SHARES)).items
+    (item,) = (await broker.guard.range(SHARES)).items
     assert item.key.endswith("/0/g")
     kept = broker.shares.describe("g")[0]
     assert (kept.floor, kept.acknowledged, kept.in_flight) == (2, 1, 7)
@@ -339,7 +339,7 @@ async def test_what_is_kept_of_a_deleted_topic_goes_with_it(broker: Broker, hand
     member = Member(broker)
     await member.share(handle)
     await call("comet.v1.Admin/DeleteTopic", admin.DeleteTopicRequest(name="t"))
-    while (await broker.store.range(SHARES)).items:  # noqa: ASYNC110 - nothing tells when it is done
+    while (await broker.guard.range(SHARES)).items:  # noqa: ASYNC110 - nothing tells when it is done
         await asyncio.sleep(0)
     while not member.ended:
         answer = await member.answer()
@@ -442,11 +442,11 @@ async def test_an_error_that_nobody_has_thought_of_ends_one_group_at_one_partiti
     while not member.ended:
         member.ended.append((await member.answer()).error)
     assert (member.ended[0].partition, member.ended[0].error.code) == (handle, types.ERROR_CODE_INTERNAL)
-    (shown,) = broker.failures.all()
+    (shown,) = broker.env.failures.all()
     assert shown.kind == "share" and "t/" in shown.name
     await member.share(handle, other)
     assert [value for _, value, _ in await member.take(1)] == [b"lost?"]
-    broker.tasks.failed.clear()
+    broker.env.tasks.failed.clear()
 
 
 # ---- transactions

@@ -87,7 +87,7 @@ class Worker:
         asked: dict[int, tuple[int, list[int]]] = {}
         while frames and not self.book.over:
             async with asyncio.timeout(0.3):
-                frame = await client.session.next_frame()
+                frame = await client.session.writer.next_frame()
             if frame is None:
                 return
             answer = pb.ServerFrame.FromString(frame)

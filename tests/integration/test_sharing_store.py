@@ -12,13 +12,12 @@ import pytest
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import groups_pb2 as groups
 from comet.v1 import types_pb2 as types
-from comet_broker.api import methods
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.core.share_record import SHARES, ShareRecord
 from comet_broker.metadata.store import Compare, Delete, KeyValue, Put, TransactionResult
+from comet_broker.rpc.local_channel import LocalNetwork
 from comet_broker.storage.files import RealFiles
-from comet_broker.streams.local_channel import LocalNetwork
 from comet_broker.system import SystemClock, ThreadWorker
 from tests.integration.share_client import Member
 from tests.unit.cluster_world import FaultyStore
@@ -92,13 +91,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     )
     await broker.start()
     await broker.join()
-    create = next(method for method in methods(broker) if method.name == "CreateTopic")
+    create = next(method for method in broker.methods if method.name == "CreateTopic")
     await create(admin.CreateTopicRequest(name="t", partitions=1))
     yield World(broker, store)
     store.down = False
     await broker.close()
     worker.close()
-    assert not broker.tasks.failed
+    assert not broker.env.tasks.failed
 
 
 async def test_acknowledges_wait_for_the_store(world: World) -> None:

@@ -97,14 +97,14 @@ async def test_what_breaks_while_one_is_written_has_no_other_written_twice(
     await member.acknowledge(handle, 0, 1, kind=REJECT)
     state = broker.shares.state("g", broker.topics.by_handle[handle].topic_id, 0)
     assert state is not None
-    assert await until(lambda: set(tries) == {0, 1} and bool(broker.tasks.failed), within_s=30)
+    assert await until(lambda: set(tries) == {0, 1} and bool(broker.env.tasks.failed), within_s=30)
     state.dead_letters.start()  # as the clock does, once a second
     await asyncio.sleep(0)
     may_write.set()
     assert await until(lambda: not state.shares.dead, within_s=30)
     fetched = await call("comet.v1.Comet/Fetch", pb.FetchRequest(topic="dead"))
     assert sorted(record.value for record in fetched.records) == [b"a", b"b"]
-    broker.tasks.failed.clear()
+    broker.env.tasks.failed.clear()
 
 
 async def test_keys_that_nobody_can_read_keep_nobody_from_what_is_behind_them(broker: Broker, handle: int) -> None:

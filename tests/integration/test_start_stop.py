@@ -18,10 +18,10 @@ from comet_broker.config import BrokerConfig
 from comet_broker.core.cluster import PartitionState, TopicSpec, partition_key, topic_key
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import KeyValue, MetadataStore, Put, StoreUnavailable
+from comet_broker.rpc.local_channel import LocalNetwork
 from comet_broker.server import Server, _serve
 from comet_broker.storage.files import RealFiles
 from comet_broker.storage.log import Log
-from comet_broker.streams.local_channel import LocalNetwork
 from comet_broker.system import SystemClock, ThreadWorker
 
 TOPIC_ID = "a" * 32
@@ -71,7 +71,7 @@ async def test_a_start_that_did_not_get_far_does_not_hide_that_all_was_lost(tmp_
     await stopped.close()
     third = one.broker()
     await third.start()
-    assert not third.identity.clean
+    assert not third.folder.identity.clean
     await third.close()
     await one.close()
 

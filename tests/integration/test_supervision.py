@@ -40,14 +40,14 @@ def bug(where: object, name: str) -> Callable[[], None]:
 
 
 def standing(broker: Broker) -> list[Failure]:
-    return [one for one in broker.failures.all() if one.until is None]
+    return [one for one in broker.env.failures.all() if one.until is None]
 
 
 async def resume(cluster: LocalCluster, broker: int) -> admin.ResumeResponse:
     answer = await cluster.call("comet.v1.Admin/Resume", admin.ResumeRequest(), on=broker)
     assert isinstance(answer, admin.ResumeResponse)
     for one in cluster.brokers.values():
-        one.tasks.failed.clear()
+        one.env.tasks.failed.clear()
     return answer
 
 
@@ -88,7 +88,7 @@ async def test_a_leadership_that_fails_passes_on_and_no_stream_ends(three: Local
     leader = three.leader("t", 0)
     broker = three.brokers[leader]
     mine = [index for index in range(1, PARTITIONS) if three.leader("t", index) == leader]
-    streams = set(broker._replica_sessions)
+    streams = set(broker._replica_sessions._open)
     partition = three.replicas("t", 0)[leader]
     assert mine and streams and partition.leadership is not None
     bug(partition.leadership.replicas, where)
@@ -101,7 +101,7 @@ async def test_a_leadership_that_fails_passes_on_and_no_stream_ends(three: Local
         await three.call("comet.v1.Admin/MovePartition", request)
     await until(lambda: three.leader("t", 0) not in (NO_BROKER, leader), "another leads the one")
     assert all(three.leader("t", index) == leader for index in mine), "and this one the others"
-    assert streams <= broker._replica_sessions, "on the streams that there were"
+    assert streams <= broker._replica_sessions._open, "on the streams that there were"
     (shown,) = standing(broker)
     assert (shown.kind, shown.name) == ("partition", "t/0") and "an unexpected error" in shown.reason
     for index in mine:
@@ -206,7 +206,7 @@ async def test_a_batch_that_breaks_the_checks_ends_neither_the_stream_nor_the_le
     client.produce(handle, b"y")
     assert (await client.answer()).WhichOneof("frame") == "acks"
     assert not standing(one.brokers[1])
-    one.brokers[1].tasks.failed.clear()
+    one.brokers[1].env.tasks.failed.clear()
 
 
 async def test_a_subscription_that_fails_ends_alone(one: LocalCluster) -> None:
@@ -224,7 +224,7 @@ async def test_a_subscription_that_fails_ends_alone(one: LocalCluster) -> None:
     mend()
     await client.subscribe(handles[0], subscription=1)
     assert await client.values(1) == [b"unread"]
-    broker.tasks.failed.clear()
+    broker.env.tasks.failed.clear()
 
 
 async def test_one_that_cannot_be_closed_keeps_no_other_from_being_closed(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ async def test_one_that_cannot_be_closed_keeps_no_other_from_being_closed(tmp_pa
         await broker.drain()
         await broker.close()
         assert all(partition.log.state.closed for partition in replicas[1:])
-        broker.tasks.failed.clear()
+        broker.env.tasks.failed.clear()
         del cluster.network.brokers[cluster.address(1)]
         del cluster.brokers[1]
 
@@ -312,7 +312,7 @@ async def test_a_group_whose_record_cannot_be_loaded_keeps_no_other_from_being_l
             await member.owns(4)
             await member.close()
         slot = cluster.brokers[1].coordinator.of(bad)
-        prefix = slot.prefix
+        prefix = slot.claim.prefix
         items = (await cluster._store.range(prefix)).items
         record = next(item for item in items if item.key == f"{prefix}groups/{bad}")
         from comet_broker.coordination.group import LiveGroup
@@ -337,7 +337,7 @@ async def test_a_group_whose_record_cannot_be_loaded_keeps_no_other_from_being_l
         assert (await resume(cluster, 1)).resumed == 1
         group = broker.coordinator.of(bad).groups.find(bad)
         assert group is not None and group.machine.members.keys() and record.value
-        broker.tasks.failed.clear()
+        broker.env.tasks.failed.clear()
 
 
 async def test_a_slot_that_fails_is_claimed_anew_and_no_other_is_given_up(one: LocalCluster) -> None:
@@ -350,11 +350,11 @@ async def test_a_slot_that_fails_is_claimed_anew_and_no_other_is_given_up(one: L
         await members[name].join("t")
         await members[name].owns(4)
     slot = broker.coordinator.of(bad)
-    bug(slot.journal, "_apply")
+    bug(slot.claim.journal, "_apply")
     await fill(one)
     answer = await members[bad].commit("t", {0: 1})
     assert code(answer.error.error) == "NOT_COORDINATOR", "it is to be repeated at whoever has the slot next"
-    (shown,) = [found for found in broker.failures.all() if found.kind == "slot"]
+    (shown,) = [found for found in broker.env.failures.all() if found.kind == "slot"]
     assert shown.name == str(slot.number)
     with pytest.raises(Unavailable, match="an unexpected error"):
         broker.coordinator.of(bad)
@@ -386,7 +386,7 @@ async def test_a_slot_that_fails_is_claimed_anew_without_an_operator(one: LocalC
             return False
 
     assert await waiting.until(served, within_s=30, every_s=0.05)
-    broker.tasks.failed.clear()
+    broker.env.tasks.failed.clear()
 
 
 # ---- transactions
@@ -437,13 +437,14 @@ async def test_a_transactional_id_that_fails_stands_still_and_no_other(one: Loca
 async def test_a_request_that_fails_ends_neither_the_stream_nor_its_other_requests(one: LocalCluster) -> None:
     broker = one.brokers[1]
     stream = Stream(broker)
-    mend = bug(broker, "welcome")
+    cluster_id = broker.view.cluster_id
+    del broker.view.cluster_id
     answer = await stream.ask(hello=records_pb.Hello(client="c"))
     assert code(answer.error.error) == "INTERNAL"
-    mend()
+    broker.view.cluster_id = cluster_id
     assert (await stream.ask(hello=records_pb.Hello(client="c"))).WhichOneof("frame") == "welcome"
     await stream.close()
-    broker.tasks.failed.clear()
+    broker.env.tasks.failed.clear()
 
 
 async def test_a_listener_of_the_registration_that_fails_keeps_no_other_from_hearing(one: LocalCluster) -> None:
@@ -454,9 +455,9 @@ async def test_a_listener_of_the_registration_that_fails_keeps_no_other_from_hea
     membership.on_lost.append(lambda: heard.append("lost"))
     membership.on_registered.append(lambda: heard.append("registered"))
     membership.lease, lease = 0, membership.lease
-    await broker.store.revoke_lease(lease)
+    await broker.guard.revoke_lease(lease)
     await until(lambda: heard == ["lost", "registered"], "it registers again")
-    broker.tasks.failed.clear()
+    broker.env.tasks.failed.clear()
 
 
 async def test_a_task_that_dies_is_started_again_and_shown(tmp_path: Path) -> None:
@@ -464,8 +465,8 @@ async def test_a_task_that_dies_is_started_again_and_shown(tmp_path: Path) -> No
         await make_topic(cluster)
         broker = cluster.brokers[1]
         mend = bug(broker.topics, "retry")
-        await until(lambda: "housekeeping" in broker.tasks.failing, "it has died")
-        assert "housekeeping" in {found.name for found in broker.failures.all() if found.kind == "task"}
+        await until(lambda: "housekeeping" in broker.env.tasks.failing, "it has died")
+        assert "housekeeping" in {found.name for found in broker.env.failures.all() if found.kind == "task"}
         assert "an unexpected error" in broker.statistics()["failing_tasks"]["housekeeping"]
         mend()
         looked: list[int] = []

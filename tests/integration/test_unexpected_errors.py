@@ -69,12 +69,12 @@ async def test_what_is_wrong_with_one_leadership_ends_it_and_no_other(cluster: L
     assert statistics.status(partition).failed
     assert all(cluster.leader("t", index) == leader for index in mine)
     assert broker.statistics()["failures"] == 1
-    assert "an unexpected error" in broker.tasks.failed[0]
+    assert "an unexpected error" in broker.env.tasks.failed[0]
     (other,) = cluster.brokers.keys() - {leader, cluster.leader("t", 0)}
     await cluster.stop(other)
     for index in mine:
         await until(lambda index=index: other not in cluster.state("t", index).in_sync, "the others are looked after")  # type: ignore[misc]
-    broker.tasks.failed.clear()
+    broker.env.tasks.failed.clear()
     await cluster.stop(leader)
     await cluster.start(leader)
     await until(lambda: not unfit(cluster, leader, 0), "a new start is as good as ever")
@@ -104,7 +104,7 @@ async def test_a_log_that_cannot_be_opened_keeps_no_other_from_being_opened(clus
     await until(lambda: len(cluster.state("t", 1).in_sync) == 3, "it has caught up")
     assert not broker.topics.problems
     assert broker.statistics()["failures"] >= 1
-    broker.tasks.failed.clear()
+    broker.env.tasks.failed.clear()
 
 
 async def test_a_log_that_cannot_be_opened_keeps_no_other_from_what_is_set(cluster: LocalCluster) -> None:
@@ -126,14 +126,14 @@ async def test_a_log_that_cannot_be_opened_keeps_no_other_from_what_is_set(clust
     made[0].healed = True
     await until(lambda: 1 in opened and not broker.topics.problems, "it was tried again")
     assert opened[1].min_insync == 3
-    broker.tasks.failed.clear()
+    broker.env.tasks.failed.clear()
 
 
 async def test_housekeeping_goes_on_with_the_others(cluster: LocalCluster) -> None:
     await make(cluster, "t")
     broker = cluster.brokers[1]
     replicas = [cluster.replicas("t", index)[1] for index in range(6)]
-    bug(replicas[0].log, "start_retention")
+    bug(replicas[0].log.deletion, "start_retention")
     rolls = [0] * 6
 
     def count(index: int) -> Callable[[], bool]:
@@ -146,8 +146,8 @@ async def test_housekeeping_goes_on_with_the_others(cluster: LocalCluster) -> No
     for index, partition in enumerate(replicas):
         setattr(partition.log.segments, "roll_by_age", count(index))  # noqa: B010 - mypy lets no method be assigned
     await until(lambda: min(rolls) >= 3, "all have had their turn, again and again")
-    assert "housekeeping of partition t/0" in broker.tasks.failed[0]
+    assert "housekeeping of partition t/0" in broker.env.tasks.failed[0]
     assert broker.statistics()["failures"] >= 2
     assert all(cluster.leader("t", index) for index in range(6))
-    delattr(replicas[0].log, "start_retention")
-    broker.tasks.failed.clear()
+    delattr(replicas[0].log.deletion, "start_retention")
+    broker.env.tasks.failed.clear()

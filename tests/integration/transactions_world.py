@@ -14,13 +14,13 @@ from comet.v1 import admin_pb2 as admin
 from comet.v1 import groups_pb2 as pb
 from comet.v1 import records_pb2 as records_pb
 from comet.wire.protobuf import error_from_pb
-from comet_broker.coordination.coordinator import slot_prefix
+from comet_broker.coordination.journal import slot_prefix
 from comet_broker.core.slots import slot_of
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import Compare, Delete, Put, StoreUnavailable, TransactionResult
 from comet_broker.partitions.partition import Partition
 from comet_broker.ports import PeerChannel
-from comet_broker.streams.local_channel import LocalNetwork
+from comet_broker.rpc.local_channel import LocalNetwork
 from tests import waiting
 from tests.integration.group_client import Stream
 from tests.integration.local_cluster import LocalCluster, until

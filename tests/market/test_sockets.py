@@ -16,9 +16,7 @@ from websockets.asyncio.server import ServerConnection
 import comet
 from comet_demo.model import Quote, Trade
 from comet_demo.providers import Event
-from comet_demo.providers.alpaca import Alpaca
-from comet_demo.providers.binance import Binance
-from comet_demo.providers.coinbase import Coinbase
+from comet_demo.providers.public_feeds import Alpaca, Binance, Coinbase
 from comet_demo.providers.sockets import MESSAGE_BYTES_MAX, Dialect, SocketProvider, Timing
 from tests.market import servers
 from tests.market.servers import Market, market, say

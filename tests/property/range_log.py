@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 import comet
-from comet.consumer.consumer import Isolation
+from comet.consumer.options import Isolation
 from comet.consumer.ranges import Fetched
 from comet.errors import CorruptRecords, DataLoss, OffsetOutOfRange, TopicNotFound, Truncated
 from comet.types import AtOffset, AtTime, Earliest, Latest, StartLike, position

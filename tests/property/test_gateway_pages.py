@@ -77,8 +77,11 @@ def test_of_topics(names: list[str], part: str, limit: int) -> None:
         return comet.TopicInfo(name, bytes(16), (), comet.TopicConfig(), 0)
 
     state = SimpleNamespace(topics={name: SimpleNamespace(value=None) for name in names})
-    broker: Any = SimpleNamespace(view=SimpleNamespace(state=state), topics=SimpleNamespace(info=info, moves=0))
-    control = AdminService(broker)
+    view: Any = SimpleNamespace(state=state)
+    topics: Any = SimpleNamespace(info=info, moves=0)
+    unused: Any = None
+    parts: Any = dict.fromkeys(("store", "peers", "rates", "resume", "groups_reading"))
+    control = AdminService(unused, view=view, topics=topics, **parts)
 
     async def page(after: str) -> Page:
         request = admin_pb.ListTopicsRequest(page_token=after, page_size=limit, filter=part)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 from pathlib import Path
-from subprocess import DEVNULL, Popen
 from typing import Final
 
 import httpx
 import psutil
 
+from comet.processes.child import Child, python_module
 from tests.pausing import stand_still
 from tests.robustness.process import free_port
 from tests.waiting import until_answered
@@ -28,20 +27,16 @@ class GatewayProcess:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder.parent / f"{folder.name}.log"
-        self._command = [
-            sys.executable, "-m", "comet_gateway", "--bootstrap", ",".join(brokers), "--port", str(self.port), *options
-        ]  # fmt: skip
+        words = ("--bootstrap", ",".join(brokers), "--port", str(self.port), *options)
+        self._child = Child("gateway", python_module("comet_gateway", *words), log=self.log)
         self.broker = brokers[0]
-        self._process: Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        return self._child.pid
 
     def launch(self) -> None:
-        with self.log.open("ab") as log:
-            self._process = Popen(self._command, stdout=log, stderr=log, stdin=DEVNULL)
+        self._child.start()
 
     async def ready(self) -> None:
         """Returns once it answers that it is ready."""
@@ -59,32 +54,24 @@ class GatewayProcess:
         return self.log.read_text(errors="replace")[-5000:]
 
     def memory(self) -> int:
-        with contextlib.suppress(psutil.Error, AttributeError):
-            return int(psutil.Process(self._process.pid).memory_info().rss) if self._process else 0
+        with contextlib.suppress(psutil.Error):
+            return int(psutil.Process(self.pid).memory_info().rss) if self.pid else 0
         return 0
 
     def kill(self) -> None:
         """As `kill -9`."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(STOP_S_MAX)
-            self._process = None
+        self._child.kill()
 
     def terminate(self) -> int:
         """As `kill`: it tells its clients to move. Returns its exit code."""
-        assert self._process is not None
-        self._process.terminate()
-        code = self._process.wait(STOP_S_MAX)
-        self._process = None
-        return code
+        self._child.signal(signal.SIGTERM)
+        return self._child.wait(STOP_S_MAX)
 
     def pause(self) -> None:
-        assert self._process is not None
-        stand_still(self._process.pid)
+        stand_still(self.pid)
 
     def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        self._child.signal(signal.SIGCONT)
 
     def complaints(self) -> list[str]:
         said = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []

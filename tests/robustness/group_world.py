@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import DEVNULL, Popen
 from typing import Final
 
 import comet
 from comet.client.client import Client
 from comet.client.coordinator import Coordinator
+from comet.processes.child import Child, python_module
 from comet.types import PartitionStatus
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
@@ -45,12 +44,12 @@ class MemberProcess:
         self.faults: list[str] = []
         self._folder = folder
         self._log = folder / f"{self.name}.log"
-        self._process: Popen[bytes] | None = None
-        self._command = [
-            sys.executable, "-m", "tests.robustness.group_member", kind, "--addresses", ",".join(addresses),
+        self._child: Child | None = None  # while it runs
+        self._command = python_module(
+            "tests.robustness.group_member", kind, "--addresses", ",".join(addresses),
             "--group", self.name if kind == "teller" else group, "--topic", topic, "--work-ms", str(work_ms),
             "--hold", str(folder / "hold"),
-        ]  # fmt: skip
+        )  # fmt: skip
 
     @property
     def life(self) -> Life:
@@ -58,15 +57,13 @@ class MemberProcess:
 
     @property
     def running(self) -> bool:
-        return self._process is not None
+        return self._child is not None
 
     def launch(self) -> None:
         name = f"{self.name}.{len(self.lives)}"
         self.lives.append(Life(self.group, name, self._folder / f"{name}.notes"))
-        with self._log.open("ab") as log:
-            self._process = Popen(
-                [*self._command, "--notes", str(self.life.path)], stdin=DEVNULL, stdout=log, stderr=log
-            )  # fmt: skip
+        self._child = Child(name, [*self._command, "--notes", str(self.life.path)], log=self._log)
+        self._child.start()
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)
@@ -76,35 +73,35 @@ class MemberProcess:
         self._end(signal.SIGTERM)
 
     def begin_leaving(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
+        assert self._child is not None
+        self._child.signal(signal.SIGTERM)
         self._leaving = True
 
     def _end(self, number: int) -> None:
-        process = self._process
-        if process is None:
+        child = self._child
+        if child is None:
             return
-        early = None if self._leaving else process.poll()
+        early = None if self._leaving else child.ended
         self.life.read()
         begun = bool(self.life.notes)
         if not (self._leaving and number == signal.SIGTERM):  # a second one would hit what is about to end
-            process.send_signal(number)
+            child.signal(number)
         self._leaving = False
         if self.paused:
             self.resume()
-        code = process.wait(LEAVE_S_MAX)
-        self._process = None
+        code = child.wait(LEAVE_S_MAX)
+        self._child = None
         if early is not None or (number == signal.SIGTERM and code and begun):
             self.faults.append(f"{self.life.name} ended with code {code}")
 
     def pause(self) -> None:
-        assert self._process is not None
-        stand_still(self._process.pid)
+        assert self._child is not None
+        stand_still(self._child.pid)
         self.paused = True
 
     def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        assert self._child is not None
+        self._child.signal(signal.SIGCONT)
         self.paused = False
 
     def complaints(self) -> list[str]:

@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen
 from typing import Final
 
 import psutil
 
+from comet.processes.child import Child, python_module
 from tests.etcd import free_ports
 from tests.pausing import stand_still
 
@@ -29,7 +28,7 @@ class BrokerProcess:
         self.port = port or free_port()
         self.log = data.parent / f"{data.name}.log"
         self._options = options
-        self._process: Popen[bytes] | None = None
+        self._child: Child | None = None  # while it runs
 
     @property
     def address(self) -> str:
@@ -37,12 +36,12 @@ class BrokerProcess:
 
     @property
     def running(self) -> bool:
-        return self._process is not None
+        return self._child is not None
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        assert self._child is not None
+        return self._child.pid
 
     def advertise(self, port: int) -> None:
         """From its next start on it tells others another port than its own."""
@@ -50,15 +49,14 @@ class BrokerProcess:
 
     def launch(self) -> None:
         """Starts the process; `wait_ready` says when it takes requests."""
-        command = [sys.executable, "-m", "comet_broker", "--data", str(self.data), "--port", str(self.port)]
-        with self.log.open("ab") as log:
-            self._process = Popen([*command, *self._options], stdout=PIPE, stderr=log, stdin=DEVNULL)
+        words = ("--data", str(self.data), "--port", str(self.port), *self._options)
+        self._child = Child("broker", python_module("comet_broker", *words), log=self.log, piped=True)
+        self._child.start()
 
     def wait_ready(self) -> None:
         """Returns once the broker has printed its address; fails with what it wrote instead."""
-        assert self._process is not None and self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line.strip().decode() == self.address, f"the broker did not start:\n{self.said()}"
+        assert self._child is not None
+        assert self._child.line(START_S_MAX) == self.address, f"the broker did not start:\n{self.said()}"
 
     def start(self) -> None:
         self.launch()
@@ -73,14 +71,13 @@ class BrokerProcess:
         return self._end(signal.SIGTERM)
 
     def _end(self, number: int) -> int:
-        process = self._process
-        if process is None:
+        child = self._child
+        if child is None:
             return 0
-        process.send_signal(number)
-        code = process.wait(STOP_S_MAX)
-        assert process.stdout is not None
-        process.stdout.close()
-        self._process = None
+        child.signal(number)
+        code = child.wait(STOP_S_MAX)
+        child.stop()  # closes its pipe
+        self._child = None
         return code
 
     def signal(self, number: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
 import urllib.error
 import urllib.request
@@ -12,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
-from subprocess import DEVNULL, Popen
 from typing import Any
 
 import pytest
 
+from comet.processes.child import Child
 from tests.robustness.process import BrokerProcess, free_port
 
 PIPELINE = Path(__file__).parents[2] / "examples" / "text_pipeline"
@@ -30,18 +29,13 @@ class Part:
     def __init__(self, name: str, log: Path, *arguments: str) -> None:
         self.name = name
         self.log = log
-        self._command = [sys.executable, *arguments]
-        self.process: Popen[bytes] | None = None
+        self._child = Child(name, [sys.executable, *arguments], log=log)
 
     def start(self) -> None:
-        with self.log.open("ab") as log:
-            self.process = Popen(self._command, stdout=log, stderr=log, stdin=DEVNULL)
+        self._child.start()
 
     def kill(self) -> None:
-        if self.process is not None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait(10)
-            self.process = None
+        self._child.kill()
 
     def said(self) -> str:
         return f"--- {self.name}\n{self.log.read_text(errors='replace')[-3000:]}"

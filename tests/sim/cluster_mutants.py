@@ -15,7 +15,6 @@ import msgspec
 from comet import records
 from comet.types import Flush
 from comet.v1 import replication_pb2 as pb
-from comet_broker import broker as broker_module
 from comet_broker.cluster.membership import Membership
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core import replicas
@@ -24,7 +23,6 @@ from comet_broker.core.conflicts import TruncationVerdict
 from comet_broker.core.controller import _Case, _Rank
 from comet_broker.core.producers import ProducerTable
 from comet_broker.core.replicas import Replicas
-from comet_broker.data_folder import Identity, loss_is_known, open_identity
 from comet_broker.metadata.store import RangeResult
 from comet_broker.partitions import conflicts
 from comet_broker.partitions.leadership import Leadership
@@ -33,6 +31,8 @@ from comet_broker.ports import Files
 from comet_broker.replication import follower as follower_module
 from comet_broker.replication.follower import LeaderLink
 from comet_broker.replication.leader import ReplicaSession
+from comet_broker.storage import data_folder
+from comet_broker.storage.data_folder import Identity, loss_is_known, open_identity
 from comet_broker.storage.deletion import Deletion
 from comet_broker.storage.log import Log
 from comet_broker.storage.truncation import Truncation
@@ -350,14 +350,14 @@ def forget_the_loss_at_the_second_start() -> list[Patch]:
         loss_is_known(files, found)
         return found
 
-    return [(broker_module, "open_identity", forgetful), WITHOUT_COMPARISON]
+    return [(data_folder, "open_identity", forgetful), WITHOUT_COMPARISON]
 
 
 @mutant(
     "a log that came back short counts as whole", "C31", "flip_bit", "failing_sync", "kill", flush=Flush.OS, caught_by=4
 )
 def believe_a_short_log() -> list[Patch]:
-    return [(broker_module, "mark_records_missing", lambda files, identity: identity), WITHOUT_COMPARISON]
+    return [(data_folder, "mark_records_missing", lambda files, identity: identity), WITHOUT_COMPARISON]
 
 
 @mutant("a damaged replica stays the leader", "C29 C25", "flip_bit", "failing_sync", "kill", caught_by=12)

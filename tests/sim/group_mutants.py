@@ -16,12 +16,13 @@ from comet.groups.group_consumer import GroupConsumer
 from comet.producer.transaction import Writer
 from comet_broker.coordination import fence
 from comet_broker.coordination.committed_offsets import CommittedOffsets
-from comet_broker.coordination.coordinator import Coordinator, Slot
+from comet_broker.coordination.coordinator import Coordinator
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.journal import Journal, Operation, Written
 from comet_broker.coordination.logs import Logs
 from comet_broker.coordination.markers import Markers
+from comet_broker.coordination.slot import Slot
 from comet_broker.coordination.transactions import Transactions
 from comet_broker.core.group_record import GroupRecord, Owner
 from comet_broker.core.groups import Group
@@ -340,7 +341,7 @@ def commit_positions_first() -> list[Patch]:
         if admitted is None:
             real(self, one, record)
             return
-        self._slot.groups.write(admitted, [], lambda _: None)
+        self._groups.write(admitted, [], lambda _: None)
         real(self, one, one.record)  # and the decision is forgotten
 
     return [(Transactions, "_store", store)]

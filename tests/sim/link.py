@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from comet.errors import CometError, Unavailable
-from comet_broker.broker import Broker
+from comet_broker.rpc.methods import Endpoint
+from comet_broker.streams.stream_writer import ServedStream
 
 if TYPE_CHECKING:
     from tests.sim.network import Listener, Network
@@ -21,22 +21,6 @@ KEEPALIVE_S: Final = 30.0  # brokers ping every 20 s, and wait 10 s for the answ
 TCP_GIVES_UP_S: Final = 900.0  # on what it has sent, without an acknowledgement
 
 Way = tuple[str, str]  # from one name to another
-
-
-class Served(Protocol):
-    """A session of the broker, or what it opens for another broker that follows it."""
-
-    closed: bool
-    failure: CometError | None
-    on_failure: Callable[[], object]
-
-    def receive(self, data: bytes) -> None: ...
-    async def next_frame(self) -> bytes | None: ...
-    def input_over(self) -> None: ...
-    @property
-    def backlogged(self) -> bool: ...
-    async def relieved(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class Pipe:
@@ -214,15 +198,17 @@ class Link:
         if seconds > KEEPALIVE_S:
             self._network.later(KEEPALIVE_S, lambda: self.cut("no answer to a keepalive ping"))
 
-    async def serve(self, broker: Broker) -> None:
+    async def serve(self, broker: Endpoint) -> None:
         """The broker's side, as rpc.service does it; runs in the broker's node."""
-        session: Served
+        session: ServedStream
         try:
             session = broker.open_replica_session(self.client) if self.replica else broker.open_session(self.client)
         except CometError as error:
             self.refuse(error)
             return
-        session.on_failure = lambda: self.refuse(session.failure or Unavailable("the broker ended the call"))
+        session.writer.on_failure = lambda: self.refuse(
+            session.writer.failure or Unavailable("the broker ended the call")
+        )
         writer = asyncio.get_running_loop().create_task(self._write(session), name=f"writes to {self.client}")
         try:
             await self._read(session)
@@ -235,15 +221,15 @@ class Link:
             writer.cancel()
             self.down.end()
 
-    async def _read(self, session: Served) -> None:
+    async def _read(self, session: ServedStream) -> None:
         while not session.closed and (frame := await self.up.get()) is not None:
             session.receive(frame)
             if session.backlogged:
                 await session.relieved()
 
-    async def _write(self, session: Served) -> None:
+    async def _write(self, session: ServedStream) -> None:
         try:
-            while (frame := await session.next_frame()) is not None:
+            while (frame := await session.writer.next_frame()) is not None:
                 await self.down.put(frame)
         except CometError:
             session.close()

@@ -1,7 +1,7 @@
 """A network in memory, between clients, brokers and the metadata store: seeded delay, stalls, partitions, cuts.
 
     SimChannel.stream() ──► Link ── up   (client to broker) ──► Session.receive      in the broker's node
-                                 └─ down (broker to client) ◄── Session.next_frame   in the broker's node
+                                 └─ down (broker to client) ◄── StreamWriter.next_frame   in the broker's node
     SimPeerChannel.replicate()      the same between two brokers, with a ReplicaSession
 
 Who speaks has a name: a client its own, a broker its address. A way from one name to another can be blocked: what is
@@ -29,8 +29,7 @@ from google.protobuf.message import Message
 
 from comet.errors import CometError, Timeout, Unavailable
 from comet.wire.protobuf import error_from_pb, error_to_pb
-from comet_broker.api import Method, methods
-from comet_broker.broker import Broker
+from comet_broker.rpc.methods import Endpoint, Method
 from tests.sim.link import KEEPALIVE_S, Link, Way
 from tests.sim.loop import Node, SimLoop
 
@@ -49,10 +48,10 @@ class Weather:
 class Listener:
     """One incarnation of a broker on its address."""
 
-    def __init__(self, node: Node, broker: Broker) -> None:
+    def __init__(self, node: Node, broker: Endpoint) -> None:
         self.node = node
         self.broker = broker
-        self.methods: dict[str, Method] = {method.path: method for method in methods(broker)}
+        self.methods: dict[str, Method] = {method.path: method for method in broker.methods}
         self.links: dict[Link, None] = {}
         self.calls: dict[asyncio.Future[Message], None] = {}
         self.closed = False
@@ -124,7 +123,7 @@ class Network:
 
     # ---- for brokers
 
-    def listen(self, address: str, node: Node, broker: Broker) -> Listener:
+    def listen(self, address: str, node: Node, broker: Endpoint) -> Listener:
         assert address not in self._listeners, f"{address} is taken"
         listener = self._listeners[address] = Listener(node, broker)
         self._dark.discard(address)

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from comet.consumer.record import NewRecord
 from comet.errors import CometError, InvalidArgument
 from comet.producer.producer import Producer
 from comet.types import Receipt
+from comet.values.record import NewRecord
 from tests.sim.history import Outcome, PartitionName, Produce, make_value
 from tests.sim.workload import ProducerPlan, close_quietly
 from tests.sim.world import World

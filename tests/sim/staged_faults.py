@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Final
 
-from comet_broker import data_folder
+from comet_broker.storage import data_folder
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.host import Host
 from tests.sim.losses import Where

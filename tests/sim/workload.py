@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from comet.client.client import Client
 from comet.consumer.consumer import Consumer
-from comet.consumer.replica_choice import ReadFrom
+from comet.consumer.options import ReadFrom
 from comet.errors import (
     Closed,
     CometError,

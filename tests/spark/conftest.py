@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import comet
-from comet_demo import runtime
+from comet.spark import local
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -33,7 +33,7 @@ SETTINGS = {
 @pytest.fixture(scope="session", autouse=True)
 def java() -> Iterator[None]:
     """For processes that tests start as well: whichever Java there is, and this Python."""
-    with runtime.prepared():
+    with local.prepared():
         yield
 
 

@@ -168,6 +168,36 @@ def _components(graph: dict[str, set[str]]) -> Iterator[list[str]]:
                     del stack[at:]
 
 
+def places_of_settings() -> dict[str, list[str]]:
+    """Topic setting -> the files of the packages and the protocol that have its name as a name or as a string, prose
+    aside. `flush` is left out: producers have a method of this name."""
+    names = [
+        target.id
+        for node in ast.walk(ast.parse((ROOT / "sdk/comet/types.py").read_text()))
+        if isinstance(node, ast.ClassDef) and node.name == "TopicConfig"
+        for target in (field.target for field in node.body if isinstance(field, ast.AnnAssign))
+        if isinstance(target, ast.Name) and target.id != "flush"
+    ]
+    used = {str(source): _names_and_strings(tree(source)) for source in sources()}
+    for pattern in ("*.js", "*.html", "*.proto"):
+        for path in files(pattern):
+            name = str(path.relative_to(ROOT))
+            if not name.startswith("tests/"):
+                used[name] = set(re.findall(r"\w+", path.read_text()))
+    return {name: sorted(file for file, found in used.items() if name in found) for name in names}
+
+
+def _names_and_strings(module: ast.Module) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(module):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+                found.add(name)
+            case ast.Constant(value=str(text)):
+                found.add(text)
+    return found
+
+
 def words(document: str) -> int:
     """Without code blocks."""
     return len(_CODE_BLOCK.sub("", (ROOT / document).read_text()).split())
@@ -208,6 +238,8 @@ def report(since: str = "") -> Iterator[str]:
         yield f"{count:6} modules at the top of {package}"
     for cycle in import_cycles():
         yield f"{len(cycle):6} modules in an import cycle: {_some(cycle)}"
+    for name, places in places_of_settings().items():
+        yield f"{len(places):6} files name the topic setting {name}"
     yield f"{sum(map(len, home_made_names().values())):6} names with a home-made word"
     yield f"{sum(map(len, vague_words().values())):6} files with a vague word"
     for document in PROSE:

@@ -26,7 +26,7 @@ BIG_CLASSES = {
     "comet.producer.producer.Producer": "public methods, and values to batches on the hot path",
     "comet.producer.sender.PartitionSender": "sends one partition's batches; timers of linger and gather",
     "comet.producer.transaction.TransactionalProducer": "settings of a producer and the state of its transaction",
-    "comet_broker.broker.Broker": "the composition root, which other classes still hold",
+    "comet_broker.broker.Broker": "the composition root: builds, connects, starts and closes all parts",
     "comet_broker.cluster.controller.Controller": "drives the pure controller",
     "comet_broker.cluster.membership.Membership": "registration, lease and its deadlines",
     "comet_broker.cluster.store_guard.StoreGuard": "checks of a metadata store, and what is known of it",
@@ -56,6 +56,20 @@ BIG_CLASSES = {
     "comet_demo.providers.market.Market": "one connection to a market and its counters",
 }
 
+# Files that name a topic setting: its row, its field in the protocol, where it acts, and pages and commands about it. A
+# setting that only acts has three.
+SETTING_PLACES_MAX = {
+    "retention_ms": 9,
+    "retention_bytes": 7,
+    "retention_records": 7,
+    "flush_interval_ms": 3,
+    "record_bytes_max": 10,
+    "segment_bytes": 6,
+    "segment_ms": 3,
+    "min_insync": 12,
+    "consistency": 6,
+}
+
 
 def test_class_names_are_unique_within_a_package() -> None:
     assert form.ambiguous_classes() == {}
@@ -68,6 +82,12 @@ def test_modules_lie_in_folders() -> None:
 
 def test_classes_over_the_limits_of_methods_and_attributes_are_listed() -> None:
     assert sorted(form.big_classes()) == sorted(BIG_CLASSES)
+
+
+def test_a_topic_setting_is_a_row_a_field_and_its_behaviour() -> None:
+    places = form.places_of_settings()
+    assert places.keys() >= SETTING_PLACES_MAX.keys()
+    assert {name: files for name, files in places.items() if len(files) > SETTING_PLACES_MAX.get(name, 3)} == {}
 
 
 def test_names_are_those_of_the_trade() -> None:

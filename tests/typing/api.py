@@ -112,6 +112,32 @@ async def many(quotes: list[Quote]) -> None: ...
 def columns(batch: comet.RecordBatch[Quote]) -> None: ...
 
 
+@app.on("quotes", retries="three")  # type: ignore[arg-type]
+async def counts(quote: Quote) -> None: ...
+
+
+@app.on("quotes", retry=3)  # type: ignore[call-arg]
+async def misspells(quote: Quote) -> None: ...
+
+
+careful = comet.HandlerOptions(retries=5, dead_letter="quotes-failed")
+near = comet.GroupOptions(read_from="nearest", rack="a")
+
+
+@app.on("quotes", group="engine", options=careful, consumer=near, concurrency=8)
+async def with_objects(quote: Quote) -> None: ...
+
+
+async def options_are_typed() -> None:
+    one = comet.Consumer("localhost:9092", "quotes", type=Quote, options=comet.ConsumerOptions(start="-1h"), rack="a")
+    assert_type(one, comet.Consumer[Quote])
+    comet.Consumer("localhost:9092", "quotes", options=near)  # type: ignore[call-overload]
+    comet.Consumer("localhost:9092", "quotes", read_from="far")  # type: ignore[call-overload]
+    comet.GroupConsumer("localhost:9092", "quotes", group="g", partitions=[0])  # type: ignore[call-overload]
+    comet.ShareOptions(in_flight="ten")  # type: ignore[arg-type]
+    near.rack = "b"  # type: ignore[misc]
+
+
 async def handlers_keep_their_types() -> None:
     await one(Quote("EURUSD"))
     columns.__name__  # noqa: B018 - it is still the function
@@ -145,10 +171,11 @@ def synchronously() -> None:
         assert_type(admin.list_topics(), list[comet.TopicInfo])
         assert_type(admin.find_topics("q", limit=10), comet.TopicPage)
         assert_type(admin.group_offsets("engine"), list[comet.CommittedOffset])
-        assert_type(admin.move_partition("quotes", 0, [2, 1]), comet.TopicInfo)
-        assert_type(admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.TopicInfo)
-        assert_type(admin.drain_broker(1, undo=True), int)
-        assert_type(admin.resume(), int)
+        assert_type(admin.move_partition("quotes", 0, [2, 1]), comet.PartitionMove)
+        assert_type(admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.LeaderElection)
+        assert_type(admin.drain_broker(1, undo=True), comet.BrokerDrain)
+        assert_type(admin.resume(), comet.Resumed)
+        assert_type(admin.delete_topic("quotes", dry_run=True), comet.TopicDeletion)
 
 
 async def wrong() -> None:
@@ -176,12 +203,15 @@ async def in_a_test() -> None:
 async def admin() -> None:
     async with comet.Admin("localhost:9092") as admin:
         assert_type(await admin.create_topic("quotes", partitions=3, flush="always"), comet.TopicInfo)
+        altered = await admin.alter_topic("quotes", unset=["flush"])
+        assert_type(altered, comet.TopicAlteration)
+        assert_type(altered.after.source("flush"), comet.SettingSource)
         described: tuple[comet.TopicInfo, list[comet.PartitionStatus]] = await admin.describe_topic("quotes")
         assert_type(await admin.create_topic("trades", replicas=3, min_insync=2), comet.TopicInfo)
-        assert_type(await admin.move_partition("quotes", 0, [2, 3, 1]), comet.TopicInfo)
-        assert_type(await admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.TopicInfo)
-        assert_type(await admin.drain_broker(1), int)
-        assert_type(await admin.resume(1), int)
+        assert_type(await admin.move_partition("quotes", 0, [2, 3, 1]), comet.PartitionMove)
+        assert_type(await admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.LeaderElection)
+        assert_type(await admin.drain_broker(1), comet.BrokerDrain)
+        assert_type(await admin.resume(1), comet.Resumed)
         assert_type(await admin.recover_cluster(accept="digest"), comet.ClusterRecovery)
         assert_type(await admin.offsets("quotes", "-1h"), dict[int, int])
         assert_type(await admin.commit_offsets("engine", {("quotes", 0): 4}), list[comet.CommitResult])

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import TypeVar
 
 from comet.errors import CometError
 from comet.types import TopicConfig
 from comet_broker.cluster.view import ClusterView
+from comet_broker.config import BrokerConfig
 from comet_broker.core.cluster import PartitionState, Versioned, partition_key
 from comet_broker.core.tail import TailBudget
+from comet_broker.env import Env
+from comet_broker.failures import Failures
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import Compare, Delete, Put, TransactionResult
 from comet_broker.partitions.context import PartitionContext
@@ -107,6 +111,9 @@ class ReplicaWorld:
         self.coordinator = asyncio.Event()  # it answers
         self.coordinator.set()
         self.worker = HeldWorker()
+        self.env = Env(
+            BrokerConfig(Path("data")), self.clock, self.worker, Random(1), self.tasks, Failures(self.clock, self.tasks)
+        )
         self.store = SlowStore(self.clock)
         self.files = MemoryFiles(Random(1))
         self.view = ClusterView(self.store, self.tasks)

@@ -9,13 +9,13 @@ from typing import Any
 
 from comet import records
 from comet.app import App
-from comet.consumer.record import RecordBatch
 from comet.errors import Closed, CometError, StaleGeneration
 from comet.handlers.binding import Binding
 from comet.handlers.serving import RecordSource
 from comet.serde import serde_for
 from comet.types import TopicPartition
 from comet.v1 import groups_pb2 as groups_pb
+from comet.values.record import RecordBatch
 from tests.unit.sdk_fake import ADDRESS, FakeBroker
 
 

@@ -20,9 +20,9 @@ import comet
 from comet.errors import InvalidArgument, SerdeError
 from comet.records import decode
 from comet.serde import serde_for
-from comet.tables.arrow_columns import ArrowColumns, BatchMerger
-from comet.tables.arrow_types import shape_of
-from comet.tables.arrow_values import Values
+from comet.values.arrow_columns import ArrowColumns, BatchMerger
+from comet.values.arrow_types import shape_of
+from comet.values.arrow_values import Values
 from tests.property.records_strategies import build, stamp
 
 T = TypeVar("T")

@@ -25,8 +25,7 @@ from comet.cli.cluster import Health, failures, show_failed
 from comet.cli.topic import topic_document
 from comet.errors import InvalidArgument, Unavailable
 from comet.processes.child import Child
-from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, TopicConfig, TopicInfo
-from comet.wire.replica_conflict import ReplicaConflict
+from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, ReplicaConflict, TopicConfig, TopicInfo
 from comet_bench.cluster.failover_load import Load
 from comet_bench.report import combine, table_row
 

@@ -206,7 +206,7 @@ async def test_what_was_followed_since_is_not_cut_again(monkeypatch: pytest.Monk
 async def test_a_replica_that_is_chosen_to_lead_is_in_conflict_no_more() -> None:
     world = ReplicaWorld()
     replicator, _ = await in_conflict(world)
-    replicator._broker.conflicts.settled(world.partition)
+    replicator._context.conflicts.settled(world.partition)
     await settle()
     assert world.partition.conflict is None
     assert await view_of(world) == {}

@@ -14,7 +14,7 @@ from comet_broker.core.cluster import (
     partition_key,
     topic_key,
 )
-from comet_broker.core.controller import CHANGE_OPERATIONS_MAX, LOSSY, decide, orphans
+from comet_broker.core.controller import CHANGE_OPERATIONS_MAX, LOSSY, decide, handovers, orphans
 from comet_broker.metadata.store import Compare, Delete
 from tests.unit.controller_world import ALL, REPLICAS, TOPIC, TP, Picture, members
 
@@ -333,3 +333,29 @@ def test_what_is_calm_at_a_glance_is_calm_at_a_closer_look() -> None:
             picture.partition(broken if index == where else ALL, (TOPIC, index))
         changed = {operation.key for change in decide(picture.state, rebalance=True) for operation in change.operations}
         assert changed == {partition_key((TOPIC, where))}
+
+
+@pytest.mark.parametrize(
+    ("in_sync", "draining", "to"),
+    [
+        ((1, 2, 3), (), 2),
+        ((1, 3), (), 3),
+        ((1, 2, 3), (2,), 3),
+        ((1, 2, 3), (2, 3), NO_BROKER),
+        ((1,), (), NO_BROKER),
+    ],
+)
+def test_who_takes_over_is_known_before_a_broker_drains(
+    in_sync: tuple[int, ...], draining: tuple[int, ...], to: int
+) -> None:
+    picture = Picture()
+    picture.brokers(1, 2, 3, draining=draining)
+    picture.topic(partitions=2)
+    picture.partition(PartitionState(1, 7, REPLICAS, members(*in_sync)))
+    picture.partition(PartitionState(2, 7, (2, 1, 3), members(2, 1)), (TOPIC, 1))
+    before = dict(picture.state.drains)
+    assert handovers(picture.state, 1) == {TP: to}
+    assert picture.state.drains == before, "it only plans"
+    picture.put(f"{DRAINS}1")
+    picture.apply(decide(picture.state, only=[TP]))
+    assert picture.state.partitions[TP].value.handover == to

@@ -13,12 +13,10 @@ from comet_broker.admin.service import AdminService
 
 
 def control(registered: set[int]) -> AdminService:
-    broker: Any = SimpleNamespace(
-        topics=None,
-        config=SimpleNamespace(broker_id=1, default_replicas=1),
-        view=SimpleNamespace(state=SimpleNamespace(topics={}, brokers=registered)),
-    )
-    return AdminService(broker)
+    env: Any = SimpleNamespace(me=1, config=SimpleNamespace(default_replicas=1))
+    view: Any = SimpleNamespace(state=SimpleNamespace(topics={}, brokers=registered))
+    parts: Any = dict.fromkeys(("store", "peers", "topics", "rates", "resume", "groups_reading"))
+    return AdminService(env, view=view, **parts)
 
 
 async def test_a_broker_that_is_not_registered_yet_says_to_try_again() -> None:

@@ -9,9 +9,10 @@ from random import Random
 import pytest
 
 import comet
-from comet_demo.feed import AT_ONCE_MAX, LAYOUT, SPAN_US, Backlog, Feed, arguments, chosen
+from comet_demo.feed import AT_ONCE_MAX, LAYOUT, SPAN_US, Backlog, Feed, arguments
 from comet_demo.model import ALERTS, BARS, FILLS, INSTRUMENTS, JOB, RESULTS, STATS, TOPIC, TRADES, Trade
 from comet_demo.providers import Event
+from comet_demo.providers.choose import Choice
 from comet_demo.providers.replay import ReplayProvider
 from comet_demo.providers.synthetic import SyntheticProvider
 
@@ -131,8 +132,8 @@ def test_the_topics_are_laid_out_as_the_parts_of_the_demo_agreed() -> None:
 
 def test_what_the_command_takes_becomes_a_choice() -> None:
     line = ["--symbols", "A, B,", "--columns", "time=when,price=paid", "--pace", "0", "--keep-times", "--file", "f.csv"]
-    choice = chosen(arguments().parse_args(line))
+    choice = Choice.of(arguments().parse_args(line))
     assert (choice.symbols, choice.pace, choice.keep_times, choice.file) == (("A", "B"), 0.0, True, "f.csv")
     assert choice.columns == {"time": "when", "price": "paid"}
-    usual = chosen(arguments().parse_args([]))
+    usual = Choice.of(arguments().parse_args([]))
     assert (usual.rate, usual.day_s, usual.pace, usual.seed) == (1000.0, 900.0, 1.0, None)

@@ -10,11 +10,9 @@ import pytest
 
 import comet
 from comet_demo.model import Quote, Trade
-from comet_demo.providers.alpaca import Alpaca
-from comet_demo.providers.binance import Binance
 from comet_demo.providers.choose import Choice, by_name
-from comet_demo.providers.coinbase import Coinbase
 from comet_demo.providers.normal import OLD_MAX, SIZE_MAX, Numbers, Tape, moment, price, size
+from comet_demo.providers.public_feeds import Alpaca, Binance, Coinbase
 from comet_demo.providers.sockets import MALFORMED, Dialect, ParsedMessage, Timing, wait_before
 from tests.market import servers as said
 from tests.market.servers import NOW_US

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from google.protobuf.message import Message
@@ -28,15 +29,14 @@ class Cluster:
         self.code = 0
         self.broken: Exception | None = None
         self.tasks = Tasks()
-        self.logs = Logs(
-            SimpleNamespace(  # type: ignore[arg-type]
-                config=SimpleNamespace(broker_id=1),
-                topics=SimpleNamespace(by_name={}, state_of=lambda *_: PartitionState(2, 1, (2,), {2: 20})),
-                address_of=lambda _: "there",
-                peers=self,
-                tasks=self.tasks,
-            )
+        parts: Any = SimpleNamespace(
+            topics=SimpleNamespace(by_name={}, state_of=lambda *_: PartitionState(2, 1, (2,), {2: 20})),
+            view=SimpleNamespace(address_of=lambda _: "there"),
+            peers=self,
+            answer=None,  # no partition is led here
         )
+        env: Any = SimpleNamespace(me=1, tasks=self.tasks)
+        self.logs = Logs(env, **vars(parts))
 
     async def call(self, _: str, __: str, request: Message, *___: object) -> pb.PartitionEndsResponse:
         assert isinstance(request, pb.PartitionEndsRequest)

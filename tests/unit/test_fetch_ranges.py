@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
 from comet.errors import CometError, NotLeader, Unavailable
-from comet.types import AtOffset, Position
 from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
-from comet_broker.partitions.offset_lookup import resolve
-from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.range_read import Ranges
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 from tests.unit.test_partition import FOLLOWS, LEADS, from_leader
@@ -25,13 +22,8 @@ class Reading:
     """What fetches from the partition of a world."""
 
     def __init__(self, world: ReplicaWorld) -> None:
-        async def found(partition: Partition, at: Position) -> int:
-            assert isinstance(at, AtOffset)
-            return resolve(partition, at)
-
-        broker = SimpleNamespace(resolve=found, read_buffer=memoryview(bytearray(1 << 16)), worker=world.worker)
         self._partition = world.partition
-        self._ranges = Ranges(broker)  # type: ignore[arg-type]
+        self._ranges = Ranges(LogReader(world.worker))
 
     async def fetch(self, offset: int, wait_ms: int = 0) -> pb.FetchResponse:
         request = pb.FetchRequest(start=types.Position(offset=offset), whole_batches=True, wait_ms=wait_ms)

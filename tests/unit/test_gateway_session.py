@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import comet
 from comet.types import AtTime, Earliest, Latest
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.dashboard.channel_session import ChannelSession
@@ -135,7 +136,13 @@ def test_a_cursor_goes_with_its_topic() -> None:
 def test_a_group_and_a_replay_are_asked_for() -> None:
     joined = subscribe(session_of(), group="engine", permits=5, start="earliest")
     assert isinstance(joined, Open)
-    assert joined.request == Joined(("quotes",), "", Earliest(), Values.AUTO, 5, frames.GroupTerms("engine"))
+    assert joined.request == Joined(
+        ("quotes",),
+        frames.GroupTerms("engine"),
+        comet.GroupOptions(start=Earliest(), auto_commit=False),
+        Values.AUTO,
+        5,
+    )
     played = subscribe(session_of(), replay={"from": "-1h", "speed": 10, "paused": True}, partitions=[2])
     assert isinstance(played, Open)
     assert played.request == Played(

@@ -15,7 +15,7 @@ from comet_broker import limits
 from comet_broker.replication.heartbeats import FROM_FOLLOWER, Heartbeats
 from comet_broker.replication.leader import ReplicaSession
 from comet_broker.rpc import service
-from comet_broker.rpc.writer import Outbox
+from comet_broker.streams.stream_writer import Outbox
 from tests.unit.replica_world import ReplicaWorld, settle
 from tests.unit.storage_world import batch
 from tests.unit.test_replication import HELLO, answers, behind_a_leader, follow, following, progress, session_on, tell
@@ -43,9 +43,9 @@ async def test_a_leader_sends_heartbeats_and_ends_the_stream_of_a_follower_that_
         look(world, session._heartbeats, limits.HEARTBEAT_S + limits.LIVENESS_CHECK_S)
         assert kinds(answers(session)) == ["heartbeat"]
         session.receive(FROM_FOLLOWER)
-    assert session.failure is None
+    assert session.writer.failure is None
     ended: list[CometError | None] = []
-    session.on_failure = lambda: ended.append(session.failure)
+    session.writer.on_failure = lambda: ended.append(session.writer.failure)
     look(world, session._heartbeats, limits.SILENCE_S + 1)
     assert len(ended) == 1 and isinstance(ended[0], Unavailable)
     session.close()
@@ -78,7 +78,7 @@ async def test_a_stream_that_is_younger_than_the_time_to_catch_up_is_left_alone(
     session = session_on(world)
     world.pass_time(age_s)
     session.fell_behind(world.partition, 3.0)
-    assert (session.failure is not None) is ends is session.closed
+    assert (session.writer.failure is not None) is ends is session.closed
     session.close()
     await world.tasks.close()
 
@@ -87,7 +87,6 @@ async def test_a_large_delivery_is_announced() -> None:
     world = ReplicaWorld(TopicConfig(min_insync=1))
     await world.lead(in_sync={1: 10})
     session = session_on(world)
-    session._broker.tasks, session._broker.worker = world.tasks, world.worker
     tell(session, HELLO, follow(log_end=0), progress(0, 0))
     world.partition.produce(batch([b"x" * (limits.ANNOUNCED_BYTES // 2)] * 3)[1], 1)
     world.produce()

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from comet.errors import InvalidArgument, StoreDamaged
-from comet_broker.data_folder import FILE, Identity, close_clean, loss_is_known, open_identity
+from comet_broker.storage.data_folder import FILE, Identity, close_clean, loss_is_known, open_identity
 from comet_broker.storage.memory import MemoryFiles
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
 from comet.errors import CometError, Draining, LeadershipLost, NotLeader, TopicNotFound, Unavailable
 from comet.types import Consistency, Flush, Latest, TopicConfig
 from comet_broker.core.push import Cursor, DeliveryState
+from comet_broker.metrics.meter import RequestMeter
+from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import resolve
 from comet_broker.partitions.partition import Partition
 from comet_broker.streams.subscriptions import Feed
@@ -65,7 +66,7 @@ async def test_a_reader_is_not_given_what_was_read_from_disk_before_the_cut() ->
     def over(_: Cursor[Partition], error: CometError) -> None:
         ended.append(error)
 
-    feed = Feed(SimpleNamespace(), over, lambda: None)  # type: ignore[arg-type]
+    feed = Feed(world.env, LogReader(world.worker), RequestMeter(), over, lambda: None)
     feed.add(1, one, 0)
     feed.grant(1, 1 << 20)
     cursor = feed.push.take()

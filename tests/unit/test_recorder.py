@@ -16,8 +16,8 @@ from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.core.history import FINE_POINTS, WINDOW_S
 from comet_broker.metadata.memory import MemoryStore
+from comet_broker.rpc.local_channel import LocalNetwork
 from comet_broker.storage.memory import MemoryFiles
-from comet_broker.streams.local_channel import LocalNetwork
 from tests.sim.clock import SimClock
 from tests.sim.loop import SimLoop, run
 
@@ -51,9 +51,12 @@ class Process:
     """ports.Process that takes a quarter of a core."""
 
     def __init__(self, clock: SimClock) -> None:
+        self.error: Exception | None = None
         self._clock = clock
 
     def cpu_s(self) -> float | None:
+        if self.error is not None:
+            raise self.error
         return self._clock.monotonic() / 4
 
     def memory_bytes(self) -> int | None:
@@ -64,6 +67,7 @@ class World:
     def __init__(self, loop: SimLoop, process: bool = True) -> None:
         self.clock = StallingClock(loop)
         self.network = LocalNetwork()
+        self.process = Process(self.clock)
         self.broker = Broker(
             BrokerConfig(data=Path("data"), host="broker"),
             files=MemoryFiles(Random(1)),
@@ -73,7 +77,7 @@ class World:
             random=Random(1),
             network=self.network,
             boot_id="boot",
-            process=Process(self.clock) if process else None,
+            process=self.process if process else None,
         )
         self.network.brokers[ADDRESS] = self.broker
         self.admin = comet.Admin(ADDRESS, connect=self.network.connect)
@@ -99,7 +103,7 @@ def scenario(test: Callable[[World], Coroutine[Any, Any, None]], **settings: Any
         await world.broker.join()
         await world.admin.create_topic("quotes")
         await test(world)
-        assert not world.broker.tasks.failed
+        assert not world.broker.env.tasks.failed
         await world.producer.close()
         await world.admin.close()
         await world.broker.close()
@@ -150,7 +154,7 @@ def test_what_clients_read_is_counted_however_they_read_it() -> None:
         await world.until(0.5)
         rates = (await world.admin.statistics(brief=True))["rates"]
         assert rates["records_out"] > 0 and rates["bytes_out"] > 100 * rates["records_out"]
-        assert world.broker.deliver_durations.statistics()["counts"]
+        assert world.broker.meter.deliver_durations.statistics()["counts"]
 
     scenario(test)
 
@@ -382,19 +386,15 @@ def test_a_group_tells_when_partitions_changed_hands() -> None:
 
 def test_a_second_that_failed_is_a_gap_and_no_end() -> None:
     async def test(world: World) -> None:
-        class Broken(Process):
-            def cpu_s(self) -> float | None:
-                raise OSError("no such file")
-
         await world.until(0.5)
-        process, world.broker.recorder._process = world.broker.recorder._process, Broken(world.clock)
+        world.process.error = OSError("no such file")
         await world.until(0.5)
-        world.broker.recorder._process = process
+        world.process.error = None
         await world.send(7)
         await world.until(0.5)
         assert [value is None for value in (await world.track("sessions")).values[-3:]] == [False, True, False]
         assert (await world.track("records_in", "quotes")).values[-1] == 7
-        assert world.broker.tasks.failures == 1
-        world.broker.tasks.failed.clear()
+        assert world.broker.env.tasks.failures == 1
+        world.broker.env.tasks.failed.clear()
 
     scenario(test)

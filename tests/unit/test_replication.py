@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,11 +14,14 @@ from comet.types import TopicConfig
 from comet.v1 import replication_pb2 as pb
 from comet.wire.frames import delivery_prefix
 from comet_broker import limits
-from comet_broker.failures import Failures
+from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.conflicts import Conflicts
+from comet_broker.partitions.leader_eligibility import LeaderEligibility
+from comet_broker.partitions.log_reader import LogReader
+from comet_broker.partitions.topics import TopicTable
 from comet_broker.replication import follower
-from comet_broker.replication.follower import Replicator
-from comet_broker.replication.leader import ReplicaSession
+from comet_broker.replication.follower import FollowerContext, Replicator
+from comet_broker.replication.leader import ReplicaContext, ReplicaSession
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 from tests.unit.storage_world import IDENTITY, batch
 from tests.waiting import until
@@ -32,16 +35,17 @@ def session_on(world: ReplicaWorld) -> ReplicaSession:
             raise Unavailable("not here", retry_after_ms=50)
         return world.partition
 
-    broker = SimpleNamespace(
-        cluster_id="c",
-        config=SimpleNamespace(broker_id=1),
-        clock=world.clock,
-        topics=SimpleNamespace(leading=leading),
-        replica_session_closed=lambda _: None,
-        read_buffer=memoryview(bytearray(1 << 20)),
-        eligibility=SimpleNamespace(halt=lambda partition, error: partition.step_down(repr(error))),
+    context = ReplicaContext(
+        env=world.env,
+        cluster_id=lambda: "c",
+        topics=cast("TopicTable", SimpleNamespace(leading=leading)),
+        reader=LogReader(world.worker),
+        meter=RequestMeter(),
+        eligibility=cast(
+            "LeaderEligibility", SimpleNamespace(halt=lambda partition, error: partition.step_down(repr(error)))
+        ),
     )
-    return ReplicaSession(broker, 1, "peer")  # type: ignore[arg-type]
+    return ReplicaSession(context, 1, "peer", lambda _: None)
 
 
 def follow(**changes: Any) -> pb.FollowerFrame:
@@ -242,21 +246,16 @@ def replicator_on(
     world: ReplicaWorld, network: Streams, where: dict[int, str], broken: list[Exception] | None = None
 ) -> Replicator:
     broken = [] if broken is None else broken
-    broker = SimpleNamespace(
-        cluster_id="c",
-        config=SimpleNamespace(broker_id=1),
-        tasks=world.tasks,
-        clock=world.clock,
-        network=network,
+    parts: Any = SimpleNamespace(
+        view=SimpleNamespace(cluster_id="c", address_of=where.get),
         membership=SimpleNamespace(broker_epoch=10),
-        address_of=where.get,
-        suspect=nothing,
+        suspects=SimpleNamespace(check=nothing),
         eligibility=SimpleNamespace(requalify=lambda _: None, halt=lambda _, error: broken.append(error)),
-        failures=Failures(world.clock, world.tasks),
-        conflicts=Conflicts(1, store=world.store, view=world.view, tasks=world.tasks),
         log_ends=SimpleNamespace(update=lambda _: None),
+        network=network,
     )
-    return Replicator(broker)  # type: ignore[arg-type]
+    conflicts = Conflicts(1, store=world.store, view=world.view, tasks=world.tasks)
+    return Replicator(FollowerContext(env=world.env, conflicts=conflicts, **vars(parts)))
 
 
 async def test_a_link_that_broke_off_as_none_should_is_made_again() -> None:

@@ -13,6 +13,7 @@ import comet
 from comet.app import App
 from comet.errors import InvalidArgument, SerdeError, TopicNotFound
 from comet.handlers.handler import HandlerShape, signature_of, watched
+from comet.handlers.options import handler_options
 from tests.unit.sdk_fake import ADDRESS, FakeBroker
 from tests.unit.test_sdk_consumer import fill
 from tests.unit.test_sdk_producer import scenario
@@ -84,6 +85,41 @@ def test_the_annotation_says_what_a_handler_gets(handler: Any, shape: HandlerSha
 def test_what_a_handler_would_not_heed_is_refused(shared: bool, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match=f"{next(iter(options))} is (not used with|only for) shared=True"):
         App(ADDRESS).on("quotes", group="g", shared=shared, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"retries": 1}, "retries only for handlers of a group: give group="),
+        ({"instance": "a"}, "instance is only for members of a group: give group="),
+        ({"group": "g", "partitions": [0]}, "leave partitions out"),
+        ({"group": "g", "auto_commit": True, "pattern": "q.*"}, "pattern is set by the app: leave it out"),
+        ({"group": "g", "retries": -1}, "retries must be from 0 to"),
+        ({"group": "g", "shared": True, "retries": 250}, "retries must be from 0 to 245"),
+        ({"group": "g", "consumer": comet.ConsumerOptions()}, "reads with GroupOptions, not with ConsumerOptions"),
+        ({"group": "g", "read_from": "nearest"}, 'give rack="..."'),
+        ({"start": "tomorrow"}, "invalid position 'tomorrow'"),
+    ],
+)
+def test_an_error_of_options_names_the_option_and_the_remedy(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidArgument, match=problem):
+        App(ADDRESS).on("quotes", **options)
+
+
+def test_a_name_that_is_no_option_is_refused() -> None:
+    with pytest.raises(TypeError, match="retry is no option; ConsumerOptions has start, buffer_bytes"):
+        App(ADDRESS).on("quotes", retry=3)  # type: ignore[call-arg]
+
+
+def test_options_given_by_name_come_before_those_of_an_object() -> None:
+    careful = comet.HandlerOptions(retries=5, dead_letter="failed")
+    near = comet.GroupOptions(rack="a", start="earliest")
+    assert handler_options("g", careful, near, {"retries": 1, "rack": "b"}) == (
+        comet.HandlerOptions(retries=1, dead_letter="failed"), comet.GroupOptions(rack="b", start="earliest"),
+    )  # fmt: skip
+    assert handler_options("", None, None, {}) == (comet.HandlerOptions(), comet.ConsumerOptions(start="latest"))
+    _, shared = handler_options("g", None, None, {"shared": True, "concurrency": 8})
+    assert shared == comet.ShareOptions(in_flight=40)
 
 
 def test_handlers_that_cannot_be_called_are_refused() -> None:

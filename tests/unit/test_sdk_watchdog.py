@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from comet.handlers.watchdog import Watch, Watchdog, holder
+from comet.client.watchdog import Watch, Watchdog, holder
 
 
 def watch(now: list[float]) -> Watch:

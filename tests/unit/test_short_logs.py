@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from comet_broker.data_folder import Identity, close_clean, loss_is_known, mark_records_missing, open_identity
+from comet_broker.storage.data_folder import Identity, close_clean, loss_is_known, mark_records_missing, open_identity
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from comet_broker.storage.memory import MemoryFiles
 from tests.unit.storage_world import World

@@ -279,26 +279,24 @@ async def test_whoever_asks_again_and_again_for_a_marker_that_cannot_count_now_i
     world = ReplicaWorld(TopicConfig(min_insync=2))
     await world.lead(in_sync={1: 10, 2: 20})
     partition = world.partition
-    broker: Any = SimpleNamespace(
-        view=SimpleNamespace(state=SimpleNamespace(deleted={})),
-        topics=SimpleNamespace(state_of=lambda *_: partition.state, leading=lambda *_: partition),
-    )
+    view: Any = SimpleNamespace(state=SimpleNamespace(deleted={}))
+    topics: Any = SimpleNamespace(state_of=lambda *_: partition.state, leading=lambda *_: partition)
     tp = pb.PartitionId(topic_id=partition.topic_id, partition=partition.index)
     request = pb.WriteMarkersRequest(producer_id=ME, epoch=1, commit=True, partitions=[tp])
-    waiting = asyncio.create_task(write_here(broker, request))
+    waiting = asyncio.create_task(write_here(topics, view, request))
     await settle()
     assert (partition.log.log_end, partition.acks_waiting) == (1, 1)
     partition.apply(await world.put(replace_state(STATE, in_sync={1: 10}, eligible={2: 20})))
     for _ in range(3):
         async with asyncio.timeout(30):
-            answer = await write_here(broker, request)
+            answer = await write_here(topics, view, request)
         assert list(answer.codes) == [types.ERROR_CODE_NOT_ENOUGH_REPLICAS]
     assert (partition.log.log_end, partition.acks_waiting) == (1, 1)
     world.follow(2, 1)
     partition.apply(await world.put(replace_state(STATE, in_sync={1: 10, 2: 20})))
     assert list((await waiting).codes) == [0]
     partition.apply(await world.put(replace_state(STATE, in_sync={1: 10}, eligible={2: 20})))
-    assert list((await write_here(broker, request)).codes) == [0], "it counts already"
+    assert list((await write_here(topics, view, request)).codes) == [0], "it counts already"
     await world.tasks.close()
 
 

@@ -74,7 +74,7 @@ async def test_a_coordinator_that_was_stopped_blames_nobody(cluster: Cluster) ->
 @with_cluster
 async def test_made_up_ids_are_forgotten_when_their_stream_is_gone(cluster: Cluster) -> None:
     line = SimpleNamespace(closed=False)
-    stream: Any = SimpleNamespace(session=line)
+    stream: Any = line
     opened = await cluster.transactions.open(pb.OpenTransactions(group="g"), stream)
     again = await cluster.transactions.open(pb.OpenTransactions(group="g"), stream)
     assert opened.transactional_id != again.transactional_id

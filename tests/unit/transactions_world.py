@@ -15,6 +15,7 @@ from comet.types import TopicConfig
 from comet.v1 import coordination_pb2 as coordination
 from comet.v1 import groups_pb2 as pb
 from comet_broker.coordination import markers
+from comet_broker.coordination.context import SlotClaim
 from comet_broker.coordination.journal import Head, Journal
 from comet_broker.coordination.transactions import PREFIX, Transactions
 from comet_broker.core.cluster import (
@@ -29,9 +30,11 @@ from comet_broker.core.cluster import (
     topic_key,
 )
 from comet_broker.core.transactions import TransactionRecord
+from comet_broker.env import Env
 from comet_broker.failures import Failures
 from comet_broker.metadata.store import Compare, Delete, Put
 from tests.unit.cluster_world import Member, World, on_virtual_time
+from tests.unit.replica_world import HeldWorker
 from tests.waiting import until
 
 TOPIC = "ab" * 16
@@ -100,17 +103,21 @@ class Cluster:
         self.stuck: set[PartitionId] = set()  # too few of their replicas are in sync
         self.broken: list[Exception] = []  # calls that end with an unexpected error
         self.reachable = True
-        self.broker: Any = SimpleNamespace(
-            config=member.config,
-            clock=member.clock,
-            random=Random(1),
-            tasks=member.tasks,
-            view=member.view,
+        self.env = Env(
+            member.config,
+            member.clock,
+            HeldWorker(),
+            Random(1),
+            member.tasks,
+            Failures(member.clock, member.tasks),
+        )
+        parts: Any = SimpleNamespace(topics=self, peers=self)
+        self.context: Any = SimpleNamespace(
+            env=self.env,
             store=world.store,
-            failures=Failures(member.clock, member.tasks),
-            topics=self,
-            peers=self,
-            address_of=lambda broker: f"broker-{broker}",
+            markers=lambda: markers.Markers(
+                self.env.me, store=world.store, view=member.view, peers=parts.peers, topics=parts.topics
+            ),
         )
         self.epoch = 0
         self.revision = 0
@@ -150,8 +157,7 @@ class Cluster:
             halt=lambda error: None,
         )
         self.groups = FakeGroups(self.journal)
-        slot: Any = SimpleNamespace(number=SLOT, prefix=SLOT_PREFIX, journal=self.journal, groups=self.groups)
-        self.transactions = Transactions(slot, self.broker)
+        self.transactions = Transactions(SlotClaim(SLOT, self.epoch, self.journal), self.context, self.groups)
         items = (await self.world.store.range(SLOT_PREFIX)).items
         self.transactions.load({item.key.removeprefix(SLOT_PREFIX): item for item in items})
 
@@ -180,7 +186,8 @@ class Cluster:
         if not self.reachable:
             raise Unavailable("nobody is there")
         assert isinstance(request, coordination.WriteMarkersRequest)
-        return await markers.write_here(self.broker, request)
+        topics: Any = self
+        return await markers.write_here(topics, self.member.view, request)
 
     # ---- a producer
 

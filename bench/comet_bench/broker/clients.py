@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.processes.child import Child, python_module
+from comet.processes.child import Child, python_module, started
 from comet.processes.tied import Tie
 from comet_bench.limits import STAMP
 from comet_bench.report import quantiles
@@ -246,11 +246,8 @@ def _import_s() -> float:
 def _comet_up(folder: str) -> Iterator[str]:
     command = python_module("comet.cli", "up", "--data", folder, "--port", "0", "--json")
     up = Child("comet up", command, piped=True, tie=Tie.NONE)  # whose start would be measured too
-    up.start()
-    try:
+    with started(up):
         yield json.loads(up.line(STARTUP_TIMEOUT_S))["address"]
-    finally:
-        up.stop()
 
 
 WORKS: Final[dict[str, Work]] = {

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from comet.processes.child import Child
 from comet_bench.machine import ProcessMeter
-from comet_bench.processes import START_TIMEOUT_S, started
+from comet_bench.processes import START_TIMEOUT_S, served
 
 
 class Served:
@@ -22,7 +22,7 @@ class Served:
 
 @contextmanager
 def start_gateway(address: str) -> Iterator[Served]:
-    with started("the gateway", "comet_gateway", "--bootstrap", address, "--port", "0") as child:
+    with served("the gateway", "comet_gateway", "--bootstrap", address, "--port", "0") as child:
         port = urlsplit(child.line(START_TIMEOUT_S).strip()).port
         assert port is not None
         yield Served(child, port)
@@ -30,5 +30,5 @@ def start_gateway(address: str) -> Iterator[Served]:
 
 @contextmanager
 def start_bare(frames: Path | None = None) -> Iterator[Served]:
-    with started("the bare server", "comet_bench.gateway.bare_servers", str(frames or "-")) as child:
+    with served("the bare server", "comet_bench.gateway.bare_servers", str(frames or "-")) as child:
         yield Served(child, int(child.line(START_TIMEOUT_S)))

@@ -60,10 +60,10 @@ async def spark_reads(link: Link, config: Any) -> dict[str, Any]:
 def _session(stack: ExitStack, folder: str, config: Any) -> SparkSession:
     from pyspark.sql import SparkSession
 
+    from comet.spark import local
     from comet_bench.spark.sources import Memory, RowsSource
-    from comet_demo import runtime
 
-    stack.enter_context(runtime.prepared())
+    stack.enter_context(local.prepared())
     builder = SparkSession.builder.master(config["master"]).appName("comet bench")
     for name, value in (SETTINGS | config.get("settings", {})).items():
         builder = builder.config(name, value)

@@ -29,7 +29,7 @@ from typing import Any, Final
 from comet_bench.broker.broker_bench import broker_use, delete_topics, written
 from comet_bench.gateway.servers import start_gateway
 from comet_bench.harness import Progress, Report, Subjects, alone, compared, run_compared
-from comet_bench.processes import RUN_TIMEOUT_S, BenchFailed, Broker, Worker, own_broker, started
+from comet_bench.processes import RUN_TIMEOUT_S, BenchFailed, Broker, Worker, own_broker, served
 from comet_bench.report import Result
 from comet_bench.spark.reads import READS, cpu_s
 from comet_bench.spark.stream import RECORD_BYTES, SECOND_US, quote_values
@@ -187,7 +187,7 @@ class _Stream:
         if self.sizes.job_java:
             settings["java"] = self.sizes.job_java
         words = [f"--{name}={value}" for name, value in settings.items()]
-        self.job = stack.enter_context(started("the Spark job", "comet_demo.analytics.spark_job", *words))
+        self.job = stack.enter_context(served("the Spark job", "comet_demo.analytics.spark_job", *words))
 
     def state(self, *between: int) -> dict[str, Any]:
         self.watch.go(between=between)
@@ -290,16 +290,16 @@ ABOUT: Final = {
 
 def describe(sizes: SparkSizes) -> dict[str, Any]:
     """Further facts that a reader needs to judge these figures."""
-    from comet_demo import runtime
+    from comet.spark import local
 
-    java = runtime.find_java(runtime.JavaLocations.of_this_machine())
+    java = local.find_java(local.JavaLocations.of_this_machine())
     return {
         **{package: importlib.metadata.version(package) for package in ("pyspark", "pyarrow")},
         "java": java.version,
         "spark_master": sizes.master,
         "spark_memory": sizes.memory,
         "spark_trigger": sizes.trigger,
-        "spark_job_java": sizes.job_java or runtime.QUICK_START,
+        "spark_job_java": sizes.job_java or local.QUICK_START,
     }
 
 

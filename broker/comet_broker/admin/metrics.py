@@ -14,13 +14,16 @@ import msgspec
 from comet.errors import CometError, InvalidArgument, LimitExceeded
 from comet.v1 import admin_pb2 as pb
 from comet_broker import limits
-from comet_broker.broker import Broker
-from comet_broker.coordination.group_frames import check_name
+from comet_broker.cluster.peers import Peers
+from comet_broker.coordination.coordinator import Coordinator
 from comet_broker.coordination.group_summary import group_tracks, groups_here
 from comet_broker.core import slots
 from comet_broker.core.event_log import Event
 from comet_broker.core.history import MINUTE_S, STEP_S_MAX
 from comet_broker.core.metrics_store import FLOWS, GAUGES, TOPIC_FLOWS
+from comet_broker.metrics.sampler import Recorder
+from comet_broker.metrics.statistics import BrokerStatistics
+from comet_broker.partitions.topics import TopicTable
 
 REQUEST_S_MAX: Final = 2.0  # timeout of a request to another broker
 TRACKS_AT_ONCE: Final = 40
@@ -29,16 +32,30 @@ TRACKS_AT_ONCE: Final = 40
 class AdminMetrics:
     """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        me: int,
+        *,
+        topics: TopicTable,
+        peers: Peers,
+        coordinator: Coordinator,
+        recorder: Recorder,
+        statistics: BrokerStatistics,
+    ) -> None:
+        self._me = me
+        self._topics = topics
+        self._peers = peers
+        self._coordinator = coordinator
+        self._recorder = recorder
+        self._statistics = statistics
 
     async def statistics(self, request: pb.StatisticsRequest) -> pb.StatisticsResponse:
-        numbers = self._broker.summary() if request.brief else self._broker.statistics()
+        numbers = self._statistics.summary() if request.brief else self._statistics.full()
         # `partitions` selects the summaries of all partitions; everything else has a field of its own.
         if request.topics:
-            numbers["topics"] = await self._broker.recorder.topics()
+            numbers["topics"] = await self._recorder.topics()
         if request.groups:
-            numbers["groups"] = await groups_here(self._broker)
+            numbers["groups"] = await groups_here(self._coordinator.ready_slots())
         return pb.StatisticsResponse(json=msgspec.json.encode(numbers).decode())
 
     async def history(self, request: pb.HistoryRequest) -> pb.HistoryResponse:
@@ -49,16 +66,15 @@ class AdminMetrics:
             )
         answer = pb.HistoryResponse()
         if not request.forwarded:
-            await self._broker.recorder.ticked.wait()  # a broker that has just started has no metrics for a second
+            await self._recorder.ticked.wait()  # a broker that has just started has no metrics for a second
             await self._add_figures(answer, request, step_s)
-            answer.events.extend(map(_event_to_pb, self._broker.recorder.event_log.events(request.since_us)))
+            answer.events.extend(map(_event_to_pb, self._recorder.event_log.events(request.since_us)))
         await self._add_groups(answer, request, step_s)
         return answer
 
     async def _add_figures(self, answer: pb.HistoryResponse, request: pb.HistoryRequest, step_s: int) -> None:
-        store = self._broker.recorder.store
-        known = self._broker.view.state.topics
-        topics = list(store.topics) if request.every_topic else [name for name in request.topics if name in known]
+        store = self._recorder.store
+        topics = list(store.topics) if request.every_topic else list(filter(self._topics.exists, request.topics))
         first, last = store.presence.steps(step_s, request.since_us)
         values = (last - first + 1) * (len(FLOWS) + len(GAUGES) + len(TOPIC_FLOWS) * len(topics))
         if values > limits.HISTORY_VALUES_MAX:
@@ -84,12 +100,12 @@ class AdminMetrics:
     async def _add_groups(self, answer: pb.HistoryResponse, request: pb.HistoryRequest, step_s: int) -> None:
         elsewhere: dict[str, list[str]] = {}
         for name in dict.fromkeys(request.groups):
-            number = slots.slot_of(check_name(name))
+            number = slots.slot_of(slots.check_name(name))
             try:
-                groups = self._broker.coordinator.slot(number).groups
+                groups = self._coordinator.slot(number).groups
                 group = groups.find(name)
             except CometError:
-                address = "" if request.forwarded else self._coordinator(number)
+                address = "" if request.forwarded else self._coordinator_of(number)
                 if address:
                     elsewhere.setdefault(address, []).append(name)
                 continue
@@ -100,13 +116,13 @@ class AdminMetrics:
         ):
             answer.tracks.extend(tracks)
 
-    def _coordinator(self, number: int) -> str:
+    def _coordinator_of(self, number: int) -> str:
         """The address of another broker that has the slot; empty if there is none."""
         try:
-            broker, host, port = self._broker.coordinator.whereabouts(number)
+            broker, host, port = self._coordinator.whereabouts(number)
         except CometError:
             return ""
-        return "" if broker == self._broker.config.broker_id else f"{host}:{port}"
+        return "" if broker == self._me else f"{host}:{port}"
 
     async def _fetch_tracks(
         self, address: str, names: Sequence[str], request: pb.HistoryRequest
@@ -114,7 +130,7 @@ class AdminMetrics:
         """The tracks of these groups from another broker; empty if it does not answer: they are unknown then."""
         passed_on = pb.HistoryRequest(groups=names, step_s=request.step_s, since_us=request.since_us, forwarded=True)
         try:
-            answer = await self._broker.peers.call(
+            answer = await self._peers.call(
                 address, "comet.v1.Admin/History", passed_on, pb.HistoryResponse, REQUEST_S_MAX
             )
         except CometError:

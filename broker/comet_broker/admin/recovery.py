@@ -14,24 +14,25 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from random import Random
+from typing import Final
 
 import msgspec
 
 from comet.errors import CometError, InvalidArgument, Timeout, Unavailable
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import coordination_pb2 as coordination
-from comet_broker.coordination.coordinator import slot_prefix
-from comet_broker.coordination.journal import Head
+from comet_broker.cluster.peers import Peers
+from comet_broker.cluster.store_guard import StoreGuard
+from comet_broker.cluster.view import ClusterView
+from comet_broker.coordination.journal import Head, slot_prefix
 from comet_broker.core.cluster import CLUSTER, ClusterState, LineageEntry
 from comet_broker.core.lineage import MARK_BITS, Floor
 from comet_broker.core.recovery import Inventory, Plan, batches, planned, slot_epoch
 from comet_broker.core.slots import SLOTS
-from comet_broker.data_folder import mark_records_missing
 from comet_broker.metadata.store import KeyValue, StoreUnavailable
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
+from comet_broker.partitions.topics import TopicTable
+from comet_broker.storage.data_folder import DataFolder
 
 log = logging.getLogger(__name__)
 
@@ -43,50 +44,63 @@ METHOD: Final = "comet.v1.Admin/Inventory"
 WARN: Final = "comet.v1.Coordination/Warn"
 
 
-async def warn_others(broker: Broker) -> None:
+async def warn_others(me: int, guard: StoreGuard, peers: Peers) -> None:
     """Warns the brokers that are registered in a store which this broker does not trust, until it trusts it. A broker
     that knew no more than a restored store then stops leading. A task of its own."""
-    guard = broker.guard
     while guard.reason:
-        request = warning(broker)
+        request = warning(me, guard)
         for address in list(guard.registered.values()):
             with contextlib.suppress(CometError):
-                await broker.peers.call(address, WARN, request, coordination.WarnResponse, WARN_S_MAX)
+                await peers.call(address, WARN, request, coordination.WarnResponse, WARN_S_MAX)
         await asyncio.sleep(WARN_S)
 
 
-def warning(broker: Broker) -> coordination.WarnRequest:
-    floor = broker.guard.known().encode().decode()
-    return coordination.WarnRequest(broker=broker.config.broker_id, floor=floor)
+def warning(me: int, guard: StoreGuard) -> coordination.WarnRequest:
+    return coordination.WarnRequest(broker=me, floor=guard.known().encode().decode())
 
 
 class AdminRecovery:
     """The coroutines behind the unary calls; raises CometErrors."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        me: int,
+        *,
+        random: Random,
+        guard: StoreGuard,
+        view: ClusterView,
+        peers: Peers,
+        topics: TopicTable,
+        folder: DataFolder,
+    ) -> None:
+        self._me = me
+        self._random = random
+        self._guard = guard
+        self._view = view
+        self._peers = peers
+        self._topics = topics
+        self._folder = folder
 
     async def inventory(self, _: admin.InventoryRequest) -> admin.InventoryResponse:
         return admin.InventoryResponse(json=(await self._own()).encode().decode())
 
     async def _own(self) -> Inventory:
-        broker = self._broker
-        copies, topics = await broker.topics.inventory()
-        if broker.topics.short and broker.identity.clean:
-            broker.identity = mark_records_missing(broker.files, broker.identity)  # or the next start would not know
+        copies, topics = await self._topics.inventory()
+        if self._topics.short:
+            self._folder.records_missing()  # or the next start would not know
         return Inventory(
-            broker=broker.config.broker_id,
-            folder=broker.identity.folder,
-            cluster_id=broker.cluster_id,
-            reason=broker.guard.reason,
-            running=broker.guard.judged,
-            floor=broker.guard.known(),
+            broker=self._me,
+            folder=self._folder.identity.folder,
+            cluster_id=self._view.cluster_id,
+            reason=self._guard.reason,
+            running=self._guard.judged,
+            floor=self._guard.known(),
             copies=tuple(copies),
             topics=tuple(topics),
         )
 
     async def recover(self, request: admin.RecoverClusterRequest) -> admin.RecoverClusterResponse:
-        if not self._broker.guard.reason:
+        if not self._guard.reason:
             raise InvalidArgument("this broker trusts the metadata store: nothing to recover", details={"trusted": "1"})
         if len(request.brokers) > ADDRESSES_MAX:
             raise InvalidArgument(f"at most {ADDRESSES_MAX} addresses, not {len(request.brokers)}")
@@ -106,7 +120,7 @@ class AdminRecovery:
         """Takes a warning of another broker that knows more than the store has. It counts here as well."""
         try:
             floor = Floor.decode(request.floor.encode())
-            await self._broker.guard.learn(floor, request.broker)
+            await self._guard.learn(floor, request.broker)
         except (msgspec.DecodeError, StoreUnavailable) as error:
             log.warning("warning of broker %d is not applied: %s", request.broker, error)
         return coordination.WarnResponse()
@@ -119,8 +133,8 @@ class AdminRecovery:
             try:
                 found = await self._inventory_of(address)
                 if not found.reason:
-                    await self._broker.peers.call(
-                        address, WARN, warning(self._broker), coordination.WarnResponse, WARN_S_MAX
+                    await self._peers.call(
+                        address, WARN, warning(self._me, self._guard), coordination.WarnResponse, WARN_S_MAX
                     )
                     found = await self._inventory_of(address)
             except CometError as error:
@@ -129,7 +143,7 @@ class AdminRecovery:
             return found
 
         answers = await asyncio.gather(*map(one, addresses))
-        found = {self._broker.config.broker_id: await self._own()}
+        found = {self._me: await self._own()}
         for answer in answers:
             if answer is not None:
                 found.setdefault(answer.broker, answer)
@@ -137,13 +151,13 @@ class AdminRecovery:
         return [found[broker] for broker in sorted(found)], silent
 
     async def _inventory_of(self, address: str) -> Inventory:
-        answer = await self._broker.peers.call(
+        answer = await self._peers.call(
             address, METHOD, admin.InventoryRequest(), admin.InventoryResponse, INVENTORY_S_MAX
         )
         return Inventory.decode(answer.json.encode())
 
     async def _listed(self) -> ClusterState:
-        listing = await self._broker.guard.inner.range(CLUSTER)
+        listing = await self._guard.inner.range(CLUSTER)
         return ClusterState.of(listing.items, listing.revision)
 
     async def _make(self, plan: Plan, inventories: Sequence[Inventory], state: ClusterState, accept: str) -> None:
@@ -153,18 +167,15 @@ class AdminRecovery:
             raise Unavailable(
                 f"broker {trusting[0]} still trusts the metadata store, and may go on writing; run the command again"
             )
-        broker, store = self._broker, self._broker.guard.inner
+        store = self._guard.inner
         keys = {slot: slot_prefix(slot) + "head" for slot in range(SLOTS)}
         heads: dict[int, KeyValue] = {}
         for slot, key in keys.items():
             item = await store.get(key)
             if item is not None:
                 heads[slot] = item
-        values = {
-            slot: (key, Head(broker.config.broker_id, slot_epoch(plan, state, slot), 0).encode())
-            for slot, key in keys.items()
-        }
-        entry = LineageEntry(broker.config.broker_id, f"{broker.random.getrandbits(MARK_BITS):016x}")
+        values = {slot: (key, Head(self._me, slot_epoch(plan, state, slot), 0).encode()) for slot, key in keys.items()}
+        entry = LineageEntry(self._me, f"{self._random.getrandbits(MARK_BITS):016x}")
         for batch in batches(plan, inventories, state, heads, values, entry):
             result = await store.transact(batch.compares, batch.operations)
             if not result.applied:

@@ -10,40 +10,40 @@ task                   restarted, if it waits for that
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from comet.errors import CometError, Timeout
+from comet_broker.coordination.coordinator import Coordinator
+from comet_broker.env import Env
 from comet_broker.failures import Kind
 from comet_broker.metadata.store import StoreUnavailable
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
+from comet_broker.partitions.leader_eligibility import LeaderEligibility
+from comet_broker.partitions.topics import TopicTable
 
 log = logging.getLogger(__name__)
 
 
-async def resume(broker: Broker) -> int:
-    """Returns the number of resumed entities. Those that fail again are in `broker.failures` as before; raises Timeout
+async def resume(env: Env, topics: TopicTable, eligibility: LeaderEligibility, coordinator: Coordinator) -> int:
+    """Returns the number of resumed entities. Those that fail again are in `env.failures` as before; raises Timeout
     if the metadata store does not answer."""
     resumed = 0
-    for partition in list(broker.topics.by_handle.values()):
+    for partition in list(topics.by_handle.values()):
         if not partition.fault:
             continue
-        with broker.guarded(partition, "resuming"):
-            broker.failures.clear(Kind.PARTITION, str(partition))
+        with eligibility.guard(partition, "resuming"):
+            env.failures.clear(Kind.PARTITION, str(partition))
             try:
-                resumed += await broker.topics.reopen(partition)
+                resumed += await topics.reopen(partition)
             except CometError as error:
                 log.error("%s cannot be resumed: %s", partition, error)
-                broker.failures.note(Kind.PARTITION, str(partition), error, "resuming")
-    problems = len(broker.topics.problems)
-    await broker.topics.retry()
-    resumed += max(0, problems - len(broker.topics.problems))
+                env.failures.note(Kind.PARTITION, str(partition), error, "resuming")
+    problems = len(topics.problems)
+    await topics.retry()
+    resumed += max(0, problems - len(topics.problems))
     try:
-        resumed += await broker.coordinator.resume()
+        resumed += await coordinator.resume()
     except StoreUnavailable as error:
         raise Timeout(f"the metadata store did not answer; resume again: {error}") from error
-    broker.failures.clear_passing()
-    broker.tasks.restart()
+    env.failures.clear_passing()
+    env.tasks.restart()
     log.info("resumed %d failed entities", resumed)
     return resumed

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import msgspec
+from google.protobuf.message import Message
 
 from comet.errors import (
     BrokerNotFound,
     CometError,
     InvalidArgument,
     LimitExceeded,
+    NotLeader,
     PartitionNotFound,
     Timeout,
     TopicExists,
@@ -28,10 +31,17 @@ from comet.types import REPLICAS_MAX, BrokerInfo, TopicConfig, TopicDefaults, ch
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as records_pb
 from comet.v1 import types_pb2 as types
-from comet.wire.protobuf import broker_to_pb, defaults_to_pb, settings_from_pb, status_to_pb, topic_to_pb
+from comet.wire.protobuf import (
+    broker_to_pb,
+    defaults_to_pb,
+    settings_from_pb,
+    status_to_pb,
+    topic_to_pb,
+)
 from comet_broker import limits
-from comet_broker.admin.resume import resume
-from comet_broker.broker import Broker
+from comet_broker.admin import effects
+from comet_broker.cluster.peers import Peers
+from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import (
     DELETED,
     DRAINS,
@@ -44,7 +54,9 @@ from comet_broker.core.cluster import (
     topic_key,
 )
 from comet_broker.core.forcing import forced
+from comet_broker.core.retention import shortens
 from comet_broker.core.topic_config import SourcedConfig, altered, created, topic_defaults
+from comet_broker.env import Env
 from comet_broker.metadata.store import (
     Compare,
     Delete,
@@ -57,32 +69,55 @@ from comet_broker.metadata.store import (
 from comet_broker.metrics import statistics
 from comet_broker.partitions.delete_records import deleted_end
 from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.topics import TopicTable
 
 log = logging.getLogger(__name__)
+M = TypeVar("M", bound=Message)
 
 SWAP_ATTEMPTS_MAX = 16
 PLACED_S_MAX = 10.0  # the longest wait for the controller to place new partitions
 REQUEST_S_MAX = 2.0  # timeout of a request to another broker
 
 
-class AdminService:
-    """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
+GroupsReading = Callable[[str], Awaitable[tuple[list[admin.GroupSummary], bool]]]
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._topics = broker.topics
+
+class AdminService:
+    """The coroutines behind the unary calls, protobuf in and out; raises CometErrors.
+
+    rates    records and bytes in per second of a partition; see metrics.sampler
+    resume   resumes what has failed on this broker; see admin.resume
+    groups_reading   the groups that read a topic, and whether these are all; see coordination.admin
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        store: MetadataStore,
+        view: ClusterView,
+        peers: Peers,
+        topics: TopicTable,
+        rates: Callable[[Partition], tuple[float | None, float | None]],
+        resume: Callable[[], Awaitable[int]],
+        groups_reading: GroupsReading,
+    ) -> None:
+        self._env = env
+        self._store = store
+        self._view = view
+        self._peers = peers
+        self._topics = topics
+        self._rates = rates
+        self._resume = resume
+        self._groups_reading = groups_reading
         self._seen_topics: dict[str, types.Topic] = {}
         self._seen_at = -1
-
-    @property
-    def _store(self) -> MetadataStore:
-        return self._broker.store
 
     # ---- reading
 
     @property
     def _state(self) -> ClusterState:
-        return self._broker.view.state
+        return self._view.state
 
     def _brokers(self) -> list[types.Broker]:
         draining = self._state.drains
@@ -121,12 +156,12 @@ class AdminService:
         return described
 
     def _defaults(self, replicas: int) -> TopicDefaults:
-        return topic_defaults(self._broker.config.topic_defaults, replicas)
+        return topic_defaults(self._env.config.topic_defaults, replicas)
 
     async def fetch_metadata(self, request: records_pb.FetchMetadataRequest) -> records_pb.FetchMetadataResponse:
         for name in request.topics:
             if name not in self._state.topics:
-                await self._broker.wait_for_topic(name)
+                await self._topics.wait_for(name)
         names = sorted(self._state.topics) if not request.topics else list(request.topics)
         topics = []
         for name in names:
@@ -135,8 +170,8 @@ class AdminService:
             except TopicNotFound:
                 continue
         return records_pb.FetchMetadataResponse(
-            cluster_id=self._broker.cluster_id,
-            broker_id=self._broker.config.broker_id,
+            cluster_id=self._view.cluster_id,
+            broker_id=self._env.me,
             brokers=self._brokers(),
             topics=topics,
         )
@@ -155,14 +190,13 @@ class AdminService:
 
     async def describe_topic(self, request: admin.DescribeTopicRequest) -> admin.DescribeTopicResponse:
         if request.name not in self._state.topics:
-            await self._broker.wait_for_topic(request.name)
+            await self._topics.wait_for(request.name)
         described = admin.DescribeTopicResponse(topic=self._described(request.name))
         if request.local:
             topic = self._topics.by_name.get(request.name)
             if topic is not None:
-                rates = self._broker.recorder.rates
                 described.partitions.extend(
-                    status_to_pb(statistics.status(part, *rates(part))) for part in topic.partitions.values()
+                    status_to_pb(statistics.status(part, *self._rates(part))) for part in topic.partitions.values()
                 )
             return described
         leaders = {partition.leader for partition in described.topic.partitions} - {NO_BROKER}
@@ -178,28 +212,31 @@ class AdminService:
     async def _statuses(self, broker: int, name: str) -> Sequence[types.PartitionStatus]:
         """The replicas of a topic at one broker; empty if that broker does not answer."""
         request = admin.DescribeTopicRequest(name=name, local=True)
-        if broker == self._broker.config.broker_id:
+        if broker == self._env.me:
             return (await self.describe_topic(request)).partitions
-        address = self._broker.address_of(broker)
-        if address is None:
-            return ()
         try:
-            answer = await self._broker.peers.call(
-                address, "comet.v1.Admin/DescribeTopic", request, admin.DescribeTopicResponse, REQUEST_S_MAX
-            )
+            return (await self._ask(broker, "DescribeTopic", request, admin.DescribeTopicResponse)).partitions
         except CometError:
             return ()
-        return answer.partitions
+
+    async def _ask(
+        self, broker: int, method: str, request: Message, response: type[M], timeout_s: float = REQUEST_S_MAX
+    ) -> M:
+        """The answer of another broker."""
+        address = self._view.address_of(broker)
+        if address is None:
+            raise Unavailable(f"broker {broker} is not registered in the cluster", retry_after_ms=100)
+        return await self._peers.call(address, f"comet.v1.Admin/{method}", request, response, timeout_s)
 
     async def describe_cluster(self, _: admin.DescribeClusterRequest) -> admin.DescribeClusterResponse:
         controller = self._state.controller
         return admin.DescribeClusterResponse(
-            cluster_id=self._broker.cluster_id,
+            cluster_id=self._view.cluster_id,
             controller=NO_BROKER if controller is None else controller.broker,
             brokers=self._brokers(),
             topics=len(self._state.topics),
             partitions=sum(found.value.partitions for found in self._state.topics.values()),
-            topic_defaults=defaults_to_pb(self._defaults(self._broker.config.default_replicas)),
+            topic_defaults=defaults_to_pb(self._defaults(self._env.config.default_replicas)),
         )
 
     # ---- changing
@@ -210,14 +247,14 @@ class AdminService:
         self._check_partitions(partitions, partitions)
         if len(self._state.topics) >= limits.TOPICS_MAX:
             raise LimitExceeded(f"limit of {limits.TOPICS_MAX} topics reached; delete one first")
-        replicas = request.replicas or self._broker.config.default_replicas
+        replicas = request.replicas or self._env.config.default_replicas
         self._check_replicas(replicas)
         config, sources = created(settings_from_pb(request.config), self._defaults(replicas))
         _check_min_insync(config, replicas)
         spec = TopicSpec(
-            id=f"{self._broker.random.getrandbits(128):032x}",
+            id=f"{self._env.random.getrandbits(128):032x}",
             partitions=partitions,
-            created_us=self._broker.clock.wall_us(),
+            created_us=self._env.clock.wall_us(),
             config=config,
             replicas=replicas,
             sources=dict(sources),
@@ -231,13 +268,13 @@ class AdminService:
         alive = len(self._state.brokers)
         if not 1 <= replicas <= REPLICAS_MAX:
             raise InvalidArgument(f"a topic has 1 to {REPLICAS_MAX} replicas, not {replicas}")
-        me = self._broker.config.broker_id
+        me = self._env.me
         if me not in self._state.brokers:  # it has just started, or its lease ran out
             raise Unavailable(f"broker {me} is not registered in the cluster yet; try again", retry_after_ms=200)
         if replicas > alive:
             raise InvalidArgument(f"{replicas} replicas need as many brokers, and {alive} are alive")
 
-    async def alter_topic(self, request: admin.AlterTopicRequest) -> types.Topic:
+    async def alter_topic(self, request: admin.AlterTopicRequest) -> admin.AlterTopicResponse:
         settings = settings_from_pb(request.config)
 
         def change(spec: TopicSpec) -> TopicSpec:
@@ -246,9 +283,32 @@ class AdminService:
             _check_min_insync(config, spec.replicas)
             return msgspec.structs.replace(spec, config=config, sources=dict(sources))
 
-        return await self._swap(request.name, change)
+        if request.local:
+            return self._expiring_here(request.name, change)
+        spec = await self._spec(request.name)
+        planned = change(spec)
+        deletes = admin.RecordsLost(partitions=spec.partitions)
+        if shortens(spec.config, planned.config):
+            leaders = {*self._leaders(spec).values()} - {NO_BROKER}
+            deletes = await effects.expiring_at(leaders, request.name, planned.config, self._ask_alter_topic)
+        before, topic = (topic_to_pb(self._topics.info(request.name, one)) for one in (spec, planned))
+        if not request.dry_run:
+            topic = await self._swap(request.name, change)
+        return admin.AlterTopicResponse(topic=topic, before=before, deletes=deletes)
 
-    async def add_partitions(self, request: admin.AddPartitionsRequest) -> types.Topic:
+    def _expiring_here(self, name: str, change: Callable[[TopicSpec], TopicSpec]) -> admin.AlterTopicResponse:
+        spec = self._topics.spec(name)
+        topic = self._topics.by_name.get(name)
+        partitions = [] if topic is None else list(topic.partitions.values())
+        lost = effects.expiring(partitions, spec.config, change(spec).config, self._env.clock.wall_us())
+        return admin.AlterTopicResponse(deletes=lost)
+
+    async def _ask_alter_topic(self, broker: int, request: admin.AlterTopicRequest) -> admin.AlterTopicResponse:
+        if broker == self._env.me:
+            return await self.alter_topic(request)
+        return await self._ask(broker, "AlterTopic", request, admin.AlterTopicResponse)
+
+    async def add_partitions(self, request: admin.AddPartitionsRequest) -> admin.AddPartitionsResponse:
         def change(spec: TopicSpec) -> TopicSpec:
             if request.total < spec.partitions:
                 raise InvalidArgument(
@@ -257,9 +317,24 @@ class AdminService:
             self._check_partitions(request.total, request.total - spec.partitions)
             return msgspec.structs.replace(spec, partitions=request.total)
 
-        return await self._swap(request.name, change)
+        spec = await self._spec(request.name)
+        after = change(spec)
+        topic = await self._act(request.name, change, dry_run=request.dry_run)
+        return admin.AddPartitionsResponse(topic=topic, before=spec.partitions, after=after.partitions)
 
     async def delete_topic(self, request: admin.DeleteTopicRequest) -> admin.DeleteTopicResponse:
+        spec = await self._spec(request.name)
+        statuses, (groups, complete) = await asyncio.gather(
+            self._leader_statuses(request.name, spec), self._groups_reading(request.name)
+        )
+        answer = admin.DeleteTopicResponse(
+            partitions=spec.partitions, deletes=effects.held(statuses), groups=groups, groups_unknown=not complete
+        )
+        if not request.dry_run:
+            await self._delete_topic(request)
+        return answer
+
+    async def _delete_topic(self, request: admin.DeleteTopicRequest) -> None:
         for _ in range(SWAP_ATTEMPTS_MAX):
             item = await self._get(request.name)
             spec = TopicSpec.decode(item.value)
@@ -270,8 +345,19 @@ class AdminService:
             )
             if result.applied:
                 await self._topics.applied.wait(result.revision)
-                return admin.DeleteTopicResponse()
+                return
         raise _contended(request.name)
+
+    async def _leader_statuses(self, name: str, spec: TopicSpec) -> list[types.PartitionStatus]:
+        """The partitions on their leaders; without those whose leader does not answer."""
+        leaders = self._leaders(spec)
+        answers = await asyncio.gather(*(self._statuses(one, name) for one in {*leaders.values()} - {NO_BROKER}))
+        return [status for answer in answers for status in answer if leaders.get(status.index) == status.broker]
+
+    def _leaders(self, spec: TopicSpec) -> dict[int, int]:
+        """The leader of each partition; NO_BROKER: none now."""
+        states = {index: self._topics.state_of(spec.id, index) for index in range(spec.partitions)}
+        return {index: state.leader for index, state in states.items() if state is not None}
 
     def _holders(self, spec: TopicSpec) -> tuple[int, ...]:
         """All brokers that have, or may have, files of a topic."""
@@ -285,17 +371,14 @@ class AdminService:
     async def delete_records(self, request: admin.DeleteRecordsRequest) -> admin.DeleteRecordsResponse:
         spec = self._topics.spec(request.name)
         state = self._topics.state_of(spec.id, request.partition)
-        me = self._broker.config.broker_id
+        me = self._env.me
         if state is not None and state.leader not in (NO_BROKER, me) and not request.forwarded:
-            address = self._broker.address_of(state.leader)
-            if address is None:
-                raise Unavailable(f"broker {state.leader}, the leader, is not registered", retry_after_ms=100)
             passed_on = admin.DeleteRecordsRequest()
             passed_on.CopyFrom(request)
             passed_on.forwarded = True  # that broker may still see another leader, or this one
-            return await self._broker.peers.call(
-                address, "comet.v1.Admin/DeleteRecords", passed_on, admin.DeleteRecordsResponse, PLACED_S_MAX
-            )
+            return await self._ask(state.leader, "DeleteRecords", passed_on, admin.DeleteRecordsResponse, PLACED_S_MAX)
+        if state is not None and state.leader == NO_BROKER:
+            raise NotLeader(f"partition {request.partition} of topic {request.name!r} has no leader now; try again")
         partition = self._topics.partition(request.name, request.partition)
         if not partition.leads:
             raise partition.not_leader()
@@ -304,8 +387,11 @@ class AdminService:
             raise InvalidArgument(
                 f"before_offset must be -1 (all) or between 0 and the end, {partition.high_watermark}, not {before}"
             )
+        log_start = partition.log.log_start
+        if request.dry_run:
+            return admin.DeleteRecordsResponse(log_start=max(log_start, before), before=log_start)
         await self._agree_on_deleting(partition, before)
-        return admin.DeleteRecordsResponse(log_start=await partition.delete_before(before))
+        return admin.DeleteRecordsResponse(log_start=await partition.delete_before(before), before=log_start)
 
     async def _agree_on_deleting(self, partition: Partition, before: int) -> None:
         """Stores the deletion in the partition's state: the next leader may not have heard of it from this one."""
@@ -317,14 +403,14 @@ class AdminService:
                 raise partition.not_leader()
             end = max(before, deleted_end(partition.log, state))  # two deletions may run at once
             agreed = msgspec.structs.replace(state, deleted=(state.epoch, end))
-            alone = state.holders == (self._broker.config.broker_id,)
+            alone = state.holders == (self._env.me,)
             if alone or before <= partition.log.log_start or state.deleted == agreed.deleted:
                 return
             if (await self._transact([Compare(key, item.mod_revision)], [Put(key, agreed.encode())])).applied:
                 return
         raise _contended(partition.topic)
 
-    async def move_partition(self, request: admin.MovePartitionRequest) -> types.Topic:
+    async def move_partition(self, request: admin.MovePartitionRequest) -> admin.MovePartitionResponse:
         """Sets the target replicas of a partition; the controller and the leader carry it out."""
         spec = self._topics.spec(request.name)
         target = tuple(request.replicas)
@@ -339,15 +425,29 @@ class AdminService:
             if item is None:
                 raise PartitionNotFound(f"topic {request.name!r} has no partition {request.partition}")
             state = PartitionState.decode(item.value)
+            answer = admin.MovePartitionResponse(before=state.replicas)
+            added = set(target) - set(state.replicas)
+            size = await self._bytes_at(request.name, request.partition, state.leader) if added else 0
+            if size is not None:
+                answer.bytes = size * len(added)
+            if request.dry_run:
+                answer.topic.CopyFrom(self._topic_pb(request.name))
+                return answer
             there = target == state.replicas and state.leader in (NO_BROKER, *target)
             moved = msgspec.structs.replace(state, target=() if there else target)
             result = await self._transact([Compare(item.key, item.mod_revision)], [Put(item.key, moved.encode())])
             if result.applied:
-                await self._broker.view.applied.wait(result.revision)
-                return self._topic_pb(request.name)
+                await self._view.applied.wait(result.revision)
+                answer.topic.CopyFrom(self._topic_pb(request.name))
+                return answer
         raise _contended(request.name)
 
-    async def elect_leader(self, request: admin.ElectLeaderRequest) -> types.Topic:
+    async def _bytes_at(self, name: str, partition: int, leader: int) -> int | None:
+        """The size of a partition on its leader; None if that does not answer."""
+        statuses = await self._statuses(leader, name) if leader != NO_BROKER else ()
+        return next((status.bytes for status in statuses if status.index == partition), None)
+
+    async def elect_leader(self, request: admin.ElectLeaderRequest) -> admin.ElectLeaderResponse:
         """Makes a replica the leader; an operator accepts the loss of the records that it lacks."""
         tp = (self._topics.spec(request.name).id, request.partition)
         self._check_broker(request.broker)
@@ -355,25 +455,31 @@ class AdminService:
             if tp not in self._state.partitions:
                 raise PartitionNotFound(f"topic {request.name!r} has no partition {request.partition}")
             change = forced(self._state, tp, request.broker)
-            if not request.accept_loss:
-                raise await self._loss(request, self._state.partitions[tp].value.holders)
-            result = await self._transact(change.compares, change.operations)
-            await self._broker.view.applied.wait(result.revision)
-            if result.applied:
+            holders = self._state.partitions[tp].value.holders
+            replicas = await self._replica_statuses(request.name, request.partition, holders)
+            if not (request.accept_loss or request.dry_run):
+                raise self._loss(request, holders, replicas)
+            if not request.dry_run:
+                result = await self._transact(change.compares, change.operations)
+                await self._view.applied.wait(result.revision)
+                if not result.applied:
+                    continue
                 log.warning("%s/%d: %s", request.name, request.partition, change.reason)
-                return self._topic_pb(request.name)
+            lost = effects.lost_by(replicas, request.broker)
+            return admin.ElectLeaderResponse(topic=self._topic_pb(request.name), replicas=replicas, lost=lost)
         raise _contended(request.name)
 
-    async def _loss(self, request: admin.ElectLeaderRequest, holders: Sequence[int]) -> InvalidArgument:
-        """Refuses an election that loses records, with the ends of all logs to choose from."""
+    async def _replica_statuses(self, name: str, partition: int, holders: Sequence[int]) -> list[types.PartitionStatus]:
+        """The replicas of a partition whose brokers answer."""
         alive = [broker for broker in holders if broker in self._state.brokers]
-        answers = await asyncio.gather(*(self._statuses(broker, request.name) for broker in alive))
-        ends = {
-            str(status.broker): str(status.log_end)
-            for answer in answers
-            for status in answer
-            if status.index == request.partition
-        }
+        answers = await asyncio.gather(*(self._statuses(broker, name) for broker in alive))
+        return [status for answer in answers for status in answer if status.index == partition]
+
+    def _loss(
+        self, request: admin.ElectLeaderRequest, holders: Sequence[int], replicas: Sequence[types.PartitionStatus]
+    ) -> InvalidArgument:
+        """Refuses an election that loses records, with the ends of all logs to choose from."""
+        ends = {str(status.broker): str(status.log_end) for status in replicas}
         listed = ", ".join(f"broker {broker}: {end}" for broker, end in ends.items())
         tp = (self._topics.spec(request.name).id, request.partition)
         parted = [
@@ -390,17 +496,21 @@ class AdminService:
     async def drain_broker(self, request: admin.DrainBrokerRequest) -> admin.DrainBrokerResponse:
         if not request.undo:
             self._check_broker(request.broker)
+        plan = effects.drain_plan(self._state, request.broker)
+        if request.dry_run:
+            return plan
         try:
             await self._set_drain(request.broker, undo=request.undo)
         except StoreUnavailable as error:
             raise Timeout(f"the metadata store did not answer; try again: {error}") from error
-        leading = sum(found.value.leader == request.broker for found in self._state.partitions.values())
-        return admin.DrainBrokerResponse(leading=leading)
+        plan.leading = sum(found.value.leader == request.broker for found in self._state.partitions.values())
+        plan.draining = not request.undo
+        return plan
 
-    async def resume(self, _: admin.ResumeRequest) -> admin.ResumeResponse:
+    async def resume(self, request: admin.ResumeRequest) -> admin.ResumeResponse:
         """Resumes everything that has failed on this broker, for an operator."""
-        resumed = await resume(self._broker)
-        stopped = [one for one in self._broker.failures.all() if one.until is None]
+        resumed = 0 if request.dry_run else await self._resume()
+        stopped = [one for one in self._env.failures.all() if one.until is None]
         return admin.ResumeResponse(
             resumed=resumed,
             failed=[
@@ -419,14 +529,14 @@ class AdminService:
     async def _set_drain(self, broker: int, *, undo: bool) -> None:
         """Drains a broker, or ends its draining, for an operator."""
         key = f"{DRAINS}{broker}"
-        item = await self._broker.store.get(key)
+        item = await self._store.get(key)
         if (item is None) == undo:
             return
         if undo:
             assert item is not None
-            await self._broker.store.transact([Compare(key, item.mod_revision)], [Delete(key)])
+            await self._store.transact([Compare(key, item.mod_revision)], [Delete(key)])
         else:
-            await self._broker.store.transact([Compare(key, 0)], [Put(key, b"")])
+            await self._store.transact([Compare(key, 0)], [Put(key, b"")])
 
     def _check_broker(self, broker: int) -> None:
         if broker not in self._state.brokers:
@@ -440,6 +550,9 @@ class AdminService:
         if held + more > limits.PARTITIONS_MAX:
             raise LimitExceeded(f"the cluster has {held} of at most {limits.PARTITIONS_MAX} partitions")
 
+    async def _act(self, name: str, change: Callable[[TopicSpec], TopicSpec], *, dry_run: bool) -> types.Topic:
+        return self._topic_pb(name) if dry_run else await self._swap(name, change)
+
     async def _swap(self, name: str, change: Callable[[TopicSpec], TopicSpec]) -> types.Topic:
         """Reads the topic, changes it and writes it back; retries if another change came first."""
         for _ in range(SWAP_ATTEMPTS_MAX):
@@ -449,6 +562,12 @@ class AdminService:
             if result.applied:
                 return await self._caught_up(name, result.revision)
         raise _contended(name)
+
+    async def _spec(self, name: str) -> TopicSpec:
+        item = await self._get(name)
+        if name not in self._state.topics:
+            await self._topics.wait_for(name)
+        return TopicSpec.decode(item.value)
 
     async def _get(self, name: str) -> KeyValue:
         item = await self._read(topic_key(check_topic_name(name)))
@@ -487,7 +606,7 @@ class AdminService:
             state = self._topics.state_of(found.value.id, index)
             if state is None or state.leader == NO_BROKER:
                 return False
-            if state.leader == self._broker.config.broker_id:
+            if state.leader == self._env.me:
                 partition = None if topic is None else topic.partitions.get(index)
                 if partition is None or not partition.leads:
                     return False

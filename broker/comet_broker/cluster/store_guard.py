@@ -53,7 +53,6 @@ from comet_broker.core.lineage import (
     seen_in,
     with_revisions,
 )
-from comet_broker.data_folder import read_identity
 from comet_broker.metadata.store import (
     Compacted,
     Compare,
@@ -69,6 +68,7 @@ from comet_broker.metadata.store import (
     close_watch,
 )
 from comet_broker.ports import Clock, Files, Worker
+from comet_broker.storage.data_folder import read_identity
 from comet_broker.tasks import Tasks
 
 log = logging.getLogger(__name__)

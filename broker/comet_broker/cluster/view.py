@@ -32,8 +32,8 @@ from comet_broker.metadata.store import (
     WatchEvent,
     close_watch,
 )
-from comet_broker.streams.waiters import Progress
 from comet_broker.tasks import Tasks
+from comet_broker.waiters import Progress
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ class ClusterView:
         self, store: MetadataStore, tasks: Tasks, *, judge: HistoryJudge | None = None, reconcile_s: float = RECONCILE_S
     ) -> None:
         self.state = ClusterState()
+        self.cluster_id = ""  # set at the start
         self.applied = Progress()
         self.problems: dict[str, str] = {}  # keys with unreadable values; their earlier values still count
         self._store = store
@@ -75,6 +76,26 @@ class ClusterView:
         self._watching: AsyncIterator[Sequence[WatchEvent]] | None = None
         self._known: dict[str, int] = {}  # key -> mod_revision
         self._listeners: list[Listener] = []
+
+    def address_of(self, broker: int) -> str | None:
+        """Where a broker takes requests; None if it is not registered."""
+        found = self.state.brokers.get(broker)
+        return None if found is None else f"{found.value.host}:{found.value.port}"
+
+    def whereabouts(self, broker: int) -> dict[str, str]:
+        """The address of a broker, as details of an error."""
+        found = self.state.brokers.get(broker)
+        if found is None:
+            return {}
+        return {"leader": str(broker), "host": found.value.host, "port": str(found.value.port)}
+
+    def broker_epochs(self) -> dict[int, int]:
+        """Of all registered brokers, by id."""
+        return {broker: found.create_revision for broker, found in self.state.brokers.items()}
+
+    def folders(self) -> dict[int, str]:
+        """The data folders of all registered brokers, by id."""
+        return {broker: found.value.folder for broker, found in self.state.brokers.items()}
 
     def listen(self, callback: Listener) -> None:
         """Calls the listener after every batch of changes, with the changed keys, in the order of revisions."""

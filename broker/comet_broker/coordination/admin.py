@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from comet.errors import (
     CoordinatorLoading,
@@ -18,18 +18,18 @@ from comet.errors import (
 from comet.v1 import admin_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
 from comet_broker import limits
+from comet_broker.cluster.peers import Peers
+from comet_broker.cluster.view import ClusterView
+from comet_broker.coordination.coordinator import Coordinator
 from comet_broker.coordination.group import LiveGroup, add_partitions
-from comet_broker.coordination.group_frames import check_name
 from comet_broker.coordination.group_lag_report import partition_lags, shared_lags
 from comet_broker.coordination.group_summary import state_of, topics_of
 from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.reset import reset
 from comet_broker.core import slots
 from comet_broker.core.group_members import CONSUMER
-from comet_broker.metadata.store import StoreUnavailable
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
+from comet_broker.env import Env
+from comet_broker.metadata.store import MetadataStore, StoreUnavailable
 
 FIND_S_MAX: Final = 5.0  # the longest wait of a call for a coordinator
 REQUEST_S_MAX: Final = 10.0
@@ -42,16 +42,33 @@ M = TypeVar("M", bound=Any)
 
 
 class GroupAdmin:
-    """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
+    """The coroutines behind the unary calls, protobuf in and out; raises CometErrors.
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    delete_shares   deletes the states of a share group, by its name; see sharing.table
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        store: MetadataStore,
+        view: ClusterView,
+        peers: Peers,
+        coordinator: Coordinator,
+        delete_shares: Callable[[str], Awaitable[object]],
+    ) -> None:
+        self._env = env
+        self._store = store
+        self._view = view
+        self._peers = peers
+        self._coordinator = coordinator
+        self._delete_shares = delete_shares
 
     # ---- reading
 
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
         """Lists the groups. Waits a moment for slots without a coordinator, so that the list is complete."""
-        clock = self._broker.clock
+        clock = self._env.clock
         give_up = clock.monotonic() + FIND_S_MAX
         while True:
             try:
@@ -62,7 +79,7 @@ class GroupAdmin:
             await asyncio.sleep(PAUSE_S)
 
     async def _list(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
-        unready = self._broker.coordinator.unready()
+        unready = self._coordinator.unready()
         if unready:
             raise CoordinatorLoading(
                 f"{len(unready)} slots of groups have no coordinator right now, so the list would be incomplete; retry",
@@ -70,25 +87,32 @@ class GroupAdmin:
             )
         found = [
             self._summary(slot.groups, group)
-            for slot in self._broker.coordinator.ready_slots()
+            for slot in self._coordinator.ready_slots()
             for group in slot.groups
             if group.exists or group.machine.members
         ]
         if not request.local:
-            coordinator = self._broker.coordinator
-            owners = {coordinator.owner(number) for number in self._broker.view.state.coordinators}
-            others = sorted(owner for owner in owners if owner not in (None, self._broker.config.broker_id))
+            owners = {self._coordinator.owner(number) for number in self._view.state.coordinators}
+            others = sorted(owner for owner in owners if owner not in (None, self._env.me))
             for answer in await asyncio.gather(*(self._listed_by(broker) for broker in others)):
                 found.extend(answer)
         by_name = {summary.name: summary for summary in found}
         return pb.ListGroupsResponse(groups=[by_name[name] for name in sorted(by_name)])
 
+    async def reading(self, topic: str) -> tuple[list[pb.GroupSummary], bool]:
+        """The groups that read a topic, and whether these are all: without a wait for coordinators."""
+        try:
+            listed = await self._list(pb.ListGroupsRequest())
+        except (CoordinatorLoading, Timeout, Unavailable):
+            return [], False
+        return [group for group in listed.groups if topic in group.topics], True
+
     async def _listed_by(self, broker: int) -> list[pb.GroupSummary]:
-        address = self._broker.address_of(broker)
+        address = self._view.address_of(broker)
         if address is None:
             raise Unavailable(f"broker {broker} is no longer registered", retry_after_ms=100)
         request = pb.ListGroupsRequest(local=True)
-        answer = await self._broker.peers.call(
+        answer = await self._peers.call(
             address, "comet.v1.Admin/ListGroups", request, pb.ListGroupsResponse, LIST_S_MAX
         )
         return list(answer.groups)
@@ -100,7 +124,7 @@ class GroupAdmin:
             kind=groups_pb.GroupKind.Name(machine.kind),
             state=state_of(group),
             members=len(machine.members),
-            coordinator=self._broker.config.broker_id,
+            coordinator=self._env.me,
             generation=machine.generation,
             topics=topics_of(groups, group),
         )
@@ -111,7 +135,7 @@ class GroupAdmin:
     async def _describe(self, groups: Groups, request: pb.DescribeGroupRequest) -> pb.DescribeGroupResponse:
         group = _found(groups, request.name)
         lags = await self._lags(groups, group)
-        now = self._broker.clock.monotonic()
+        now = self._env.clock.monotonic()
         views = group.machine.views()
         members = []
         for member in group.machine.members.values():
@@ -131,8 +155,8 @@ class GroupAdmin:
 
     async def _lags(self, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
         if group.machine.kind == CONSUMER:
-            return await partition_lags(self._broker, groups, group)
-        return await shared_lags(self._broker, groups, group)
+            return await partition_lags(groups, group, self._env.clock.wall_us)
+        return await shared_lags(groups, group, self._store, self._env.clock.wall_us)
 
     async def group_lag(self, request: pb.GroupLagRequest) -> pb.GroupLagResponse:
         return await self._at_coordinator("GroupLag", request, pb.GroupLagResponse, self._group_lag)
@@ -168,9 +192,18 @@ class GroupAdmin:
         group = _found(groups, request.name)
         if group.machine.members:
             raise GroupNotEmpty(f"group {group.name!r} has members ({len(group.machine.members)}); stop them first")
+        lags = await self._lags(groups, group)
+        answer = pb.DeleteGroupResponse(
+            offsets=sum(lag.HasField("committed") for lag in lags), lag=sum(lag.lag for lag in lags)
+        )
+        if request.dry_run:
+            return answer
+        group = _found(groups, request.name)  # again, after an await
+        if group.machine.members:
+            raise GroupNotEmpty(f"a member has joined group {group.name!r} just now")
         if group.machine.kind != CONSUMER:
             try:
-                await self._broker.shares.delete(group.name)
+                await self._delete_shares(group.name)
             except StoreUnavailable as error:
                 raise Timeout(f"the metadata store did not answer; try again: {error}") from error
             if group.machine.members:
@@ -178,7 +211,7 @@ class GroupAdmin:
         await groups.delete(group)
         if group.machine.kind != CONSUMER:
             await asyncio.sleep(limits.SHARE_CHECK_S)  # from then on no leader acquires for the group
-        return pb.DeleteGroupResponse()
+        return answer
 
     # ---- finding the coordinator
 
@@ -186,12 +219,12 @@ class GroupAdmin:
         self, method: str, request: Any, response: type[M], here: Callable[[Groups, Any], Awaitable[M]]
     ) -> M:
         """Answers here if this broker coordinates the group, else forwards the request."""
-        number = slots.slot_of(check_name(request.name))
+        number = slots.slot_of(slots.check_name(request.name))
         loop = asyncio.get_running_loop()
         give_up = loop.time() + FIND_S_MAX
         while True:
             try:
-                return await here(self._broker.coordinator.slot(number).groups, request)
+                return await here(self._coordinator.slot(number).groups, request)
             except CoordinatorLoading:
                 if loop.time() > give_up:
                     raise
@@ -208,15 +241,13 @@ class GroupAdmin:
             await asyncio.sleep(PAUSE_S)
 
     async def _pass_on(self, number: int, method: str, request: Any, response: type[M]) -> M:
-        broker, host, port = self._broker.coordinator.whereabouts(number)
-        if broker == self._broker.config.broker_id:
+        broker, host, port = self._coordinator.whereabouts(number)
+        if broker == self._env.me:
             raise CoordinatorLoading("this broker is about to coordinate the group")
         passed_on = type(request)()
         passed_on.CopyFrom(request)
         passed_on.forwarded = True
-        return await self._broker.peers.call(
-            f"{host}:{port}", f"comet.v1.Admin/{method}", passed_on, response, REQUEST_S_MAX
-        )
+        return await self._peers.call(f"{host}:{port}", f"comet.v1.Admin/{method}", passed_on, response, REQUEST_S_MAX)
 
 
 def _found(groups: Groups, name: str) -> LiveGroup:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, Protocol
 
 from comet.errors import CometError, LimitExceeded, MemberFenced
 from comet.v1 import groups_pb2 as pb
@@ -33,14 +33,24 @@ from comet_broker.core.group_record import GroupRecord
 from comet_broker.core.groups import Group
 from comet_broker.metadata.store import Delete, Put
 
-if TYPE_CHECKING:
-    from comet_broker.coordination.group_frames import MemberStream
-
 RETRY_S: Final = 0.2
 HEARTBEAT_MS_MAX: Final = 3_000
 HEARTBEATS: Final = 4  # in a session
 
 Evict = Callable[[str, str], None]
+
+
+class MemberConnection(Protocol):
+    """The stream of a member or of a transactional producer."""
+
+    @property
+    def closed(self) -> bool: ...
+    def send(self, frame: records_pb.ServerFrame) -> None:
+        """Sends a frame, as an answer or unsolicited."""
+
+    def fail(self, request: int, error: CometError) -> None: ...
+    def spawn(self, request: int, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a slow request; its errors answer it."""
 
 
 class LiveGroup:
@@ -61,7 +71,7 @@ class LiveGroup:
         self.name = name
         self.machine = machine
         self.offsets = CommittedOffsets()
-        self.streams: dict[str, MemberStream] = {}
+        self.streams: dict[str, MemberConnection] = {}
         self.last_commit_us = 0  # 0: none since it was loaded
         self.rebalances_us: deque[int] = deque(maxlen=limits.REBALANCES_MAX)
         self.exists = False  # the store has its record, or will before any later write
@@ -144,7 +154,7 @@ class LiveGroup:
 
     # ---- members
 
-    def join(self, stream: MemberStream, request: int, claim: Claim, new_id: Callable[[], str]) -> str:
+    def join(self, stream: MemberConnection, request: int, claim: Claim, new_id: Callable[[], str]) -> str:
         self._check_room(self._waiting)
         entry = self.machine.join(claim, self._clock(), new_id)
         if entry.replaced:
@@ -184,7 +194,7 @@ class LiveGroup:
             return error
         raise AssertionError(f"{member} is a member")
 
-    def leave(self, stream: MemberStream, request: int, member: str) -> None:
+    def leave(self, stream: MemberConnection, request: int, member: str) -> None:
         self._check_room(self._waiting)
         self.machine.leave(member)
         self.streams.pop(member, None)
@@ -192,13 +202,13 @@ class LiveGroup:
         self._answer_later(stream, request, records_pb.ServerFrame(request=request, left=pb.Left()))
 
     def release(
-        self, stream: MemberStream, request: int, member: str, tps: Iterable[PartitionId], generation: int
+        self, stream: MemberConnection, request: int, member: str, tps: Iterable[PartitionId], generation: int
     ) -> None:
         self._check_room(self._waiting)
         self.machine.release(member, tps, generation, self._clock())
         self._answer_later(stream, request, records_pb.ServerFrame(request=request, released=pb.Released()))
 
-    def _answer_later(self, stream: MemberStream, request: int, frame: records_pb.ServerFrame) -> None:
+    def _answer_later(self, stream: MemberConnection, request: int, frame: records_pb.ServerFrame) -> None:
         """Answers once the store has the change."""
 
         def answer(error: CometError | None) -> None:

@@ -1,8 +1,7 @@
-"""The frames of one stream about groups, share groups and transactions, and their handlers.
+"""The frames of one stream about groups and transactions, and their handlers.
 
     Join, Leave, Heartbeat, Release, Commit, FetchCommitted  ─► the groups of the slot that the group belongs to
     OpenTransactions, EndTransaction                         ─► the transactions of that slot
-    Share, Settle                                            ─► Sharing, for the partitions that this broker leads
 
 Owned by the session; it is the *stream* of a member on this broker, through which it gets unsolicited frames too.
 """
@@ -10,43 +9,28 @@ Owned by the session; it is the *stream* of a member on this broker, through whi
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
-from comet.errors import CometError, InvalidArgument
-from comet.types import check_topic_name
+from comet.errors import CometError
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
-from comet_broker.failures import Kind
-from comet_broker.sharing import Sharing
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
-    from comet_broker.coordination.coordinator import Slot
-    from comet_broker.streams.subscriptions import Feed
-
+from comet_broker.coordination.coordinator import Coordinator
+from comet_broker.coordination.slot import Slot
+from comet_broker.core.slots import check_name
+from comet_broker.failures import Failures, Kind
+from comet_broker.streams.context import MemberSession
 
 GROUP_FRAMES: Final = ("join", "heartbeat", "leave", "release", "commit")  # handled at once, by one group
 
 
-class StreamSession(Protocol):
-    """The part of a session that a stream needs."""
-
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def peer(self) -> str: ...
-    def answer(self, frame: pb.ServerFrame) -> None: ...
-    def fail(self, request: int, error: CometError) -> None: ...
-    def spawn(self, request: int, work: Coroutine[Any, Any, None]) -> None: ...
-    def rouse(self) -> None: ...
-
-
 class MemberStream:
-    def __init__(self, broker: Broker, session: StreamSession, feed: Feed) -> None:
-        self.session = session
-        self._broker = broker
+    """Implements streams.context.FrameHandler, and group.MemberConnection."""
+
+    def __init__(self, session: MemberSession, coordinator: Coordinator, failures: Failures) -> None:
+        self._session = session
+        self._coordinator = coordinator
+        self._failures = failures
         self._slots: set[Slot] = set()  # in which this stream has members
-        self.sharing = Sharing(broker, session, feed)
 
     def take(self, request: int, kind: str, frame: Any) -> bool:
         """Handles one frame; False if it is not one of these. Raises the CometError that answers it."""
@@ -74,15 +58,11 @@ class MemberStream:
             case "commit":
                 self._slot(frame.group).groups.commit(self, request, frame)
             case "fetch_committed":
-                self.session.spawn(request, self._fetch_committed(request, frame))
+                self.spawn(request, self._fetch_committed(request, frame))
             case "open_transactions":
-                self.session.spawn(request, self._open_transactions(request, frame))
+                self.spawn(request, self._open_transactions(request, frame))
             case "end_transaction":
-                self.session.spawn(request, self._end_transaction(request, frame))
-            case "share_subscribe":
-                self.sharing.share(request, frame)
-            case "acknowledge":
-                self.sharing.acknowledge(request, frame)
+                self.spawn(request, self._end_transaction(request, frame))
             case _:
                 return False
         return True
@@ -91,24 +71,31 @@ class MemberStream:
         """Ends the stream; its members have their session timeouts to come back."""
         for slot in self._slots:
             if slot.closed is None:
-                with self._broker.failures.guard(Kind.SLOT, str(slot.number), "the end of a stream"):
+                with self._failures.guard(Kind.SLOT, str(slot.number), "the end of a stream"):
                     slot.groups.stream_closed(self)
         self._slots.clear()
-        self.sharing.close()
 
     # ---- a stream
 
+    @property
+    def closed(self) -> bool:
+        return self._session.closed
+
     def send(self, frame: pb.ServerFrame) -> None:
         """Sends a frame to the member, as an answer or unsolicited."""
-        self.session.answer(frame)
+        self._session.answer(frame)
 
     def fail(self, request: int, error: CometError) -> None:
-        self.session.fail(request, error)
+        self._session.fail(request, error)
+
+    def spawn(self, request: int, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a slow request; its errors answer it."""
+        self._session.spawn(request, work)
 
     # ---- slow requests
 
     def _slot(self, name: str) -> Slot:
-        return self._broker.coordinator.of(check_name(name))
+        return self._coordinator.of(check_name(name))
 
     async def _fetch_committed(self, request: int, fetch: groups_pb.FetchCommitted) -> None:
         groups = self._slot(fetch.group).groups
@@ -129,14 +116,3 @@ class MemberStream:
         name = ending.group or ending.transactional_id
         ended = await self._slot(name).transactions.end(ending, self)
         self.send(pb.ServerFrame(request=request, ended_transaction=ended))
-
-
-def check_name(name: str) -> str:
-    """Checks the name of a group or transactional id, by the rules for topics."""
-    try:
-        return check_topic_name(name)
-    except InvalidArgument:
-        raise InvalidArgument(
-            f"{name!r} is not a valid group name or transactional id: use 1 to 249 letters, digits, '.', '_' and '-', "
-            "beginning with a letter, digit or '_'"
-        ) from None

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from comet.errors import Timeout
 from comet.v1 import admin_pb2 as pb
 from comet.v1 import coordination_pb2 as coordination
-from comet_broker.core.cluster import PartitionId
-from comet_broker.core.share_record import SHARES, ShareRecord
-from comet_broker.metadata.store import StoreUnavailable
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
-    from comet_broker.coordination.group import LiveGroup
-    from comet_broker.coordination.groups import Groups
+from comet_broker.coordination.group import LiveGroup
+from comet_broker.coordination.groups import Groups
+from comet_broker.coordination.lag import shared_partitions, stored_floors
+from comet_broker.metadata.store import MetadataStore
 
 
-async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
+async def partition_lags(groups: Groups, group: LiveGroup, wall_us: Callable[[], int]) -> list[pb.PartitionLag]:
     """All partitions with an owner or a committed offset; with the last measurement if a leader does not answer."""
     behind = await groups.lag.measure(group)
-    now_us = broker.clock.wall_us()
+    now_us = wall_us()
     found = []
     for tp, one in sorted(behind.items()):
         owner = group.machine.owners.get(tp)
@@ -43,10 +38,12 @@ async def partition_lags(broker: Broker, groups: Groups, group: LiveGroup) -> li
     return sorted(found, key=lambda lag: (lag.topic, lag.partition))
 
 
-async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
+async def shared_lags(
+    groups: Groups, group: LiveGroup, store: MetadataStore, wall_us: Callable[[], int]
+) -> list[pb.PartitionLag]:
     """All partitions of its members' topics, those it is acquired from, and those with a stored state."""
-    stored = (await stored_floors(broker)).get(group.name, {})
-    tps = sorted(stored.keys() | shared_partitions(groups, group))
+    stored = (await stored_floors(store)).get(group.name, {})
+    tps = sorted(stored.keys() | shared_partitions(groups.logs.catalog(), group))
     queries = [
         coordination.PartitionEndQuery(topic_id=bytes.fromhex(topic_id), partition=index, group=group.name)
         for topic_id, index in tps
@@ -61,7 +58,7 @@ async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[
         if end.HasField("floor")
     ]
     times = iter(await groups.logs.fetch(oldest))
-    now_us = broker.clock.wall_us()
+    now_us = wall_us()
     found = []
     for (topic_id, index), end in zip(tps, ends, strict=True):
         lag = pb.PartitionLag(
@@ -82,24 +79,3 @@ async def shared_lags(broker: Broker, groups: Groups, group: LiveGroup) -> list[
             lag.age_s = max(0, now_us - oldest_us) / 1_000_000 if lag.lag and oldest_us else 0.0
         found.append(lag)
     return sorted(found, key=lambda lag: (lag.topic, lag.partition))
-
-
-def shared_partitions(groups: Groups, group: LiveGroup) -> set[PartitionId]:
-    """The partitions of its members' topics, and of those it is acquired from."""
-    machine = group.machine
-    acquired = [shape for shape in groups.logs.catalog().values() if shape.topic_id in machine.acquired]
-    shapes = {*machine.shapes.values(), *acquired}
-    return {(shape.topic_id, index) for shape in shapes for index in range(shape.partitions)}
-
-
-async def stored_floors(broker: Broker) -> dict[str, dict[PartitionId, int]]:
-    """The stored floors of all share groups, including those without members."""
-    try:
-        found = await broker.store.range(SHARES)
-    except StoreUnavailable as error:
-        raise Timeout(f"the metadata store did not answer; try again: {error}") from error
-    floors: dict[str, dict[PartitionId, int]] = {}
-    for item in found.items:
-        topic_id, index, name = item.key.removeprefix(SHARES).split("/")
-        floors.setdefault(name, {})[topic_id, int(index)] = ShareRecord.decode(item.value).floor
-    return floors

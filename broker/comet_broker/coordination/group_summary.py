@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from comet.v1 import admin_pb2 as pb
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.groups import Groups
+from comet_broker.coordination.slot import Slot
 from comet_broker.core.group_members import CONSUMER
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
 
 GROUPS_AT_ONCE: Final = 20
 
 
-async def groups_here(broker: Broker) -> list[dict[str, Any]]:
+async def groups_here(slots: Iterable[Slot]) -> list[dict[str, Any]]:
     """One entry for each group; None where something is unknown."""
     found: list[dict[str, Any]] = []
-    for slot in broker.coordinator.ready_slots():
+    for slot in slots:
         for group in slot.groups:
             if group.exists or group.machine.members:
                 found.append(_summary(slot.groups, group))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -32,22 +32,17 @@ from comet.v1 import records_pb2 as records_pb
 from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.coordination.committed_offsets import Admitted, StoredOffsets
+from comet_broker.coordination.context import SlotClaim, SlotContext
 from comet_broker.coordination.fence import admit, partitions_of
-from comet_broker.coordination.group import LiveGroup
+from comet_broker.coordination.group import LiveGroup, MemberConnection
 from comet_broker.coordination.journal import Operation, Written
 from comet_broker.coordination.lag import LagWatch
-from comet_broker.coordination.logs import Logs
 from comet_broker.core.cluster import DELETED, TOPICS
 from comet_broker.core.group_members import CONSUMER, SHARED, Claim
 from comet_broker.core.group_record import GroupRecord
 from comet_broker.core.groups import Group
 from comet_broker.failures import Guard, Kind
 from comet_broker.metadata.store import KeyValue
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
-    from comet_broker.coordination.coordinator import Slot
-    from comet_broker.coordination.group_frames import MemberStream
 
 log = logging.getLogger(__name__)
 
@@ -60,23 +55,22 @@ RELEASE_MS: Final = 60_000
 
 
 class Groups:
-    def __init__(self, slot: Slot, broker: Broker) -> None:
+    def __init__(self, claim: SlotClaim, context: SlotContext) -> None:
+        self.logs = context.logs
         self.on_evicted: list[Callable[[str, str], None]] = []  # called with group and member after each eviction
-        self.lag = LagWatch(self, broker)
-        self._slot = slot
-        self._broker = broker
+        self.lag = LagWatch(self, context)
+        self._slot = claim
+        self._env = context.env
+        self._view = context.view
+        self._store = context.store
         self._groups: dict[str, LiveGroup] = {}
-        self._streams: dict[MemberStream, set[tuple[str, str]]] = {}  # group and member
+        self._streams: dict[MemberConnection, set[tuple[str, str]]] = {}  # group and member
         self._closed: CometError | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._refresh: asyncio.TimerHandle | None = None
         self._unreadable: set[str] = set()  # groups with values in the store that this version cannot read
         self._failed: dict[str, str] = {}  # groups that an unexpected error has stopped, with the reason
         self._deleted: set[str] = set()  # ids of topics; their tombstones may be gone before the next check
-
-    @property
-    def logs(self) -> Logs:
-        return self._broker.coordinator.logs
 
     def __iter__(self) -> Iterator[LiveGroup]:
         return iter(list(self._groups.values()))
@@ -119,7 +113,7 @@ class Groups:
             with self.guard(group.name, "giving up"):
                 group.close(error)
         for name in self._failed:
-            self._broker.failures.clear(Kind.GROUP, name)  # the slot's next coordinator loads it
+            self._env.failures.clear(Kind.GROUP, name)  # the slot's next coordinator loads it
         self._streams.clear()
         self.lag.close()
 
@@ -127,16 +121,16 @@ class Groups:
 
     def guard(self, name: str, step: str) -> Guard:
         """Guards a step of one group: an unexpected error stops that group, and no other."""
-        return self._broker.failures.guard(Kind.GROUP, name, step, lambda error: self.halt(name, step, error))
+        return self._env.failures.guard(Kind.GROUP, name, step, lambda error: self.halt(name, step, error))
 
     def halt(self, name: str, step: str, error: Exception) -> CometError:
         """Stops a group after an unexpected error: its state in memory is not reliable. It is closed, and answers
         nothing until it is loaded again. Returns the error for its clients."""
-        reason = self._broker.failures.note(Kind.GROUP, name, error, step)
+        reason = self._env.failures.note(Kind.GROUP, name, error, step)
         if self._closed is None and len(self._failed) < limits.SLOT_GROUPS_MAX:
             self._failed.setdefault(name, reason)
         else:
-            self._broker.failures.clear(Kind.GROUP, name)
+            self._env.failures.clear(Kind.GROUP, name)
         group = self._groups.pop(name, None)
         self.lag.forget(name)
         if group is not None:
@@ -145,7 +139,7 @@ class Groups:
         return self._stopped(name, reason)
 
     def _stopped(self, name: str, reason: str) -> CometError:
-        me = self._broker.config.broker_id
+        me = self._env.me
         return Unavailable(
             f"group {name!r} has failed on broker {me}, its coordinator, and is stopped: {reason}. To resume"
             f" it: comet cluster resume --broker {me}",
@@ -158,12 +152,12 @@ class Groups:
         for name in list(self._failed):
             prefix = self._slot.prefix
             await self._slot.journal.written()  # the writes that the groups had queued are in the store
-            store = self._broker.store
+            store = self._store
             record = await store.get(f"{prefix}groups/{name}")
             offsets = await store.range(f"{prefix}offsets/{name}/")
             items = [*([] if record is None else [record]), *offsets.items]
             if self._closed is None and self._failed.pop(name, None) is not None:
-                self._broker.failures.clear(Kind.GROUP, name)
+                self._env.failures.clear(Kind.GROUP, name)
                 self.load({item.key.removeprefix(prefix): item for item in items})
                 count += 1
         return count
@@ -201,7 +195,7 @@ class Groups:
             Group(CONSUMER, self._slot.journal.generation_floor),
             prefix=self._slot.prefix,
             journal=self._slot.journal,
-            clock=self._broker.clock.monotonic,
+            clock=self._env.clock.monotonic,
             name_of=self.topic_name,
             evicted=self._evicted,
             halt=lambda step, error: self.halt(name, step, error),
@@ -223,12 +217,12 @@ class Groups:
 
     def _evicted(self, group: str, member: str) -> None:
         for callback in self.on_evicted:
-            with self._broker.failures.guard(Kind.GROUP, group, "reporting an eviction"):
+            with self._env.failures.guard(Kind.GROUP, group, "reporting an eviction"):
                 callback(group, member)
 
     # ---- members
 
-    def join(self, stream: MemberStream, request: int, join: pb.Join) -> None:
+    def join(self, stream: MemberConnection, request: int, join: pb.Join) -> None:
         if len(join.topics) > limits.JOIN_TOPICS_MAX:
             raise InvalidArgument(f"a member subscribes to at most {limits.JOIN_TOPICS_MAX} topics; use a pattern")
         claim = Claim(
@@ -268,9 +262,9 @@ class Groups:
         await group.found(topic_id)
 
     def _new_id(self) -> str:
-        return f"{self._broker.random.getrandbits(96):024x}"
+        return f"{self._env.random.getrandbits(96):024x}"
 
-    def _send_evicted(self, stream: MemberStream, group: str, member: str, error: CometError) -> None:
+    def _send_evicted(self, stream: MemberConnection, group: str, member: str, error: CometError) -> None:
         evicted = pb.Evicted(group=group, member=member, error=error_to_pb(error))
         stream.send(records_pb.ServerFrame(evicted=evicted))
 
@@ -280,14 +274,14 @@ class Groups:
             raise MemberUnknown("unknown member of this group: join again")
         return group
 
-    def heartbeat(self, stream: MemberStream, heartbeat: pb.Heartbeat) -> None:
+    def heartbeat(self, stream: MemberConnection, heartbeat: pb.Heartbeat) -> None:
         try:
-            self._known(heartbeat.group).machine.heard_from(heartbeat.member, self._broker.clock.monotonic())
+            self._known(heartbeat.group).machine.heard_from(heartbeat.member, self._env.clock.monotonic())
         except CometError as error:
             stream.fail(0, error)
             self._send_evicted(stream, heartbeat.group, heartbeat.member, error)
 
-    def leave(self, stream: MemberStream, request: int, leave: pb.Leave) -> None:
+    def leave(self, stream: MemberConnection, request: int, leave: pb.Leave) -> None:
         """Removes a member; leaving twice is no error."""
         group = self.find(leave.group)
         if group is None or leave.member not in group.machine.members:
@@ -296,11 +290,11 @@ class Groups:
         self._streams.get(stream, set()).discard((group.name, leave.member))
         group.leave(stream, request, leave.member)
 
-    def release(self, stream: MemberStream, request: int, release: pb.Release) -> None:
+    def release(self, stream: MemberConnection, request: int, release: pb.Release) -> None:
         tps = [(topic.topic_id.hex(), index) for topic in release.partitions for index in topic.partitions]
         self._known(release.group).release(stream, request, release.member, tps, release.generation)
 
-    def stream_closed(self, stream: MemberStream) -> None:
+    def stream_closed(self, stream: MemberConnection) -> None:
         """Detaches the stream from its members, which have the rest of their session timeouts to come back."""
         for name, member in self._streams.pop(stream, ()):
             group = self._groups.get(name)
@@ -309,15 +303,15 @@ class Groups:
 
     # ---- offsets
 
-    def commit(self, stream: MemberStream, request: int, commit: pb.Commit) -> None:
+    def commit(self, stream: MemberConnection, request: int, commit: pb.Commit) -> None:
         """Handles a commit, in the order of frames if the log ends are known. A member may commit and release without
         waiting in between."""
         if self.logs.known(partitions_of(commit, self.logs)):
             self._commit(stream, request, commit)
         else:
-            stream.session.spawn(request, self._commit_later(stream, request, commit))
+            stream.spawn(request, self._commit_later(stream, request, commit))
 
-    async def _commit_later(self, stream: MemberStream, request: int, commit: pb.Commit) -> None:
+    async def _commit_later(self, stream: MemberConnection, request: int, commit: pb.Commit) -> None:
         await self.learn_ends(commit)
         self._check_open()
         try:
@@ -327,7 +321,7 @@ class Groups:
         except Exception as error:
             raise self.halt(commit.group, "commit", error) from error
 
-    def _commit(self, stream: MemberStream, request: int, commit: pb.Commit) -> None:
+    def _commit(self, stream: MemberConnection, request: int, commit: pb.Commit) -> None:
         admitted = self.admit(commit)
 
         def done(error: CometError | None) -> None:
@@ -337,7 +331,7 @@ class Groups:
                 stream.fail(request, error)
 
         group = self.make(commit.group)
-        group.last_commit_us = self._broker.clock.wall_us()
+        group.last_commit_us = self._env.clock.wall_us()
         group.commit(admitted, done)
 
     async def fetch_committed(self, fetch: pb.FetchCommitted) -> pb.Committed:
@@ -362,7 +356,7 @@ class Groups:
         """
         if commit.member:
             group = self._known(commit.group)
-            group.machine.heard_from(commit.member, self._broker.clock.monotonic())
+            group.machine.heard_from(commit.member, self._env.clock.monotonic())
         else:
             group = self.make(commit.group)
             if group.machine.members:
@@ -379,7 +373,7 @@ class Groups:
         else:
             group = self.make(admitted.group)
             if admitted.entries:
-                group.last_commit_us = self._broker.clock.wall_us()
+                group.last_commit_us = self._env.clock.wall_us()
             group.write(admitted, operations, done)
 
     # ---- topics
@@ -387,7 +381,7 @@ class Groups:
     @property
     def _up_to_date(self) -> bool:
         """The view is as new as any that the previous coordinator can have had: this broker's claim came later."""
-        found = self._broker.view.state.coordinators.get(self._slot.number)
+        found = self._view.state.coordinators.get(self._slot.number)
         return found is not None and found.value.epoch >= self._slot.epoch
 
     def topic_name(self, topic_id: str) -> str:
@@ -413,7 +407,7 @@ class Groups:
 
     def _follow_topics(self) -> None:
         self._refresh = None
-        deleted = self._deleted | self._broker.view.state.deleted.keys()
+        deleted = self._deleted | self._view.state.deleted.keys()
         self._deleted.clear()
         for group in self:
             with self.guard(group.name, "following topics"):
@@ -431,14 +425,14 @@ class Groups:
 
     def _start_ticking(self) -> None:
         if self._ticking is None and self._closed is None:
-            self._ticking = self._broker.tasks.keep(self._tick, f"groups of slot {self._slot.number}")
+            self._ticking = self._env.tasks.keep(self._tick, f"groups of slot {self._slot.number}")
 
     async def _tick(self) -> None:
         """Ticks while there are groups."""
-        before = self._broker.clock.monotonic()
+        before = self._env.clock.monotonic()
         while self._groups:
             await asyncio.sleep(TICK_S)
-            now = self._broker.clock.monotonic()
+            now = self._env.clock.monotonic()
             late = now - before > TICK_S + LATE_S
             before = now
             for group in self:
@@ -446,7 +440,7 @@ class Groups:
                     if late:
                         group.machine.forgive(now)
                     group.tick(now)
-                    group.note_rebalance(self._broker.clock.wall_us())
+                    group.note_rebalance(self._env.clock.wall_us())
                     if group.idle:
                         self.forget(group)
             self.lag.tick()

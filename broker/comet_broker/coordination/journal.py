@@ -39,8 +39,14 @@ RETRY_S_MAX: Final = 1.0
 WAITING_BYTES_MAX: Final = 32 << 20
 _OVERHEAD_BYTES: Final = 256  # of the head, and of the frame of each operation
 
+COORDINATION: Final = "coordination/"
 Operation = Put | Delete
 Written = Callable[[CometError | None], None]
+
+
+def slot_prefix(number: int) -> str:
+    """The prefix of the slot's keys."""
+    return f"{COORDINATION}{number}/"
 
 
 class Head(Stored, frozen=True):

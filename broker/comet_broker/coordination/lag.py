@@ -8,23 +8,23 @@ store now and then. The last values stay until there are new ones. Owned by `Gro
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from comet.errors import CometError
+from comet.errors import CometError, Timeout
 from comet.v1 import coordination_pb2 as coordination
 from comet_broker import limits
-from comet_broker.coordination.group_lag_report import shared_partitions, stored_floors
+from comet_broker.coordination.context import SlotContext
+from comet_broker.coordination.group import LiveGroup
 from comet_broker.core.cluster import PartitionId
 from comet_broker.core.group_members import CONSUMER
+from comet_broker.core.group_record import Shape
 from comet_broker.core.history import FINE_POINTS, Values, known, steps
 from comet_broker.core.lag import Pace, Point, Series, added_up
+from comet_broker.core.share_record import SHARES, ShareRecord
 from comet_broker.failures import Guard, Kind
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
-    from comet_broker.coordination.group import LiveGroup
-    from comet_broker.coordination.groups import Groups
+from comet_broker.metadata.store import MetadataStore, StoreUnavailable
 
 MEASURED_AT_ONCE: Final = 200
 FLOORS_S: Final = 10.0  # between two reads of share groups' floors in the store
@@ -68,9 +68,11 @@ class GroupLagSnapshot:
 
 
 class LagWatch:
-    def __init__(self, groups: Groups, broker: Broker) -> None:
+    def __init__(self, groups: Iterable[LiveGroup], context: SlotContext) -> None:
         self._groups = groups
-        self._broker = broker
+        self._context = context
+        self._env = context.env
+        self._logs = context.logs
         self._behind: dict[str, dict[PartitionId, Behind]] = {}  # by group
         self._series: dict[tuple[str, str], Series] = {}  # by group and topic id
         self._snapshots: dict[str, GroupLagSnapshot] = {}  # by group
@@ -96,12 +98,12 @@ class LagWatch:
 
     def tick(self) -> None:
         """Starts a measurement at the start of a second of the wall clock, so that the brokers' values add up."""
-        second = self._broker.clock.wall_us() // 1_000_000
+        second = self._env.clock.wall_us() // 1_000_000
         if second == self._measured_at or (self._measuring is not None and not self._measuring.done()):
             return
         self._measured_at = second
         if any(map(_can_lag, self._groups)):
-            self._measuring = self._broker.tasks.spawn(self._measure_all(second), "measure the lag of groups")
+            self._measuring = self._env.tasks.spawn(self._measure_all(second), "measure the lag of groups")
 
     async def _measure_all(self, second: int) -> None:
         groups = list(filter(_can_lag, self._groups))
@@ -112,7 +114,7 @@ class LagWatch:
 
     def _guard(self, group: LiveGroup) -> Guard:
         """Guards a step: an unknown lag does not stop the group."""
-        return self._broker.failures.guard(Kind.GROUP, group.name, "measuring its lag")
+        return self._env.failures.guard(Kind.GROUP, group.name, "measuring its lag")
 
     async def measure(self, group: LiveGroup) -> dict[PartitionId, Behind]:
         """Measures now, for all partitions that have a committed offset or an owner."""
@@ -129,7 +131,7 @@ class LagWatch:
                 if group.machine.kind == CONSUMER:
                     tps = set(group.offsets.partitions()) | set(group.machine.owners)
                 else:
-                    tps = shared_partitions(self._groups, group) | self._floors.get(group.name, {}).keys()
+                    tps = shared_partitions(self._logs.catalog(), group) | self._floors.get(group.name, {}).keys()
                 for gone in known.keys() - tps:
                     del known[gone]
                 wanted += [(group, tp) for tp in sorted(tps)]
@@ -153,8 +155,8 @@ class LagWatch:
                 query.offset = offset
             queries.append(query)
             offsets.append(offset)
-        ends = await self._groups.logs.fetch(queries)
-        now = self._broker.clock.monotonic()
+        ends = await self._logs.fetch(queries)
+        now = self._env.clock.monotonic()
         if any(
             query.group and not end.code and not end.HasField("floor") for query, end in zip(queries, ends, strict=True)
         ):
@@ -181,12 +183,12 @@ class LagWatch:
         return end.floor if end.HasField("floor") else self._floors.get(group.name, {}).get(tp)
 
     async def _read_floors(self) -> None:
-        now = self._broker.clock.monotonic()
+        now = self._env.clock.monotonic()
         if now - self._floors_at < FLOORS_S:
             return
         self._floors_at = now
         try:
-            self._floors = await stored_floors(self._broker)
+            self._floors = await stored_floors(self._context.store)
         except CometError:
             return  # retried at the next measurement
 
@@ -199,7 +201,7 @@ class LagWatch:
         for (topic_id, _), behind in self._behind[group.name].items():
             if behind.seen:
                 topics.setdefault(topic_id, []).append(behind)
-        now_us = self._broker.clock.wall_us()
+        now_us = self._env.clock.wall_us()
         snapshot = self._snapshots.setdefault(group.name, GroupLagSnapshot())
         snapshot.lags, snapshot.age_s = {}, 0.0
         for topic_id, found in topics.items():
@@ -211,16 +213,20 @@ class LagWatch:
                 committed, end = sum(behind.committed for behind in found), sum(behind.end for behind in found)
                 series.add(second, lag, age_s, committed, end)
         if snapshot.lag is not None:
-            snapshot.pace.note(self._broker.clock.monotonic(), snapshot.lag)
+            snapshot.pace.note(self._env.clock.monotonic(), snapshot.lag)
 
     def _series_of(self, group: str, topic_id: str) -> Series | None:
         """None at the limit."""
         series = self._series.get((group, topic_id))
-        if series is None and len(self._series) < limits.SLOT_LAG_SERIES_MAX:
-            everywhere = sum(len(slot.groups.lag._series) for slot in self._broker.coordinator.ready_slots())
-            if everywhere < limits.LAG_SERIES_MAX:
-                series = self._series[group, topic_id] = Series()
+        if series is not None or len(self._series) >= limits.SLOT_LAG_SERIES_MAX:
+            return series
+        if self._context.lag_series() < limits.LAG_SERIES_MAX:
+            series = self._series[group, topic_id] = Series()
         return series
+
+    @property
+    def series_count(self) -> int:
+        return len(self._series)
 
     @property
     def total(self) -> int:
@@ -261,13 +267,13 @@ class LagWatch:
 
     def statistics(self) -> list[dict[str, Any]]:
         """The last measurement, by group and topic."""
-        now_us = self._broker.clock.wall_us()
+        now_us = self._env.clock.wall_us()
         found: dict[tuple[str, str], list[Behind]] = {}
         for group, tps in self._behind.items():
             for (topic_id, _), behind in tps.items():
                 if behind.seen:
                     found.setdefault((group, topic_id), []).append(behind)
-        names = {shape.topic_id: name for name, shape in self._groups.logs.catalog().items()}
+        names = {shape.topic_id: name for name, shape in self._logs.catalog().items()}
         return [
             {
                 "group": group,
@@ -286,3 +292,24 @@ class LagWatch:
 def _can_lag(group: LiveGroup) -> bool:
     """Whether the group has something to lag behind."""
     return bool(group.offsets.written) or group.machine.kind != CONSUMER
+
+
+def shared_partitions(catalog: Mapping[str, Shape], group: LiveGroup) -> set[PartitionId]:
+    """The partitions of its members' topics, and of those it is acquired from."""
+    machine = group.machine
+    acquired = [shape for shape in catalog.values() if shape.topic_id in machine.acquired]
+    shapes = {*machine.shapes.values(), *acquired}
+    return {(shape.topic_id, index) for shape in shapes for index in range(shape.partitions)}
+
+
+async def stored_floors(store: MetadataStore) -> dict[str, dict[PartitionId, int]]:
+    """The stored floors of all share groups, including those without members."""
+    try:
+        found = await store.range(SHARES)
+    except StoreUnavailable as error:
+        raise Timeout(f"the metadata store did not answer; try again: {error}") from error
+    floors: dict[str, dict[PartitionId, int]] = {}
+    for item in found.items:
+        topic_id, index, name = item.key.removeprefix(SHARES).split("/")
+        floors.setdefault(name, {})[topic_id, int(index)] = ShareRecord.decode(item.value).floor
+    return floors

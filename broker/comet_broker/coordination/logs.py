@@ -5,26 +5,26 @@
                                       with all requests to one leader gathered into one call at a time
         ask(asked)     asks the leaders in any case
 
-A known end stays valid: committed records do not vanish at that end. Owned by the broker's Coordinator.
+A known end stays valid: committed records do not vanish at that end. Owned by the broker.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from comet.errors import CometError, Internal, OffsetOutOfRange, Unavailable
 from comet.v1 import coordination_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.wire.protobuf import error_from_pb, error_to_pb
-from comet_broker.coordination.ends import answer_ends
+from comet_broker.cluster.peers import Peers
+from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import NO_BROKER, PartitionId
 from comet_broker.core.group_record import Shape
+from comet_broker.env import Env
 from comet_broker.partitions.partition import Partition
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
+from comet_broker.partitions.topics import TopicTable
 
 REQUEST_S_MAX: Final = 2.0
 QUERIES_MAX: Final = 1_000  # in one call
@@ -34,11 +34,18 @@ PARTITION_ENDS: Final = "comet.v1.Coordination/PartitionEnds"
 Call = Callable[[Sequence[PartitionId]], Awaitable[None]]
 Report = Callable[[Exception], None]
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
+Answer = Callable[[pb.PartitionEndsRequest], Awaitable[pb.PartitionEndsResponse]]
 
 
 class Logs:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    """`answer` answers for the partitions that this broker leads; see ends.LocalEnds."""
+
+    def __init__(self, env: Env, *, view: ClusterView, peers: Peers, topics: TopicTable, answer: Answer) -> None:
+        self._env = env
+        self._view = view
+        self._peers = peers
+        self._topics = topics
+        self._answer = answer
         self._ends: dict[PartitionId, int] = {}
         self._unknown: dict[PartitionId, CometError] = {}  # the last error in learning an end
         self._catalog: Mapping[str, Shape] = {}
@@ -49,7 +56,7 @@ class Logs:
 
     def catalog(self) -> Mapping[str, Shape]:
         """All topics in the current view. The same object until the view changes."""
-        state = self._broker.view.state
+        state = self._view.state
         if self._catalog_revision != state.revision:
             found = {name: Shape(topic.value.id, topic.value.partitions) for name, topic in state.topics.items()}
             self._catalog_revision = state.revision
@@ -107,11 +114,11 @@ class Logs:
             await asyncio.gather(*(self._learn_from(leader, tps) for leader, tps in missing.items()))
 
     def _here(self, topic: str, tp: PartitionId) -> Partition | None:
-        found = self._broker.topics.by_name.get(topic)
+        found = self._topics.by_name.get(topic)
         return found.partitions.get(tp[1]) if found is not None and found.spec.id == tp[0] else None
 
     def _leader(self, tp: PartitionId) -> int:
-        state = self._broker.topics.state_of(*tp)
+        state = self._topics.state_of(*tp)
         return NO_BROKER if state is None else state.leader
 
     async def _learn_from(self, leader: int, tps: Sequence[PartitionId]) -> None:
@@ -120,12 +127,12 @@ class Logs:
             queue = self._queues[leader] = _Queue()
 
         def report(error: Exception) -> None:
-            self._broker.tasks.report(f"asking broker {leader} for ends", error)
+            self._env.tasks.report(f"asking broker {leader} for ends", error)
 
         await queue.fetch(tps, lambda gathered: self._learn_now(leader, gathered), self._spawn, report)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._broker.tasks.spawn(work, "ask leaders for ends")
+        self._env.tasks.spawn(work, "ask leaders for ends")
 
     async def _learn_now(self, leader: int, tps: Sequence[PartitionId]) -> None:
         await self._fetch_from(
@@ -157,7 +164,7 @@ class Logs:
             except CometError as error:
                 ends += [pb.PartitionEnd(code=error_to_pb(error).code)] * len(chunk)
             except Exception as error:  # noqa: BLE001 - the error is the answer; other leaders are still asked
-                self._broker.tasks.report(f"asking broker {leader} for ends", error)
+                self._env.tasks.report(f"asking broker {leader} for ends", error)
                 ends += [pb.PartitionEnd(code=error_to_pb(Internal(repr(error))).code)] * len(chunk)
             else:
                 ends += answer.ends
@@ -172,14 +179,12 @@ class Logs:
         return ends
 
     async def _call(self, leader: int, request: pb.PartitionEndsRequest) -> pb.PartitionEndsResponse:
-        if leader == self._broker.config.broker_id:
-            return await answer_ends(self._broker, request)
-        address = self._broker.address_of(leader)
+        if leader == self._env.me:
+            return await self._answer(request)
+        address = self._view.address_of(leader)
         if address is None:
             raise Unavailable("a partition has no leader now", retry_after_ms=100)
-        answer = await self._broker.peers.call(
-            address, PARTITION_ENDS, request, pb.PartitionEndsResponse, REQUEST_S_MAX
-        )
+        answer = await self._peers.call(address, PARTITION_ENDS, request, pb.PartitionEndsResponse, REQUEST_S_MAX)
         if len(answer.ends) != len(request.queries):
             raise Unavailable(f"broker {leader} answered {len(answer.ends)} of {len(request.queries)} partitions")
         return answer

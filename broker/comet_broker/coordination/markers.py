@@ -12,17 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from comet.errors import Closed, CometError, Internal, InvalidArgument, NotEnoughReplicas, Timeout, Unavailable
 from comet.v1 import coordination_pb2 as pb
 from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
+from comet_broker.cluster.peers import Peers
+from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import NO_BROKER, PartitionId, partition_key
-from comet_broker.metadata.store import StoreUnavailable
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
+from comet_broker.metadata.store import MetadataStore, StoreUnavailable
+from comet_broker.partitions.topics import TopicTable
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,12 @@ LOUD_AFTER: Final = 8  # attempts, after which it is logged as a warning
 class Markers:
     """Owned by the transactions of one slot; on the loop's thread."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, me: int, *, store: MetadataStore, view: ClusterView, peers: Peers, topics: TopicTable) -> None:
+        self._me = me
+        self._store = store
+        self._view = view
+        self._peers = peers
+        self._topics = topics
         self._calls: dict[int, asyncio.Semaphore] = {}  # by leader, as many as there are brokers
         self._moved = asyncio.Event()
         self.written = 0
@@ -68,7 +72,7 @@ class Markers:
         failed: dict[PartitionId, str] = {}
         by_leader: dict[int, list[PartitionId]] = {}
         for tp in sorted(tps):
-            state = self._broker.topics.state_of(*tp)
+            state = self._topics.state_of(*tp)
             if state is None or state.leader == NO_BROKER:
                 failed[tp] = "a partition has no leader now"
             else:
@@ -108,28 +112,28 @@ class Markers:
         }
 
     async def _call(self, leader: int, request: pb.WriteMarkersRequest) -> pb.WriteMarkersResponse:
-        if leader == self._broker.config.broker_id:
+        if leader == self._me:
             try:
                 async with asyncio.timeout(CALL_S_MAX):  # one partition may be stopped, and others wait for their turn
-                    return await write_here(self._broker, request)
+                    return await write_here(self._topics, self._view, request)
             except TimeoutError:
                 raise Timeout(f"a marker has not reached all in-sync replicas in {CALL_S_MAX} s") from None
-        address = self._broker.address_of(leader)
+        address = self._view.address_of(leader)
         if address is None:
             raise Unavailable(f"broker {leader} is not registered")
-        return await self._broker.peers.call(address, METHOD, request, pb.WriteMarkersResponse, CALL_S_MAX)
+        return await self._peers.call(address, METHOD, request, pb.WriteMarkersResponse, CALL_S_MAX)
 
     async def _gone(self, tps: Iterable[PartitionId]) -> set[PartitionId]:
         """The partitions of deleted topics. A topic that is unknown here may still exist: its leader knows it, and the
         partition has a key until the deletion is complete."""
-        state = self._broker.view.state
+        state = self._view.state
         gone = set()
         for tp in tps:
             if tp[0] in state.deleted:
                 gone.add(tp)
             elif tp not in state.partitions:
                 try:
-                    if await self._broker.store.get(partition_key(tp)) is None:
+                    if await self._store.get(partition_key(tp)) is None:
                         gone.add(tp)
                 except (StoreUnavailable, Closed):
                     continue
@@ -152,14 +156,14 @@ class Markers:
             return
 
 
-async def write_here(broker: Broker, request: pb.WriteMarkersRequest) -> pb.WriteMarkersResponse:
+async def write_here(topics: TopicTable, view: ClusterView, request: pb.WriteMarkersRequest) -> pb.WriteMarkersResponse:
     """The leader's side: writes the markers of all partitions that this broker leads at once."""
     if len(request.partitions) > limits.TRANSACTION_PARTITIONS_MAX:
         raise InvalidArgument(f"a transaction writes to at most {limits.TRANSACTION_PARTITIONS_MAX} partitions")
 
     async def write(tp: PartitionId) -> int:
         try:
-            await _write_one(broker, tp, request)
+            await _write_one(topics, view, tp, request)
         except CometError as error:
             return error_to_pb(error).code
         except Exception as error:  # an error of one partition must not cost the others their markers
@@ -171,13 +175,13 @@ async def write_here(broker: Broker, request: pb.WriteMarkersRequest) -> pb.Writ
     return pb.WriteMarkersResponse(codes=codes)
 
 
-async def _write_one(broker: Broker, tp: PartitionId, request: pb.WriteMarkersRequest) -> None:
-    if tp[0] in broker.view.state.deleted:
+async def _write_one(topics: TopicTable, view: ClusterView, tp: PartitionId, request: pb.WriteMarkersRequest) -> None:
+    if tp[0] in view.state.deleted:
         return
-    state = broker.topics.state_of(*tp)
+    state = topics.state_of(*tp)
     if state is None:
         raise Unavailable("this broker does not know the partition yet", retry_after_ms=50)
-    partition = broker.topics.leading(tp, state.epoch)
+    partition = topics.leading(tp, state.epoch)
     if partition.leadership is not None and not partition.leadership.replicas.enough:
         ended = partition.isolation.ended(request.producer_id, request.epoch)
         if ended is not None and ended.offset >= partition.committed:

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from comet.errors import TransactionNotOpen
 from comet.v1 import coordination_pb2 as coordination
 from comet.v1 import groups_pb2 as pb
-from comet_broker.coordination.ends import answer_ends
-from comet_broker.coordination.founding import found_here
-from comet_broker.coordination.group_frames import check_name
+from comet_broker.cluster.view import ClusterView
+from comet_broker.coordination.coordinator import Coordinator
+from comet_broker.coordination.ends import LocalEnds
+from comet_broker.coordination.founding import Founding
 from comet_broker.coordination.markers import write_here
 from comet_broker.core import slots
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
+from comet_broker.partitions.topics import TopicTable
 
 
 class Coordination:
     """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self, *, coordinator: Coordinator, founding: Founding, ends: LocalEnds, topics: TopicTable, view: ClusterView
+    ) -> None:
+        self._coordinator = coordinator
+        self._founding = founding
+        self._ends = ends
+        self._topics = topics
+        self._view = view
 
     async def find_coordinator(self, request: pb.FindCoordinatorRequest) -> pb.FindCoordinatorResponse:
-        number = slots.slot_of(check_name(request.name))
-        broker, host, port = self._broker.coordinator.whereabouts(number)
+        number = slots.slot_of(slots.check_name(request.name))
+        broker, host, port = self._coordinator.whereabouts(number)
         return pb.FindCoordinatorResponse(slot=number, broker=broker, host=host, port=port)
 
     # ---- transactions
@@ -35,25 +38,25 @@ class Coordination:
         number = slots.slot_of_producer(request.producer_id)
         if number is None:
             raise TransactionNotOpen(f"producer id {request.producer_id} was not assigned by a coordinator")
-        return await self._broker.coordinator.slot(number).transactions.add_partition(request)
+        return await self._coordinator.slot(number).transactions.add_partition(request)
 
     async def outcome(self, request: coordination.OutcomeRequest) -> coordination.OutcomeResponse:
         """Called by the leader of a partition that finds a transaction open in its log."""
         number = slots.slot_of_producer(request.producer_id)
         if number is None:
             raise TransactionNotOpen(f"producer id {request.producer_id} was not assigned by a coordinator")
-        return await self._broker.coordinator.slot(number).transactions.outcome(request)
+        return await self._coordinator.slot(number).transactions.outcome(request)
 
     async def write_markers(self, request: coordination.WriteMarkersRequest) -> coordination.WriteMarkersResponse:
-        return await write_here(self._broker, request)
+        return await write_here(self._topics, self._view, request)
 
     # ---- groups
 
     async def found_group(self, request: coordination.FoundGroupRequest) -> coordination.FoundGroupResponse:
         """Called by a leader that acquires records without sessions."""
-        check_name(request.group)
-        await found_here(self._broker, request)
+        slots.check_name(request.group)
+        await self._founding.found_here(request)
         return coordination.FoundGroupResponse()
 
     async def partition_ends(self, request: coordination.PartitionEndsRequest) -> coordination.PartitionEndsResponse:
-        return await answer_ends(self._broker, request)
+        return await self._ends.answer(request)

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
 from comet.errors import NotCoordinator, Timeout, TransactionNotOpen, Unavailable
 from comet.v1 import coordination_pb2 as pb
+from comet_broker.cluster.peers import Peers
+from comet_broker.coordination.coordinator import Coordinator
+from comet_broker.coordination.transactions import Transactions
 from comet_broker.core import slots
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
-    from comet_broker.coordination.transactions import Transactions
+from comet_broker.env import Env
 
 M = TypeVar("M", bound=Message)
 
@@ -35,8 +35,11 @@ RETRY_S_MAX: Final = 0.2
 class TransactionPartitions:
     """`PartitionContext.add_partition` and `PartitionContext.outcome`. Owned by the broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, env: Env, *, coordinator: Coordinator, peers: Peers) -> None:
+        self._me = env.me
+        self._clock = env.clock
+        self._coordinator = coordinator
+        self._peers = peers
 
     async def add_partition(self, producer_id: int, epoch: int, topic_id: bytes, index: int) -> None:
         """Returns when the partition belongs to the transaction; raises the coordinator's refusal, or Unavailable."""
@@ -69,16 +72,16 @@ class TransactionPartitions:
         if number is None:
             raise TransactionNotOpen(f"producer id {producer_id} was not assigned by a coordinator")
         pause_s = RETRY_S
-        give_up = self._broker.clock.monotonic() + ADD_PARTITION_S_MAX
+        give_up = self._clock.monotonic() + ADD_PARTITION_S_MAX
         while True:
             try:
-                owner, host, port = self._broker.coordinator.whereabouts(number)
-                if owner == self._broker.config.broker_id:
-                    return await here(self._broker.coordinator.slot(number).transactions)
+                owner, host, port = self._coordinator.whereabouts(number)
+                if owner == self._me:
+                    return await here(self._coordinator.slot(number).transactions)
                 address = f"{host}:{port}"
-                return await self._broker.peers.call(address, f"{SERVICE}/{method}", request, response, CALL_S_MAX)
+                return await self._peers.call(address, f"{SERVICE}/{method}", request, response, CALL_S_MAX)
             except (NotCoordinator, Unavailable, Timeout) as error:
-                if self._broker.clock.monotonic() + pause_s >= give_up:
+                if self._clock.monotonic() + pause_s >= give_up:
                     raise Unavailable(
                         f"cannot reach the coordinator of producer {producer_id}: {error}", retry_after_ms=100
                     ) from error

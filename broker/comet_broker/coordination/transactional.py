@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from comet.errors import CometError, LimitExceeded
 from comet_broker import limits
+from comet_broker.coordination.group import MemberConnection
 from comet_broker.core.transactions import TransactionRecord, TransactionState
-
-if TYPE_CHECKING:
-    from comet_broker.coordination.group_frames import MemberStream
 
 GENERATED_PREFIX: Final = "-"  # the first character of generated ids; chosen names cannot begin with it
 
@@ -29,7 +27,7 @@ class Transactional:
         self.written: asyncio.Future[CometError | None] | None = None  # the last write: answers wait for it
         self.finished: asyncio.Future[None] | None = None  # while its markers are being written
         self.touched = now
-        self.stream: MemberStream | None = None  # of a generated id: the stream that uses it
+        self.stream: MemberConnection | None = None  # of a generated id: the stream that uses it
         self.failed = ""  # the unexpected error that stopped it
 
     @property
@@ -90,7 +88,7 @@ class TransactionalIds:
             idle_s = now - one.touched
             if idle_s < limits.TRANSACTIONAL_ID_ABANDONED_S:
                 break
-            if one.stream is not None and one.stream.session.closed:
+            if one.stream is not None and one.stream.closed:
                 one.stream = None
             abandoned = one.generated and one.stream is None
             if one.at_rest and (abandoned or idle_s >= limits.TRANSACTIONAL_ID_IDLE_S_MAX):

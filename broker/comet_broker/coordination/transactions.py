@@ -17,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -35,12 +35,13 @@ from comet.v1 import groups_pb2 as pb
 from comet.wire.protobuf import error_from_pb
 from comet_broker import limits
 from comet_broker.coordination.committed_offsets import Admitted
-from comet_broker.coordination.group_frames import check_name
-from comet_broker.coordination.markers import Markers
+from comet_broker.coordination.context import SlotClaim, SlotContext
+from comet_broker.coordination.group import MemberConnection
+from comet_broker.coordination.journal import Operation, Written
 from comet_broker.coordination.timekeeping import Timekeeper
 from comet_broker.coordination.transactional import GENERATED_PREFIX, Transactional, TransactionalIds
 from comet_broker.core.cluster import BROKERS, DELETED, PARTITIONS, PartitionId
-from comet_broker.core.slots import PRODUCER_BITS, producer_in
+from comet_broker.core.slots import PRODUCER_BITS, check_name, producer_in
 from comet_broker.core.transactions import (
     ENDING,
     AddPartition,
@@ -61,11 +62,6 @@ from comet_broker.core.transactions import (
 from comet_broker.failures import Guard, Kind
 from comet_broker.metadata.store import Delete, KeyValue, Put
 
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
-    from comet_broker.coordination.coordinator import Slot
-    from comet_broker.coordination.group_frames import MemberStream
-
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "transactions/"
@@ -73,22 +69,34 @@ FAILED_MS: Final = 1_000  # after which a request for a failed id is worth a ret
 ENDING_S_MAX: Final = 30.0  # how long an answer waits for markers; then the client asks again
 
 
+class OffsetGroups(Protocol):
+    """The groups of the slot, which commit offsets with a transaction. See groups.Groups."""
+
+    on_evicted: list[Callable[[str, str], None]]
+
+    async def learn_ends(self, commit: pb.Commit) -> None: ...
+    def admit(self, commit: pb.Commit) -> Admitted: ...
+    def write(self, admitted: Admitted, operations: Sequence[Operation], done: Written) -> None: ...
+
+
 class Transactions:
-    def __init__(self, slot: Slot, broker: Broker) -> None:
-        self._slot = slot
-        self._broker = broker
-        self._markers = Markers(broker)
+    def __init__(self, claim: SlotClaim, context: SlotContext, groups: OffsetGroups) -> None:
+        self._slot = claim
+        self._env = context.env
+        self._store_of_cluster = context.store
+        self._groups = groups
+        self._markers = context.markers()
         self._ids = TransactionalIds()
         self._unreadable: set[str] = set()
-        self._time = Timekeeper(broker.clock, self)
+        self._time = Timekeeper(context.env.clock, self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed: CometError | None = None
         self.ended: Counter[str] = Counter()
-        slot.groups.on_evicted.append(self._evicted)
+        groups.on_evicted.append(self._evicted)
 
     def load(self, items: Mapping[str, KeyValue]) -> None:
         """Loads the ids from the keys below the slot's prefix; `items` is keyed by the rest. All timeouts restart."""
-        now = self._broker.clock.monotonic()
+        now = self._env.clock.monotonic()
         for key, item in items.items():
             if not key.startswith(PREFIX):
                 continue
@@ -120,16 +128,16 @@ class Transactions:
             if one.finished is not None and not one.finished.done():
                 one.finished.set_result(None)
             if one.failed:
-                self._broker.failures.clear(Kind.TRANSACTION, one.name)  # the slot's next coordinator loads it
+                self._env.failures.clear(Kind.TRANSACTION, one.name)  # the slot's next coordinator loads it
 
     # ---- transactional ids that fail
 
     def _guard(self, one: Transactional, step: str) -> Guard:
-        return self._broker.failures.guard(Kind.TRANSACTION, one.name, step, lambda error: self._halt(one, step, error))
+        return self._env.failures.guard(Kind.TRANSACTION, one.name, step, lambda error: self._halt(one, step, error))
 
     def _halt(self, one: Transactional, step: str, error: Exception) -> CometError:
         """Stops an id after an unexpected error: it is not served until it is loaded again."""
-        reason = self._broker.failures.note(Kind.TRANSACTION, one.name, error, step)
+        reason = self._env.failures.note(Kind.TRANSACTION, one.name, error, step)
         one.failed = one.failed or reason
         self._time.decided(one.name)
         self._time.stored(one.name)
@@ -139,7 +147,7 @@ class Transactions:
         return self._stopped(one)
 
     def _stopped(self, one: Transactional) -> CometError:
-        me = self._broker.config.broker_id
+        me = self._env.me
         return Unavailable(
             f"transactional id {one.name!r} has failed on broker {me}, its coordinator, and is stopped: {one.failed}."
             f" To resume it: comet cluster resume --broker {me}",
@@ -151,11 +159,11 @@ class Transactions:
         count = 0
         for one in [one for one in self._ids if one.failed]:
             await self._slot.journal.written()  # the writes that it had queued are in the store
-            item = await self._broker.store.get(self._key(one.name))
+            item = await self._store_of_cluster.get(self._key(one.name))
             if self._closed is not None or self._ids.get(one.name) is not one:
                 continue
             self._ids.remove(one)
-            self._broker.failures.clear(Kind.TRANSACTION, one.name)
+            self._env.failures.clear(Kind.TRANSACTION, one.name)
             if item is not None:
                 self.load({f"{PREFIX}{one.name}": item})
             count += 1
@@ -180,12 +188,12 @@ class Transactions:
 
     # ---- requests
 
-    async def open(self, opening: pb.OpenTransactions, stream: MemberStream | None = None) -> pb.OpenedTransactions:
+    async def open(self, opening: pb.OpenTransactions, stream: MemberConnection | None = None) -> pb.OpenedTransactions:
         """Fences the id's previous producer, ends its open transaction, and returns a new epoch."""
         timeout_ms = opening.timeout_ms or limits.TRANSACTION_TIMEOUT_MS
         if timeout_ms > limits.TRANSACTION_TIMEOUT_MS_MAX:
             raise InvalidArgument(f"a transaction is open for at most {limits.TRANSACTION_TIMEOUT_MS_MAX} ms")
-        fresh = producer_in(self._slot.number, self._broker.random.randrange(1, 1 << PRODUCER_BITS))
+        fresh = producer_in(self._slot.number, self._env.random.randrange(1, 1 << PRODUCER_BITS))
         event = Open(fresh, timeout_ms, opening.group, opening.member)
         name = opening.transactional_id
         if name and not name.startswith(GENERATED_PREFIX):
@@ -234,7 +242,7 @@ class Transactions:
         committed = ended(one.record, request.epoch)
         return coordination.OutcomeResponse(over=committed is not None, committed=bool(committed))
 
-    async def end(self, ending: pb.EndTransaction, stream: MemberStream | None = None) -> pb.EndedTransaction:
+    async def end(self, ending: pb.EndTransaction, stream: MemberConnection | None = None) -> pb.EndedTransaction:
         one = self._find(ending)
         if len(ending.note) > limits.TRANSACTION_NOTE_BYTES_MAX:
             raise InvalidArgument(f"the note of a transaction has at most {limits.TRANSACTION_NOTE_BYTES_MAX} bytes")
@@ -243,7 +251,7 @@ class Transactions:
         error: CometError | None = None
         if offsets is not None:
             try:
-                await self._slot.groups.learn_ends(offsets)
+                await self._groups.learn_ends(offsets)
             except CometError as caught:
                 error = caught
             one = self._find(ending)  # again, after an await
@@ -279,7 +287,7 @@ class Transactions:
         try:
             if error is not None:
                 raise error
-            admitted = self._slot.groups.admit(offsets)
+            admitted = self._groups.admit(offsets)
             if admitted.refused:
                 raise error_from_pb(admitted.refused[0].error)
         except CometError as caught:
@@ -298,7 +306,7 @@ class Transactions:
     # ---- a step
 
     def _make(self, name: str, event: Open) -> Transactional:
-        now = self._broker.clock.monotonic()
+        now = self._env.clock.monotonic()
         in_the_way = self._ids.in_the_way(now)
         if in_the_way is not None:
             self._forget(in_the_way)
@@ -329,7 +337,7 @@ class Transactions:
     def _take_now(self, one: Transactional, event: Event, admitted: Admitted | None) -> Step:
         before = one.record
         found = step(before, event)
-        self._ids.touch(one, self._broker.clock.monotonic())
+        self._ids.touch(one, self._env.clock.monotonic())
         if found.outcome is Outcome.FINISHED:
             one.record = found.record
             self._time.over(one.name)
@@ -364,7 +372,7 @@ class Transactions:
         if admitted is None:
             self._slot.journal.write([put], done)
         else:
-            self._slot.groups.write(admitted, [put], done)
+            self._groups.write(admitted, [put], done)
         if written.done() and (error := written.result()) is not None:
             raise error
         one.record = record
@@ -392,7 +400,7 @@ class Transactions:
         assert one.finished is None
         one.finished = asyncio.get_running_loop().create_future()
         name = f"end transaction {one.record.epoch} of {one.name}"
-        task = self._broker.tasks.spawn(self._finish_guarded(one), name)
+        task = self._env.tasks.spawn(self._finish_guarded(one), name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

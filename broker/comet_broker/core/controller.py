@@ -36,6 +36,7 @@ Pure: the same state gives the same changes, and once they are made, none.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Final
 
@@ -136,6 +137,18 @@ def draining(state: ClusterState, broker: int) -> bool:
     return broker in state.drains or (found is not None and found.value.draining)
 
 
+def handovers(state: ClusterState, broker: int) -> dict[PartitionId, int]:
+    """The partitions that a broker leads, and to which broker it hands over each once it drains; NO_BROKER: none."""
+    drained = copy(state)
+    drained.drains = {**state.drains, broker: state.drains.get(broker, Versioned(b"", 0, 0))}
+    specs = {found.value.id: found.value for found in state.topics.values()}
+    return {
+        where: _Case(drained, where, found.value, specs[where[0]]).next_leader()
+        for where, found in state.partitions.items()
+        if found.value.leader == broker and where[0] in specs
+    }
+
+
 # ---- one partition
 
 
@@ -175,6 +188,10 @@ class _Case:
         assert self._leads(now, now.leader)
         assert now.epoch in {self._now.epoch, self._now.epoch + 1}
         return now
+
+    def next_leader(self) -> int:
+        """The broker that the leader hands over to; NO_BROKER if it stays."""
+        return self._handover(self._trim(self._mark(self._now)), rebalance=False)
 
     # The state of a broker
 

@@ -7,13 +7,11 @@ Pure; part of core.groups.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Protocol
 
-from comet_broker.core.cluster import Stored
+from comet_broker.core.cluster import PartitionId, Stored
 from comet_broker.core.group_members import CONSUMER, Member
-
-if TYPE_CHECKING:
-    from comet_broker.core.groups import Group
 
 NO_MEMBER: Final = -1
 
@@ -28,6 +26,20 @@ class Shape(NamedTuple):
 class Owner(NamedTuple):
     member: str
     since: int
+
+
+class GroupState(Protocol):
+    """The part of a group that is stored. See core.groups.Group."""
+
+    kind: int
+    generation: int
+    members: dict[str, Member]
+    shapes: dict[str, Shape]
+    owners: dict[PartitionId, Owner]
+    target: dict[PartitionId, str]
+    acquired: dict[str, None]
+
+    def partitions(self) -> Iterable[PartitionId]: ...
 
 
 class MemberRecord(Stored, frozen=True):
@@ -59,7 +71,7 @@ class GroupRecord(Stored, frozen=True):
     acquired: tuple[str, ...] = ()  # ids of topics whose records are acquired without members
 
 
-def record_of(group: Group) -> GroupRecord:
+def record_of(group: GroupState) -> GroupRecord:
     ids = {member: number for number, member in enumerate(group.members)}
     topics = []
     for name, topic_id, count in _topics(group):
@@ -97,7 +109,7 @@ def _member_record(member: Member) -> MemberRecord:
     )
 
 
-def _topics(group: Group) -> list[tuple[str, str, int]]:
+def _topics(group: GroupState) -> list[tuple[str, str, int]]:
     """Name, id and partition count of the topics: those subscribed to, and those that members still own parts of."""
     found = [(name, shape.topic_id, shape.partitions) for name, shape in group.shapes.items()]
     known = {topic_id for _, topic_id, _ in found}
@@ -108,7 +120,7 @@ def _topics(group: Group) -> list[tuple[str, str, int]]:
     return found + [("", topic_id, count) for topic_id, count in sorted(left.items())]
 
 
-def fill(group: Group, record: GroupRecord, now: float) -> None:
+def fill(group: GroupState, record: GroupRecord, now: float) -> None:
     """Fills a new group from its record."""
     group.generation = record.generation
     group.acquired = dict.fromkeys(record.acquired)

@@ -32,6 +32,28 @@ class SegmentFacts:
     last_append_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The records that retention deletes from the start of a log."""
+
+    records: int = 0  # offsets
+    bytes: int = 0
+
+
+def shortens(before: TopicConfig, after: TopicConfig) -> bool:
+    """Whether retention may delete more with `after`: a limit is lower or new, or segments close earlier."""
+
+    def lower(old: int, new: int) -> bool:
+        return new != NO_LIMIT and (old == NO_LIMIT or new < old)
+
+    return (
+        lower(before.retention_ms, after.retention_ms)
+        or lower(before.retention_bytes, after.retention_bytes)
+        or lower(before.retention_records, after.retention_records)
+        or after.segment_ms < before.segment_ms
+    )
+
+
 def expired_segments(segments: Sequence[SegmentFacts], config: TopicConfig, now_us: int, log_start: int) -> int:
     """The number of leading segments to delete; the last one is never among them.
 

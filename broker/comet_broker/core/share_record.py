@@ -11,6 +11,7 @@ Pure.
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 from typing import Final
 
 from comet_broker.core.cluster import Stored
@@ -67,3 +68,22 @@ def truncated_to(snapshot: WindowSnapshot, end: int) -> WindowSnapshot:
         snapshot.marks[: end - snapshot.floor],
         {offset: dead for offset, dead in snapshot.dead.items() if offset < end},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ShareStatus:
+    """The status of one group in one partition."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    members: int
+    floor: int
+    acknowledged: int  # above the floor
+    in_flight: int
+    waiting: int  # to be delivered again
+    redelivered: int
+    dead: int  # and not written to the dead-letter topic yet
+    dead_lettered: int
+    dropped: int
+    problem: str

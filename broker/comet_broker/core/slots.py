@@ -15,6 +15,9 @@ from typing import Final
 
 from crc32c import crc32c
 
+from comet.errors import InvalidArgument
+from comet.types import check_topic_name
+
 SLOTS: Final = 32
 _SLOT_SHIFT: Final = 56  # the ids of producers without transactions are below 2^62 as well; their slot is not used
 PRODUCER_BITS: Final = 56
@@ -25,6 +28,17 @@ assert SLOTS << _SLOT_SHIFT < 1 << 63
 def slot_of(name: str) -> int:
     """The slot of a group or transactional id."""
     return crc32c(name.encode()) % SLOTS
+
+
+def check_name(name: str) -> str:
+    """Checks the name of a group or transactional id, by the rules for topics."""
+    try:
+        return check_topic_name(name)
+    except InvalidArgument:
+        raise InvalidArgument(
+            f"{name!r} is not a valid group name or transactional id: use 1 to 249 letters, digits, '.', '_' and '-', "
+            "beginning with a letter, digit or '_'"
+        ) from None
 
 
 def chosen(slot: int, brokers: Iterable[int]) -> int | None:

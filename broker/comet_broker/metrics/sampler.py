@@ -13,20 +13,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from comet_broker.cluster.view import ClusterView
 from comet_broker.core.event_log import EventLog
 from comet_broker.core.history import NAN, WINDOW_S, Ring, known, percentile_ms
 from comet_broker.core.metrics_store import TOPIC_FLOWS, MetricsStore
+from comet_broker.env import Env
 from comet_broker.failures import Kind
 from comet_broker.metrics.histogram import Durations
+from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.topics import TopicTable
 from comet_broker.ports import Process
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
 
 PARTITIONS_AT_ONCE: Final = 1_000
 TOPICS_AT_ONCE: Final = 50
@@ -68,13 +70,28 @@ class Latency:
         return {name: percentile_ms(counts, share) for name, share in SHARES.items()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledParts:
+    """The parts of the broker that are sampled. `sessions` is the number of open sessions, `lag` the lag of the groups
+    that are coordinated here."""
+
+    env: Env
+    view: ClusterView
+    topics: TopicTable
+    meter: RequestMeter
+    process: Process | None
+    sessions: Callable[[], int]
+    lag: Callable[[], int]
+
+
 class Recorder:
-    def __init__(self, broker: Broker, process: Process | None) -> None:
+    def __init__(self, parts: SampledParts) -> None:
         self.store = MetricsStore()
         self.event_log = EventLog()
         self.ticked = asyncio.Event()  # at least once
-        self._broker = broker
-        self._process = process
+        self._parts = parts
+        self._env = parts.env
+        self._meter = parts.meter
         self._seen: dict[int, Counts] = {}  # by handle
         self._moving: dict[int, Moving] = {}
         self._elapsed: deque[float] = deque(maxlen=WINDOW_S)
@@ -83,32 +100,32 @@ class Recorder:
         self._cpu_s: float | None = None
         self._errors = 0
         self._disk_used = 0
-        self._latencies = {"ack": Latency(broker.ack_durations), "deliver": Latency(broker.deliver_durations)}
+        self._latencies = {"ack": Latency(parts.meter.ack_durations), "deliver": Latency(parts.meter.deliver_durations)}
 
     # ---- the cluster
 
     def start(self) -> None:
         """Starts to note changes of the view, which is loaded."""
-        view = self._broker.view
+        view = self._parts.view
         self.event_log.begin(view.state)
-        view.listen(lambda keys: self.event_log.note(view.state, keys, self._broker.clock.wall_us()))
+        view.listen(lambda keys: self.event_log.note(view.state, keys, self._env.clock.wall_us()))
 
     # ---- time
 
     async def run(self) -> None:
         """A task of its own."""
-        clock = self._broker.clock
+        clock = self._env.clock
         self._before = clock.monotonic()
-        self._cpu_s = None if self._process is None else self._process.cpu_s()
+        self._cpu_s = None if self._parts.process is None else self._parts.process.cpu_s()
         while True:
             await asyncio.sleep(1 - clock.wall_us() % 1_000_000 / 1_000_000)
             try:
                 await self.tick()
             except Exception as error:  # noqa: BLE001 - one failed tick must not end the later ones
-                self._broker.tasks.report("sampling this broker", error)
+                self._env.tasks.report("sampling this broker", error)
 
     async def tick(self) -> None:
-        clock = self._broker.clock
+        clock = self._env.clock
         second = (clock.wall_us() + EARLY_US) // 1_000_000
         now = clock.monotonic()
         elapsed = now - self._before
@@ -120,7 +137,7 @@ class Recorder:
         topics, leading = await self._sample_partitions()
         if self._ticks % SWEEP_TICKS == 1:
             self._sweep()
-        if self._ticks % SWEEP_TICKS == 1 or len(self._broker.topics.by_handle) <= PARTITIONS_AT_ONCE:
+        if self._ticks % SWEEP_TICKS == 1 or len(self._parts.topics.by_handle) <= PARTITIONS_AT_ONCE:
             await self._measure_logs()
         seconds = max(1, round(elapsed))  # whole ones, so that the history adds up to what was counted
         self.store.begin(second)
@@ -139,15 +156,14 @@ class Recorder:
         """Counts since the last tick, by topic, and the number of partitions that this broker leads."""
         topics: dict[str, Counts] = {}
         leading = 0
-        for some in _slices(list(self._broker.topics.by_handle.values())):
+        for some in _slices(list(self._parts.topics.by_handle.values())):
             for partition in some:
                 try:
                     if partition.leadership is not None:
                         leading += 1
                     self._sample(partition, topics)
                 except Exception as error:  # noqa: BLE001 - the other partitions are still sampled
-                    failures = self._broker.failures
-                    failures.fail(Kind.PARTITION, str(partition), "sampling", error, None)
+                    self._env.failures.fail(Kind.PARTITION, str(partition), "sampling", error, None)
             await asyncio.sleep(0)
         return topics, leading
 
@@ -176,41 +192,41 @@ class Recorder:
         moving.bytes.put(self._ticks, news[1])
 
     def _sweep(self) -> None:
-        for handle in self._seen.keys() - self._broker.topics.by_handle.keys():
+        for handle in self._seen.keys() - self._parts.topics.by_handle.keys():
             del self._seen[handle]
         still = self._ticks - WINDOW_S
         self._moving = {handle: one for handle, one in self._moving.items() if one.records.end > still}
-        for topic in self.store.topics.keys() - self._broker.view.state.topics.keys():
+        for topic in self.store.topics.keys() - self._parts.view.state.topics.keys():
             self.store.forget(topic)
 
     async def _measure_logs(self) -> None:
         used = 0
-        for some in _slices(list(self._broker.topics.by_handle.values())):
+        for some in _slices(list(self._parts.topics.by_handle.values())):
             used += sum(partition.log.segments.size_bytes for partition in some)
             await asyncio.sleep(0)
         self._disk_used = used
 
     def _new_errors(self) -> int:
         before = self._errors
-        self._errors = self._broker.errors.total() + self._broker.refused_silently
+        self._errors = self._meter.errors.total() + self._meter.refused_silently
         return self._errors - before
 
     def _gauges(self, elapsed: float) -> dict[str, float]:
-        memory = None if self._process is None else self._process.memory_bytes()
+        memory = None if self._parts.process is None else self._parts.process.memory_bytes()
         found: dict[str, float] = {
             "cpu": self._cpu(elapsed),
             "memory": NAN if memory is None else memory,
             "disk_used": self._disk_used,
-            "sessions": self._broker.session_count,
-            "lag": self._broker.coordinator.lag(),
+            "sessions": self._parts.sessions(),
+            "lag": self._parts.lag(),
         }
         for kind, latency in self._latencies.items():
             found |= {f"{kind}_{name}_ms": value for name, value in latency.tick().items()}
-        self._broker.measured = 0
+        self._meter.measured = 0
         return found
 
     def _cpu(self, elapsed: float) -> float:
-        now = None if self._process is None else self._process.cpu_s()
+        now = None if self._parts.process is None else self._parts.process.cpu_s()
         before, self._cpu_s = self._cpu_s, now
         return NAN if now is None or before is None else (now - before) / elapsed
 
@@ -248,7 +264,7 @@ class Recorder:
     async def topics(self) -> dict[str, dict[str, Any]]:
         """The topics of partitions that this broker leads."""
         found: dict[str, dict[str, Any]] = {}
-        for some in _slices(list(self._broker.topics.by_handle.values())):
+        for some in _slices(list(self._parts.topics.by_handle.values())):
             for partition in some:
                 if partition.leadership is None:
                     continue

@@ -2,73 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import comet
 from comet.types import PartitionStatus
 from comet_broker import settings
+from comet_broker.cluster.membership import Membership
+from comet_broker.cluster.store_guard import StoreGuard
+from comet_broker.cluster.view import ClusterView
+from comet_broker.core.tail import TailBudget
+from comet_broker.env import Env
 from comet_broker.failures import Failures, Kind
+from comet_broker.metrics.meter import RequestMeter
+from comet_broker.metrics.sampler import Recorder
+from comet_broker.partitions.drain import Drain
 from comet_broker.partitions.partition import Partition
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
-    from comet_broker.replication.leader import ReplicaSession
-    from comet_broker.streams.session import Session
-
-SESSIONS_MAX: Final = 1000  # of which each is listed
+from comet_broker.partitions.topics import TopicTable
+from comet_broker.ports import Files
 
 
-def statistics_of(
-    broker: Broker, sessions: Collection[Session], followers: Collection[ReplicaSession]
-) -> dict[str, Any]:
-    """One snapshot of all statistics of a broker."""
-    return {
-        **broker.summary(),
-        "sessions": [session.statistics() for session in list(sessions)[:SESSIONS_MAX]],
-        "controller": broker.controller.statistics(),
-        "links": broker.replicator.statistics(),
-        "followers": [session.statistics() for session in followers],
-        "partitions": every(broker.topics.by_handle.values(), broker.failures),
-        "shares": broker.shares.statistics(),
-        "coordinates": broker.coordinator.statistics(),
-        "unknown_folders": list(broker.topics.unknown_folders),
-        "settings": settings.described(broker.config),
-    }
+class SessionCounts(Protocol):
+    """The sessions of clients."""
+
+    @property
+    def received_bytes(self) -> int: ...
+    @property
+    def sent_bytes(self) -> int: ...
+    def __len__(self) -> int: ...
+    def statistics(self) -> list[dict[str, Any]]: ...
 
 
-def summary_of(broker: Broker, sessions: Collection[Session], gone: Mapping[str, int]) -> dict[str, Any]:
-    """The part of it that does not grow with the number of partitions. `gone`: bytes of streams that have ended."""
-    total = totals(broker.topics.by_handle.values())
-    return {
-        "cluster_id": broker.cluster_id,
-        "broker_id": broker.config.broker_id,
-        "version": comet.__version__,
-        "started_us": broker.started_us,
-        "now_us": broker.clock.wall_us(),
-        "draining": broker.draining,
-        "topics": len(broker.topics.by_name),
-        "session_count": broker.session_count,
-        "received_bytes": gone["received"] + sum(one.received_bytes for one in sessions),
-        "sent_bytes": gone["sent"] + sum(one.sent_bytes for one in sessions),
-        "acks": broker.ack_durations.statistics(),
-        "deliveries": broker.deliver_durations.statistics(),
-        **broker.recorder.statistics(),
-        "broker_epoch": broker.membership.broker_epoch,
-        "metadata_revision": broker.view.state.revision,
-        "metadata": broker.guard.statistics(),
-        "totals": total,
-        "disk_used": total["bytes"],
-        "tail_bytes": broker.tail_budget.used_bytes,
-        "free_bytes": broker.files.free_bytes(),
-        "errors": dict(broker.errors),
-        "refused_silently": broker.refused_silently,
-        "problems": {name: error.message for name, error in broker.topics.problems.items()},
-        "failed_tasks": list(broker.tasks.failed),
-        "failures": broker.tasks.failures,
-        "failing_tasks": dict(broker.tasks.failing),
-        **broker.failures.statistics(),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStatistics:
+    """All statistics of a broker, read from its parts."""
+
+    env: Env
+    view: ClusterView
+    guard: StoreGuard
+    membership: Membership
+    drain: Drain
+    topics: TopicTable
+    tail_budget: TailBudget
+    files: Files
+    meter: RequestMeter
+    recorder: Recorder
+    sessions: SessionCounts
+    started_us: Callable[[], int]
+    details: Mapping[str, Callable[[], Any]]  # the statistics of other parts, which only the full snapshot has
+
+    def full(self) -> dict[str, Any]:
+        """One snapshot of everything: metrics, dashboard and tests read the same numbers."""
+        return {
+            **self.summary(),
+            "sessions": self.sessions.statistics(),
+            "partitions": every(self.topics.by_handle.values(), self.env.failures),
+            "unknown_folders": list(self.topics.unknown_folders),
+            "settings": settings.described(self.env.config),
+            **{name: read() for name, read in self.details.items()},
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """The part of it that does not grow with the number of partitions and clients."""
+        env, meter, tasks = self.env, self.meter, self.env.tasks
+        total = totals(self.topics.by_handle.values())
+        return {
+            "cluster_id": self.view.cluster_id,
+            "broker_id": env.me,
+            "version": comet.__version__,
+            "started_us": self.started_us(),
+            "now_us": env.clock.wall_us(),
+            "draining": self.drain.draining,
+            "topics": len(self.topics.by_name),
+            "session_count": len(self.sessions),
+            "received_bytes": self.sessions.received_bytes,
+            "sent_bytes": self.sessions.sent_bytes,
+            "acks": meter.ack_durations.statistics(),
+            "deliveries": meter.deliver_durations.statistics(),
+            **self.recorder.statistics(),
+            "broker_epoch": self.membership.broker_epoch,
+            "metadata_revision": self.view.state.revision,
+            "metadata": self.guard.statistics(),
+            "totals": total,
+            "disk_used": total["bytes"],
+            "tail_bytes": self.tail_budget.used_bytes,
+            "free_bytes": self.files.free_bytes(),
+            "errors": dict(meter.errors),
+            "refused_silently": meter.refused_silently,
+            "problems": {name: error.message for name, error in self.topics.problems.items()},
+            "failed_tasks": list(tasks.failed),
+            "failures": tasks.failures,
+            "failing_tasks": dict(tasks.failing),
+            **env.failures.statistics(),
+        }
 
 
 def status(partition: Partition, in_rate: float | None = None, in_bytes_rate: float | None = None) -> PartitionStatus:

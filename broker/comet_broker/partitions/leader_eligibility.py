@@ -14,7 +14,7 @@ from typing import Final
 
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import DEFECTIVE, PartitionId, defective_key
-from comet_broker.failures import Failures, Kind
+from comet_broker.failures import Failures, Guard, Kind
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
 from comet_broker.partitions.partition import Partition
 from comet_broker.tasks import Tasks
@@ -34,6 +34,10 @@ class LeaderEligibility:
     def may_lead(self, broker: int, partition: Partition) -> bool:
         """Whether this broker's replica may lead, as far as is known."""
         return (broker, *partition.tp) not in self._view.state.defective
+
+    def guard(self, partition: Partition, step: str) -> Guard:
+        """Guards a step of one partition in a loop over many: an unexpected error stops that partition."""
+        return self._failures.guard(Kind.PARTITION, str(partition), step, lambda error: self.halt(partition, error))
 
     def disqualify(self, partition: Partition) -> None:
         """Reports that this replica must not lead."""

@@ -7,39 +7,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from comet.errors import CometError
+from comet_broker.env import Env
 from comet_broker.failures import Kind
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
+from comet_broker.partitions.topics import TopicTable
 
 log = logging.getLogger(__name__)
 
 
 class Maintenance:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    """`checked` is called after each check of the replicas."""
+
+    def __init__(self, env: Env, topics: TopicTable, checked: Callable[[], Awaitable[None]]) -> None:
+        self._config = env.config
+        self._failures = env.failures
+        self._topics = topics
+        self._checked = checked
 
     async def run_housekeeping(self) -> None:
-        broker = self._broker
         while True:
-            await asyncio.sleep(broker.config.retention_check_ms / 1000)
-            await broker.topics.retry()
-            for partition in list(broker.topics.by_handle.values()):
-                with broker.failures.guard(Kind.PARTITION, str(partition), "housekeeping"):
+            await asyncio.sleep(self._config.retention_check_ms / 1000)
+            await self._topics.retry()
+            for partition in list(self._topics.by_handle.values()):
+                with self._failures.guard(Kind.PARTITION, str(partition), "housekeeping"):
                     try:
                         await partition.housekeeping()
                     except (CometError, OSError) as error:
                         log.warning("retention of %s: %s", partition, error)
 
     async def run_replicas(self) -> None:
-        broker = self._broker
         while True:
-            await asyncio.sleep(broker.config.replica_lag_ms / 4000)
-            for partition in list(broker.topics.by_handle.values()):
+            await asyncio.sleep(self._config.replica_lag_ms / 4000)
+            for partition in list(self._topics.by_handle.values()):
                 if partition.leadership is not None:
                     partition.leadership.check()
-            await broker.topics.note_watermarks()
-            await broker.note_loss_known()
+            await self._topics.note_watermarks()
+            await self._checked()

@@ -16,7 +16,7 @@ def check_settled(partition: Partition) -> None:
 
 
 def resolve(partition: Partition, position: Position, *, uncommitted: bool = False) -> int:
-    """The offset of a position; `Broker.resolve` looks up times, which may read the disk."""
+    """The offset of a position; `LogReader.resolve` looks up times, which may read the disk."""
     start = partition.log.log_start
     end = partition.high_watermark if uncommitted else partition.last_stable_offset
     match position:
@@ -37,7 +37,7 @@ def resolve(partition: Partition, position: Position, *, uncommitted: bool = Fal
                 )
             return offset
         case AtTime():
-            raise AssertionError("times are resolved by Broker.resolve")
+            raise AssertionError("times are resolved by LogReader.resolve")
 
 
 def check_not_truncated(partition: Partition, offset: int, epoch: int) -> None:

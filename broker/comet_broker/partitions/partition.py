@@ -46,7 +46,7 @@ from comet_broker.partitions.leadership import Leadership
 from comet_broker.partitions.transaction_batches import TransactionBatches
 from comet_broker.storage.deletion import DeleteTicket
 from comet_broker.storage.log import Log
-from comet_broker.streams.waiters import answered
+from comet_broker.waiters import answered
 
 log = logging.getLogger(__name__)
 

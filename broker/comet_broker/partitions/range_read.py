@@ -11,7 +11,7 @@ Owned by UnaryRecords; lives as long as the broker; stateless.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from comet import records
 from comet.errors import CometError, Unavailable
@@ -21,17 +21,14 @@ from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import position_from_pb
 from comet_broker import limits
 from comet_broker.partitions.context import Waiter
+from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import check_not_truncated, check_settled, resolve
 from comet_broker.partitions.partition import Partition
-from comet_broker.streams.subscriptions import read_waiting
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
 
 
 class Ranges:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
 
     async def fetch(self, partition: Partition, request: pb.FetchRequest) -> pb.FetchResponse:
         at: Position = position_from_pb(request.start) if request.HasField("start") else Earliest()
@@ -41,7 +38,7 @@ class Ranges:
         if isinstance(at, Latest):
             offset = resolve(partition, at, uncommitted=uncommitted)
         else:
-            offset = await self._broker.resolve(partition, at)
+            offset = await self._reader.resolve(partition, at)
         if offset >= end_of(partition, uncommitted=uncommitted) and request.wait_ms:
             await wait_for_more(partition, request.wait_ms, uncommitted=uncommitted)
         self._check(partition, AtOffset(offset), seen)
@@ -89,19 +86,19 @@ class Ranges:
         except CometError as error:
             raise partition.explain(error) from error
         try:
-            into = self._broker.read_buffer[:bytes_max]
+            into = self._reader.buffer[:bytes_max]
             result = extent.read(into, wait=False)
             if result is not None and result.size:
                 return bytes(into[: result.size]), result.next_offset
             room = bytes_max if result is None else max(result.needed, bytes_max)
             epoch = partition.leader_epoch
-            data, size, next_offset = await self._broker.worker.run(lambda: read_waiting(extent, room))
+            data, size, next_offset = await self._reader.read(extent, room)
             if partition.leader_epoch != epoch:
                 raise Unavailable(f"{partition} changed its leader during the read", retry_after_ms=50)
         except CometError as error:
             raise partition.explain(error) from error
         except OSError as error:
-            raise self._broker.unreadable(partition, error) from error
+            raise self._reader.unreadable(partition, error) from error
         finally:
             extent.release()
         return bytes(data[:size]), next_offset

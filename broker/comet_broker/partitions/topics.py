@@ -28,8 +28,7 @@ from comet.errors import (
     TopicNotFound,
     Unavailable,
 )
-from comet.types import PartitionInfo, TopicConfig, TopicInfo
-from comet.wire.replica_conflict import ReplicaConflict
+from comet.types import PartitionInfo, ReplicaConflict, TopicConfig, TopicInfo
 from comet_broker import limits
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import (
@@ -43,6 +42,7 @@ from comet_broker.core.cluster import (
     Tombstone,
     TopicSpec,
     Versioned,
+    topic_key,
 )
 from comet_broker.core.recovery import CopyInventory, NamedSpec
 from comet_broker.metadata.store import Compare, Put, StoreUnavailable
@@ -52,11 +52,12 @@ from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.spec_file import forget_spec, read_spec, write_spec
 from comet_broker.ports import Files
 from comet_broker.storage.log import Log, LogIdentity, write_marks
-from comet_broker.streams.waiters import Progress
+from comet_broker.waiters import Progress
 
 log = logging.getLogger(__name__)
 
 FOLDER: Final = "topics"
+TOPIC_WAIT_S_MAX: Final = 5.0  # the longest wait of a call for a topic that is in the store and not in the view yet
 
 
 @dataclass(slots=True)
@@ -116,6 +117,21 @@ class TopicTable:
             # Temporary: clients must not give the topic up.
             raise Unavailable(f"topic {name!r} cannot be opened now: {problem.message}", retry_after_ms=1000)
         return found.value
+
+    def exists(self, name: str) -> bool:
+        """Whether the view has the topic; else `wait_for` it."""
+        return name in self._view.state.topics
+
+    async def wait_for(self, name: str) -> None:
+        """Waits a moment for a topic that the metadata store has and the view has not: it may just have been created
+        through another broker."""
+        try:
+            async with asyncio.timeout(TOPIC_WAIT_S_MAX):
+                item = await self._context.store.get(topic_key(name))
+                if item is not None:
+                    await self.applied.wait(item.mod_revision)
+        except (StoreUnavailable, TimeoutError, ValueError):
+            return
 
     def partition(self, name: str, index: int) -> Partition:
         """A partition on this broker, to read or write."""

@@ -19,7 +19,8 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -29,20 +30,22 @@ from comet.wire.frames import DELIVERY_PREFIX_BYTES, parse_delivery, progress_fr
 from comet.wire.protobuf import error_from_pb
 from comet.wire.transport import Stream
 from comet_broker import limits
+from comet_broker.cluster.membership import Membership
+from comet_broker.cluster.suspects import Suspects
+from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import NO_BROKER, GivenUp
 from comet_broker.core.conflicts import TruncationVerdict
+from comet_broker.env import Env
 from comet_broker.failures import Guard, Kind
-from comet_broker.partitions.conflicts import conflict_with, given_up_from, is_given_up, judged
+from comet_broker.partitions.conflicts import Conflicts, conflict_with, given_up_from, is_given_up, judged
 from comet_broker.partitions.context import Gap
-from comet_broker.partitions.log_ends import whole_end
+from comet_broker.partitions.leader_eligibility import LeaderEligibility
+from comet_broker.partitions.log_ends import LogEnds, whole_end
 from comet_broker.partitions.partition import Partition
-from comet_broker.ports import PeerChannel
+from comet_broker.ports import Network, PeerChannel
 from comet_broker.replication.heartbeats import FROM_FOLLOWER, Heartbeats
-from comet_broker.replication.progress import ProgressWriter
 from comet_broker.storage.aside import NotSetAside
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
+from comet_broker.streams.stream_writer import Outbox, StreamWriter
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +55,25 @@ REFOLLOW_S: Final = 0.05
 ASIDE_RETRY_S: Final = 10.0  # until setting records aside is retried
 
 
+@dataclass(frozen=True, slots=True)
+class FollowerContext:
+    """The broker's services for its links to leaders."""
+
+    env: Env
+    view: ClusterView
+    network: Network
+    membership: Membership
+    suspects: Suspects
+    eligibility: LeaderEligibility
+    conflicts: Conflicts
+    log_ends: LogEnds
+
+
 class Replicator:
     """The links of one broker to the leaders that it follows."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, context: FollowerContext) -> None:
+        self._context = context
         self._links: dict[int, LeaderLink] = {}  # by the leading broker
 
     def update(self, partition: Partition) -> None:
@@ -70,14 +87,14 @@ class Replicator:
                     link.stop()
         if leader == NO_BROKER:
             return
-        link = self._links.get(leader) or LeaderLink(self._broker, leader)
+        link = self._links.get(leader) or LeaderLink(self._context, leader)
         self._links[leader] = link
         link.check_address()
         link.follow(partition)
 
     def _leader_of(self, partition: Partition) -> int:
         """The leader to follow; NO_BROKER if this broker leads, or must not touch its log."""
-        me, state = self._broker.config.broker_id, partition.state
+        me, state = self._context.env.me, partition.state
         if state is None or state.leader == me or partition.closed is not None or partition.log.failed is not None:
             return NO_BROKER
         if partition.fault:
@@ -108,11 +125,12 @@ class Replicator:
 class LeaderLink:
     """The stream to one leading broker. Lives as long as there is a partition to follow there."""
 
-    def __init__(self, broker: Broker, leader: int) -> None:
+    def __init__(self, context: FollowerContext, leader: int) -> None:
         self.leader = leader
         self.wanted: dict[int, Partition] = {}  # by this broker's handle
         self._by_id: dict[tuple[bytes, int], Partition] = {}
-        self._broker = broker
+        self._context = context
+        self._env = context.env
         self._stream: Stream | None = None
         self._requested: dict[int, int] = {}  # own handle -> the epoch in which Follow was sent on this stream
         self._refusing: dict[int, int] = {}  # own handle -> the loss accepted when it refused to follow in this epoch
@@ -125,12 +143,13 @@ class LeaderLink:
         self._deleting_records: set[int] = set()  # own handles of logs whose records are being deleted as at the leader
         self._address: str | None = None  # the leader's last known address
         self._frames: deque[bytes] = deque()
-        self._reports: ProgressWriter | None = None
+        self._outbox = Outbox()
+        self._writer: StreamWriter | None = None  # of the stream that is open
         self._heartbeats: Heartbeats | None = None  # of the stream that is open
         self._beating = False  # a heartbeat is due
         self._reading = False  # a frame of the leader is being handled: its answers are written after that
         self._again = asyncio.Event()  # set to retry at once
-        self._task = broker.tasks.keep(self._run, f"follow broker {leader}")
+        self._task = context.env.tasks.keep(self._run, f"follow broker {leader}")
 
     # ---- followed partitions
 
@@ -172,7 +191,7 @@ class LeaderLink:
         if (found := given_up_from(partition)) is not None:
             if partition.handle not in self._truncating:
                 self._truncating.add(partition.handle)
-                self._broker.tasks.spawn(self._give_up(partition, found), f"give up the end of {partition}")
+                self._env.tasks.spawn(self._give_up(partition, found), f"give up the end of {partition}")
             return
         self._requested[partition.handle] = partition.leader_epoch
         theirs = self._theirs.pop(partition.handle, None)
@@ -214,11 +233,11 @@ class LeaderLink:
         try:
             while True:
                 self._again.clear()
-                address = self._broker.address_of(self.leader)
-                if address is not None and self._broker.membership.broker_epoch:
+                address = self._context.view.address_of(self.leader)
+                if address is not None and self._context.membership.broker_epoch:
                     self._address = address
-                    channel = self._broker.network.connect(address)
-                    began = self._broker.clock.monotonic()
+                    channel = self._context.network.connect(address)
+                    began = self._env.clock.monotonic()
                     try:
                         await self._hold(channel)
                     except CometError as error:
@@ -229,9 +248,9 @@ class LeaderLink:
                         self._reset()
                         await channel.close()
                         channel = None
-                    if self._broker.clock.monotonic() - began > RETRY_S_MAX:
+                    if self._env.clock.monotonic() - began > RETRY_S_MAX:
                         wait_s = RETRY_S
-                    await self._broker.suspect(self.leader)
+                    await self._context.suspects.check(self.leader)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await self._again.wait()
@@ -243,19 +262,20 @@ class LeaderLink:
     async def _hold(self, channel: PeerChannel) -> None:
         stream = self._stream = channel.replicate()
         hello = pb.ReplicaHello(
-            cluster_id=self._broker.cluster_id,
-            broker=self._broker.config.broker_id,
-            broker_epoch=self._broker.membership.broker_epoch,
+            cluster_id=self._context.view.cluster_id,
+            broker=self._env.me,
+            broker_epoch=self._context.membership.broker_epoch,
         )
         self._frames = deque([pb.FollowerFrame(hello=hello).SerializeToString()])
-        reports = self._reports = ProgressWriter(self, stream)
-        self._heartbeats = Heartbeats(self._broker.clock, beat=self._beat, silent=self._silent)
+        writer = self._writer = StreamWriter(self.next_report, over=lambda: False, close=stream.cancel)
+        writer.start(stream.write, self._outbox, lambda error: self._written(stream, error))
+        self._heartbeats = Heartbeats(self._env.clock, beat=self._beat, silent=self._silent)
         liveness = self._heartbeats.liveness
         try:
             for partition in list(self.wanted.values()):
                 with self._guard(partition):
                     self._request(partition)
-            reports.advance()
+            writer.advance()
             while (frame := await stream.read()) is not None:
                 liveness.received += 1
                 self._reading = True
@@ -263,7 +283,7 @@ class LeaderLink:
                     self._receive(frame)
                 finally:
                     self._reading = False
-                reports.advance()
+                writer.advance()
         except Unavailable as error:
             if liveness.silent:
                 raise Unavailable(f"nothing was received for {limits.SILENCE_S:.0f} s") from error
@@ -271,8 +291,8 @@ class LeaderLink:
         finally:
             self._heartbeats.stop()
             stream.cancel()
-            reports.stop()
-            self._reports = self._heartbeats = None
+            writer.stop()
+            self._writer = self._heartbeats = None
 
     def _reset(self) -> None:
         self._stream = None
@@ -328,9 +348,16 @@ class LeaderLink:
             self._rouse()
 
     def _rouse(self) -> None:
-        reports = self._reports
-        if reports is not None and not self._reading:
-            reports.soon()
+        if self._writer is not None and not self._reading:
+            self._writer.rouse()
+
+    def _written(self, stream: Stream, error: Exception | None) -> None:
+        """Ends a stream that cannot be written to; its reader learns why."""
+        if error is None:
+            return
+        if not isinstance(error, CometError):
+            log.error("writing to broker %d failed", self.leader, exc_info=error)
+        stream.cancel()
 
     # ---- frames from the leader
 
@@ -385,13 +412,13 @@ class LeaderLink:
 
     def _guard(self, partition: Partition) -> Guard:
         """Guards a step: an error of one partition ends neither the stream nor the following of others."""
-        return self._broker.failures.guard(
+        return self._env.failures.guard(
             Kind.PARTITION, str(partition), "following", lambda error: self._halt(partition, error)
         )
 
     def _halt(self, partition: Partition, error: Exception) -> None:
         try:
-            self._broker.eligibility.halt(partition, error)
+            self._context.eligibility.halt(partition, error)
         finally:
             self.leave(partition)
 
@@ -413,12 +440,12 @@ class LeaderLink:
             else:
                 self._truncating.add(partition.handle)
                 cut = self._truncate(partition, following, start, aside=verdict is TruncationVerdict.ACCEPTED)
-                self._broker.tasks.spawn(cut, f"truncate {partition}")
+                self._env.tasks.spawn(cut, f"truncate {partition}")
 
     def _refuse(self, partition: Partition, following: pb.Following, problem: str = "") -> None:
         """Does not follow the leader in this epoch, unless that loss of committed records is accepted."""
         self._refusing[partition.handle] = 0 if partition.state is None else partition.state.loss_accepted
-        self._broker.conflicts.found(partition, conflict_with(self.leader, partition, following, problem))
+        self._context.conflicts.found(partition, conflict_with(self.leader, partition, following, problem))
         self._send(pb.FollowerFrame(unfollow=pb.Unfollow(handle=following.handle, leader_epoch=following.leader_epoch)))
 
     async def _give_up(self, partition: Partition, found: GivenUp) -> None:
@@ -462,7 +489,7 @@ class LeaderLink:
             return
         finally:
             self._truncating.discard(partition.handle)
-            self._broker.log_ends.update(partition)
+            self._context.log_ends.update(partition)
         if partition.leads or self.wanted.get(partition.handle) is not partition:
             return
         if self._stream is not stream or partition.leader_epoch != following.leader_epoch:
@@ -479,15 +506,15 @@ class LeaderLink:
         partition.learn(following.leader_epoch, following.high_watermark)
         self._progress_due(partition)
         self._refusing.pop(partition.handle, None)
-        self._broker.conflicts.settled(partition)
-        self._broker.eligibility.requalify(partition)
+        self._context.conflicts.settled(partition)
+        self._context.eligibility.requalify(partition)
         self._delete_records(partition, following.log_start)
 
     def _delete_records(self, partition: Partition, log_start: int) -> None:
         """Deletes the records that the leader has deleted: they must not come back, and no comparison shows them."""
         if log_start > partition.log.log_start and partition.handle not in self._deleting_records:
             self._deleting_records.add(partition.handle)
-            self._broker.tasks.spawn(self._forget_before(partition, log_start), f"delete records of {partition}")
+            self._env.tasks.spawn(self._forget_before(partition, log_start), f"delete records of {partition}")
 
     async def _forget_before(self, partition: Partition, log_start: int) -> None:
         try:
@@ -517,7 +544,7 @@ class LeaderLink:
 
     def check_address(self) -> None:
         """Reconnects if the leader's address has changed: at the old one no process may be left to answer."""
-        address = self._broker.address_of(self.leader)
+        address = self._context.view.address_of(self.leader)
         if self._stream is not None and address not in (None, self._address):
             self.renew()
 

@@ -8,7 +8,7 @@
 Deliveries need no credit: the next one is built when the transport has taken the last, so a slow follower holds one
 frame of memory, and the rest stays in the log.
 
-Owned by the transport's handler, with the surface of a Session.
+Owned by the transport's handler. Implements streams.stream_writer.ServedStream, as a Session does.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -28,14 +30,16 @@ from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.core.cluster import NO_BROKER
 from comet_broker.core.push import Cursor
+from comet_broker.env import Env
+from comet_broker.metrics.meter import RequestMeter
+from comet_broker.partitions.leader_eligibility import LeaderEligibility
 from comet_broker.partitions.leadership import Leadership
+from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.topics import TopicTable
 from comet_broker.replication.heartbeats import FROM_LEADER, Heartbeats, announce
-from comet_broker.streams.sender import FrameSender
+from comet_broker.streams.stream_writer import StreamWriter
 from comet_broker.streams.subscriptions import Feed
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +48,33 @@ WATERMARK_BUSY_S: Final = 0.010  # the same where deliveries have been carrying 
 _SUBSCRIPTION: Final = 0
 
 
-class ReplicaSession(FrameSender):
-    def __init__(self, broker: Broker, number: int, peer: str) -> None:
-        super().__init__(number, peer)
+@dataclass(frozen=True, slots=True)
+class ReplicaContext:
+    """The broker's services for a stream of a follower."""
+
+    env: Env
+    cluster_id: Callable[[], str]
+    topics: TopicTable
+    reader: LogReader
+    meter: RequestMeter
+    eligibility: LeaderEligibility
+
+
+class ReplicaSession:
+    """`over` is called with the session when it is over."""
+
+    def __init__(self, context: ReplicaContext, number: int, peer: str, over: Callable[[ReplicaSession], None]) -> None:
+        self.number = number
+        self.peer = peer
+        self.closed = False
+        self.writer = StreamWriter(self.poll, over=self._is_over, close=self.close)
+        self.rouse = self.writer.rouse
         self.follower = 0  # the broker that follows, after its Hello
         self.broker_epoch = 0
-        self._broker = broker
-        self._feed = Feed(broker, self._ended, self.rouse, follower=True)
+        self._context = context
+        self._over = over
+        self._clock = context.env.clock
+        self._feed = Feed(context.env, context.reader, context.meter, self._ended, self.rouse, follower=True)
         self._answers: deque[bytes] = deque()
         self._following: dict[int, Partition] = {}  # by handle: those with a Following sent
         self._stale: dict[int, int] = {}  # by handle, its watermark has moved: the deliveries' offset at that time
@@ -58,8 +82,8 @@ class ReplicaSession(FrameSender):
         self._relief: asyncio.Future[None] | None = None
         self._watermark_timer: asyncio.TimerHandle | None = None
         self._input_over = False
-        self._opened_at = broker.clock.monotonic()
-        self._heartbeats = Heartbeats(broker.clock, beat=self._beat, silent=self._silent)
+        self._opened_at = self._clock.monotonic()
+        self._heartbeats = Heartbeats(self._clock, beat=self._beat, silent=self._silent)
         self._liveness = self._heartbeats.liveness
         self._beating = False  # a heartbeat is due
         self._large: bytes | None = None  # the next frame, which has been announced
@@ -126,8 +150,7 @@ class ReplicaSession(FrameSender):
             self._relieve()
         return self._answers.popleft()
 
-    @property
-    def over(self) -> bool:
+    def _is_over(self) -> bool:
         return self.closed or self._input_over
 
     def input_over(self) -> None:
@@ -169,7 +192,7 @@ class ReplicaSession(FrameSender):
         self._marks.clear()
         self.rouse()
         self._relieve()
-        self._broker.replica_session_closed(self)
+        self._over(self)
 
     # ---- liveness of the follower
 
@@ -178,25 +201,30 @@ class ReplicaSession(FrameSender):
         self.rouse()
 
     def _silent(self) -> None:
-        if self.failure is None:
+        if self.writer.failure is None:
             log.info("stream of broker %d (%s) ended: nothing was received", self.follower, self.peer)
-        self.end_call(Unavailable(f"the leader received nothing for {limits.SILENCE_S:.0f} s; connect again"))
+        self._end_call(Unavailable(f"the leader received nothing for {limits.SILENCE_S:.0f} s; connect again"))
 
     def fell_behind(self, partition: Partition, lag_s: float) -> None:
         """Ends the stream of a follower that leaves the in-sync replicas, since a new stream may mend it. A stream that
         is younger than the time to catch up is left alone."""
-        if self.failure is None and self._broker.clock.monotonic() - self._opened_at >= lag_s:
+        if self.writer.failure is None and self._clock.monotonic() - self._opened_at >= lag_s:
             log.info("stream of broker %d ended: it fell behind with %s", self.follower, partition)
-            self.end_call(Unavailable(f"the follower fell behind with {partition} and left in_sync; connect again"))
+            self._end_call(Unavailable(f"the follower fell behind with {partition} and left in_sync; connect again"))
+
+    def _end_call(self, error: CometError) -> None:
+        if not self.closed:
+            self.writer.end_call(error)
 
     # ---- frames from the follower
 
     def _hello(self, hello: pb.ReplicaHello) -> None:
-        if hello.cluster_id != self._broker.cluster_id:
-            raise Unavailable(f"this is cluster {self._broker.cluster_id}, not {hello.cluster_id}")
+        cluster_id = self._context.cluster_id()
+        if hello.cluster_id != cluster_id:
+            raise Unavailable(f"this is cluster {cluster_id}, not {hello.cluster_id}")
         if self.follower:
             raise MalformedFrame("a follower sends Hello once")
-        if not hello.broker_epoch or hello.broker in (NO_BROKER, self._broker.config.broker_id):
+        if not hello.broker_epoch or hello.broker in (NO_BROKER, self._context.env.me):
             raise MalformedFrame(
                 f"broker {hello.broker}, broker epoch {hello.broker_epoch}, is not a registered follower"
             )
@@ -205,7 +233,7 @@ class ReplicaSession(FrameSender):
     def _follow(self, follow: pb.Follow) -> None:
         partition: Partition | None = None
         try:
-            partition = self._broker.topics.leading((follow.topic_id.hex(), follow.partition), follow.leader_epoch)
+            partition = self._context.topics.leading((follow.topic_id.hex(), follow.partition), follow.leader_epoch)
             self._begin(partition, follow)
         except CometError as error:
             refused = pb.Refused(
@@ -218,7 +246,7 @@ class ReplicaSession(FrameSender):
         except Exception as error:
             if partition is None:
                 raise
-            self._broker.eligibility.halt(partition, error)  # the stream goes on for the others
+            self._context.eligibility.halt(partition, error)  # the stream goes on for the others
 
     def _begin(self, partition: Partition, follow: pb.Follow) -> None:
         if not self.follower:
@@ -269,7 +297,7 @@ class ReplicaSession(FrameSender):
             self._refuse(partition, error)
             self._drop(partition)
         except Exception as error:  # noqa: BLE001 - it ends one leadership, not the stream
-            self._broker.eligibility.halt(partition, error)
+            self._context.eligibility.halt(partition, error)
 
     def _take_progress(
         self, handle: int, partition: Partition, leadership: Leadership, log_end: int, flushed_end: int

@@ -9,28 +9,29 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from comet.errors import CometError, MalformedFrame
-from comet_broker.api import COMET, REPLICATION, Method, methods
-from comet_broker.broker import Broker
+from comet_broker.rpc.methods import COMET, REPLICATION, Endpoint, Method
 from comet_broker.rpc.status import abort
-from comet_broker.rpc.writer import Outbox, Writer
-from comet_broker.streams.sender import FrameSender
+from comet_broker.streams.stream_writer import Outbox, ServedStream
 
 log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+# What gRPC raises for a write to a call that has ended or is about to.
+_GONE: Final = (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.InternalError)
 
-def handlers(broker: Broker) -> list[grpc.GenericRpcHandler]:
+
+def handlers(broker: Endpoint) -> list[grpc.GenericRpcHandler]:
     """The handlers of this broker for a gRPC server."""
     services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = defaultdict(dict)
-    for method in methods(broker):
+    for method in broker.methods:
         services[method.service][method.name] = grpc.unary_unary_rpc_method_handler(
             _unary(method),
             response_serializer=_serialize,
@@ -68,7 +69,7 @@ def _unary(method: Method) -> Callable[[bytes, Context], Awaitable[Message | Non
 
 
 def _stream(
-    open_session: Callable[[str], FrameSender], outbox: Outbox
+    open_session: Callable[[str], ServedStream], outbox: Outbox
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def stream(_: AsyncIterator[bytes], context: Context) -> None:
         try:
@@ -76,22 +77,22 @@ def _stream(
         except CometError as error:
             await abort(context, error)
             return
-        writer = Writer(session, context.write, outbox)
+        writer, written = session.writer, _start(session, context, outbox)
         task = asyncio.current_task()
         assert task is not None
-        session.on_failure = task.cancel
+        writer.on_failure = task.cancel
         try:
             await _read(session, context, outbox)
             session.input_over()
-            await writer.done
+            await written
         except CometError as error:
             await abort(context, error)
         except asyncio.CancelledError:
-            if session.failure is None or task.uncancel():
+            if writer.failure is None or task.uncancel():
                 raise
             session.close()
             writer.stop()
-            await abort(context, session.failure)
+            await abort(context, writer.failure)
         finally:
             session.close()
             writer.stop()
@@ -99,7 +100,25 @@ def _stream(
     return stream
 
 
-async def _read(session: FrameSender, context: Context, outbox: Outbox) -> None:
+def _start(session: ServedStream, context: Context, outbox: Outbox) -> asyncio.Future[None]:
+    """Starts to write the session's frames; the future is done after the last, or has the error that is a bug."""
+    written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(error: Exception | None) -> None:
+        if isinstance(error, _GONE):
+            log.debug("the stream of %s ended while writing: %r", context.peer(), error)
+        elif error is not None and not written.done():
+            written.set_exception(error)
+        if not written.done():
+            written.set_result(None)
+        if error is not None:
+            session.close()
+
+    session.writer.start(context.write, outbox, done)
+    return written
+
+
+async def _read(session: ServedStream, context: Context, outbox: Outbox) -> None:
     """Feeds the session until the client is done; pauses while the session is backlogged."""
     read = context.read
     receive = session.receive

@@ -19,7 +19,8 @@ from comet.v1 import groups_pb2 as pb
 from comet_broker import limits
 from comet_broker.core.shares import Granted, Holder
 from comet_broker.sharing.chunk import Chunk, acquired_ranges
-from comet_broker.sharing.state import Agreed, SharePartition
+from comet_broker.sharing.context import Agreed
+from comet_broker.sharing.state import SharePartition
 
 RECORDS: Final = 100  # where the call does not say how many
 PATIENCE_S: Final = 1.0  # for partitions that are being opened or read, beyond the call's own time

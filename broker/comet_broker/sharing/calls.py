@@ -13,11 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from comet.errors import (
     CometError,
-    Draining,
     InvalidArgument,
     LeadershipLost,
     LimitExceeded,
@@ -29,16 +28,20 @@ from comet.types import Position
 from comet.v1 import groups_pb2 as pb
 from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
-from comet_broker.coordination.founding import found
-from comet_broker.coordination.group_frames import check_name
+from comet_broker.cluster.peers import Peers
+from comet_broker.cluster.view import ClusterView
+from comet_broker.coordination.founding import Founding
 from comet_broker.core.cluster import NO_BROKER, TopicSpec
+from comet_broker.core.slots import check_name
+from comet_broker.env import Env
+from comet_broker.partitions.drain import Drain
 from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.topics import TopicTable
 from comet_broker.sharing.acquire_call import AcquireCall
-from comet_broker.sharing.state import Agreed, Range, SharePartition
+from comet_broker.sharing.context import Agreed, Range
+from comet_broker.sharing.state import SharePartition
+from comet_broker.sharing.table import ShareTable
 from comet_broker.sharing.terms import acknowledge_here, agreed_of, check_acknowledgement, check_dead_letter, start_of
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
 
 FORWARD_S_MAX: Final = 30.0
 ACQUIRE_FORWARD_S_MAX: Final = 5.0  # beyond what it waits for
@@ -52,21 +55,36 @@ ByLeader = dict[str | None, list[int]]  # by leader; None: this broker
 class AcquireCalls:
     """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        env: Env,
+        *,
+        view: ClusterView,
+        peers: Peers,
+        topics: TopicTable,
+        table: ShareTable,
+        founding: Founding,
+        drain: Drain,
+    ) -> None:
+        self._env = env
+        self._view = view
+        self._peers = peers
+        self._topics = topics
+        self._table = table
+        self._founding = founding
+        self._drain = drain
 
     # ---- acquiring
 
     async def acquire(self, request: pb.AcquireRequest) -> pb.AcquireResponse:
-        if self._broker.draining:
-            raise Draining("this broker is about to stop", retry_after_ms=200)
+        self._drain.check()
         check_name(request.group)
         if request.records_max > limits.ACQUIRE_RECORDS_MAX:
             raise InvalidArgument(f"records_max is at most {limits.ACQUIRE_RECORDS_MAX}, not {request.records_max}")
         agreed, start = agreed_of(request.options), start_of(request.options)
         check_dead_letter(agreed, request.topic)
         await self._wait_for_topic(request.topic)
-        spec = self._broker.topics.spec(request.topic)
+        spec = self._topics.spec(request.topic)
         wait_s = min(request.wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000
         address, indexes = self._where(spec, request)
         if address is not None:
@@ -74,10 +92,10 @@ class AcquireCalls:
             passed_on.CopyFrom(request)
             passed_on.partitions[:] = indexes
             passed_on.forwarded = True
-            return await self._broker.peers.call(
+            return await self._peers.call(
                 address, "comet.v1.Comet/Acquire", passed_on, pb.AcquireResponse, ACQUIRE_FORWARD_S_MAX + wait_s
             )
-        table = self._broker.shares
+        table = self._table
         if len(table.calls) >= limits.ACQUIRE_CALLS_MAX:
             raise LimitExceeded(
                 f"{limits.ACQUIRE_CALLS_MAX} calls wait for records here, the limit", retry_after_ms=1000
@@ -85,7 +103,7 @@ class AcquireCalls:
         table.turn += 1
         at = table.turn % len(indexes)
         indexes = indexes[at:] + indexes[:at]
-        call = AcquireCall(self._broker.random.randrange(1, 1 << 64), request, indexes)
+        call = AcquireCall(self._env.random.randrange(1, 1 << 64), request, indexes)
         table.calls.add(call)
         try:
             return await call.run(self._open(call, request, spec, indexes, agreed, start), wait_s)
@@ -93,8 +111,8 @@ class AcquireCalls:
             table.calls.discard(call)
 
     async def _wait_for_topic(self, topic: str) -> None:
-        if topic not in self._broker.view.state.topics:
-            await self._broker.wait_for_topic(topic)  # it may just have been created through another broker
+        if not self._topics.exists(topic):
+            await self._topics.wait_for(topic)
 
     def _where(self, spec: TopicSpec, request: pb.AcquireRequest) -> tuple[str | None, list[int]]:
         """One broker, None for this one, and the requested partitions there: the named ones, or all that it leads."""
@@ -111,7 +129,7 @@ class AcquireCalls:
             return None, named or by_leader[None]
         if not by_leader:
             raise Unavailable(f"no partition of {request.topic!r} has a leader now", retry_after_ms=100)
-        table = self._broker.shares
+        table = self._table
         table.turn += 1
         address = list(by_leader)[table.turn % len(by_leader)]
         return address, by_leader[address]
@@ -119,11 +137,11 @@ class AcquireCalls:
     def _by_leader(self, spec: TopicSpec, indexes: Sequence[int]) -> ByLeader:
         found: ByLeader = defaultdict(list)
         for index in indexes:
-            state = self._broker.topics.state_of(spec.id, index)
+            state = self._topics.state_of(spec.id, index)
             if state is None or state.leader == NO_BROKER:
                 continue
-            here = state.leader == self._broker.config.broker_id
-            address = None if here else self._broker.address_of(state.leader)
+            here = state.leader == self._env.me
+            address = None if here else self._view.address_of(state.leader)
             if here or address is not None:
                 found[address].append(index)
         return found
@@ -144,7 +162,7 @@ class AcquireCalls:
         while left or opening:
             await self._found(request.group, topic_id)
             chosen = {
-                self._broker.tasks.spawn(self._open_one(request, index, agreed, start), "open for a lock"): index
+                self._env.tasks.spawn(self._open_one(request, index, agreed, start), "open for a lock"): index
                 for index in (left.popleft() for _ in range(min(len(left), TOGETHER_MAX)))
             }
             opening |= chosen
@@ -161,17 +179,17 @@ class AcquireCalls:
         self, request: pb.AcquireRequest, index: int, agreed: Agreed, start: Position
     ) -> SharePartition | CometError:
         try:
-            partition = _led(self._broker, request.topic, index)
-            return await self._broker.shares.open(partition, request.group, agreed, start)
+            partition = _led(self._topics, request.topic, index)
+            return await self._table.open(partition, request.group, agreed, start)
         except CometError as error:
             return error
 
     async def _found(self, group: str, topic_id: bytes) -> None:
         """Has the group's coordinator create the group, with the topic."""
-        table, now = self._broker.shares, self._broker.clock.monotonic()
+        table, now = self._table, self._env.clock.monotonic()
         if table.founded.get((group, topic_id), now) > now:
             return
-        await found(self._broker, group, topic_id)
+        await self._founding.found(group, topic_id)
         if len(table.founded) >= limits.SHARES_MAX:
             table.founded.clear()
         table.founded[group, topic_id] = now + FOUNDED_S
@@ -205,10 +223,10 @@ class AcquireCalls:
         return pb.AcknowledgeResponse(acknowledged=answers)
 
     def _whereabouts(self, request: pb.AcknowledgeRequest, acknowledgement: pb.Acknowledgement) -> str | None:
-        state = self._broker.topics.state_of(acknowledgement.topic_id.hex(), acknowledgement.partition)
-        if request.forwarded or state is None or state.leader in (NO_BROKER, self._broker.config.broker_id):
+        state = self._topics.state_of(acknowledgement.topic_id.hex(), acknowledgement.partition)
+        if request.forwarded or state is None or state.leader in (NO_BROKER, self._env.me):
             return None
-        return self._broker.address_of(state.leader)
+        return self._view.address_of(state.leader)
 
     async def _acknowledge_at(
         self, address: str | None, request: pb.AcknowledgeRequest, numbers: Sequence[int]
@@ -222,7 +240,7 @@ class AcquireCalls:
             group=request.group, topic=request.topic, acknowledgements=chosen, forwarded=True
         )
         try:
-            answer = await self._broker.peers.call(
+            answer = await self._peers.call(
                 address, "comet.v1.Comet/Acknowledge", passed_on, pb.AcknowledgeResponse, FORWARD_S_MAX
             )
         except CometError as error:
@@ -241,11 +259,11 @@ class AcquireCalls:
 
     async def _acknowledge(self, request: pb.AcknowledgeRequest, acknowledgement: pb.Acknowledgement) -> list[Range]:
         everything = list(zip(acknowledgement.firsts, acknowledgement.ends, strict=True))
-        spec = self._broker.topics.spec(request.topic)
+        spec = self._topics.spec(request.topic)
         if bytes.fromhex(spec.id) != acknowledgement.topic_id or acknowledgement.partition >= spec.partitions:
             return everything  # of a topic that is gone
-        _led(self._broker, request.topic, acknowledgement.partition)
-        state = self._broker.shares.state(request.group, acknowledgement.topic_id, acknowledgement.partition)
+        _led(self._topics, request.topic, acknowledgement.partition)
+        state = self._table.state(request.group, acknowledgement.topic_id, acknowledgement.partition)
         ticket = None if state is None else state.tickets.find(acknowledgement.lock_id)
         if state is None or ticket is None:
             return everything
@@ -274,10 +292,10 @@ class AcquireCalls:
         return lost
 
 
-def _led(broker: Broker, topic: str, index: int) -> Partition:
+def _led(topics: TopicTable, topic: str, index: int) -> Partition:
     """A partition that this broker leads; raises NotLeader or why it is not available."""
     try:
-        partition = broker.topics.partition(topic, index)
+        partition = topics.partition(topic, index)
     except PartitionNotFound as error:
         raise NotLeader(error.message, details=error.details) from error
     if not partition.leads:

@@ -7,9 +7,10 @@ are read: where it begins, where it ends, and whether it counts; only a group by
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from comet import records
 from comet.errors import CorruptBatch
@@ -140,3 +141,31 @@ def _keys(batch: memoryview, base: int, end: int) -> list[int | None]:
     except CorruptBatch:
         pass
     return spans
+
+
+class ChunkReader(Protocol):
+    """A reader that keeps chunks."""
+
+    @property
+    def chunks(self) -> list[Chunk]: ...
+
+
+class Chunks:
+    """The chunks of all readers of all groups, in bounded number. Owned by the table."""
+
+    def __init__(self, chunks_max: int) -> None:
+        self._recent: OrderedDict[tuple[ChunkReader, Chunk], None] = OrderedDict()
+        self._chunks_max = chunks_max
+
+    def use(self, reader: ChunkReader, chunk: Chunk) -> None:
+        self._recent[reader, chunk] = None
+        self._recent.move_to_end((reader, chunk))
+        while len(self._recent) > self._chunks_max:
+            (other, oldest), _ = self._recent.popitem(last=False)
+            other.chunks.remove(oldest)
+
+    def __len__(self) -> int:
+        return len(self._recent)
+
+    def forget(self, reader: ChunkReader, chunk: Chunk) -> None:
+        self._recent.pop((reader, chunk), None)

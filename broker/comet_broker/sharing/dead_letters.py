@@ -17,17 +17,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from comet import records
 from comet.errors import CometError, CorruptBatch, DataLoss, OffsetOutOfRange, Unavailable
 from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL
-from comet_broker.core.shares import Dead
-from comet_broker.streams.subscriptions import read_waiting
-
-if TYPE_CHECKING:
-    from comet_broker.sharing.state import SharePartition
+from comet_broker.core.shares import Dead, Shares
+from comet_broker.partitions.partition import Partition
+from comet_broker.sharing.context import Agreed, ShareContext
 
 log = logging.getLogger(__name__)
 
@@ -38,18 +36,35 @@ READ_BYTES: Final = 64 << 10
 PREFIX: Final = "comet-dead-letter-"
 
 
+class DeadState(Protocol):
+    """The part of a SharePartition that its dead letters need."""
+
+    @property
+    def partition(self) -> Partition: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def agreed(self) -> Agreed: ...
+    @property
+    def shares(self) -> Shares: ...
+    @property
+    def closed(self) -> CometError | None: ...
+    def changed(self) -> None: ...
+
+
 class DeadLetters:
     """Owned by one SharePartition. Runs while there are dead records and a dead-letter topic."""
 
-    def __init__(self, state: SharePartition) -> None:
+    def __init__(self, state: DeadState, context: ShareContext) -> None:
         self.problem = ""  # why dead records are not written yet
         self._state = state
+        self._context = context
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         state = self._state
         if self._task is None and state.shares.dead and state.agreed.dead_letter and state.closed is None:
-            self._task = state.table.broker.tasks.spawn(self._run(), f"dead letters of {state}")
+            self._task = self._context.env.tasks.spawn(self._run(), f"dead letters of {state}")
 
     def stop(self) -> None:
         if self._task is not None:
@@ -90,7 +105,7 @@ class DeadLetters:
             self.problem = error.message
             return False
         except Exception as error:  # noqa: BLE001 - records that are being written with it must not be written again
-            state.table.broker.tasks.report(f"writing dead record {offset} of {state}", error)
+            self._context.env.tasks.report(f"writing dead record {offset} of {state}", error)
             self.problem = f"unexpected error: {error!r}"
             return False
         state.shares.buried(offset)
@@ -99,19 +114,19 @@ class DeadLetters:
 
     async def _record(self, offset: int) -> pb.Record | None:
         """The record from the log; None if it is gone."""
-        broker, partition = self._state.table.broker, self._state.partition
+        reader, partition = self._context.reader, self._state.partition
         if offset >= partition.high_watermark:  # it was below the high watermark of an earlier leader
             raise Unavailable(f"the new leader of {partition} does not know its high watermark yet")
         try:
             extent = partition.log.extent(offset, partition.high_watermark)
             try:
-                data, size, _ = await broker.worker.run(lambda: read_waiting(extent, READ_BYTES))
+                data, size, _ = await reader.read(extent, READ_BYTES)
             finally:
                 extent.release()
         except OffsetOutOfRange:
             return None
         except OSError as error:
-            raise broker.unreadable(partition, error) from error
+            raise reader.unreadable(partition, error) from error
         except CometError as error:
             shown = partition.explain(error)
             if isinstance(shown, DataLoss):
@@ -129,10 +144,6 @@ class DeadLetters:
             return pb.Record(headers=[pb.Header(name=PREFIX + "end", value=str(offset + 1).encode())])
 
     async def _publish(self, record: pb.Record, offset: int, dead: Dead) -> None:
-        from comet_broker.streams.unary_records import (
-            UnaryRecords,  # imported here: it needs the broker, which has this
-        )
-
         state = self._state
         for name, value in (
             ("topic", state.partition.topic),
@@ -144,7 +155,7 @@ class DeadLetters:
         ):
             record.headers.add(name=PREFIX + name, value=value.encode())
         request = pb.PublishRequest(topic=state.agreed.dead_letter, records=[record], acks=ACKS_ALL)
-        await UnaryRecords(state.table.broker).publish(request)
+        await self._context.publish(request)
 
 
 def _find(data: memoryview, offset: int) -> pb.Record | None:

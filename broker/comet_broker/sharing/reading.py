@@ -7,56 +7,51 @@ read the same again and again. All groups together keep a bounded number of chun
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from comet.errors import CometError, Internal
 from comet.wire.frames import DELIVERY_PREFIX_BYTES
 from comet_broker import limits
+from comet_broker.core.shares import Shares
+from comet_broker.partitions.partition import Partition
 from comet_broker.sharing.chunk import Chunk
-from comet_broker.storage.log import Extent
-from comet_broker.streams.subscriptions import read_waiting
-
-if TYPE_CHECKING:
-    from comet_broker.sharing.state import SharePartition
+from comet_broker.sharing.context import Agreed, ShareContext
+from comet_broker.storage.extent import Extent
 
 AGAIN_BYTES: Final = 64 << 10  # read for redeliveries, which are seldom many in a row
 CHUNKS_MAX: Final = 2  # chunks of one group in one partition: of new records, and of redeliveries
 
 
-class Chunks:
-    """The chunks of all readers of all groups. Owned by the table."""
+class ReadState(Protocol):
+    """The part of a SharePartition that reading needs."""
 
-    def __init__(self, chunks_max: int) -> None:
-        self._recent: OrderedDict[tuple[ShareReader, Chunk], None] = OrderedDict()
-        self._chunks_max = chunks_max
-
-    def use(self, reader: ShareReader, chunk: Chunk) -> None:
-        self._recent[reader, chunk] = None
-        self._recent.move_to_end((reader, chunk))
-        while len(self._recent) > self._chunks_max:
-            (other, oldest), _ = self._recent.popitem(last=False)
-            other.chunks.remove(oldest)
-
-    def __len__(self) -> int:
-        return len(self._recent)
-
-    def forget(self, reader: ShareReader, chunk: Chunk) -> None:
-        self._recent.pop((reader, chunk), None)
+    @property
+    def partition(self) -> Partition: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def agreed(self) -> Agreed: ...
+    @property
+    def shares(self) -> Shares: ...
+    @property
+    def closed(self) -> CometError | None: ...
+    def unreadable(self, error: CometError) -> None: ...
+    def wake(self) -> None: ...
 
 
 class ShareReader:
     """Owned by one SharePartition."""
 
-    def __init__(self, state: SharePartition) -> None:
+    def __init__(self, state: ReadState, context: ShareContext) -> None:
         self.chunks: list[Chunk] = []
         self._state = state
+        self._context = context
         self.loading: asyncio.Future[None] | None = None  # while a read runs; done at its end
         self._generation = 0  # a read from before a `clear` is dropped
 
     def at(self, offset: int, end: int) -> Chunk | None:
         """A chunk with that record; None while it is being read, or if it cannot be."""
-        chunks = self._state.table.chunks
+        chunks = self._context.chunks
         for chunk in self.chunks:
             if chunk.first <= offset < chunk.end:
                 chunks.use(self, chunk)
@@ -71,13 +66,13 @@ class ShareReader:
         return self._from_log(offset, end, bytes_max)
 
     def _from_log(self, offset: int, end: int, bytes_max: int) -> Chunk | None:
-        broker, partition = self._state.table.broker, self._state.partition
+        partition = self._state.partition
         try:
             extent = partition.log.extent(offset, end)
         except CometError as error:
             self._state.unreadable(error)
             return None
-        buffer = broker.read_buffer
+        buffer = self._context.reader.buffer
         try:
             result = extent.read(buffer[:bytes_max], wait=False)
         except CometError as error:
@@ -89,21 +84,21 @@ class ShareReader:
             return self._keep(memoryview(bytes(buffer[: result.size])), offset, result.next_offset)
         room = bytes_max if result is None else max(result.needed, bytes_max)
         self.loading = asyncio.get_running_loop().create_future()
-        broker.tasks.spawn(self._load(extent, room, offset), f"read {partition} for {self._state.group}")
+        self._context.env.tasks.spawn(self._load(extent, room, offset), f"read {partition} for {self._state.group}")
         return None
 
     async def _load(self, extent: Extent, room: int, offset: int) -> None:
         state, generation = self._state, self._generation
-        broker = state.table.broker
+        reader = self._context.reader
         error: CometError | None = None
         try:
-            data, size, next_offset = await broker.worker.run(lambda: read_waiting(extent, room))
+            data, size, next_offset = await reader.read(extent, room)
             if generation == self._generation and state.closed is None:
                 self._keep(data[:size], offset, next_offset)
         except CometError as caught:
             error = caught
         except OSError as caught:
-            error = broker.unreadable(state.partition, caught)
+            error = reader.unreadable(state.partition, caught)
         except Exception as caught:
             error = Internal(f"reading {state.partition} failed: {caught!r}")
             raise
@@ -123,13 +118,13 @@ class ShareReader:
         aborted = isolation.aborted(offset, end) if isolation.any_aborted else []
         chunk = Chunk(data, aborted, by_key=state.agreed.options.by_key)
         if len(self.chunks) >= CHUNKS_MAX:
-            state.table.chunks.forget(self, self.chunks.pop(0))
+            self._context.chunks.forget(self, self.chunks.pop(0))
         self.chunks.append(chunk)
-        state.table.chunks.use(self, chunk)
+        self._context.chunks.use(self, chunk)
         return chunk
 
     def clear(self) -> None:
         self._generation += 1
         for chunk in self.chunks:
-            self._state.table.chunks.forget(self, chunk)
+            self._context.chunks.forget(self, chunk)
         self.chunks.clear()

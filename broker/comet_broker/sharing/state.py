@@ -16,38 +16,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from comet.errors import CometError, DataLoss, Internal, InvalidArgument, LimitExceeded, NotLeader
 from comet_broker import limits
 from comet_broker.core.share_tickets import Tickets
-from comet_broker.core.shares import Granted, Holder, Options, Shares, WindowSnapshot
+from comet_broker.core.shares import Granted, Holder, Shares, WindowSnapshot
 from comet_broker.failures import Kind
 from comet_broker.partitions.partition import Partition
 from comet_broker.sharing.chunk import Chunk
+from comet_broker.sharing.context import Agreed, Range, ShareContext
 from comet_broker.sharing.dead_letters import DeadLetters
 from comet_broker.sharing.reading import ShareReader
 from comet_broker.sharing.stored_state import Acknowledged, StoredState
-
-if TYPE_CHECKING:
-    from comet_broker.sharing.table import ShareTable
 
 log = logging.getLogger(__name__)
 
 CALL_AGAIN_S: Final = 0.002  # after which the next in the queue is called if those called before did not come
 IDLE_TICKS_MAX: Final = 10
 READS_MAX: Final = 32  # at records that turn out to be unreadable, before others have their turn
-Range = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Agreed:
-    """The options of a group, which all members must agree on."""
-
-    options: Options
-    dead_letter: str = ""
 
 
 class Acquirer(Protocol):
@@ -77,14 +65,14 @@ class SharePartition(StoredState):
 
     def __init__(
         self,
-        table: ShareTable,
+        context: ShareContext,
         partition: Partition,
         group: str,
         agreed: Agreed,
         snapshot: WindowSnapshot,
         revision: int,
     ) -> None:
-        super().__init__(table, partition, group, revision)
+        super().__init__(context, partition, group, revision)
         self.agreed = agreed
         self.shares = self._machine(snapshot)
         self.subscribers: dict[Acquirer, None] = {}
@@ -95,9 +83,9 @@ class SharePartition(StoredState):
             remembered_s=limits.SHARE_ANSWERS_S,
         )
         self.lost = 0  # unreadable records
-        self.dead_letters = DeadLetters(self)
+        self.dead_letters = DeadLetters(self, context)
         self._queue: dict[Acquirer, None] = {}  # those with credit, in the order of their turns
-        self._reader = ShareReader(self)
+        self._reader = ShareReader(self, context)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._waking = False
@@ -115,7 +103,7 @@ class SharePartition(StoredState):
 
     @property
     def now(self) -> float:
-        return self.table.broker.clock.monotonic()
+        return self.context.env.clock.monotonic()
 
     # ---- members
 
@@ -348,7 +336,7 @@ class SharePartition(StoredState):
         self._timer = None
         if self.closed is not None:
             return
-        self.table.check_clock()
+        self.context.check_clock()
         try:
             self._check_time()
         except Exception as error:  # noqa: BLE001 - reported by halt
@@ -398,7 +386,7 @@ class SharePartition(StoredState):
         """An unexpected error stops the group in this partition, here. Members come again, and find the state in the
         store."""
         if self.closed is None:
-            failures = self.table.broker.failures
+            failures = self.context.env.failures
             reason = failures.note(Kind.SHARE, str(self), error, passing=True)
             with failures.guard(Kind.SHARE, str(self), "close"):
                 self.close(Internal(f"{self} has failed: {reason}; see the broker's log"))
@@ -407,7 +395,7 @@ class SharePartition(StoredState):
         if self.closed is not None:
             return
         self.closed = error
-        self.table.drop(self)
+        self.context.ended(self)
         self.dead_letters.stop()
         self._reader.clear()
         if self._timer is not None:

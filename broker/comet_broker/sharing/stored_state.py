@@ -11,16 +11,13 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from comet.errors import CometError
 from comet_broker.core.share_record import ShareRecord, record_of, share_key
 from comet_broker.core.shares import Shares
 from comet_broker.metadata.store import KeyValue
 from comet_broker.partitions.partition import Partition
-
-if TYPE_CHECKING:
-    from comet_broker.sharing.table import ShareTable
+from comet_broker.sharing.context import ShareContext
 
 Acknowledged = Callable[[CometError | None], None]
 
@@ -30,8 +27,8 @@ class StoredState(ABC):
 
     shares: Shares
 
-    def __init__(self, table: ShareTable, partition: Partition, group: str, revision: int) -> None:
-        self.table = table
+    def __init__(self, context: ShareContext, partition: Partition, group: str, revision: int) -> None:
+        self.context = context
         self.partition = partition
         self.group = group
         self.epoch = partition.leader_epoch
@@ -55,7 +52,7 @@ class StoredState(ABC):
     def changed(self) -> None:
         self.touched = False
         if self.closed is None:
-            self.table.journal.mark(self)
+            self.context.journal.mark(self)
 
     async def claim(self) -> None:
         """Returns once this leader's state is in the store. Raises if another leader's is."""
@@ -78,9 +75,8 @@ class StoredState(ABC):
         """Whether the stored state is this leader's. If not, the group was deleted, or another leads."""
         if item is None:
             return self.mod_revision == 0
-        broker = self.table.broker
         return item.mod_revision == self.mod_revision or ShareRecord.decode(item.value).written_by(
-            broker.config.broker_id, broker.membership.broker_epoch, self.epoch
+            self.context.env.me, self.context.broker_epoch(), self.epoch
         )
 
     @property
@@ -98,11 +94,10 @@ class StoredState(ABC):
         self._writing, self._waiting = self._waiting, []
         self._sequence += 1
         self.touched = False
-        broker = self.table.broker
         record = record_of(
             self.shares.snapshot(),
-            broker=broker.config.broker_id,
-            broker_epoch=broker.membership.broker_epoch,
+            broker=self.context.env.me,
+            broker_epoch=self.context.broker_epoch(),
             epoch=self.epoch,
             sequence=self._sequence,
         )
@@ -121,9 +116,8 @@ class StoredState(ABC):
             return False if self.mod_revision == 0 else None
         if item.mod_revision == self.mod_revision:
             return False
-        broker = self.table.broker
         record = ShareRecord.decode(item.value)
-        if not record.written_by(broker.config.broker_id, broker.membership.broker_epoch, self.epoch):
+        if not record.written_by(self.context.env.me, self.context.broker_epoch(), self.epoch):
             return None
         self.mod_revision = item.mod_revision
         return item.value == self._taken

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from comet.errors import CometError, InvalidArgument, LimitExceeded, PartitionNotFound
 from comet.types import Position, check_topic_name
@@ -23,7 +23,10 @@ from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.core.shares import Holder
 from comet_broker.partitions.partition import Partition
-from comet_broker.sharing.state import Agreed, Range, SharePartition
+from comet_broker.partitions.topics import TopicTable
+from comet_broker.sharing.context import Agreed, Range
+from comet_broker.sharing.state import SharePartition
+from comet_broker.sharing.table import ShareTable
 from comet_broker.sharing.terms import (
     acknowledge_here,
     agreed_of,
@@ -31,11 +34,8 @@ from comet_broker.sharing.terms import (
     check_dead_letter,
     start_of,
 )
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
-    from comet_broker.coordination.group_frames import StreamSession
-    from comet_broker.streams.subscriptions import Feed
+from comet_broker.streams.context import MemberSession
+from comet_broker.streams.subscriptions import Feed
 
 REFILL: Final = 4  # a member gets more records once it could take a fourth of its limit
 
@@ -99,15 +99,27 @@ class MemberAcquirer:
 
 
 class Sharing:
-    """Owned by the MemberStream."""
+    """Owned by the session. Implements streams.context.ShareHandler."""
 
-    def __init__(self, broker: Broker, session: StreamSession, feed: Feed) -> None:
-        self._broker = broker
+    def __init__(self, session: MemberSession, feed: Feed, *, topics: TopicTable, table: ShareTable) -> None:
+        self._topics = topics
+        self._table = table
         self._session = session
         self._feed = feed
         self._subscriptions: dict[int, ShareSubscription] = {}
         self._called: deque[MemberAcquirer] = deque()
         self._acknowledging = 0  # acknowledges that wait to be stored
+
+    def take(self, request: int, kind: str, frame: Any) -> bool:
+        """Handles one frame; False if it is not about share groups."""
+        match kind:
+            case "share_subscribe":
+                self.share(request, frame)
+            case "acknowledge":
+                self.acknowledge(request, frame)
+            case _:
+                return False
+        return True
 
     # ---- joining
 
@@ -124,7 +136,7 @@ class Sharing:
         self._session.spawn(request, self._share(request, share, partitions, agreed, start))
 
     def _partition(self, handle: int) -> Partition:
-        partition = self._broker.topics.by_handle.get(handle)
+        partition = self._topics.by_handle.get(handle)
         if partition is None:
             raise PartitionNotFound(f"partition handle {handle} is not valid here, or no longer: attach again")
         return partition
@@ -174,7 +186,7 @@ class Sharing:
         self, partition: Partition, group: str, agreed: Agreed, start: Position
     ) -> SharePartition | CometError:
         try:
-            return await self._broker.shares.open(partition, group, agreed, start)
+            return await self._table.open(partition, group, agreed, start)
         except CometError as error:
             return error
 

@@ -12,25 +12,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from comet.errors import CometError, Draining, Internal, LimitExceeded, Unavailable
 from comet.types import Position
 from comet_broker import limits
+from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import DELETED
-from comet_broker.core.share_record import SHARES, ShareRecord, share_key, truncated_to
+from comet_broker.core.share_record import SHARES, ShareRecord, ShareStatus, share_key, truncated_to
 from comet_broker.core.shares import WindowSnapshot
+from comet_broker.env import Env
 from comet_broker.failures import Kind
-from comet_broker.metadata.store import OPERATIONS_MAX, Delete, KeyValue, StoreUnavailable
+from comet_broker.metadata.store import OPERATIONS_MAX, Delete, KeyValue, MetadataStore, StoreUnavailable
+from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.partition import Partition
+from comet_broker.sharing.chunk import Chunks
+from comet_broker.sharing.context import Agreed, Publish, ShareContext
 from comet_broker.sharing.journal import ShareJournal
-from comet_broker.sharing.reading import Chunks
-from comet_broker.sharing.state import Agreed, SharePartition
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
-    from comet_broker.sharing.acquire_call import AcquireCall
+from comet_broker.sharing.state import SharePartition
 
 log = logging.getLogger(__name__)
 
@@ -41,39 +40,44 @@ RETRY_S: Final = 0.5
 Key = tuple[bytes, int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class ShareStatus:
-    """The status of one group in one partition."""
+class WaitingCall(Protocol):
+    """A call that waits for records."""
 
-    topic: str
-    topic_id: bytes
-    partition: int
-    members: int
-    floor: int
-    acknowledged: int  # above the floor
-    in_flight: int
-    waiting: int  # to be delivered again
-    redelivered: int
-    dead: int  # and not written to the dead-letter topic yet
-    dead_lettered: int
-    dropped: int
-    problem: str
+    def end_waiting(self, error: CometError) -> None: ...
 
 
 class ShareTable:
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.journal = ShareJournal(broker.store, broker.tasks)
+    """`publish` writes a dead letter; see streams.unary_records."""
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        store: MetadataStore,
+        view: ClusterView,
+        reader: LogReader,
+        broker_epoch: Callable[[], int],
+        draining: Callable[[], bool],
+        publish: Publish,
+    ) -> None:
+        self.journal = ShareJournal(store, env.tasks)
         self.chunks = Chunks(limits.SHARE_CHUNKS_MAX)
+        self._env = env
+        self._store = store
+        self._view = view
+        self._draining = draining
+        self._context = ShareContext(
+            env, broker_epoch, reader, self.journal, self.chunks, publish, self._ended, self.check_clock
+        )
         self.founded: dict[tuple[str, bytes], float] = {}  # group and topic that its coordinator knows, and until when
-        self.calls: set[AcquireCall] = set()  # that wait for records, or are about to be answered
+        self.calls: set[WaitingCall] = set()  # that wait for records, or are about to be answered
         self.turn = 0  # the first partition of the next call
         self._states: dict[Key, SharePartition] = {}
         self._opening: dict[Key, asyncio.Future[SharePartition]] = {}
         self._ticking: asyncio.Task[None] | None = None
         self._tick_at = 0.0
         self._closed: CometError | None = None
-        broker.view.listen(self._moved)
+        view.listen(self._moved)
 
     # ---- opening
 
@@ -93,7 +97,7 @@ class ShareTable:
             raise LimitExceeded(f"limit of {limits.SHARES_MAX} share partitions reached on this broker")
         opening = self._opening[key] = asyncio.get_running_loop().create_future()
         opening.add_done_callback(asyncio.Future.exception)  # there may be no waiter
-        self.broker.tasks.spawn(
+        self._env.tasks.spawn(
             self._open_for(opening, key, partition, agreed, start), f"open {partition} for group {group}"
         ).add_done_callback(lambda _: self._opened(opening, key))
         return await asyncio.shield(opening)
@@ -124,7 +128,7 @@ class ShareTable:
 
     async def _still_exists(self, state: SharePartition) -> bool:
         """Whether the state of a group without members still exists in the store; if not, ends it with its locks."""
-        now = self.broker.clock.monotonic()
+        now = self._env.clock.monotonic()
         if now < state.exists_until:
             return True
         item = await self._stored(state.key)
@@ -136,7 +140,7 @@ class ShareTable:
 
     async def _stored(self, key: str) -> KeyValue | None:
         try:
-            return await self.broker.store.get(key)
+            return await self._store.get(key)
         except StoreUnavailable as error:
             raise Unavailable(f"the metadata store does not answer: {error}", retry_after_ms=200) from error
 
@@ -146,17 +150,19 @@ class ShareTable:
         item = await self._stored(share_key(partition.topic_id, partition.index, key[2]))
         if item is None:
             self.founded.pop((key[2], partition.topic_id), None)
-            snapshot = WindowSnapshot(await self.broker.resolve(partition, start), b"", {})
+            snapshot = WindowSnapshot(await self._context.reader.resolve(partition, start), b"", {})
         else:
             snapshot = self._stored_snapshot(partition, item)
         self._check(partition, epoch)
-        state = SharePartition(self, partition, key[2], agreed, snapshot, 0 if item is None else item.mod_revision)
+        state = SharePartition(
+            self._context, partition, key[2], agreed, snapshot, 0 if item is None else item.mod_revision
+        )
         self._states[key] = state
         await state.claim()
         log.info("%s goes on from offset %d", state, state.shares.floor)
         if self._ticking is None:
-            self._tick_at = self.broker.clock.monotonic() + TICK_S
-            self._ticking = self.broker.tasks.spawn(self._tick(), "look after share groups")
+            self._tick_at = self._env.clock.monotonic() + TICK_S
+            self._ticking = self._env.tasks.spawn(self._tick(), "look after share groups")
         return state
 
     def _check(self, partition: Partition, epoch: int) -> None:
@@ -177,7 +183,7 @@ class ShareTable:
         cut_at = partition.log.epochs.end_of(record.epoch, partition.log.log_end)
         return snapshot if snapshot.floor + len(snapshot.marks) <= cut_at else truncated_to(snapshot, cut_at)
 
-    def drop(self, state: SharePartition) -> None:
+    def _ended(self, state: SharePartition) -> None:
         """Removes a state that has ended."""
         self.journal.forget(state)
         key = (state.partition.topic_id, state.partition.index, state.group)
@@ -187,13 +193,13 @@ class ShareTable:
     # ---- time
 
     async def _tick(self) -> None:
-        clock = self.broker.clock
+        clock = self._env.clock
         try:
             while self._states:
                 self._tick_at = clock.monotonic() + TICK_S
                 await asyncio.sleep(TICK_S)
                 self.check_clock()
-                if self.broker.draining:
+                if self._draining():
                     for call in list(self.calls):
                         call.end_waiting(Draining("this broker is about to stop", retry_after_ms=200))
                 for state in list(self._states.values()):
@@ -206,7 +212,7 @@ class ShareTable:
 
     def check_clock(self) -> None:
         """Restarts the locks if this broker was stopped, since members could not acknowledge. Called by all timers."""
-        now = self.broker.clock.monotonic()
+        now = self._env.clock.monotonic()
         if self._ticking is None or now - self._tick_at < LATE_S:
             return
         log.warning("this broker was stopped for %.1f s: the locks of share groups restart", now - self._tick_at)
@@ -221,9 +227,9 @@ class ShareTable:
 
     def _moved(self, keys: Sequence[str]) -> None:
         for key in keys:
-            if key.startswith(DELETED) and key.removeprefix(DELETED) in self.broker.view.state.deleted:
+            if key.startswith(DELETED) and key.removeprefix(DELETED) in self._view.state.deleted:
                 prefix = f"{SHARES}{key.removeprefix(DELETED)}/"
-                self.broker.tasks.spawn(self._delete_later(prefix), f"delete {prefix}")
+                self._env.tasks.spawn(self._delete_later(prefix), f"delete {prefix}")
 
     async def _delete_later(self, prefix: str) -> None:
         """Deletes the states of a deleted topic."""
@@ -243,9 +249,9 @@ class ShareTable:
         return await self._delete(lambda key: key.rpartition("/")[2] == group, SHARES)
 
     async def _delete(self, chosen: Callable[[str], bool], prefix: str) -> int:
-        keys = [item.key for item in (await self.broker.store.range(prefix)).items if chosen(item.key)]
+        keys = [item.key for item in (await self._store.range(prefix)).items if chosen(item.key)]
         for at in range(0, len(keys), OPERATIONS_MAX):
-            await self.broker.store.transact([], [Delete(key) for key in keys[at : at + OPERATIONS_MAX]])
+            await self._store.transact([], [Delete(key) for key in keys[at : at + OPERATIONS_MAX]])
         return len(keys)
 
     # ---- the end, and status
@@ -254,7 +260,7 @@ class ShareTable:
         """Closes all states when the broker stops; waiters get the error."""
         self._closed = error
         for state in list(self._states.values()):
-            with self.broker.failures.guard(Kind.SHARE, str(state), "close"):
+            with self._env.failures.guard(Kind.SHARE, str(state), "close"):
                 state.close(error)
 
     def state(self, group: str, topic_id: bytes, index: int) -> SharePartition | None:
@@ -273,7 +279,7 @@ class ShareTable:
     def _state_statistics(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for state in list(self._states.values())[:1000]:
-            with self.broker.failures.guard(Kind.SHARE, str(state), "statistics"):
+            with self._env.failures.guard(Kind.SHARE, str(state), "statistics"):
                 found.append(state.statistics())
         return found
 

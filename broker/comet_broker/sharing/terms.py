@@ -13,7 +13,8 @@ from comet.v1 import groups_pb2 as pb
 from comet.wire.protobuf import position_from_pb
 from comet_broker import limits
 from comet_broker.core.shares import Holder, Options
-from comet_broker.sharing.state import Agreed, Range, SharePartition
+from comet_broker.sharing.context import Agreed, Range
+from comet_broker.sharing.state import SharePartition
 
 ACKNOWLEDGE_TYPES: Final = frozenset(pb.AcknowledgeType.values()) - {pb.ACKNOWLEDGE_TYPE_UNSPECIFIED}
 

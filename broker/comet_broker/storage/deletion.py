@@ -21,8 +21,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from comet.errors import CometError, DiskFull, LimitExceeded, OffsetOutOfRange
+from comet.types import TopicConfig
 from comet_broker.core.producers import ProducerSnapshot, ProducerTable
-from comet_broker.core.retention import expired_segments
+from comet_broker.core.retention import Expired, SegmentFacts, expired_segments
 from comet_broker.ports import Files
 from comet_broker.storage import truncation
 from comet_broker.storage.aside import NotSetAside, set_aside
@@ -104,12 +105,30 @@ class Deletion:
         state, segments = self._state, self._segments.all
         if state.closed or state.failed is not None:
             return None
-        count = expired_segments(self._segments.facts(), state.config, now_us, state.log_start)
-        while count and upto is not None and segments[count].base_offset > upto:
-            count -= 1
+        count = self._count_expired(self._segments.facts(), state.config, now_us, upto)
         if not count:
             return None
         return self._ticket(max(state.log_start, segments[count].base_offset))
+
+    def expired(self, config: TopicConfig, now_us: int, upto: int) -> Expired:
+        """The records that `roll_by_age` and `start_retention` would delete now with this configuration."""
+        state = self._state
+        if state.closed or state.failed is not None:
+            return Expired()
+        facts = self._segments.facts()
+        if self._segments.is_old(config.segment_ms):  # then a new segment is written, and this one can expire
+            facts.append(SegmentFacts(state.log_end, state.log_end, 0, now_us))
+        count = self._count_expired(facts, config, now_us, upto)
+        if not count:
+            return Expired()
+        return Expired(max(0, facts[count].base_offset - state.log_start), sum(one.bytes for one in facts[:count]))
+
+    def _count_expired(self, facts: Sequence[SegmentFacts], config: TopicConfig, now_us: int, upto: int | None) -> int:
+        """The number of leading segments to delete, none with records at or above `upto`."""
+        count = expired_segments(facts, config, now_us, self._state.log_start)
+        while count and upto is not None and facts[count].base_offset > upto:
+            count -= 1
+        return count
 
     def start_delete(self, before: int) -> DeleteTicket | None:
         """A ticket to delete all records below `before`; None if they are deleted."""

@@ -125,12 +125,15 @@ class SegmentList:
 
     def roll_by_age(self) -> None:
         """Rolls if the active segment is older than segment_ms and not empty, so that retention can delete it."""
-        state, segment = self._state, self.active
-        if state.failed is not None or state.closed:
-            return
-        age_us = self._folder.clock.wall_us() - segment.created_us
-        if segment.next_offset > segment.base_offset and age_us >= state.config.segment_ms * 1000:
+        state = self._state
+        if state.failed is None and not state.closed and self.is_old(state.config.segment_ms):
             self.roll()
+
+    def is_old(self, segment_ms: int) -> bool:
+        """Whether the active segment is older than that and not empty."""
+        segment = self.active
+        age_us = self._folder.clock.wall_us() - segment.created_us
+        return segment.next_offset > segment.base_offset and age_us >= segment_ms * 1000
 
     def _begin(self, segment: Segment) -> None:
         """Writes to this segment from now on, the last one."""

@@ -2,7 +2,7 @@
 
         receive(frame)  never waits: it decides, appends, and queues the answers
     poll()          the next frame: answers first, then acknowledgements (as many as have gathered, in one
-                    frame), then deliveries in turn; `next_frame` waits for it, `listen` calls back
+                    frame), then deliveries in turn; taken by the `writer`
 
 A session is bounded: answers by SESSION_ANSWERS_MAX (the transport stops reading while `backlogged`), deliveries by the
 client's credit and one frame at a time, the rest by the limits on subscriptions. A malformed frame gets a typed error
@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
+import comet
 from comet.errors import (
     CometError,
-    Draining,
     Internal,
     InvalidArgument,
     LimitExceeded,
@@ -34,26 +34,33 @@ from comet.v1 import records_pb2 as pb
 from comet.wire.frames import ack_frame, parse_produce
 from comet.wire.protobuf import error_to_pb, position_from_pb
 from comet_broker import limits
-from comet_broker.coordination.group_frames import MemberStream
 from comet_broker.core.push import Cursor
 from comet_broker.partitions.context import Accepted
 from comet_broker.partitions.offset_lookup import check_not_truncated, resolve
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.transaction_batches import NotInTransaction
-from comet_broker.streams.sender import FrameSender
+from comet_broker.streams.context import SessionContext
+from comet_broker.streams.stream_writer import StreamWriter
 from comet_broker.streams.subscriptions import Feed
 
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
 
+class Session:
+    """`ended` is called with the session when it is over."""
 
-class Session(FrameSender):
-    def __init__(self, broker: Broker, number: int, peer: str) -> None:
-        super().__init__(number, peer)
+    def __init__(self, context: SessionContext, number: int, peer: str, ended: Callable[[Session], None]) -> None:
+        self.number = number
+        self.peer = peer
         self.client = ""
-        self._broker = broker
-        self._feed = Feed(broker, self._cursor_ended, self.rouse)
-        self._member_stream = MemberStream(broker, self, self._feed)
+        self.closed = False
+        self.writer = StreamWriter(self.poll, over=self._is_over, close=self.close)
+        self.rouse = self.writer.rouse
+        self._context = context
+        self._ended = ended
+        self._meter = context.meter
+        self._clock = context.env.clock
+        self._feed = Feed(context.env, context.reader, context.meter, self._cursor_ended, self.rouse)
+        self._sharing = context.sharing(self, self._feed)
+        self._handlers = (context.members(self), self._sharing)
         self._answers: deque[bytes] = deque()
         self._ack_requests: list[int] = []
         self._ack_offsets: list[int] = []
@@ -76,8 +83,7 @@ class Session(FrameSender):
         else:
             self._receive_any(frame)
 
-    @property
-    def over(self) -> bool:
+    def _is_over(self) -> bool:
         """Whether `poll` returns the last frames now."""
         return self.closed or self._all_sent()
 
@@ -95,7 +101,7 @@ class Session(FrameSender):
             return self._take_answer()
         if self._ack_requests:
             return self._take_acks()
-        frame = self._feed.next_delivery() or self._member_stream.sharing.next_frame()
+        frame = self._feed.next_delivery() or self._sharing.next_frame()
         if frame is not None:
             self.sent_bytes += len(frame)
             return frame
@@ -125,16 +131,16 @@ class Session(FrameSender):
         if self.closed:
             return
         self.closed = True
-        for end in (self._member_stream.close, self._feed.close):
+        for end in (*(handler.close for handler in self._handlers), self._feed.close):
             try:
                 end()
             except Exception as error:  # noqa: BLE001 - the rest of the stream is still to be removed
-                self._broker.tasks.report(f"the end of stream {self.number}", error)
+                self._context.env.tasks.report(f"the end of stream {self.number}", error)
         self._answers.clear()
         self._ack_requests.clear()
         self.rouse()
         self._relieve()
-        self._broker.session_closed(self)
+        self._ended(self)
 
     def go_away(self, reason: str) -> None:
         """Tells the client that the broker is about to stop."""
@@ -160,7 +166,7 @@ class Session(FrameSender):
 
     def _unexpected(self, error: Exception) -> CometError:
         """Reports an unexpected error, which ends one request and not the stream."""
-        self._broker.tasks.report(f"a request of stream {self.number}", error)
+        self._context.env.tasks.report(f"a request of stream {self.number}", error)
         return Internal(f"the request failed: {error!r}; see the broker's log")
 
     def _produce_later(self, request: int, partition: Partition, batch: memoryview) -> None:
@@ -185,7 +191,7 @@ class Session(FrameSender):
         if request:
             self.fail(request, error)
         else:
-            self._broker.refused_silently += 1
+            self._meter.refused_silently += 1
 
     def _accepted(self, request: int, partition: Partition, acks: int, accepted: Accepted) -> None:
         self._owed += 1
@@ -205,7 +211,7 @@ class Session(FrameSender):
         self._ack_requests.append(request)
         self._ack_offsets.append(base_offset)
         self._ack_times.append(append_time_us)
-        self._broker.ack_durations.note(self._broker.clock.wall_us() - append_time_us)
+        self._meter.ack_durations.note(self._clock.wall_us() - append_time_us)
         self.rouse()
 
     def _take_acks(self) -> bytes:
@@ -257,32 +263,40 @@ class Session(FrameSender):
             case "ping":
                 self.answer(pb.ServerFrame(request=request, pong=pb.Pong()))
             case kind:
-                if kind is not None and self._member_stream.take(request, kind, getattr(frame, kind)):
-                    return
+                if kind is not None:
+                    for handler in self._handlers:
+                        if handler.take(request, kind, getattr(frame, kind)):
+                            return
                 raise MalformedFrame("a frame that is empty or of an unknown kind")
 
     def _hello(self, request: int, hello: pb.Hello) -> None:
         self.client = hello.client[:200]
-        self.answer(pb.ServerFrame(request=request, welcome=self._broker.welcome()))
+        welcome = pb.Welcome(
+            cluster_id=self._context.cluster_id(),
+            broker_id=self._context.env.me,
+            version=comet.__version__,
+            batch_bytes_max=limits.BATCH_BYTES_MAX,
+            credit_bytes_max=limits.CREDIT_BYTES_MAX,
+        )
+        self.answer(pb.ServerFrame(request=request, welcome=welcome))
 
     def _partition(self, handle: int) -> Partition:
-        partition = self._broker.topics.by_handle.get(handle)
+        partition = self._context.topics.by_handle.get(handle)
         if partition is None:
             raise PartitionNotFound(f"partition handle {handle} is not valid here, or no longer: attach again")
         return partition
 
     def _attach(self, request: int, attach: pb.Attach) -> None:
-        if self._broker.draining:
-            raise Draining("this broker is about to stop", retry_after_ms=200)
-        if attach.topic not in self._broker.view.state.topics:
+        self._context.check_draining()
+        if not self._context.topics.exists(attach.topic):
             self.spawn(request, self._attach_later(request, attach))
             return
-        self._attached(request, self._broker.topics.partition(attach.topic, attach.partition))
+        self._attached(request, self._context.topics.partition(attach.topic, attach.partition))
 
     async def _attach_later(self, request: int, attach: pb.Attach) -> None:
         """Attaches to a topic that may just have been created through another broker."""
-        await self._broker.wait_for_topic(attach.topic)
-        self._attached(request, self._broker.topics.partition(attach.topic, attach.partition))
+        await self._context.topics.wait_for(attach.topic)
+        self._attached(request, self._context.topics.partition(attach.topic, attach.partition))
 
     def _attached(self, request: int, partition: Partition) -> None:
         self.answer(
@@ -311,7 +325,7 @@ class Session(FrameSender):
             self._found(request, partition, resolve(partition, position, uncommitted=find.uncommitted))
 
     async def _find_later(self, request: int, partition: Partition, position: AtTime) -> None:
-        self._found(request, partition, await self._broker.resolve(partition, position))
+        self._found(request, partition, await self._context.reader.resolve(partition, position))
 
     def _found(self, request: int, partition: Partition, offset: int) -> None:
         found = pb.FoundOffset(
@@ -345,7 +359,7 @@ class Session(FrameSender):
         self, request: int, subscribe: pb.Subscribe, starts: list[tuple[Partition, Position]]
     ) -> None:
         offsets = [
-            await self._broker.resolve(partition, position)
+            await self._context.reader.resolve(partition, position)
             if isinstance(position, AtTime)
             else resolve(partition, position, uncommitted=subscribe.uncommitted)
             for partition, position in starts
@@ -383,7 +397,7 @@ class Session(FrameSender):
 
     def _unsubscribe(self, request: int, unsubscribe: pb.Unsubscribe) -> None:
         self._feed.remove(unsubscribe.subscription, list(unsubscribe.partitions))
-        self._member_stream.sharing.remove(unsubscribe.subscription, list(unsubscribe.partitions))
+        self._sharing.remove(unsubscribe.subscription, list(unsubscribe.partitions))
         self.answer(
             pb.ServerFrame(request=request, unsubscribed=pb.Unsubscribed(subscription=unsubscribe.subscription))
         )
@@ -406,7 +420,7 @@ class Session(FrameSender):
             self.rouse()
 
     def fail(self, request: int, error: CometError) -> None:
-        self._broker.count_error(error)
+        self._meter.count_error(error)
         self.answer(pb.ServerFrame(request=request, error=pb.StreamError(error=error_to_pb(error))))
 
     def spawn(self, request: int, work: Coroutine[Any, Any, None]) -> None:
@@ -429,7 +443,7 @@ class Session(FrameSender):
                 self._tasks -= 1
                 self.rouse()
 
-        self._broker.tasks.spawn(run(), f"request {request} of stream {self.number}")
+        self._context.env.tasks.spawn(run(), f"request {request} of stream {self.number}")
 
     def _settle(self, count: int) -> None:
         self._owed -= count

@@ -14,20 +14,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from comet.errors import CometError, Internal, OffsetOutOfRange, Unavailable
 from comet.v1 import groups_pb2, records_pb2
 from comet.wire.frames import DELIVERY_PREFIX_BYTES, delivery_prefix
 from comet_broker import limits
 from comet_broker.core.push import Cursor, DeliveryState, PushQueue
+from comet_broker.env import Env
+from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.context import Waiter
+from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.partition import Partition
-from comet_broker.storage.log import Extent
-
-if TYPE_CHECKING:
-    from comet_broker.broker import Broker
-
+from comet_broker.storage.extent import Extent
 
 MEASURED_ALL: Final = 256  # deliveries measured in a second before sampling
 MEASURED_EVERY: Final = 16  # the sample from then on, of each stream
@@ -65,13 +64,24 @@ Ended = Callable[["Cursor[Partition]", CometError], None]
 class Feed:
     """The subscriptions of one stream and their deliveries."""
 
-    def __init__(self, broker: Broker, ended: Ended, rouse: Callable[[], None], *, follower: bool = False) -> None:
+    def __init__(
+        self,
+        env: Env,
+        reader: LogReader,
+        meter: RequestMeter,
+        ended: Ended,
+        rouse: Callable[[], None],
+        *,
+        follower: bool = False,
+    ) -> None:
         self.push: PushQueue[Partition] = PushQueue(
             subscriptions_max=limits.SESSION_SUBSCRIPTIONS_MAX,
             cursors_max=limits.PARTITIONS_MAX if follower else limits.SESSION_CURSORS_MAX,
             credit_bytes_max=limits.CREDIT_BYTES_MAX,
         )
-        self._broker = broker
+        self._env = env
+        self._reader = reader
+        self._meter = meter
         self._ended = ended
         self._rouse = rouse
         self._follower = follower
@@ -161,7 +171,7 @@ class Feed:
             try:
                 served = self._serve(ready)
             except Exception as error:  # noqa: BLE001 - it ends this cursor, not the stream or its other partitions
-                self._broker.tasks.report(f"a delivery of {ready.partition}", error)
+                self._env.tasks.report(f"a delivery of {ready.partition}", error)
                 self.end(ready, Internal(f"reading {ready.partition} failed: {error!r}"))
                 continue
             if served is not None:
@@ -227,11 +237,11 @@ class Feed:
 
     def _measure(self, frame: bytes) -> None:
         """Measures the time of a delivery's first batch since its append."""
-        broker = self._broker
+        meter = self._meter
         append_time_us = int.from_bytes(frame[_APPEND_TIME], "little")
-        broker.deliver_durations.note(broker.clock.wall_us() - append_time_us)
-        broker.measured += 1
-        if broker.measured >= MEASURED_ALL:
+        meter.deliver_durations.note(self._env.clock.wall_us() - append_time_us)
+        meter.measured += 1
+        if meter.measured >= MEASURED_ALL:
             self._unmeasured = MEASURED_EVERY - 1
 
     def _serve_from_log(self, cursor: Cursor[Partition], end: int, bytes_max: int) -> bytes | None:
@@ -241,7 +251,7 @@ class Feed:
         except CometError as error:
             self.end(cursor, partition.explain(error))
             return None
-        buffer = self._broker.read_buffer
+        buffer = self._reader.buffer
         try:
             result = extent.read(buffer[DELIVERY_PREFIX_BYTES : DELIVERY_PREFIX_BYTES + bytes_max], wait=False)
         except CometError as error:
@@ -256,7 +266,7 @@ class Feed:
             return self._after_aborted(cursor, first, self._frame(buffer, partition, result.size))
         self.push.loading(cursor)
         room = bytes_max if result is None else max(result.needed, bytes_max)
-        self._broker.tasks.spawn(self._load(cursor, extent, room), f"read {partition}")
+        self._env.tasks.spawn(self._load(cursor, extent, room), f"read {partition}")
         return None
 
     async def _load(self, cursor: Cursor[Partition], extent: Extent, room: int) -> None:
@@ -264,13 +274,11 @@ class Feed:
         partition = cursor.partition
         epoch = partition.leader_epoch
         try:
-            data, size, next_offset = await self._broker.worker.run(
-                lambda: read_waiting(extent, room, DELIVERY_PREFIX_BYTES)
-            )
+            data, size, next_offset = await self._reader.read(extent, room, DELIVERY_PREFIX_BYTES)
         except CometError as error:
             self.end(cursor, partition.explain(error))
         except OSError as error:
-            self.end(cursor, self._broker.unreadable(partition, error))
+            self.end(cursor, self._reader.unreadable(partition, error))
         except Exception as error:
             self.end(cursor, Internal(f"reading {partition} failed: {error!r}"))
             raise
@@ -312,18 +320,3 @@ class Feed:
         prefix = delivery_prefix(partition.handle, self._watermark_of(partition), partition.leader_epoch, size)
         buffer[:DELIVERY_PREFIX_BYTES] = prefix
         return bytes(buffer[: DELIVERY_PREFIX_BYTES + size])
-
-
-def read_waiting(extent: Extent, room: int, prefix_bytes: int = 0) -> tuple[memoryview, int, int]:
-    """Whole batches, blocking: (a buffer with them after `prefix_bytes`, their size, the next offset).
-
-    A first batch that is larger than `room` is read anyway.
-    """
-    while True:
-        buffer = memoryview(bytearray(prefix_bytes + room))
-        result = extent.read(buffer[prefix_bytes:], wait=True)
-        assert result is not None, "a read that may wait has an answer"
-        if result.size:
-            return buffer, result.size, result.next_offset
-        assert result.needed > room, "an extent is not empty"
-        room = result.needed

@@ -28,15 +28,19 @@ from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from comet.wire.corrupt import headers, opened
 from comet.wire.protobuf import position_from_pb
 from comet_broker import limits
-from comet_broker.broker import Broker
+from comet_broker.cluster.peers import Peers
+from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import NO_BROKER, TopicSpec
 from comet_broker.core.isolation import AbortedTransaction
 from comet_broker.core.requests import KEY_CHARS_MAX, Content, digest_of, id_of
+from comet_broker.env import Env
 from comet_broker.partitions.context import Accepted
+from comet_broker.partitions.drain import Drain
+from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import resolve
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.range_read import Ranges, end_of, wait_for_more
-from comet_broker.streams.subscriptions import read_waiting
+from comet_broker.partitions.topics import TopicTable
 
 BATCH_OVERHEAD_BYTES = 64 << 10
 FORWARD_S_MAX = 30.0
@@ -45,16 +49,22 @@ FORWARD_S_MAX = 30.0
 class UnaryRecords:
     """The coroutines behind Publish and Fetch, protobuf in and out; raises CometErrors."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._ranges = Ranges(broker)
+    def __init__(
+        self, env: Env, *, view: ClusterView, peers: Peers, topics: TopicTable, reader: LogReader, drain: Drain
+    ) -> None:
+        self._env = env
+        self._view = view
+        self._peers = peers
+        self._topics = topics
+        self._reader = reader
+        self._drain = drain
+        self._ranges = Ranges(reader)
         self._turn = 0  # the next partition for records without a key
 
     # ---- publish
 
     async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
-        if self._broker.draining:
-            raise Draining("this broker is about to stop", retry_after_ms=200)
+        self._drain.check()
         self._check(request)
         spec = await self._spec(request.topic)
         by_partition: dict[int, list[int]] = defaultdict(list)  # partition -> positions in the request
@@ -84,7 +94,7 @@ class UnaryRecords:
         """Writes records to one partition, here or at its leader."""
         address = None if request.forwarded else self._led_elsewhere(request.topic, spec, index)
         if address is None:
-            partition = self._broker.topics.partition(request.topic, index)
+            partition = self._topics.partition(request.topic, index)
             accepted = partition.produce(memoryview(self._encode(request, chosen, digest)), request.acks)
             if request.acks != ACKS_NONE:
                 await partition.acked(accepted.end_offset, request.acks)
@@ -102,7 +112,7 @@ class UnaryRecords:
             forwarded=True,
         )
         try:
-            answer = await self._broker.peers.call(
+            answer = await self._peers.call(
                 address, "comet.v1.Comet/Publish", passed_on, pb.PublishResponse, FORWARD_S_MAX
             )
         except Unavailable as error:
@@ -117,20 +127,20 @@ class UnaryRecords:
 
     async def _spec(self, topic: str, topic_id: bytes = b"") -> TopicSpec:
         """The topic's spec; raises TopicNotFound, also if its id differs from `topic_id`."""
-        found = self._broker.view.state.topics.get(topic)
+        found = self._view.state.topics.get(topic)
         if found is None or (topic_id and found.value.id != topic_id.hex()):
-            await self._broker.wait_for_topic(topic)  # it may just have been created through another broker
-        spec = self._broker.topics.spec(topic)
+            await self._topics.wait_for(topic)  # it may just have been created through another broker
+        spec = self._topics.spec(topic)
         if topic_id and spec.id != topic_id.hex():
             raise TopicNotFound(f"topic {topic!r} was deleted and recreated (id changed); reopen it")
         return spec
 
     def _led_elsewhere(self, topic: str, spec: TopicSpec, index: int) -> str | None:
         """The address of the partition's leader; None if that is this broker, or there is none and it may be here."""
-        me, state = self._broker.config.broker_id, self._broker.topics.state_of(spec.id, index)
+        me, state = self._env.me, self._topics.state_of(spec.id, index)
         if state is None or state.leader == me:
             return None
-        address = None if state.leader == NO_BROKER else self._broker.address_of(state.leader)
+        address = None if state.leader == NO_BROKER else self._view.address_of(state.leader)
         if address is None and me not in state.holders:
             raise Unavailable(f"partition {index} of {topic!r} has no leader now", retry_after_ms=50)
         return address
@@ -172,7 +182,7 @@ class UnaryRecords:
         ]
 
     def _encode(self, request: pb.PublishRequest, chosen: list[pb.Record], digest: int) -> bytes:
-        now = self._broker.clock.wall_us()
+        now = self._env.clock.wall_us()
         keyed = any(record.HasField("key") for record in chosen)
         headed = any(record.headers for record in chosen)
         parts = records.encode(
@@ -199,10 +209,8 @@ class UnaryRecords:
             passed_on.CopyFrom(request)
             passed_on.forwarded = True
             timeout_s = FORWARD_S_MAX + min(request.wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000
-            return await self._broker.peers.call(
-                address, "comet.v1.Comet/Fetch", passed_on, pb.FetchResponse, timeout_s
-            )
-        partition = self._broker.topics.partition(request.topic, request.partition)
+            return await self._peers.call(address, "comet.v1.Comet/Fetch", passed_on, pb.FetchResponse, timeout_s)
+        partition = self._topics.partition(request.topic, request.partition)
         if request.whole_batches:
             return await self._ranges.fetch(partition, request)
         at: Position = position_from_pb(request.start) if request.HasField("start") else Earliest()
@@ -210,7 +218,7 @@ class UnaryRecords:
         if isinstance(at, Latest):
             offset = resolve(partition, at, uncommitted=uncommitted)
         else:
-            offset = await self._broker.resolve(partition, at)
+            offset = await self._reader.resolve(partition, at)
         if offset >= end_of(partition, uncommitted=uncommitted) and request.wait_ms:
             await wait_for_more(partition, request.wait_ms, uncommitted=uncommitted)
         return await self._records_from(partition, offset, request)
@@ -253,11 +261,11 @@ class UnaryRecords:
         except CometError as error:
             raise partition.explain(error) from error
         try:
-            data, size, next_offset = await self._broker.worker.run(lambda: read_waiting(extent, room))
+            data, size, next_offset = await self._reader.read(extent, room)
         except CometError as error:
             raise partition.explain(error) from error
         except OSError as error:
-            raise self._broker.unreadable(partition, error) from error
+            raise self._reader.unreadable(partition, error) from error
         finally:
             extent.release()
         return data[:size], next_offset

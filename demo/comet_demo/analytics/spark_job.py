@@ -9,7 +9,7 @@
             └─► archive                   ─► Parquet, in the folder of --parquet: closed minutes, by date
                     └─ of each query: quotes.job
 
-The computations are in `analytics`, the restarts of queries in `query_supervisor`, the search for a Java in `runtime`.
+The computations are in `analytics`, the restarts of queries in `query_supervisor`, a Java is found in `spark.local`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import comet
 from comet.processes.hang_watchdog import HangWatchdog
-from comet_demo import runtime
+from comet.spark import local
 from comet_demo.analytics.job_state import Job
 from comet_demo.analytics.query_supervisor import Supervisor
 from comet_demo.analytics.updates import Writers
@@ -179,7 +179,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--master", help="Spark's master; spark-submit sets its own. [local[*]]")
     parser.add_argument("--memory", default="768m", help="memory of a local JVM")
     parser.add_argument(
-        "--java", default=runtime.QUICK_START, metavar="OPTIONS", help="options of a local JVM [%(default)s]"
+        "--java", default=local.QUICK_START, metavar="OPTIONS", help="options of a local JVM [%(default)s]"
     )
     parser.add_argument(
         "--parallelism",
@@ -334,17 +334,17 @@ def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     with ExitStack() as stack:
         if not submitted:
-            stack.enter_context(runtime.prepared())
+            stack.enter_context(local.prepared())
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.appName("comet quotes")
         master = options.master or (None if submitted else "local[*]")
         if master is not None:
             builder = builder.master(master)
-        local = not submitted and str(master).startswith("local[")
+        on_this_machine = not submitted and str(master).startswith("local[")
         parallelism = options.parallelism or os.cpu_count() or 1
-        for name, value in runtime.settings(
-            memory=options.memory, parallelism=parallelism, local=local, java=options.java
+        for name, value in local.settings(
+            memory=options.memory, parallelism=parallelism, local=on_this_machine, java=options.java
         ).items():
             builder = builder.config(name, value)
         if options.parallelism:

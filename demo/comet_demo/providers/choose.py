@@ -2,37 +2,77 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import comet
 from comet_demo.model import INSTRUMENTS
 from comet_demo.providers import Provider
 from comet_demo.providers.market import FAULTS
+from comet_demo.providers.public_feeds import Alpaca, Binance, Coinbase
 from comet_demo.providers.sockets import SocketProvider
 from comet_demo.providers.synthetic import SyntheticProvider
 
 RATE_MAX: Final = 200_000
 
 
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _pairs(text: str) -> dict[str, str]:
+    found = {}
+    for word in _words(text):
+        name, equals, column = word.partition("=")
+        if not equals:
+            raise argparse.ArgumentTypeError(f"invalid {word!r}: use name=column, separated by commas")
+        found[name.strip()] = column.strip()
+    return found
+
+
+def _option(default: Any, parse: Callable[[str], Any], about: str, flag: str = "") -> Any:
+    """A field that is an option of the command, too; `flag` if it is not named as the field."""
+    return field(default=default, metadata={"parse": parse, "help": about, "flag": flag})
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The options of all providers; each uses its own."""
+    """The options of all providers; each uses its own. The command's options are these."""
 
-    symbols: tuple[str, ...] = ()
-    rate: float = 1000.0
-    seed: int | None = None
-    day_s: float = 900.0
-    faults: float = FAULTS
-    file: str = ""
-    pace: float = 1.0
-    keep_times: bool = False
-    columns: Mapping[str, str] = field(default_factory=dict)
-    url: str = ""
-    key: str = ""
-    secret: str = ""
+    symbols: tuple[str, ...] = _option((), _words, "separated by commas; synthetic: all by default")
+    rate: float = _option(1000.0, float, "synthetic: quotes a second, on average")
+    seed: int | None = _option(None, int, "synthetic: the same seed gives the same market")
+    day_s: float = _option(900.0, float, "synthetic: seconds from opening to closing", "day")
+    faults: float = _option(FAULTS, float, "synthetic: share of invalid quotes")
+    file: str = _option("", str, "replay: a CSV or Parquet file")
+    pace: float = _option(1.0, float, "replay: speed relative to the file's times; 0: as fast as possible")
+    keep_times: bool = _option(False, bool, "replay: keep the file's times")
+    columns: Mapping[str, str] | None = _option(
+        None, _pairs, "replay: name=column, separated by commas, for other names"
+    )
+    url: str = _option("", str, "real markets: another address than the default")
+    key: str = field(default="", repr=False)
+    secret: str = field(default="", repr=False)
+
+    @staticmethod
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        for one in (one for one in fields(Choice) if one.metadata):
+            flag, parse = "--" + (one.metadata["flag"] or one.name).replace("_", "-"), one.metadata["parse"]
+            form: dict[str, Any] = (
+                {"action": "store_true"} if parse is bool else {"type": parse, "default": one.default}
+            )
+            parser.add_argument(flag, dest=one.name, help=one.metadata["help"], **form)
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Choice:
+        """From parsed options; Alpaca's key is in the environment, where other users of the machine do not see it."""
+        given = {one.name: getattr(options, one.name) for one in fields(cls) if one.metadata}
+        environ = os.environ
+        return cls(**given, key=environ.get("COMET_ALPACA_KEY", ""), secret=environ.get("COMET_ALPACA_SECRET", ""))
 
 
 def _synthetic(choice: Choice) -> Provider:
@@ -55,34 +95,20 @@ def _replay(choice: Choice) -> Provider:
     if not choice.file:
         raise comet.InvalidArgument("replay needs a file: --file quotes.csv")
     return ReplayProvider(
-        choice.file, pace=choice.pace, keep_times=choice.keep_times, columns=choice.columns, symbols=choice.symbols
+        choice.file,
+        pace=choice.pace,
+        keep_times=choice.keep_times,
+        columns=choice.columns or {},
+        symbols=choice.symbols,
     )
-
-
-def _coinbase(choice: Choice) -> Provider:
-    from comet_demo.providers.coinbase import Coinbase
-
-    return SocketProvider(Coinbase(choice.symbols, choice.url), Random())
-
-
-def _binance(choice: Choice) -> Provider:
-    from comet_demo.providers.binance import Binance
-
-    return SocketProvider(Binance(choice.symbols, choice.url), Random())
-
-
-def _alpaca(choice: Choice) -> Provider:
-    from comet_demo.providers.alpaca import Alpaca
-
-    return SocketProvider(Alpaca(choice.key, choice.secret, choice.symbols, choice.url), Random())
 
 
 _MAKERS: Final[Mapping[str, Callable[[Choice], Provider]]] = {
     "synthetic": _synthetic,
     "replay": _replay,
-    "coinbase": _coinbase,
-    "binance": _binance,
-    "alpaca": _alpaca,
+    "coinbase": lambda choice: SocketProvider(Coinbase(choice.symbols, choice.url), Random()),
+    "binance": lambda choice: SocketProvider(Binance(choice.symbols, choice.url), Random()),
+    "alpaca": lambda choice: SocketProvider(Alpaca(choice.key, choice.secret, choice.symbols, choice.url), Random()),
 }
 NAMES: Final = tuple(_MAKERS)
 

@@ -21,13 +21,12 @@ from comet_gateway.push.chunk import Source
 from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Begun, Failed, Missing
 from comet_gateway.push.latest_fanout import SnapshotWalk
-from comet_gateway.push.latest_tables import Clockwork, Table, Tables
+from comet_gateway.push.latest_tables import Needs, Tables
 from comet_gateway.push.ring import Ring
 from comet_gateway.push.ring_cursor import RingCursor
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.push.subscription import FeedSubscriber, Subscription, failed
 from comet_gateway.records.cursor import Cursor, CursorPosition
-from comet_gateway.records.record_json import Values
 
 if TYPE_CHECKING:
     from comet_gateway.brokers.backend import Backend
@@ -40,31 +39,6 @@ log = logging.getLogger("comet.gateway")
 WOKEN_AT_ONCE: Final = 16
 
 REPORT_BYTES: Final = 16 * 1024
-
-
-class Needs:
-    """The table and its ticker that a subscriber keeps alive."""
-
-    def __init__(self, tables: Tables) -> None:
-        self.clockwork: Clockwork | None = None
-        self._tables = tables
-        self._table: Table | None = None
-
-    def table(self, values: Values) -> Table:
-        if self._table is None:
-            self._table = self._tables.use(values)
-        return self._table
-
-    def tick(self, values: Values, interval_ms: int) -> Clockwork:
-        self.clockwork = self._tables.clockwork(self.table(values), interval_ms)
-        return self.clockwork
-
-    def close(self) -> None:
-        if self._table is not None:
-            if self.clockwork is not None:
-                self._tables.stop(self._table, self.clockwork)
-            self._tables.leave(self._table)
-        self._table = self.clockwork = None
 
 
 class Feed:

@@ -76,9 +76,9 @@ class GroupTerms(Struct, forbid_unknown_fields=True, frozen=True):
     kind: Literal["consumer", "share"] = "consumer"
     auto: bool = False  # consumer group: commits delivered records at the next delivery; otherwise only `ack` commits
     in_flight: Annotated[int, Meta(ge=1, le=10_000)] = 100  # share group: unacknowledged records at most
-    lock_ms: Annotated[int, Meta(ge=100, le=3_600_000)] = 30_000
-    deliveries_max: Annotated[int, Meta(ge=0, le=1_000)] = 0
-    dead_letter: Annotated[str, Meta(max_length=249)] = ""
+    lock_ms: int = 30_000
+    deliveries_max: int = 0
+    dead_letter: str = ""
     by_key: bool = False
 
 

@@ -126,13 +126,12 @@ class GroupMembership:
         self._heard = asyncio.Event()
         self._leaving = False
         self._head = b'{"type":"records","id":%b,"topic":' % frames.encode(id_)
+        assert isinstance(joined.options, comet.GroupOptions)
         self._consumer = comet.GroupConsumer(
             backend.bootstrap,
             *joined.topics,
             group=joined.group.name,
-            pattern=joined.pattern,
-            start=joined.start,
-            auto_commit=joined.group.auto,
+            options=joined.options,
             on_assigned=self._assigned,
             on_revoked=self._revoked,
             on_lost=self._lost,
@@ -218,7 +217,7 @@ class GroupMembership:
         self._notes.add(frames.Revoked(self._id, _owned(tps), lost=False))
         # Records acknowledged now are not delivered again to the next member.
         with suppress(TimeoutError):
-            async with asyncio.timeout(0 if self._joined.group.auto else HANDOVER_S):
+            async with asyncio.timeout(0 if self._consumer.auto_commit else HANDOVER_S):
                 while not self._leaving and any(map(self._open, tps)):
                     self._heard.clear()
                     await self._heard.wait()
@@ -256,23 +255,13 @@ class ShareMember:
         self._joined = joined
         self._wire = wire
         self._limits = limits
-        self._lock_s = joined.group.lock_ms / 1000
+        assert isinstance(joined.options, comet.ShareOptions)
+        self._lock_s = joined.options.lock_ms / 1000
         # Records that the client has acquired: at most `in_flight`, until their locks expire.
         self._held: OrderedDict[Key, tuple[float, comet.ShareRecord[bytes]]] = OrderedDict()
         self._head = b'{"type":"records","id":%b,"topic":' % frames.encode(id_)
-        group = joined.group
         self._consumer = comet.ShareConsumer(
-            backend.bootstrap,
-            *joined.topics,
-            group=group.name,
-            pattern=joined.pattern,
-            start=joined.start,
-            in_flight=group.in_flight,
-            lock_ms=group.lock_ms,
-            deliveries_max=group.deliveries_max,
-            dead_letter=group.dead_letter,
-            by_key=group.by_key,
-            name="gateway",
+            backend.bootstrap, *joined.topics, group=joined.group.name, options=joined.options, name="gateway"
         )
 
     async def run(self) -> frames.EndFrame:

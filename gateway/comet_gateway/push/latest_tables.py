@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakSet
 
 from comet_gateway.http.client_disconnect import Flight, together
@@ -21,7 +21,6 @@ from comet_gateway.records.record_json import Values
 
 if TYPE_CHECKING:
     from comet_gateway.config import Limits
-    from comet_gateway.push.subscription import FeedSubscriber
 
 FILL_BYTES: Final = 256 * 1024  # of the log, read at once
 SNAPSHOT_AGE_S: Final = 1.0  # within which a snapshot is shared
@@ -31,17 +30,27 @@ SNAPSHOTS_MAX: Final = 2  # of one table in memory; more would be fresher, but t
 PACE: Final = 1.1
 
 
+class TickWaiter(Protocol):
+    """A subscriber that can wait for a tick."""
+
+    @property
+    def follower(self) -> object: ...
+    @property
+    def armed(self) -> bool: ...
+    def awake(self) -> None: ...
+
+
 class Clockwork:
     """A ticker with its timer, and its waiting subscribers."""
 
     def __init__(self, ticker: Ticker) -> None:
         self.ticker = ticker
         self.users = 0
-        self._armed: list[FeedSubscriber] = []
+        self._armed: list[TickWaiter] = []
         self._timer: asyncio.TimerHandle | None = None
         self._ticked_s = asyncio.get_running_loop().time()
 
-    def arm(self, subscriber: FeedSubscriber) -> None:
+    def arm(self, subscriber: TickWaiter) -> None:
         self._armed.append(subscriber)
         if self._timer is None:
             # One timer for all, so that later subscribers are in step; and from tick to tick, so that a late tick
@@ -237,3 +246,28 @@ class Tables:
             }
             for values, table in self._tables.items()
         }  # fmt: skip
+
+
+class Needs:
+    """The table and its ticker that a subscriber keeps alive."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.clockwork: Clockwork | None = None
+        self._tables = tables
+        self._table: Table | None = None
+
+    def table(self, values: Values) -> Table:
+        if self._table is None:
+            self._table = self._tables.use(values)
+        return self._table
+
+    def tick(self, values: Values, interval_ms: int) -> Clockwork:
+        self.clockwork = self._tables.clockwork(self.table(values), interval_ms)
+        return self.clockwork
+
+    def close(self) -> None:
+        if self._table is not None:
+            if self.clockwork is not None:
+                self._tables.stop(self._table, self.clockwork)
+            self._tables.leave(self._table)
+        self._table = self.clockwork = None

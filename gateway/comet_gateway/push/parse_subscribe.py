@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import comet
 from comet.errors import CometError
 from comet.types import AtTime, Earliest, Position, check_topic_name
 from comet_gateway.http.problems import Problem
@@ -24,11 +25,10 @@ class Joined:
     """A request to join a group."""
 
     topics: tuple[str, ...]
-    pattern: str
-    start: Position
+    group: frames.GroupTerms
+    options: comet.GroupOptions | comet.ShareOptions
     values: Values
     permits: int | None
-    group: frames.GroupTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +149,22 @@ def join(
         raise Problem("INVALID_ARGUMENT", f"{group.name[:100]!r} is not a valid group name")
     if group.kind == "share" and (group.auto or permits is not None):
         raise Problem("INVALID_ARGUMENT", "a share group takes `in_flight`, but not `auto` or `permits`")
-    if group.dead_letter:
-        names([group.dead_letter])
-    return Joined(_chosen(topics, pattern), pattern, _position("start", start, now_us), values, permits, group)
+    chosen, at = _chosen(topics, pattern), _position("start", start, now_us)
+    try:
+        options = _options(group, at, pattern)
+    except CometError as error:
+        raise Problem("INVALID_ARGUMENT", error.message) from None
+    return Joined(chosen, group, options, values, permits)
+
+
+def _options(group: frames.GroupTerms, start: Position, pattern: str) -> comet.GroupOptions | comet.ShareOptions:
+    """The member's options, which check themselves."""
+    if group.kind == "consumer":
+        return comet.GroupOptions(start=start, pattern=pattern, auto_commit=group.auto)
+    return comet.ShareOptions(
+        start=start, pattern=pattern, in_flight=group.in_flight, lock_ms=group.lock_ms,
+        deliveries_max=group.deliveries_max, dead_letter=group.dead_letter, by_key=group.by_key,
+    )  # fmt: skip
 
 
 def of_frame(frame: frames.Subscribe, *, now_us: int, span_ms_max: int) -> SubscribeRequest | Joined | Played:

@@ -16,17 +16,16 @@ import asyncio
 import logging
 from collections import deque
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from comet.errors import Closed, CometError, Internal
+from comet_gateway.push.catchup import Piece
 from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Begun, Event, Failed, Lost
+from comet_gateway.push.latest_tables import Needs
 from comet_gateway.push.ring_cursor import Read, RingCursor
 from comet_gateway.push.subscribe_request import SubscribeRequest
-
-if TYPE_CHECKING:
-    from comet_gateway.push.feed import Feed, Needs
-
+from comet_gateway.records.cursor import CursorPosition
 
 log = logging.getLogger("comet.gateway")
 
@@ -41,13 +40,25 @@ class SubscriptionState(Enum):
     OVER = auto()
 
 
+class TopicFeed(Protocol):
+    """The feed of a topic, as its subscribers use it."""
+
+    topic: str
+    delivery_bytes: int
+
+    def add(self, subscriber: FeedSubscriber) -> None: ...
+    def leave(self, subscriber: FeedSubscriber) -> None: ...
+    def arm(self, subscriber: FeedSubscriber) -> None: ...
+    async def read(self, partition: int, position: CursorPosition) -> Piece: ...
+
+
 class FeedSubscriber:
     """One topic of a subscription, which owns it. Registered with the feed until `leave`."""
 
     __slots__ = ("feed", "follower", "needs", "reading", "state", "subscription")
 
     def __init__(
-        self, subscription: Subscription, feed: Feed, follower: RingCursor | Conflator, needs: Needs
+        self, subscription: Subscription, feed: TopicFeed, follower: RingCursor | Conflator, needs: Needs
     ) -> None:  # fmt: skip
         self.needs = needs
         self.subscription = subscription
@@ -65,11 +76,7 @@ class FeedSubscriber:
         if self.state is SubscriptionState.HOT or self.state is SubscriptionState.OVER:
             return
         self.state = SubscriptionState.HOT
-        subscription = self.subscription
-        subscription._hot.append(self)
-        waiter = subscription._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        self.subscription.hot(self)
 
     def leave(self) -> None:
         self.state = SubscriptionState.OVER
@@ -189,14 +196,13 @@ class Subscription:
 
     # ---- for the hub
 
-    def add(self, feed: Feed, follower: RingCursor | Conflator, needs: Needs) -> FeedSubscriber:
+    def add(self, feed: TopicFeed, follower: RingCursor | Conflator, needs: Needs) -> FeedSubscriber:
         """Adds a topic."""
         assert not self.closed
         assert feed.topic not in self.subscribers
         subscriber = self.subscribers[feed.topic] = FeedSubscriber(self, feed, follower, needs)
         feed.add(subscriber)
-        self._hot.append(subscriber)
-        self._wake()
+        self.hot(subscriber)
         return subscriber
 
     def notify(self, event: Event) -> None:
@@ -204,6 +210,15 @@ class Subscription:
         if not self.closed:
             self._notices.append(event)
             self._wake()
+
+    # ---- for its subscribers
+
+    def hot(self, subscriber: FeedSubscriber) -> None:
+        """Checks the subscriber when the connection takes the next event."""
+        self._hot.append(subscriber)
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     # ---- next event
 

@@ -48,7 +48,11 @@ class SubscriptionPump:
         self._topics = frozenset(topics)  # the named topics; empty with a pattern
         self._wire = wire
         self._write_bytes = write_bytes  # approximate bytes of one write
-        self._frames = EventFrames(id_)
+        # The bytes of records are shared by all subscriptions; only the heads are its own.
+        encoded_id = frames.encode(id_)
+        self._records = b'{"type":"records","id":%b,' % encoded_id
+        self._latest = b'{"type":"latest","id":%b,' % encoded_id
+        self._snapshot = b'{"type":"snapshot","id":%b,' % encoded_id
         self._subscription: PumpedSubscription | None = None
         self._granted = 0  # permits before the subscription started
         self._steering: list[frames.ReplayFrame] = []  # before the replay started
@@ -101,40 +105,18 @@ class SubscriptionPump:
         return gathered
 
     def _frame(self, event: Event | Ended) -> Frame:
-        if event.__class__ is Failed:
-            self._failed.add(event.topic)
-        return self._frames.of(event)
-
-    def _over(self) -> bool:
-        """Whether all named topics have failed; with a pattern, others may follow."""
-        return "" in self._failed or (bool(self._topics) and self._failed >= self._topics)
-
-
-class EventFrames:
-    """Encodes events as frames of one subscription. The bytes of records are shared; only the head is its own."""
-
-    __slots__ = ("_id", "_latest", "_records", "_snapshot")
-
-    def __init__(self, id_: str) -> None:
-        encoded_id = frames.encode(id_)
-        self._id = id_
-        self._records = b'{"type":"records","id":%b,' % encoded_id
-        self._latest = b'{"type":"latest","id":%b,' % encoded_id
-        self._snapshot = b'{"type":"snapshot","id":%b,' % encoded_id
-
-    def of(self, event: Event | Ended) -> Frame:
         match event:
             case Latest():
                 return self._latest_frame(event)
             case Begun():
                 missing = missing_of(event.missing)
-                return [
-                    frames.encode(frames.Subscribed(self._id, event.topic, event.cursor, event.recovered, missing))
-                ]  # fmt: skip
+                begun = frames.Subscribed(self._id, event.topic, event.cursor, event.recovered, missing)
+                return [frames.encode(begun)]
             case Lost():
                 missing = missing_of(event.missing)
                 return [frames.encode(frames.LostFrame(self._id, event.topic, event.count, missing, event.cursor))]
             case Failed():
+                self._failed.add(event.topic)
                 error = frames.error_of(problem_of(event), id_=self._id, of="subscribe", topic=event.topic or None)
                 return [frames.encode(error)]
             case Ended():
@@ -147,6 +129,10 @@ class EventFrames:
             return [self._latest, b'"conflated":%d,' % event.conflated, event.write_members(), b"}"]
         last, complete = (b"true" if one else b"false" for one in (event.last, event.complete))
         return [self._snapshot, b'"last":%b,"complete":%b,' % (last, complete), event.write_members(), b"}"]
+
+    def _over(self) -> bool:
+        """Whether all named topics have failed; with a pattern, others may follow."""
+        return "" in self._failed or (bool(self._topics) and self._failed >= self._topics)
 
 
 def missing_of(missing: Sequence[Missing]) -> list[frames.MissingItem]:

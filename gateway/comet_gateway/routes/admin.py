@@ -143,16 +143,26 @@ async def copies(admin: comet.Admin, info: comet.TopicInfo, index: int) -> list[
     """The state of each replica, requested from all its brokers at once."""
     partition = partition_of(info, index)
 
-    async def copy(broker: int) -> Replica:
+    async def status(broker: int) -> comet.PartitionStatus | None:
         try:
             _, statuses = await admin.describe_topic(info.name, broker=broker)
         except CometError:
-            statuses = []  # not reachable; the document has nulls
-        return Replica(
+            return None  # not reachable; the document has nulls
+        return by_partition(statuses).get(index)
+
+    found = await asyncio.gather(*map(status, partition.replicas))
+    return replicas_of(partition, [one for one in found if one is not None])
+
+
+def replicas_of(partition: comet.PartitionInfo, statuses: Iterable[comet.PartitionStatus]) -> list[Replica]:
+    """Each replica, with nulls where its broker did not answer."""
+    by_broker = {status.broker: status for status in statuses}
+    return [
+        Replica(
             broker=broker,
             leader=broker == partition.leader,
             in_sync=broker in partition.in_sync,
-            **_known(by_partition(statuses).get(index), _OF_REPLICA),
+            **_known(by_broker.get(broker), _OF_REPLICA),
         )
-
-    return await asyncio.gather(*map(copy, partition.replicas))
+        for broker in partition.replicas
+    ]

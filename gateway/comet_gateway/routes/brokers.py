@@ -24,6 +24,7 @@ from comet_gateway.schemas.brokers import (
     LeaderMoves,
     LeadersMoved,
     Resumed,
+    Stopped,
 )
 from comet_gateway.schemas.lists import PAGE, BrokerId, DryRun, Filter, Limit
 
@@ -159,37 +160,15 @@ async def undo_drain(admin: AdminClient, broker: BrokerId, dry_run: DryRun = Fal
 
 
 async def _drain(admin: comet.Admin, broker: int, *, undo: bool = False, dry_run: bool) -> Drain:
-    cluster = await admin.describe_cluster()
-    draining = _found(cluster, broker).draining
-    handovers = led(await admin.list_topics(), broker, {one.id for one in cluster.brokers if not one.draining})
-    leading = len(handovers)
-    if not dry_run:
-        leading = await admin.drain_broker(broker, undo=undo)
-        draining = not undo
+    done = await admin.drain_broker(broker, undo=undo, dry_run=dry_run)
     return Drain(
         dry_run=dry_run,
         broker=broker,
-        draining=draining,
-        leading=leading,
-        staying=sum(one.to is None for one in handovers),
-        partitions=handovers[:HANDOVERS_MAX],
+        draining=done.draining,
+        leading=done.leading,
+        staying=done.staying,
+        partitions=[Handover(**asdict(one)) for one in done.partitions],
     )
-
-
-def led(topics: list[comet.TopicInfo], broker: int, calm: set[int]) -> list[Handover]:
-    """The partitions that a broker leads, and their next leaders if it drains.
-
-    The controller chooses the first of the other replicas that is in sync and does not drain."""
-    return [
-        Handover(
-            topic=topic.name,
-            partition=one.index,
-            to=next((to for to in one.replicas if to != broker and to in one.in_sync and to in calm), None),
-        )
-        for topic in topics
-        for one in topic.partitions
-        if one.leader == broker
-    ]
 
 
 @router.post(
@@ -202,11 +181,10 @@ async def resume_broker(admin: AdminClient, broker: BrokerId, dry_run: DryRun = 
     """Resumes partitions, slots, groups and transactional ids that an unexpected error stopped on a broker.
 
     A restart of the broker would do the same. The answer lists those that fail again."""
-    _found(await admin.describe_cluster(), broker)
-    resumed = 0 if dry_run else await admin.resume(broker)
-    numbers = await admin.statistics(broker, brief=True)
-    stopped = [Failure(**one) for one in numbers["failed"] if one["stopped"]]
-    return Resumed(dry_run=dry_run, broker=broker, resumed=resumed, failed=stopped)
+    done = await admin.resume(broker, dry_run=dry_run)
+    return Resumed(
+        dry_run=dry_run, broker=broker, resumed=done.resumed, failed=[Stopped(**asdict(one)) for one in done.failed]
+    )
 
 
 # ---- leadership

@@ -227,14 +227,5 @@ def _target(body: Reset) -> dict[str, Any]:
 )
 async def delete_group(admin: AdminClient, group: GroupName, dry_run: DryRun = False) -> GroupDeletion:
     """Deletes a group without members, and its committed offsets."""
-    found = await admin.describe_group(group)
-    if found.members:
-        raise comet.GroupNotEmpty(f"group {group!r} has members ({len(found.members)}); stop them first")
-    if not dry_run:
-        await admin.delete_group(group)
-    return GroupDeletion(
-        dry_run=dry_run,
-        group=group,
-        offsets=sum(lag.committed is not None for lag in found.lags),
-        lag=sum(lag.lag for lag in found.lags),
-    )
+    done = await admin.delete_group(group, dry_run=dry_run)
+    return GroupDeletion(dry_run=dry_run, group=group, offsets=done.offsets, lag=done.lag)

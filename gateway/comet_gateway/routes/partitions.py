@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from contextlib import nullcontext
+from itertools import starmap
+from typing import Final
 
 from fastapi import APIRouter, Response
 
@@ -24,6 +25,7 @@ from comet_gateway.routes.admin import (
     partition_fields,
     partition_of,
     problem_of,
+    replicas_of,
 )
 from comet_gateway.schemas.lists import DryRun, PartitionIndex, TopicName
 from comet_gateway.schemas.topics import (
@@ -37,7 +39,6 @@ from comet_gateway.schemas.topics import (
     PartitionTruncation,
     RecordsDeleted,
     RecordsDeletion,
-    Replica,
 )
 
 router = APIRouter(prefix="/v1", tags=["topics"], dependencies=STRICT)
@@ -85,16 +86,11 @@ async def add_partitions(
     """Adds partitions up to `total`. This cannot be undone.
 
     Many keys map to another partition afterwards: the order of a key's records does not hold across the change."""
-    info, _ = await described(admin, topic)
-    before, after = len(info.partitions), body.total
-    if after < before:
-        raise InvalidArgument(f"topic {topic!r} has {before} partitions; their number can only grow")
-    if not dry_run:
-        with catalog.changing(topic):
-            after = len((await admin.add_partitions(topic, after)).partitions)
-    # Of the hashes below the least common multiple, the first `before` have the same remainder by both.
-    moved = 1 - before / math.lcm(before, after)
-    return PartitionsAdded(dry_run=dry_run, topic=topic, before=before, after=after, keys_moved=round(moved, 4))
+    with catalog.changing(topic) if not dry_run else nullcontext():
+        done = await admin.add_partitions(topic, body.total, dry_run=dry_run)
+    return PartitionsAdded(
+        dry_run=dry_run, topic=topic, before=done.before, after=done.after, keys_moved=done.keys_moved
+    )
 
 
 # ---- records
@@ -113,30 +109,44 @@ async def delete_records(
     admin: AdminClient, topic: TopicName, body: RecordsDeletion, response: Response, dry_run: DryRun = False
 ) -> RecordsDeleted:
     """Deletes the records before an offset or a time. This cannot be undone."""
-    info, statuses = await described(admin, topic)
-    cuts = _cuts(await _wanted(admin, info, body), statuses)
+    info, _ = await described(admin, topic)
+    wanted = await _wanted(admin, info, body)
+    plan = await _delete(admin, topic, wanted, dry_run=True)
+    for found in plan.values():
+        if isinstance(found, InvalidArgument):
+            raise found  # no record is deleted then
+    if not dry_run:
+        due = {
+            partition: found.log_start for partition, found in plan.items() if isinstance(found, comet.RecordDeletion)
+        }
+        plan |= await _delete(admin, topic, due, dry_run=False)
+    partitions = [_truncation(partition, found) for partition, found in plan.items()]
+    if any(one.error for one in partitions):
+        response.status_code = 207
+    records = sum(one.records for one in partitions)
+    return RecordsDeleted(dry_run=dry_run, topic=topic, records=records, partitions=partitions)
+
+
+async def _delete(
+    admin: comet.Admin, topic: str, wanted: Mapping[int, int], *, dry_run: bool
+) -> dict[int, comet.RecordDeletion | CometError]:
+    """The deletion in each partition, or its error."""
     room = asyncio.Semaphore(AT_ONCE)
 
-    async def cut(one: Cut) -> PartitionTruncation:
-        error, after = one.error, one.after
-        if error is None and not dry_run and one.records:
+    async def delete(partition: int, before: int) -> comet.RecordDeletion | CometError:
+        async with room:
             try:
-                async with room:
-                    after = await admin.delete_records(topic, one.partition, one.after)
-            except CometError as failure:
-                error = failure
-        done = error is None
-        return PartitionTruncation(
-            partition=one.partition,
-            log_start=after if done else None,
-            records=max(0, after - one.before) if done else 0,
-            error=None if error is None else problem_of(error),
-        )
+                return await admin.delete_records(topic, partition, before, dry_run=dry_run)
+            except CometError as error:
+                return error
 
-    done = await asyncio.gather(*map(cut, cuts))
-    if any(one.error for one in done):
-        response.status_code = 207
-    return RecordsDeleted(dry_run=dry_run, topic=topic, records=sum(one.records for one in done), partitions=list(done))
+    return dict(zip(wanted, await asyncio.gather(*starmap(delete, wanted.items())), strict=True))
+
+
+def _truncation(partition: int, found: comet.RecordDeletion | CometError) -> PartitionTruncation:
+    if isinstance(found, CometError):
+        return PartitionTruncation(partition=partition, log_start=None, records=0, error=problem_of(found))
+    return PartitionTruncation(partition=partition, log_start=found.log_start, records=found.records, error=None)
 
 
 async def _wanted(admin: comet.Admin, info: comet.TopicInfo, body: RecordsDeletion) -> Mapping[int, int]:
@@ -160,36 +170,6 @@ async def _wanted(admin: comet.Admin, info: comet.TopicInfo, body: RecordsDeleti
     return {index: found[index] for index in indexes if index in found}
 
 
-class Cut(NamedTuple):
-    """The deletion in one partition."""
-
-    partition: int
-    before: int
-    after: int
-    error: CometError | None = None
-
-    @property
-    def records(self) -> int:
-        return self.after - self.before
-
-
-def _cuts(wanted: Mapping[int, int], statuses: Mapping[int, comet.PartitionStatus]) -> list[Cut]:
-    """Raises InvalidArgument for an offset outside of its partition: no record is deleted then."""
-    cuts = []
-    for index, offset in wanted.items():
-        status = statuses.get(index)
-        if status is None:
-            error = comet.NotLeader(f"partition {index} has no leader now, or it cannot be reached")
-            cuts.append(Cut(index, 0, 0, error))
-            continue
-        if not 0 <= offset <= status.high_watermark:
-            raise InvalidArgument(
-                f"{offset} is not between 0 and the end of partition {index}, {status.high_watermark}"
-            )
-        cuts.append(Cut(index, status.log_start, max(offset, status.log_start)))
-    return cuts
-
-
 # ---- replicas
 
 
@@ -205,41 +185,17 @@ async def move_partition(
     """Moves a partition's replicas to other brokers, or changes their number.
 
     The answer comes at the start; the partition shows the progress."""
-    info, statuses = await described(admin, topic)
-    found = partition_of(info, partition)
-    before, after = found.replicas, tuple(body.replicas)
-    if dry_run:
-        await _check_move(admin, info, after)
-    else:
-        await admin.move_partition(topic, partition, after)
-    added = [broker for broker in after if broker not in before]
-    status = statuses.get(partition)
+    done = await admin.move_partition(topic, partition, body.replicas, dry_run=dry_run)
     return Moved(
         dry_run=dry_run,
         topic=topic,
         partition=partition,
-        before=list(before),
-        after=list(after),
-        added=added,
-        removed=[broker for broker in before if broker not in after],
-        bytes=None if status is None else status.bytes * len(added),
+        before=list(done.before),
+        after=list(done.after),
+        added=list(done.added),
+        removed=list(done.removed),
+        bytes=done.bytes,
     )
-
-
-async def _check_move(admin: comet.Admin, info: comet.TopicInfo, replicas: tuple[int, ...]) -> None:
-    """Checks the request as the cluster does, with the same errors."""
-    if len(set(replicas)) < len(replicas):
-        raise InvalidArgument(f"replicas must name different brokers, not {list(replicas)}")
-    await _check_brokers(admin, replicas)
-    if info.config.min_insync > len(replicas):
-        raise InvalidArgument(f"min_insync={info.config.min_insync} can never be met with {len(replicas)} replicas")
-
-
-async def _check_brokers(admin: comet.Admin, wanted: tuple[int, ...]) -> None:
-    alive = {broker.id for broker in (await admin.describe_cluster()).brokers}
-    for broker in wanted:
-        if broker not in alive:
-            raise comet.BrokerNotFound(f"no broker {broker}; alive: {', '.join(map(str, sorted(alive)))}")
 
 
 @router.post(
@@ -255,28 +211,12 @@ async def elect_leader(
 
     A last resort if all replicas with every record are damaged or will not return, or if a replica is in conflict with
     its leader. Otherwise refused while the partition has a leader."""
-    info, _ = await described(admin, topic)
-    found = partition_of(info, partition)
-    known = await copies(admin, info, partition)
-    if dry_run:
-        await _check_brokers(admin, (body.broker,))
-        if found.leader and not found.conflicts:
-            raise InvalidArgument(f"broker {found.leader} leads partition {partition} of {topic!r}")
-        if body.broker not in found.replicas:
-            raise InvalidArgument(f"broker {body.broker} has no replica of partition {partition} of {topic!r}")
-    else:
-        await admin.elect_leader(topic, partition, body.broker, accept_loss=body.accept_loss)
+    done = await admin.elect_leader(topic, partition, body.broker, accept_loss=body.accept_loss, dry_run=dry_run)
     return Elected(
         dry_run=dry_run,
         topic=topic,
         partition=partition,
         broker=body.broker,
-        lost=lost(known, body.broker),
-        copies=known,
+        lost=done.lost,
+        copies=replicas_of(partition_of(done.topic, partition), done.replicas),
     )
-
-
-def lost(known: list[Replica], broker: int) -> int | None:
-    """Records that the furthest of the other replicas has beyond this one."""
-    ends = {one.broker: one.log_end for one in known if one.log_end is not None}
-    return max(ends.values()) - ends[broker] if broker in ends else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
-from typing import Annotated, Any, Final
+from contextlib import nullcontext
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
 import comet
-from comet.types import NO_LIMIT, TOPIC_SETTINGS, AtTime, SettingSource, plain
+from comet.types import TOPIC_SETTINGS, plain
 from comet_gateway.http.problems import answers
 from comet_gateway.routes.admin import (
     STRICT,
@@ -143,7 +142,7 @@ async def describe_topic(admin: AdminClient, topic: TopicName) -> TopicDetails:
     return TopicDetails(
         **topic_fields(info),
         sources=sources_document(info),
-        defaults=settings_document(_defaults(info).config),
+        defaults=settings_document((info.defaults or comet.TopicDefaults()).config),
         partitions=[partition_document(one, statuses.get(one.index)) for one in info.partitions],
         totals=_totals(info, statuses),
     )
@@ -187,105 +186,48 @@ async def find_offsets(
     "/topics/{topic}",
     operation_id="alterTopic",
     summary="Change the settings of a topic",
-    responses=answers("TOPIC_NOT_FOUND", "NOT_LEADER"),
+    responses=answers("TOPIC_NOT_FOUND"),
 )
 async def alter_topic(
     admin: AdminClient, catalog: TopicCatalog, topic: TopicName, body: TopicChanges, dry_run: DryRun = False
 ) -> TopicAlteration:
     """Changes the given settings, gives those of `unset` the cluster's default, and leaves the others as they are.
 
-    Shorter retention deletes records: `records` is their number, by timestamp."""
-    changes = body.settings()
-    before, statuses = await described(admin, topic)
-    after = _altered(before, changes, body.unset)
-    records = await _expiring(admin, topic, statuses, before.config, after.config)
-    if not dry_run:
-        with catalog.changing(topic):
-            after = await admin.alter_topic(topic, unset=body.unset, **changes)
+    Shorter retention deletes records."""
+    with catalog.changing(topic) if not dry_run else nullcontext():
+        done = await admin.alter_topic(topic, unset=body.unset, dry_run=dry_run, **body.settings())
     return TopicAlteration(
         dry_run=dry_run,
         topic=topic,
-        changed=[
-            name
-            for name in TOPIC_SETTINGS
-            if getattr(before.config, name) != getattr(after.config, name) or before.source(name) != after.source(name)
-        ],
-        before=settings_document(before.config),
-        after=settings_document(after.config),
-        sources=sources_document(after),
-        records=records,
+        changed=list(done.changed),
+        before=settings_document(done.before.config),
+        after=settings_document(done.after.config),
+        sources=sources_document(done.after),
+        records=done.records,
+        bytes=done.bytes,
+        complete=done.complete,
     )
-
-
-def _defaults(info: comet.TopicInfo) -> comet.TopicDefaults:
-    return info.defaults or comet.TopicDefaults()  # a broker answers them wherever it describes one topic
-
-
-def _altered(info: comet.TopicInfo, changes: dict[str, Any], unset: list[str]) -> comet.TopicInfo:
-    """The topic with changed settings. Raises InvalidArgument, as the broker would."""
-    defaults = _defaults(info)
-    values = {name: getattr(defaults.config, name) for name in unset}
-    values |= {name: TOPIC_SETTINGS[name].convert(value) for name, value in changes.items()}
-    config = replace(info.config, **values)
-    replicas = max(len(one.replicas) for one in info.partitions)
-    if config.min_insync > replicas:
-        raise comet.InvalidArgument(f"min_insync={config.min_insync} can never be met with {replicas} replicas")
-    sources = {name: info.source(name) for name in TOPIC_SETTINGS}
-    sources |= {name: defaults.source(name) for name in unset} | dict.fromkeys(changes, SettingSource.TOPIC)
-    return replace(info, config=config, sources=sources)
-
-
-async def _expiring(
-    admin: comet.Admin,
-    topic: str,
-    statuses: dict[int, comet.PartitionStatus],
-    before: comet.TopicConfig,
-    after: comet.TopicConfig,
-) -> int:
-    """Upper bound of the records that the new retention deletes and the old one keeps."""
-
-    def shorter(name: str) -> bool:
-        old: int = getattr(before, name)
-        new: int = getattr(after, name)
-        return new != NO_LIMIT and (old == NO_LIMIT or new < old)
-
-    starts = {index: status.log_start for index, status in statuses.items()}
-    if shorter("retention_ms"):
-        since = await admin.offsets(topic, AtTime(time.time_ns() // 1_000 - after.retention_ms * 1_000))
-        starts = {index: max(start, since.get(index, 0)) for index, start in starts.items()}
-    for index, status in statuses.items():
-        count = status.log_end - status.log_start
-        if shorter("retention_records"):
-            starts[index] = max(starts[index], status.log_end - after.retention_records)
-        if shorter("retention_bytes") and status.bytes > after.retention_bytes:
-            gone = count - count * after.retention_bytes // status.bytes
-            starts[index] = max(starts[index], status.log_start + gone)
-    return sum(starts[index] - status.log_start for index, status in statuses.items())
 
 
 @router.delete(
     "/topics/{topic}",
     operation_id="deleteTopic",
     summary="Delete a topic",
-    responses=answers("TOPIC_NOT_FOUND", "COORDINATOR_LOADING"),
+    responses=answers("TOPIC_NOT_FOUND"),
 )
 async def delete_topic(
     admin: AdminClient, catalog: TopicCatalog, topic: TopicName, dry_run: DryRun = False
 ) -> TopicDeletion:
     """Deletes a topic, its records, and the committed offsets of groups in it. A new topic with the same name is a
     different one."""
-    info, statuses = await described(admin, topic)
-    groups = [group for group in await admin.list_groups() if topic in group.topics]
-    if not dry_run:
-        with catalog.changing(topic):
-            await admin.delete_topic(topic)
-    totals = _totals(info, statuses)
+    with catalog.changing(topic) if not dry_run else nullcontext():
+        done = await admin.delete_topic(topic, dry_run=dry_run)
     return TopicDeletion(
         dry_run=dry_run,
         topic=topic,
-        partitions=len(info.partitions),
-        records=totals.records,
-        bytes=totals.bytes,
-        complete=totals.complete,
-        groups=[Reading(group=group.name, state=group.state, members=group.members) for group in groups],
+        partitions=done.partitions,
+        records=done.records,
+        bytes=done.bytes,
+        complete=done.complete,
+        groups=[Reading(group=group.name, state=group.state, members=group.members) for group in done.groups],
     )

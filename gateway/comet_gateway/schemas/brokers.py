@@ -28,6 +28,18 @@ class BrokerList(Model):
     total: int = Field(description="Matches on all pages.")
 
 
+class Stopped(Model):
+    """An entity that an unexpected error stopped on a broker, until it is resumed or the broker restarts."""
+
+    broker: int
+    kind: str = Field(description="`partition`, `slot`, `group`, `transaction`, `share`, `topic` or `task`.")
+    name: str
+    step: str = Field(description="The operation that failed.")
+    reason: str
+    since_us: Int64
+    count: int = Field(description="Errors since the first one.")
+
+
 class Failure(Model):
     """An entity with an unexpected error on a broker."""
 
@@ -46,7 +58,7 @@ class Resumed(Model):
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     broker: int
     resumed: int = Field(description="Partitions, topics, slots, groups and transactional ids.")
-    failed: list[Failure] = Field(description="Still stopped; in a dry run, stopped now.")
+    failed: list[Stopped] = Field(description="Still stopped; in a dry run, stopped now.")
 
 
 class BrokerDetails(Broker):

@@ -228,7 +228,7 @@ class TopicDeletion(Model):
     partitions: int
     records: Int64
     bytes: Int64
-    complete: bool = Field(description="False: some partitions could not be reached, and hold more than these numbers.")
+    complete: bool = Field(description="False: a broker did not answer, so there may be more records and groups.")
     groups: list[Reading] = Field(description="Groups that read it; their committed offsets in it are deleted, too.")
 
 
@@ -240,8 +240,11 @@ class TopicAlteration(Model):
     after: TopicSettings
     sources: dict[SettingName, Source] = Field(description=_SOURCES_TEXT)
     records: Int64 = Field(
-        description="Estimate of the records that shorter retention deletes: whole segments, never the newest one."
+        description="Records that shorter retention deletes at its next check: whole segments, by append time, never "
+        "the newest one."
     )
+    bytes: Int64 = Field(description="Bytes of these records on the leaders' disks.")
+    complete: bool = Field(description="False: a leader did not answer, and may delete more.")
 
 
 class PartitionsWanted(Strict):

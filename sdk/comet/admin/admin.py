@@ -13,15 +13,26 @@ import msgspec
 from google.protobuf.message import Message
 
 from comet import limits
+from comet.admin import results
 from comet.admin.history import History, history_from_pb
 from comet.admin.recovery import ClusterRecovery, recover
+from comet.admin.results import (
+    BrokerDrain,
+    GroupDeletion,
+    LeaderElection,
+    PartitionMove,
+    PartitionsAdded,
+    RecordDeletion,
+    Resumed,
+    TopicAlteration,
+    TopicDeletion,
+)
 from comet.client.client import Addresses, Client
 from comet.client.connection import Attachment
 from comet.client.leader_request import at_leader
 from comet.errors import BrokerNotFound, InvalidArgument, PartitionNotFound
 from comet.groups import committed_offsets
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
-from comet.producer.producer import wall_clock_us
 from comet.types import (
     REPLICAS_MAX,
     ClusterInfo,
@@ -38,6 +49,7 @@ from comet.types import (
     check_topic_name,
     position,
     topic_setting,
+    wall_clock_us,
 )
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import groups_pb2 as groups
@@ -190,64 +202,81 @@ class Admin:
         answer = await self._request_at(broker, "DescribeTopic", request, admin.DescribeTopicResponse)
         return protobuf.topic_from_pb(answer.topic), [protobuf.status_from_pb(status) for status in answer.partitions]
 
-    async def alter_topic(self, name: str, *, unset: Iterable[str] = (), **settings: Any) -> TopicInfo:
+    async def alter_topic(
+        self, name: str, *, unset: Iterable[str] = (), dry_run: bool = False, **settings: Any
+    ) -> TopicAlteration:
         """Changes the given settings and leaves the others. Those of `unset` get the cluster's defaults, as in a new
-        topic.
+        topic. With `dry_run` nothing changes, and the answer says what would: the brokers count the records that a
+        shorter retention deletes at its next check.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
-        ...         topic = await admin.alter_topic("quotes", retention_records=1_000_000)
-        ...         print(topic.config.retention_records, topic.source("retention_records").value)
-        ...         topic = await admin.alter_topic("quotes", unset=["retention_records"])
-        ...         print(topic.config.retention_records, topic.source("retention_records").value)
+        ...         done = await admin.alter_topic("quotes", retention_records=1_000_000)
+        ...         print(done.changed, done.after.config.retention_records, done.records)
+        ...         done = await admin.alter_topic("quotes", unset=["retention_records"], dry_run=True)
+        ...         print(done.after.config.retention_records, done.after.source("retention_records").value)
         >>> run(example)
-        1000000 topic
+        ('retention_records',) 1000000 0
         -1 built-in
         """
         names = [topic_setting(one).name for one in unset]
-        request = admin.AlterTopicRequest(name=name, config=_settings(None, settings), unset=names)
-        return protobuf.topic_from_pb(await self._request("AlterTopic", request, types.Topic))
+        request = admin.AlterTopicRequest(name=name, config=_settings(None, settings), unset=names, dry_run=dry_run)
+        answer = await self._request("AlterTopic", request, admin.AlterTopicResponse)
+        return results.alteration_from_pb(answer, dry_run=dry_run)
 
-    async def delete_topic(self, name: str) -> None:
-        """Deletes a topic and its records. A topic recreated with the name has another id.
-
-        >>> async def example(address: str) -> None:
-        ...     async with comet.Admin(address) as admin:
-        ...         await admin.delete_topic("quotes")
-        ...         print(await admin.list_topics())
-        >>> run(example)
-        []
-        """
-        await self._request("DeleteTopic", admin.DeleteTopicRequest(name=name), admin.DeleteTopicResponse)
-
-    async def add_partitions(self, name: str, total: int) -> TopicInfo:
-        """Adds partitions to a topic, up to `total`. Most keys map to another partition from then on.
-
-        >>> async def example(address: str) -> None:
-        ...     async with comet.Admin(address) as admin:
-        ...         print(len((await admin.add_partitions("quotes", 4)).partitions))
-        >>> run(example)
-        4
-        """
-        return protobuf.topic_from_pb(
-            await self._request("AddPartitions", admin.AddPartitionsRequest(name=name, total=total), types.Topic)
-        )
-
-    async def delete_records(self, name: str, partition: int, before_offset: int | None = None) -> int:
-        """Deletes the records before an offset, or all; returns the new log start offset.
+    async def delete_topic(self, name: str, *, dry_run: bool = False) -> TopicDeletion:
+        """Deletes a topic, its records, and the committed offsets of groups in it. A topic recreated with the name has
+        another id. With `dry_run` nothing changes, and the answer says what would.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
         ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
         ...     async with comet.Admin(address) as admin:
-        ...         print(await admin.delete_records("quotes", 0, before_offset=2))
+        ...         print((await admin.delete_topic("quotes", dry_run=True)).records)
+        ...         await admin.delete_topic("quotes")
+        ...         print(await admin.list_topics())
         >>> run(example)
-        2
+        3
+        []
         """
-        request = admin.DeleteRecordsRequest(
-            name=name, partition=partition, before_offset=-1 if before_offset is None else before_offset
-        )
-        return (await self._request("DeleteRecords", request, admin.DeleteRecordsResponse)).log_start
+        request = admin.DeleteTopicRequest(name=name, dry_run=dry_run)
+        answer = await self._request("DeleteTopic", request, admin.DeleteTopicResponse)
+        return results.deletion_from_pb(name, answer, dry_run=dry_run)
+
+    async def add_partitions(self, name: str, total: int, *, dry_run: bool = False) -> PartitionsAdded:
+        """Adds partitions to a topic, up to `total`. Most keys map to another partition from then on.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         done = await admin.add_partitions("quotes", 4)
+        ...         print(done.before, done.after, done.keys_moved)
+        >>> run(example)
+        1 4 0.75
+        """
+        request = admin.AddPartitionsRequest(name=name, total=total, dry_run=dry_run)
+        answer = await self._request("AddPartitions", request, admin.AddPartitionsResponse)
+        return PartitionsAdded(dry_run, name, answer.before, answer.after)
+
+    async def delete_records(
+        self, name: str, partition: int, before_offset: int | None = None, *, dry_run: bool = False
+    ) -> RecordDeletion:
+        """Deletes the records before an offset, or all. With `dry_run` nothing changes, and the answer says what would.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Admin(address) as admin:
+        ...         done = await admin.delete_records("quotes", 0, before_offset=2)
+        ...         print(done.log_start, done.records)
+        >>> run(example)
+        2 2
+        """
+        if before_offset is not None and before_offset < 0:
+            raise InvalidArgument(f"before_offset must be an offset, or None for all records, not {before_offset}")
+        before = -1 if before_offset is None else before_offset
+        request = admin.DeleteRecordsRequest(name=name, partition=partition, before_offset=before, dry_run=dry_run)
+        answer = await self._request("DeleteRecords", request, admin.DeleteRecordsResponse)
+        return RecordDeletion(dry_run, name, partition, answer.before, answer.log_start)
 
     async def offsets(self, topic: str, at: StartLike = "latest") -> dict[int, int]:
         """The offset of a position, per partition: earliest, latest, a time or a time ago.
@@ -411,74 +440,92 @@ class Admin:
         self._client.check_open()
         return await committed_offsets.commit(self._client, name, offsets, self._timeout_ms)
 
-    async def delete_group(self, name: str) -> None:
-        """Deletes a group without members, with its committed offsets. Raises GroupNotFound, GroupNotEmpty.
+    async def delete_group(self, name: str, *, dry_run: bool = False) -> GroupDeletion:
+        """Deletes a group without members, with its committed offsets. With `dry_run` nothing changes, and the answer
+        says what would. Raises GroupNotFound, GroupNotEmpty.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
         ...         await admin.reset_group("engine", "earliest", topics=["quotes"])
-        ...         await admin.delete_group("engine")
+        ...         print((await admin.delete_group("engine")).offsets)
         ...         print(await admin.list_groups())
         >>> run(example)
+        1
         []
         """
-        await self._request("DeleteGroup", admin.DeleteGroupRequest(name=name), admin.DeleteGroupResponse)
+        request = admin.DeleteGroupRequest(name=name, dry_run=dry_run)
+        answer = await self._request("DeleteGroup", request, admin.DeleteGroupResponse)
+        return GroupDeletion(dry_run, name, answer.offsets, answer.lag)
 
     # ---- the cluster
 
-    async def move_partition(self, name: str, partition: int, replicas: Sequence[int]) -> TopicInfo:
+    async def move_partition(
+        self, name: str, partition: int, replicas: Sequence[int], *, dry_run: bool = False
+    ) -> PartitionMove:
         """Reassigns a partition to other, more or fewer brokers: their ids, the preferred leader first.
 
-        Returns once it is decided; `describe_topic` shows when it is done. Raises BrokerNotFound.
+        Returns once it is decided; `describe_topic` shows when it is done. With `dry_run` nothing changes, and the
+        answer says what would. Raises BrokerNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
         ...         await admin.move_partition("quotes", 0, [2, 3, 1])
         """
-        request = admin.MovePartitionRequest(name=name, partition=partition, replicas=replicas)
-        return protobuf.topic_from_pb(await self._request("MovePartition", request, types.Topic))
+        request = admin.MovePartitionRequest(name=name, partition=partition, replicas=replicas, dry_run=dry_run)
+        answer = await self._request("MovePartition", request, admin.MovePartitionResponse)
+        return results.move_from_pb(partition, tuple(replicas), answer, dry_run=dry_run)
 
-    async def elect_leader(self, name: str, partition: int, broker: int, *, accept_loss: bool = False) -> TopicInfo:
+    async def elect_leader(
+        self, name: str, partition: int, broker: int, *, accept_loss: bool = False, dry_run: bool = False
+    ) -> LeaderElection:
         """Elects a replica leader of a partition without one, even if it lacks committed records. The last resort, when
         the complete replicas are damaged or will not come back: the others truncate to it.
 
-        Returns once the election is decided. Raises InvalidArgument while the partition has or is about to get a
-        leader, and without `accept_loss`; BrokerNotFound.
+        Returns once the election is decided. With `dry_run` nothing changes, and the answer says what would be lost.
+        Raises InvalidArgument while the partition has or is about to get a leader, and without `accept_loss`;
+        BrokerNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
         ...         await admin.elect_leader("quotes", 0, 2, accept_loss=True)
         """
-        request = admin.ElectLeaderRequest(name=name, partition=partition, broker=broker, accept_loss=accept_loss)
-        return protobuf.topic_from_pb(await self._request("ElectLeader", request, types.Topic))
+        request = admin.ElectLeaderRequest(
+            name=name, partition=partition, broker=broker, accept_loss=accept_loss, dry_run=dry_run
+        )
+        answer = await self._request("ElectLeader", request, admin.ElectLeaderResponse)
+        return results.election_from_pb(partition, broker, answer, dry_run=dry_run)
 
-    async def drain_broker(self, broker: int, *, undo: bool = False) -> int:
+    async def drain_broker(self, broker: int, *, undo: bool = False, dry_run: bool = False) -> BrokerDrain:
         """Drains a broker before a stop: it hands over its leadership; with `undo` it may lead again.
 
-        Returns how many partitions it still leads: call again until it is 0. Raises BrokerNotFound.
+        Returns at the start: call again until it leads no partition. With `dry_run` nothing changes, and the answer
+        says what would. Raises BrokerNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
-        ...         while await admin.drain_broker(2):
+        ...         while (await admin.drain_broker(2)).leading:
         ...             await asyncio.sleep(0.1)
         """
-        request = admin.DrainBrokerRequest(broker=broker, undo=undo)
-        return (await self._request("DrainBroker", request, admin.DrainBrokerResponse)).leading
+        request = admin.DrainBrokerRequest(broker=broker, undo=undo, dry_run=dry_run)
+        answer = await self._request("DrainBroker", request, admin.DrainBrokerResponse)
+        return results.drain_from_pb(broker, answer, dry_run=dry_run)
 
-    async def resume(self, broker: int | None = None) -> int:
+    async def resume(self, broker: int | None = None, *, dry_run: bool = False) -> Resumed:
         """Restarts parts of a broker that failed of an unexpected error: partitions, slots, groups, transactional ids.
-        Without an id on every broker. Returns how many; those that fail again are in `statistics()["failed"]`.
-        Raises BrokerNotFound, and Timeout if the metadata store does not answer.
+        Without an id on every broker. The answer has those that are stopped after that; with `dry_run` those that are
+        now. Raises BrokerNotFound, and Timeout if the metadata store does not answer.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
-        ...         print(await admin.resume())
+        ...         done = await admin.resume(1)
+        ...         print(done.resumed, done.failed)
         >>> run(example)
-        0
+        0 ()
         """
+        request = admin.ResumeRequest(dry_run=dry_run)
         ids = [broker] if broker is not None else [one.id for one in (await self.describe_cluster()).brokers]
-        answers = [await self._request_at(one, "Resume", admin.ResumeRequest(), admin.ResumeResponse) for one in ids]
-        return sum(answer.resumed for answer in answers)
+        answers = {one: await self._request_at(one, "Resume", request, admin.ResumeResponse) for one in ids}
+        return results.resumed_from_pb(answers, dry_run=dry_run)
 
     async def recover_cluster(self, *, accept: str = "") -> ClusterRecovery:
         """Makes brokers accept a metadata store that went back in time or was emptied. Give this Admin the addresses of

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from comet.cli._guard import guarded
-from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json
 from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._recover import recover
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import comet
+    from comet import BrokerDrain
     from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
 
 app = typer.Typer(help="Show the cluster, drain brokers, resume failures, recover a lost metadata store.")
@@ -63,6 +64,7 @@ async def drain(
     broker: Annotated[int, typer.Argument(metavar="BROKER", min=1, help="The broker's id.")],
     undo: Annotated[bool, typer.Option("--undo", help="Let it lead again.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Return once it leads nothing.")] = False,
+    dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
@@ -74,16 +76,29 @@ async def drain(
     source = context.get_parameter_source("bootstrap")
     explicit = source is not None and source.name == "COMMANDLINE"
     async with comet.Admin(bootstrap if explicit else str(context.obj)) as admin:
-        leading = await admin.drain_broker(broker, undo=undo)
-        while wait and not undo and leading:
+        done = await admin.drain_broker(broker, undo=undo, dry_run=dry_run)
+        while wait and not (undo or dry_run) and done.leading:
             await asyncio.sleep(WAIT_S)
-            leading = await admin.drain_broker(broker)
+            done = await admin.drain_broker(broker)
     if json_output:
-        print_json({"broker": broker, "draining": not undo, "leading": leading})
+        print_json(asdict(done))
+    elif dry_run:
+        print_fields(_drain_effect(done))
     elif undo:
         print(f"broker {broker} may lead again")
     else:
-        print(f"broker {broker} is drained" if not leading else f"broker {broker} drains: it still leads {leading}")
+        still = f"broker {broker} drains: it still leads {done.leading}"
+        print(f"broker {broker} is drained" if not done.leading else still)
+
+
+def _drain_effect(plan: BrokerDrain) -> dict[str, object]:
+    to = Counter(one.to for one in plan.partitions if one.to is not None)
+    return {
+        "broker": plan.broker,
+        "leads": plan.leading,
+        "hands over": ", ".join(f"{number} to broker {broker}" for broker, number in sorted(to.items())) or "-",
+        "keeps": f"{plan.staying} without another replica in sync" if plan.staying else "-",
+    }
 
 
 @app.command("resume")
@@ -93,6 +108,7 @@ async def resume(
     broker: Annotated[
         int | None, typer.Option("--broker", min=1, help="Only on this broker.", show_default="all brokers")
     ] = None,
+    dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
@@ -102,14 +118,15 @@ async def resume(
     source = context.get_parameter_source("bootstrap")
     explicit = source is not None and source.name == "COMMANDLINE"
     async with comet.Admin(bootstrap if explicit else str(context.obj)) as admin:
-        resumed = await admin.resume(broker)
+        done = await admin.resume(broker, dry_run=dry_run)
         failed = [
             one for one in await failures(admin, await admin.describe_cluster()) if broker in (None, one["broker"])
         ]
     if json_output:
-        print_json({"resumed": resumed, "failed": failed})
+        print_json({"dry_run": dry_run, "resumed": done.resumed, "failed": failed})
         return
-    print(f"{resumed} resumed" if resumed else "nothing to resume")
+    if not dry_run:
+        print(f"{done.resumed} resumed" if done.resumed else "nothing to resume")
     show_failed(failed)
 
 

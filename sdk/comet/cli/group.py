@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from comet.cli._acts import Confirmation, confirmed, count
 from comet.cli._guard import guarded
 from comet.cli._lag import history_rows, lag_table, partitions_text, topic_trends, unwritten
-from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Group, Json, Yes
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Group, Json, Yes
 from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._values import format_age
 from comet.errors import InvalidArgument
@@ -21,7 +22,7 @@ from comet.types import position
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from comet import Admin
+    from comet import Admin, GroupDeletion
     from comet.types import GroupInfo, GroupMember, GroupSummary, ResetPartition
 
 app = typer.Typer(help="Show groups and their lag; set and delete their committed offsets.", no_args_is_help=True)
@@ -153,7 +154,7 @@ async def reset(
         list[str] | None,
         typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="Only this topic or these partitions; may repeat."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the effect.")] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
@@ -182,26 +183,34 @@ async def reset(
     if json_output:
         print_json(_reset_document(name, done, dry_run=False))
     else:
-        print(f"group {name}: {_partitions(len(done))} set; {_effect(done)}")
+        print(f"group {name}: {count(len(done), 'partition')} set; {_effect(done)}")
 
 
 @app.command("delete")
 @guarded
 async def delete(
-    name: Group, yes: Yes = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False
+    name: Group,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json_output: Json = False,
 ) -> None:
     """Delete a group and its committed offsets. The group must have no members."""
     import comet
 
+    how = Confirmation(yes, dry_run, json_output, _deletion_question, _deletion_effect, asdict)
     async with comet.Admin(bootstrap) as admin:
-        group = await admin.describe_group(name)
-        if not yes:
-            committed = sum(one.committed is not None for one in group.lags)
-            typer.confirm(
-                f"Delete group {name} with its committed offsets in {_partitions(committed)}?", abort=True, err=True
-            )
-        await admin.delete_group(name)
-    print_json({"deleted": name}) if json_output else print(f"deleted group {name}")
+        done = await confirmed(lambda dry: admin.delete_group(name, dry_run=dry), how)
+    if done is not None:
+        print_json(asdict(done)) if json_output else print(f"deleted group {name}")
+
+
+def _deletion_question(plan: GroupDeletion) -> str:
+    return f"Delete group {plan.group} with its committed offsets in {count(plan.offsets, 'partition')}?"
+
+
+def _deletion_effect(plan: GroupDeletion) -> dict[str, object]:
+    return {"group": plan.group, "committed offsets": plan.offsets, "lag": f"{plan.lag:,}"}
 
 
 _TOPIC: Final = re.compile(r"([^:]+)(?::([0-9]+(?:,[0-9]+)*))?")
@@ -292,7 +301,3 @@ def _effect(changes: Sequence[ResetPartition]) -> str:
     skipped = sum(max(one.skipped, 0) for one in changes)
     again = sum(max(-one.skipped, 0) for one in changes)
     return f"{skipped:,} records are skipped, {again:,} are read again"
-
-
-def _partitions(count: int) -> str:
-    return f"{count:,} partition" + ("" if count == 1 else "s")

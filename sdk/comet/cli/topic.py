@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from comet.cli._acts import Confirmation, confirmed, count, least
 from comet.cli._guard import guarded
-from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Settings, Topic, Yes
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json, Settings, Topic, Yes
 from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._topic_flags import given_settings, with_setting_flags
 from comet.cli._values import format_bytes, parse_brokers, setting_of
@@ -19,6 +21,7 @@ from comet.types import NO_LIMIT, TOPIC_SETTINGS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from comet import RecordDeletion, TopicAlteration, TopicDeletion
     from comet.types import PartitionInfo, PartitionStatus, TopicConfig, TopicInfo
 
 app = typer.Typer(help="Create, show, change and delete topics.", no_args_is_help=True)
@@ -58,7 +61,7 @@ async def create(
     else:
         held = max((len(partition.replicas) for partition in topic.partitions), default=1)
         copies = f", {held} replicas each" if held > 1 else ""
-        print(f"created {topic.name} with {_count(len(topic.partitions), 'partition')}{copies}")
+        print(f"created {topic.name} with {count(len(topic.partitions), 'partition')}{copies}")
 
 
 @app.command("list")
@@ -121,11 +124,16 @@ async def alter(
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, help="The new number of partitions; not lower.")
     ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
     **flags: str | None,
 ) -> None:
-    """Change a topic's settings, or add partitions (keys then map to other partitions)."""
+    """Change a topic's settings, or add partitions (keys then map to other partitions).
+
+    Asks for confirmation if a shorter retention deletes records.
+    """
     import comet
 
     settings = given_settings(flags, set_)
@@ -133,17 +141,38 @@ async def alter(
     if not settings and not reset and partitions is None:
         raise InvalidArgument("nothing to change: give --NAME VALUE, --unset NAME or --partitions COUNT")
     async with comet.Admin(bootstrap) as admin:
-        if settings or reset:
-            topic = await admin.alter_topic(name, unset=reset, **settings)
+        change = settings or reset
+        plan = await admin.alter_topic(name, unset=reset, dry_run=True, **settings) if change else None
         if partitions is not None:
-            topic = await admin.add_partitions(name, partitions)
+            added = await admin.add_partitions(name, partitions, dry_run=True)
+        if not dry_run:
+            if plan is not None and (plan.records or not plan.complete) and not yes:
+                typer.confirm(f"Change {name}? {_deleted(plan)}.", abort=True, err=True)
+            if change:
+                plan = await admin.alter_topic(name, unset=reset, **settings)
+            if partitions is not None:
+                added = await admin.add_partitions(name, partitions)
+        topic, _ = await admin.describe_topic(name)
     if json_output:
-        print_json(topic_document(topic))
+        effect = {"dry_run": dry_run, "records": 0 if plan is None else plan.records}
+        print_json(topic_document(topic) | effect)
         return
-    changed = {one: TOPIC_SETTINGS[one].format(getattr(topic.config, one)) for one in (*settings, *reset)}
+    changed = {}
+    if plan is not None:
+        config = plan.after.config
+        changed = {one: TOPIC_SETTINGS[one].format(getattr(config, one)) for one in (*settings, *reset)}
     if partitions is not None:
-        changed["partitions"] = str(len(topic.partitions))
+        changed["partitions"] = str(added.after)
     print(f"{topic.name}: " + ", ".join(f"{setting}={value}" for setting, value in changed.items()))
+    if plan is not None and (dry_run or plan.records):
+        note(_deleted(plan))
+
+
+def _deleted(plan: TopicAlteration) -> str:
+    size = format_bytes(plan.bytes)
+    return (
+        f"Retention deletes {least(count(plan.records, 'record'), complete=plan.complete)} ({size}) at its next check"
+    )
 
 
 @app.command("move")
@@ -153,6 +182,7 @@ async def move(
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
     to: Annotated[str, typer.Option("--to", metavar="ID,ID,...", help="Broker ids, the preferred leader first.")],
     wait: Annotated[bool, typer.Option("--wait", help="Return once the move is complete.")] = False,
+    dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
@@ -163,12 +193,16 @@ async def move(
 
     replicas = parse_brokers(to)
     async with comet.Admin(bootstrap) as admin:
-        topic = await admin.move_partition(name, partition, replicas)
-        while wait and not _has_moved(topic, partition, replicas):
+        plan = await admin.move_partition(name, partition, replicas, dry_run=dry_run)
+        topic = plan.topic
+        while wait and not dry_run and not _has_moved(topic, partition, replicas):
             await asyncio.sleep(WAIT_S)
             topic, _ = await admin.describe_topic(name)
+    size = "an unknown size" if plan.bytes is None else format_bytes(plan.bytes)
     if json_output:
-        print_json(topic_document(topic))
+        print_json(topic_document(topic) | {"dry_run": dry_run, "bytes": plan.bytes})
+    elif dry_run:
+        print(f"{name}/{partition} would move from {brokers_text(plan.before)} to {to}; {size} is copied")
     elif _has_moved(topic, partition, replicas):
         print(f"{name}/{partition} is on {to}")
     else:
@@ -184,6 +218,7 @@ async def elect(
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Records that this broker lacks are lost for good, on all brokers.")
     ] = False,
+    dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
@@ -191,28 +226,53 @@ async def elect(
     import comet
 
     async with comet.Admin(bootstrap) as admin:
-        topic = await admin.elect_leader(name, partition, broker, accept_loss=accept_loss)
+        done = await admin.elect_leader(name, partition, broker, accept_loss=accept_loss, dry_run=dry_run)
+    lost = "an unknown number of records" if done.lost is None else count(done.lost, "record")
+    epoch = done.topic.partitions[partition].leader_epoch
     if json_output:
-        print_json(topic_document(topic))
+        print_json(topic_document(done.topic) | {"dry_run": dry_run, "lost": done.lost})
+    elif dry_run:
+        print(f"{name}/{partition} would be led by broker {broker}, and lose {lost}")
     else:
-        print(f"{name}/{partition} is now led by broker {broker}, in epoch {topic.partitions[partition].leader_epoch}")
+        print(f"{name}/{partition} is now led by broker {broker}, in epoch {epoch}; it lost {lost}")
 
 
 @app.command("delete")
 @guarded
 async def delete(
-    name: Topic, yes: Yes = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False
+    name: Topic,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json_output: Json = False,
 ) -> None:
     """Delete a topic and its records."""
     import comet
 
+    how = Confirmation(yes, dry_run, json_output, _deletion_question, _deletion_effect, _deletion_document)
     async with comet.Admin(bootstrap) as admin:
-        _, partitions = await admin.describe_topic(name)
-        if not yes:
-            records = sum(status.log_end - status.log_start for status in partitions)
-            typer.confirm(f"Delete {name} with {_count(records, 'record')}?", abort=True, err=True)
-        await admin.delete_topic(name)
-    print_json({"deleted": name}) if json_output else print(f"deleted {name}")
+        done = await confirmed(lambda dry: admin.delete_topic(name, dry_run=dry), how)
+    if done is not None:
+        print_json(_deletion_document(done)) if json_output else print(f"deleted {name}")
+
+
+def _deletion_question(plan: TopicDeletion) -> str:
+    reading = f" Groups that read it: {', '.join(group.name for group in plan.groups)}." if plan.groups else ""
+    return f"Delete {plan.topic} with {least(count(plan.records, 'record'), complete=plan.complete)}?{reading}"
+
+
+def _deletion_effect(plan: TopicDeletion) -> dict[str, object]:
+    return {
+        "topic": plan.topic,
+        "partitions": plan.partitions,
+        "records": least(f"{plan.records:,}", complete=plan.complete),
+        "size": least(format_bytes(plan.bytes), complete=plan.complete),
+        "groups": ", ".join(group.name for group in plan.groups) or "-",
+    }
+
+
+def _deletion_document(plan: TopicDeletion) -> dict[str, Any]:
+    return asdict(plan) | {"groups": [group.name for group in plan.groups]}
 
 
 @app.command("delete-records")
@@ -222,21 +282,35 @@ async def delete_records(
     partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="The partition.")],
     before: Annotated[int, typer.Option("--before", min=-1, help="First offset to keep; -1: keep nothing.")],
     yes: Yes = False,
+    dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
     """Delete the oldest records of one partition."""
     import comet
 
-    if not yes:
-        what = "all records" if before == -1 else f"all records before offset {before}"
-        typer.confirm(f"Delete {what} of {name}/{partition}?", abort=True, err=True)
+    offset = None if before == -1 else before
+    how = Confirmation(yes, dry_run, json_output, _truncation_question, _truncation_effect, _truncation_document)
     async with comet.Admin(bootstrap) as admin:
-        log_start = await admin.delete_records(name, partition, None if before == -1 else before)
-    if json_output:
-        print_json({"topic": name, "partition": partition, "log_start": log_start})
-    else:
-        print(f"{name}/{partition} now starts at offset {log_start}")
+        done = await confirmed(lambda dry: admin.delete_records(name, partition, offset, dry_run=dry), how)
+    if done is not None and json_output:
+        print_json(_truncation_document(done))
+    elif done is not None:
+        print(f"{name}/{partition} now starts at offset {done.log_start}")
+
+
+def _truncation_question(plan: RecordDeletion) -> str:
+    tp = f"{plan.topic}/{plan.partition}"
+    return f"Delete {count(plan.records, 'record')} of {tp}? It starts at offset {plan.log_start} then."
+
+
+def _truncation_effect(plan: RecordDeletion) -> dict[str, object]:
+    tp = f"{plan.topic}/{plan.partition}"
+    return {"partition": tp, "records": f"{plan.records:,}", "log start": f"{plan.before} -> {plan.log_start}"}
+
+
+def _truncation_document(plan: RecordDeletion) -> dict[str, Any]:
+    return asdict(plan) | {"records": plan.records}
 
 
 def topic_document(topic: TopicInfo) -> dict[str, Any]:
@@ -366,7 +440,3 @@ def _when(timestamp_us: int) -> str:
     from datetime import datetime
 
     return datetime.fromtimestamp(timestamp_us / 1e6, UTC).isoformat(timespec="seconds")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

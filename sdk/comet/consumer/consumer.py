@@ -10,52 +10,27 @@ The iteration over records is in iteration, the subscriptions in fetcher.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from random import Random
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from comet import limits
 from comet.client.client import Addresses, Client
 from comet.client.connection import Attachment
 from comet.client.leader_request import at_leader
 from comet.consumer.broker_subscription import PartitionSubscription
-from comet.consumer.fetcher import Fetcher, OutOfRange
+from comet.consumer.fetcher import Fetcher
 from comet.consumer.iteration import RecordIterator
-from comet.consumer.replica_choice import ReadFrom
-from comet.errors import Closed, InvalidArgument, PartitionNotFound
-from comet.producer.producer import wall_clock_us
-from comet.types import Gap, Latest, StartLike, TopicPartition, check_topic_name, position
+from comet.consumer.keywords import ConsumerKeywords
+from comet.consumer.options import ConsumerOptions, chosen
+from comet.errors import Closed, PartitionNotFound
+from comet.types import Latest, StartLike, TopicPartition, check_topic_name, position, wall_clock_us
 from comet.v1 import records_pb2 as pb
-from comet.wire.corrupt import OnCorrupt
 from comet.wire.protobuf import position_to_pb
 from comet.wire.transport import Connect
 
 T = TypeVar("T")
-Isolation = Literal["committed", "uncommitted"]
-
-
-def check_isolation(isolation: Isolation) -> bool:
-    """Whether uncommitted records are read, too. Raises InvalidArgument."""
-    if isolation not in {"committed", "uncommitted"}:
-        raise InvalidArgument(f'isolation must be "committed" or "uncommitted", not {isolation!r}')
-    return isolation == "uncommitted"
-
-
-def check_reading(buffer_bytes: int, on_out_of_range: OutOfRange, on_corrupt: OnCorrupt) -> None:
-    if not limits.CONSUMER_BUFFER_BYTES_MIN <= buffer_bytes <= limits.CONSUMER_BUFFER_BYTES_MAX:
-        raise InvalidArgument(
-            f"buffer_bytes must be from {limits.CONSUMER_BUFFER_BYTES_MIN} to {limits.CONSUMER_BUFFER_BYTES_MAX}, "
-            f"not {buffer_bytes}"
-        )
-    if on_out_of_range not in {"raise", "earliest", "latest"}:
-        raise InvalidArgument(f'on_out_of_range must be "raise", "earliest" or "latest", not {on_out_of_range!r}')
-    check_on_corrupt(on_corrupt)
-
-
-def check_on_corrupt(on_corrupt: OnCorrupt) -> None:
-    if on_corrupt not in {"raise", "skip"}:
-        raise InvalidArgument(f'on_corrupt must be "raise" or "skip", not {on_corrupt!r}')
 
 
 def serde_of(kind: Any) -> Any:
@@ -86,6 +61,8 @@ class Consumer(RecordIterator[T]):
     `read_from` chooses the brokers: "leader", the leader of each partition; "any", all in-sync replicas, each for a
     share of the partitions; "nearest", an in-sync replica in the consumer's `rack` if there is one, else the leader.
 
+    `options` has all of these as one ConsumerOptions, for several consumers; those given by name come first.
+
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
     ...         for symbol in ("EURUSD", "USDJPY"):
@@ -102,27 +79,18 @@ class Consumer(RecordIterator[T]):
 
     @overload
     def __init__(
-        self: Consumer[bytes], addresses: Addresses, topic: str, *,
-        start: StartLike = ..., partitions: Iterable[int] | None = ..., buffer_bytes: int = ...,
-        on_out_of_range: OutOfRange = ..., on_gap: Callable[[Gap], None] | None = ...,
-        on_corrupt: OnCorrupt = ..., isolation: Isolation = ..., read_from: ReadFrom = ..., rack: str = ...,
-        name: str = ..., connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
+        self: Consumer[bytes], addresses: Addresses, topic: str, *, options: ConsumerOptions | None = ...,
+        **keywords: Unpack[ConsumerKeywords],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
-        self, addresses: Addresses, topic: str, *, type: type[T],
-        start: StartLike = ..., partitions: Iterable[int] | None = ..., buffer_bytes: int = ...,
-        on_out_of_range: OutOfRange = ..., on_gap: Callable[[Gap], None] | None = ...,
-        on_corrupt: OnCorrupt = ..., isolation: Isolation = ..., read_from: ReadFrom = ..., rack: str = ...,
-        name: str = ..., connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
+        self, addresses: Addresses, topic: str, *, type: type[T], options: ConsumerOptions | None = ...,
+        **keywords: Unpack[ConsumerKeywords],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
-        self: Consumer[Any], addresses: Addresses, topic: str, *, type: Any,
-        start: StartLike = ..., partitions: Iterable[int] | None = ..., buffer_bytes: int = ...,
-        on_out_of_range: OutOfRange = ..., on_gap: Callable[[Gap], None] | None = ...,
-        on_corrupt: OnCorrupt = ..., isolation: Isolation = ..., read_from: ReadFrom = ..., rack: str = ...,
-        name: str = ..., connect: Connect | None = ..., random: Random | None = ..., clock_us: Callable[[], int] = ...,
+        self: Consumer[Any], addresses: Addresses, topic: str, *, type: Any, options: ConsumerOptions | None = ...,
+        **keywords: Unpack[ConsumerKeywords],
     ) -> None: ...  # fmt: skip
     def __init__(
         self,
@@ -130,38 +98,21 @@ class Consumer(RecordIterator[T]):
         topic: str,
         *,
         type: Any = None,  # noqa: A002 - the name users expect
-        start: StartLike = "earliest",
-        partitions: Iterable[int] | None = None,
-        buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES,
-        on_out_of_range: OutOfRange = "raise",
-        on_gap: Callable[[Gap], None] | None = None,
-        on_corrupt: OnCorrupt = "raise",
-        isolation: Isolation = "committed",
-        read_from: ReadFrom = "leader",
-        rack: str = "",
+        options: ConsumerOptions | None = None,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
         clock_us: Callable[[], int] = wall_clock_us,
+        **keywords: Any,
     ) -> None:
-        check_reading(buffer_bytes, on_out_of_range, on_corrupt)
+        reading = chosen(options or ConsumerOptions(), keywords)
         self.topic = check_topic_name(topic)
-        super().__init__(serde_of(type), uncommitted=check_isolation(isolation))
+        super().__init__(serde_of(type), uncommitted=reading.isolation == "uncommitted")
         self._clock_us = clock_us
         self._client = Client(addresses, name=name, connect=connect, random=random)
-        self._fetcher = Fetcher(
-            self._client,
-            self.topic,
-            start=position(start, now_us=clock_us()),
-            partitions=None if partitions is None else sorted(set(partitions)),
-            buffer_bytes=buffer_bytes,
-            on_out_of_range=on_out_of_range,
-            read_from=read_from,
-            rack=rack,
-            on_gap=on_gap,
-            on_corrupt=on_corrupt,
-            uncommitted=self._uncommitted,
-        )
+        start = position(reading.start, now_us=clock_us())
+        partitions = None if reading.partitions is None else sorted(set(reading.partitions))
+        self._fetcher = Fetcher(self._client, self.topic, reading, start=start, partitions=partitions)
         self._closed = False
 
     # ---- life

@@ -18,7 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 from comet import limits
 from comet.client.client import Client
@@ -26,7 +26,8 @@ from comet.client.connection import Attachment, Connection
 from comet.client.metadata import mark_retrieved
 from comet.client.retry import Backoff
 from comet.consumer.broker_subscription import BrokerSubscription, PartitionSubscription, window_for
-from comet.consumer.replica_choice import ReadFrom, Replicas
+from comet.consumer.options import ReadingOptions
+from comet.consumer.replica_choice import Replicas
 from comet.errors import (
     Closed,
     CometError,
@@ -38,14 +39,12 @@ from comet.errors import (
     TopicNotFound,
 )
 from comet.types import AtOffset, Earliest, Gap, Latest, Position, TopicInfo, TopicPartition
-from comet.wire.corrupt import CorruptPolicy, OnCorrupt
+from comet.wire.corrupt import CorruptPolicy
 
 log = logging.getLogger("comet")
 
 # Tries before a warning: some seconds; a leader election takes less.
 _TRIES_UNTIL_WARNING: Final = 20
-
-OutOfRange = Literal["raise", "earliest", "latest"]
 
 
 class Fetcher:
@@ -55,16 +54,10 @@ class Fetcher:
         self,
         client: Client,
         topic: str | None,
+        options: ReadingOptions,
         *,
         start: Position,
         partitions: list[int] | None,
-        buffer_bytes: int,
-        on_out_of_range: OutOfRange,
-        read_from: ReadFrom,
-        rack: str,
-        on_gap: Callable[[Gap], None] | None,
-        on_corrupt: OnCorrupt = "raise",
-        uncommitted: bool = False,
         begun: Callable[[PartitionSubscription], None] | None = None,
     ) -> None:
         self.topic = topic  # None: reads the assigned partitions
@@ -75,13 +68,13 @@ class Fetcher:
         self._client = client
         self._start = start
         self._wanted = partitions
-        self.buffer_bytes = buffer_bytes
-        self._on_out_of_range = on_out_of_range
-        self._on_gap = on_gap
-        self.corrupt = CorruptPolicy(on_corrupt, on_gap)
-        self._uncommitted = uncommitted
+        self.buffer_bytes = options.buffer_bytes
+        self._on_out_of_range = options.on_out_of_range
+        self._on_gap = options.on_gap
+        self.corrupt = CorruptPolicy(options.on_corrupt, options.on_gap)
+        self._uncommitted = options.isolation == "uncommitted"
         self._begun = begun  # called when the position of a partition is known
-        self._replicas = Replicas(client, self.readers, self._leave, read_from=read_from, rack=rack)
+        self._replicas = Replicas(client, self.readers, self._leave, read_from=options.read_from, rack=options.rack)
         self._subscriptions: dict[Connection, BrokerSubscription] = {}
         self._attaching: dict[PartitionSubscription, asyncio.Task[Attachment]] = {}
         self._departing: set[TopicPartition] = set()  # unassigned, and the broker has not confirmed it

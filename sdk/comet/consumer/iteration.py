@@ -15,9 +15,9 @@ from comet import records
 from comet.consumer.aborted import CONTROL, MARKED
 from comet.consumer.broker_subscription import PartitionSubscription
 from comet.consumer.fetcher import Fetcher
-from comet.consumer.record import Record, RecordBatch
 from comet.errors import CometError, CorruptBatch, CorruptRecords, DataLoss, InvalidArgument, SerdeError
 from comet.types import TopicPartition
+from comet.values.record import Record, RecordBatch
 from comet.wire.corrupt import headers, opened, range_of
 
 if TYPE_CHECKING:
@@ -353,7 +353,7 @@ class TableIterator(Generic[T]):
     def __init__(
         self, consumer: RecordIterator[T], columns: Iterable[str] | None, rows_max: int, wait_ms: float
     ) -> None:
-        from comet.tables.arrow_columns import ArrowColumns  # here: it needs pyarrow
+        from comet.values.arrow_columns import ArrowColumns  # here: it needs pyarrow
 
         if rows_max < 1:
             raise InvalidArgument(f"rows_max must be at least 1, not {rows_max!r}")

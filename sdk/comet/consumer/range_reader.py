@@ -20,15 +20,24 @@ from comet import limits, records
 from comet.client.client import Addresses, Client
 from comet.client.leader_request import call_leader
 from comet.consumer.aborted import CONTROL, MARKED, Discards
-from comet.consumer.consumer import Isolation, check_isolation
 from comet.consumer.iteration import hole
+from comet.consumer.options import Isolation, check_isolation
 from comet.consumer.ranges import STEP_BYTES, STEP_RECORDS, Fetched, RangeReader, RangeSpec, locate
-from comet.consumer.record import RecordBatch
 from comet.consumer.time_merge import MergedReader
 from comet.errors import CorruptBatch, CorruptRecords, InvalidArgument, TopicNotFound
-from comet.producer.producer import wall_clock_us
-from comet.types import AtOffset, AtTime, Position, StartLike, TopicInfo, TopicPartition, check_topic_name, position
+from comet.types import (
+    AtOffset,
+    AtTime,
+    Position,
+    StartLike,
+    TopicInfo,
+    TopicPartition,
+    check_topic_name,
+    position,
+    wall_clock_us,
+)
 from comet.v1 import records_pb2 as pb
+from comet.values.record import RecordBatch
 from comet.wire.corrupt import headers, opened
 from comet.wire.protobuf import position_to_pb
 from comet.wire.transport import Connect

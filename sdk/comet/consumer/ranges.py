@@ -21,11 +21,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol, Self
 
-from comet.consumer.consumer import Isolation
-from comet.consumer.record import RecordBatch
+from comet.consumer.options import Isolation
 from comet.errors import CometError, DataLoss, Truncated
 from comet.limits import UINT32_MAX
 from comet.types import AtOffset, Gap, Latest, Position, StartLike
+from comet.values.record import RecordBatch
 
 STEP_RECORDS: Final = 1 << 17
 STEP_BYTES: Final = 4 << 20  # a broker returns no more at once

@@ -14,28 +14,20 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 from comet import limits
 from comet.client.client import Client
 from comet.client.connection import Attachment
 from comet.consumer.broker_subscription import PartitionSubscription
-from comet.errors import CometError, CorruptBatch, DataLoss, InvalidArgument, LogFailed, OffsetOutOfRange, Truncated
+from comet.consumer.options import ReadFrom
+from comet.errors import CometError, CorruptBatch, DataLoss, LogFailed, OffsetOutOfRange, Truncated
 from comet.types import BrokerInfo, Latest, PartitionInfo, TopicInfo, TopicPartition
 from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import position_to_pb
 
-ReadFrom = Literal["leader", "any", "nearest"]
-
 # Errors that a follower may give although the leader has the records.
 _ONLY_HERE: Final = (OffsetOutOfRange, Truncated, DataLoss, LogFailed, CorruptBatch)
-
-
-def check_read_from(read_from: ReadFrom, rack: str) -> None:
-    if read_from not in {"leader", "any", "nearest"}:
-        raise InvalidArgument(f'read_from must be "leader", "any" or "nearest", not {read_from!r}')
-    if read_from == "nearest" and not rack:
-        raise InvalidArgument('read_from="nearest" needs the consumer\'s rack: give rack="..."')
 
 
 def suitable(partition: PartitionInfo, brokers: Iterable[BrokerInfo], read_from: ReadFrom, rack: str) -> list[int]:
@@ -66,7 +58,6 @@ class Replicas:
         read_from: ReadFrom = "leader",
         rack: str = "",
     ) -> None:
-        check_read_from(read_from, rack)
         self.read_from = read_from
         self._rack = rack
         self._client = client

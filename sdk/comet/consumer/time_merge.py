@@ -25,9 +25,9 @@ from time import perf_counter
 from typing import Final, NamedTuple, Self
 
 from comet.consumer.ranges import Part, RangeReader
-from comet.consumer.record import Record, RecordBatch
 from comet.errors import CometError
 from comet.types import Gap
+from comet.values.record import Record, RecordBatch
 
 AT_ONCE: Final = 4  # ranges that are read at once
 CHECK_RECORDS: Final = 128  # records between two looks at the clock

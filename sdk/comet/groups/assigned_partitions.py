@@ -23,8 +23,9 @@ from comet.consumer.iteration import RecordIterator
 from comet.errors import Closed, CometError
 from comet.groups.commits import Commits, OffsetToCommit
 from comet.groups.member import Member
+from comet.groups.member_partition import MemberPartition
 from comet.groups.membership import AssignedPartition, Changes
-from comet.groups.options import MemberPartition, OnPartitions
+from comet.groups.options import OnPartitions
 from comet.types import AtOffset, Earliest, Position, TopicPartition
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb

@@ -19,28 +19,20 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from comet import limits
 from comet.client.client import Addresses, Client
 from comet.client.metadata import mark_retrieved
-from comet.consumer.consumer import Isolation, check_isolation, check_reading, serde_of
-from comet.consumer.fetcher import Fetcher, OutOfRange
-from comet.consumer.record import Record, RecordBatch
-from comet.consumer.replica_choice import ReadFrom
+from comet.client.watchdog import PROCESS, Watch
+from comet.consumer.consumer import serde_of
+from comet.consumer.fetcher import Fetcher
+from comet.consumer.options import chosen
 from comet.errors import Closed, CometError, PartitionNotFound, StaleGeneration
 from comet.groups.assigned_partitions import AssignedPartitions
 from comet.groups.commits import Commits, OffsetToCommit, commit_frame
+from comet.groups.keywords import GroupKeywords
 from comet.groups.member import Member
-from comet.groups.options import (
-    GroupSettings,
-    Handled,
-    MemberPartition,
-    OnPartitions,
-    begins_of,
-    join_frame,
-    offsets_of,
-)
-from comet.handlers.watchdog import PROCESS, Watch
-from comet.producer.producer import wall_clock_us
-from comet.types import AtOffset, Gap, Position, StartLike, TopicPartition, position
+from comet.groups.member_partition import Handled, MemberPartition, begins_of, offsets_of
+from comet.groups.options import GroupOptions, join_frame
+from comet.types import AtOffset, Position, StartLike, TopicPartition, position, wall_clock_us
 from comet.v1 import groups_pb2 as groups_pb
-from comet.wire.corrupt import OnCorrupt
+from comet.values.record import Record, RecordBatch
 from comet.wire.transport import Connect
 
 log = logging.getLogger("comet")
@@ -63,6 +55,9 @@ class GroupConsumer(AssignedPartitions[T]):
     restart within that time. `on_assigned`, `on_revoked` and `on_lost` are called with partitions: newly assigned
     ones, those about to be released (awaited first), and those already lost.
 
+    Options of comet.Consumer are options of it, too. `options` has them as one GroupOptions; those given by name come
+    first.
+
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
     ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
@@ -77,16 +72,18 @@ class GroupConsumer(AssignedPartitions[T]):
 
     @overload
     def __init__(
-        self: GroupConsumer[bytes], addresses: Addresses, *topics: str, group: str, **settings: Unpack[GroupSettings]
-    ) -> None: ...
+        self: GroupConsumer[bytes], addresses: Addresses, *topics: str, group: str,
+        options: GroupOptions | None = ..., **keywords: Unpack[GroupKeywords],
+    ) -> None: ...  # fmt: skip
     @overload
     def __init__(
-        self, addresses: Addresses, *topics: str, group: str, type: type[T], **settings: Unpack[GroupSettings]
-    ) -> None: ...
+        self, addresses: Addresses, *topics: str, group: str, type: type[T],
+        options: GroupOptions | None = ..., **keywords: Unpack[GroupKeywords],
+    ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: GroupConsumer[Any], addresses: Addresses, *topics: str, group: str, type: Any,
-        **settings: Unpack[GroupSettings],
+        options: GroupOptions | None = ..., **keywords: Unpack[GroupKeywords],
     ) -> None: ...  # fmt: skip
     def __init__(
         self,
@@ -94,41 +91,26 @@ class GroupConsumer(AssignedPartitions[T]):
         *topics: str,
         group: str,
         type: Any = None,  # noqa: A002 - the name users expect
-        pattern: str = "",
-        start: StartLike = "latest",
-        instance: str = "",
-        session_timeout_ms: int = limits.SESSION_TIMEOUT_MS,
-        release_timeout_ms: int = 0,
-        commit_interval_ms: float = limits.COMMIT_INTERVAL_MS,
-        auto_commit: bool = True,
-        isolation: Isolation = "committed",
-        on_assigned: OnPartitions | None = None,
-        on_revoked: OnPartitions | None = None,
-        on_lost: OnPartitions | None = None,
-        buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES,
-        on_out_of_range: OutOfRange = "raise",
-        on_gap: Callable[[Gap], None] | None = None,
-        on_corrupt: OnCorrupt = "raise",
-        read_from: ReadFrom = "leader",
-        rack: str = "",
+        options: GroupOptions | None = None,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
         clock_us: Callable[[], int] = wall_clock_us,
+        **keywords: Any,
     ) -> None:
-        check_reading(buffer_bytes, on_out_of_range, on_corrupt)
-        super().__init__(serde_of(type), uncommitted=check_isolation(isolation))
-        self.auto_commit = auto_commit
-        self._start_at = position(start, now_us=clock_us())
+        reading = chosen(options or GroupOptions(), keywords)
+        super().__init__(serde_of(type), uncommitted=reading.isolation == "uncommitted")
+        self.auto_commit = reading.auto_commit
+        self._start_at = position(reading.start, now_us=clock_us())
         self._clock_us = clock_us
-        self._callbacks = {"assigned": on_assigned, "revoked": on_revoked, "lost": on_lost}
-        self._interval_s = commit_interval_ms / 1000
+        self._callbacks = {
+            "assigned": reading.on_assigned, "revoked": reading.on_revoked, "lost": reading.on_lost,
+        }  # fmt: skip
+        self._interval_s = reading.commit_interval_ms / 1000
+        join = join_frame(group, topics, reading, name, groups_pb.GROUP_KIND_CONSUMER)
+        join.instance, join.release_timeout_ms = reading.instance, reading.release_timeout_ms
         self._client = Client(addresses, name=name, connect=connect, random=random)
-        join = join_frame(
-            group, topics, pattern, groups_pb.GROUP_KIND_CONSUMER, name, instance, session_timeout_ms,
-            release_timeout_ms,
-        )  # fmt: skip
-        self._static = bool(instance)
+        self._static = bool(reading.instance)
         watch = Watch(PROCESS if connect is None else None)  # with virtual time no loop is late
         self._member = Member(self._client, join, self._changed, watch)
         self._commits = Commits(self._client, self._member, self._was_committed)
@@ -138,9 +120,7 @@ class GroupConsumer(AssignedPartitions[T]):
         self._starting: asyncio.Task[None] | None = None
         self._closed = False
         self._fetcher = Fetcher(
-            self._client, None, start=self._start_at, partitions=None, buffer_bytes=buffer_bytes,
-            on_out_of_range=on_out_of_range, read_from=read_from, rack=rack, on_gap=on_gap,
-            on_corrupt=on_corrupt, uncommitted=self._uncommitted, begun=self._begun,
+            self._client, None, reading, start=self._start_at, partitions=None, begun=self._begun
         )  # fmt: skip
 
     # ---- life

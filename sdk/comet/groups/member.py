@@ -17,9 +17,9 @@ from comet import limits
 from comet.client.client import Client
 from comet.client.coordinator import Coordinator
 from comet.client.retry import Backoff
+from comet.client.watchdog import Watch
 from comet.errors import Closed, CometError, Internal, MemberUnknown, NotCoordinator
 from comet.groups.membership import AssignedPartition, Changes, Membership, Phase
-from comet.handlers.watchdog import Watch
 from comet.types import TopicPartition
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb

@@ -13,12 +13,12 @@ import logging
 from typing import Any
 
 from comet import limits
-from comet.consumer.record import RecordBatch
 from comet.errors import CometError, GroupError
 from comet.handlers.binding import Binding, Item, items_of
 from comet.handlers.dispatch import Dispatch, Task
 from comet.handlers.serving import GroupServing, Host, Stopped, current_serving
 from comet.types import TopicPartition
+from comet.values.record import RecordBatch
 
 log = logging.getLogger("comet")
 

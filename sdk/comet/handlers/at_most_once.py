@@ -43,7 +43,7 @@ class AtMostOnce(GroupServing):
 
     async def _set_aside_corrupt(self, error: CorruptRecords) -> None:
         tp = TopicPartition(error.details["topic"], int(error.details["partition"]))
-        if not self.policy.dead_letter and self.one.on_error == "stop":
+        if not self.policy.dead_letter and self.policy.on_error == "stop":
             self.one.failure(error)  # may raise: then the offset stays before it
         if await self._commit(tp, self.life(tp), range_of(error)[1]):
             await super()._set_aside_corrupt(error)

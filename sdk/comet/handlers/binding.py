@@ -7,78 +7,44 @@ import logging
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from comet import limits
-from comet.consumer.record import RecordBatch
 from comet.errors import InvalidArgument, SerdeError
 from comet.handlers.handler import Handler, HandlerShape, Signature, watched
+from comet.handlers.options import HandlerOptions, Reading
 from comet.types import TopicPartition
+from comet.values.record import RecordBatch
 
 if TYPE_CHECKING:
     from comet.producer.transaction import Transaction
 
 log = logging.getLogger("comet")
 
-OnError = Literal["stop", "skip"]
-DeliveryMode = Literal["at_most_once", "at_least_once", "exactly_once"]
-
-MODES: Final = ("at_most_once", "at_least_once", "exactly_once")
 # The transaction that a handler runs in; records that the app sends there go into it.
 current_transaction: ContextVar[Transaction | None] = ContextVar("comet_transaction", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The policy of a group's handler: its delivery guarantee, retries and dead-letter topic."""
-
-    group: str
-    delivery: DeliveryMode
-    retries: int
-    backoff_ms: float
-    dead_letter: str
-    concurrency: int
-    shared: bool
-    transaction_records: int
-    transaction_ms: float
-
-    def check(self, signature: Signature, on_error: str) -> None:
-        """Raises InvalidArgument if the options contradict each other."""
-        if self.delivery not in MODES:
-            raise InvalidArgument(f"delivery must be one of {', '.join(MODES)}, not {self.delivery!r}")
-        if self.shared and self.delivery != "at_least_once":
-            raise InvalidArgument("a share group delivers at least once: leave delivery out, or set shared=False")
-        if self.shared and signature.shape not in {HandlerShape.MODEL, HandlerShape.RECORD}:
-            raise InvalidArgument("handlers of a share group take single records, not lists or batches")
-        if self.delivery == "at_most_once" and (self.retries or self.concurrency > 1):
-            raise InvalidArgument('delivery="at_most_once" calls once per record: leave retries and concurrency out')
-        if signature.transaction and self.delivery != "exactly_once":
-            raise InvalidArgument('a handler that takes a comet.Transaction needs delivery="exactly_once"')
-        if self.dead_letter and on_error == "skip":
-            raise InvalidArgument('dead_letter and on_error="skip" exclude each other: give one of them')
-        _within("retries", self.retries, 0, limits.RETRIES_MAX)
-        _within("backoff_ms", self.backoff_ms, 0, limits.RETRY_BACKOFF_MS_MAX)
-        _within("concurrency", self.concurrency, 1, limits.CONCURRENCY_MAX)
-        _within("transaction_records", self.transaction_records, 1, limits.TRANSACTION_RECORDS_MAX)
-        _within("transaction_ms", self.transaction_ms, 0, limits.TRANSACTION_GATHER_MS_MAX)
-
-
-def _within(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise InvalidArgument(f"{name} must be from {low} to {high}, not {value!r}")
+def check_signature(signature: Signature, group: str, options: HandlerOptions) -> None:
+    """Raises InvalidArgument if the handler cannot be called as its options say."""
+    if signature.transaction and not group:
+        raise InvalidArgument('a handler that takes a comet.Transaction needs group= and delivery="exactly_once"')
+    if signature.transaction and options.delivery != "exactly_once":
+        raise InvalidArgument('a handler that takes a comet.Transaction needs delivery="exactly_once"')
+    if options.shared and signature.shape not in {HandlerShape.MODEL, HandlerShape.RECORD}:
+        raise InvalidArgument("handlers of a share group take single records, not lists or batches")
 
 
 @dataclass(slots=True)
 class Binding:
-    """A handler with its topics, group and policy."""
+    """A handler with its topic, group and options."""
 
     topic: str
     handler: Handler
     signature: Signature
-    on_error: OnError
-    options: dict[str, Any]  # options of its consumer
     name: str
-    policy: Policy | None = None  # None without a group
+    group: str  # empty: none
+    options: HandlerOptions
+    reading: Reading  # the options of its consumer
     handled: int = 0
     failed: int = 0
     retried: int = 0
@@ -95,7 +61,7 @@ class Binding:
         """Records a final failure of the handler; raises the error if on_error is "stop"."""
         self.failed += 1
         log.error("comet: handler %s of topic %r failed: %r", self.name, self.topic, error, exc_info=error)
-        if self.on_error == "stop":
+        if self.options.on_error == "stop":
             raise error
 
 

@@ -20,7 +20,7 @@ from comet.errors import CorruptRecords
 from comet.handlers.binding import Item
 from comet.producer.delivery import Delivery
 from comet.producer.partitioner import HeaderPairs
-from comet.producer.producer import wall_clock_us
+from comet.types import wall_clock_us
 from comet.wire.corrupt import range_of
 
 PREFIX: Final = "comet-dead-letter-"

@@ -352,8 +352,8 @@ class ExactlyOnce(GroupServing):
     async def _set_aside(self, item: Item, attempts: int, error: Exception, tx: Transaction) -> None:
         topic = self.policy.dead_letter
         if topic:
-            await send_dead_letters(tx.send, topic, item, self.policy.group, attempts, error)
-        elif self.one.on_error == "stop":
+            await send_dead_letters(tx.send, topic, item, self.one.group, attempts, error)
+        elif self.policy.on_error == "stop":
             self.one.failed += 1
             raise Hopeless(error)
 
@@ -403,7 +403,7 @@ class ExactlyOnce(GroupServing):
                 if self.stopping:
                     raise
             return
-        if not self.policy.dead_letter and self.one.on_error == "stop":
+        if not self.policy.dead_letter and self.policy.on_error == "stop":
             self.one.failure(error)
         self._condemned[identity] = error
 

@@ -10,10 +10,10 @@ from enum import Enum, auto
 from types import coroutine
 from typing import Any, Final, TypeVar, get_args, get_origin
 
-from comet.consumer.record import Record, RecordBatch
 from comet.errors import InvalidArgument
 from comet.producer.transaction import Transaction
 from comet.share.share_consumer import ShareRecord
+from comet.values.record import Record, RecordBatch
 
 T = TypeVar("T")
 

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from comet import limits
 from comet.consumer.consumer import Consumer
-from comet.consumer.record import RecordBatch
 from comet.errors import Closed, CorruptRecords
-from comet.handlers.binding import Binding, Caller, Item, Policy, items_of
+from comet.handlers.binding import Binding, Caller, Item, items_of
 from comet.handlers.dead_letters import DeadLetters
 from comet.types import TopicPartition
+from comet.values.record import RecordBatch
 
 if TYPE_CHECKING:
     from random import Random
@@ -174,8 +174,7 @@ class GroupServing(Serving):
 
     def __init__(self, host: Host, one: Binding) -> None:
         super().__init__(host, one)
-        assert one.policy is not None
-        self.policy: Policy = one.policy
+        self.policy = one.options
         self.source: RecordSource | None = None
         self.restart = False  # set when the outcome of a commit is unknown
         self._lives: dict[TopicPartition, int] = {}  # rises with each release: records taken before are void
@@ -242,7 +241,7 @@ class GroupServing(Serving):
         if topic:
             one.failed += 1
             log.error("comet: handler %s: corrupt batch, noted in %r: %s", one.name, topic, error)
-            await self.host.dead_letters.note(topic, error, self.policy.group)
+            await self.host.dead_letters.note(topic, error, self.one.group)
             one.dead_lettered += 1
         else:
             one.failure(error)
@@ -361,7 +360,7 @@ class GroupServing(Serving):
             "comet: handler %s failed on %s/%d at %d after %d attempts, dead-lettered to %r: %r",
             one.name, item.batch.topic, item.batch.partition, item.first, attempts, topic, error, exc_info=error,
         )  # fmt: skip
-        one.dead_lettered += await self.host.dead_letters.write(topic, item, self.policy.group, attempts, error)
+        one.dead_lettered += await self.host.dead_letters.write(topic, item, self.one.group, attempts, error)
 
 
 def _text(tps: Iterable[TopicPartition]) -> str:

@@ -30,8 +30,7 @@ class ShareWorker(Serving):
 
     def __init__(self, host: ShareHost, one: Binding) -> None:
         super().__init__(host, one)
-        assert one.policy is not None
-        self.policy = one.policy
+        self.policy = one.options
         self._failure: Exception | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -113,7 +112,7 @@ class ShareWorker(Serving):
             delay_ms = round(ceiling_ms * (0.5 + self.host.random.random() / 2))
             log.warning("comet: handler %s failed at delivery %d: %r", one.name, record.delivery_count, error)
             await record.nack(delay_ms=delay_ms)
-        elif policy.dead_letter or one.on_error == "skip":
+        elif policy.dead_letter or policy.on_error == "skip":
             one.failed += 1
             one.dead_lettered += bool(policy.dead_letter)
             log.error("comet: handler %s gave up on %d: %r", one.name, record.offset, error, exc_info=error)

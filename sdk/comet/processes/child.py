@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -232,6 +232,16 @@ class Child:
             if pipe is not None:
                 with suppress(OSError):  # it needs no unread input any more
                     pipe.close()
+
+
+@contextmanager
+def started(child: Child, *, within_s: float = WITHIN_S) -> Iterator[Child]:
+    """The child, from its start to the end of the block."""
+    child.start()
+    try:
+        yield child
+    finally:
+        child.stop(within_s=within_s)
 
 
 def stop_all(

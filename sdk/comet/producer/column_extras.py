@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from comet import limits
 from comet.errors import InvalidArgument
 from comet.producer.accumulator import ProducerBatch
-from comet.producer.partitioner import HeaderPairs, Headers, check_timestamp, header_pairs
+from comet.producer.partitioner import HeaderPairs, check_timestamp, header_pairs
+from comet.values.record import Headers
 
 
 class Extras:

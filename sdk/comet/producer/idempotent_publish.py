@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from comet.client.client import Client
 from comet.client.leader_request import call_leader
-from comet.consumer.record import NewRecord
 from comet.errors import InvalidArgument
 from comet.producer.partitioner import check_timestamp, header_pairs, key_bytes
 from comet.records import partition_for
 from comet.types import Acks, Receipt, TopicPartition, check_topic_name
 from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER
+from comet.values.record import NewRecord
 
 _PUBLISH: Final = "comet.v1.Comet/Publish"
 _ACKS: Final = {Acks.LEADER: ACKS_LEADER, Acks.ALL: ACKS_ALL}

@@ -7,9 +7,8 @@ from typing import Any
 
 from comet.errors import InvalidArgument, PartitionNotFound
 from comet.records import partition_for
+from comet.values.record import Headers
 
-Key = bytes | str | None
-Headers = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
 HeaderPairs = list[tuple[str, bytes]]
 
 _TIMESTAMP_US_MAX = (1 << 63) - 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from random import Random
@@ -19,19 +18,19 @@ from typing import Any, Final, Literal, Self
 
 from comet import limits
 from comet.client.client import Addresses, Client
-from comet.consumer.record import NewRecord
 from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
 from comet.producer.accumulator import Accumulator, ProducerBatch, add_extras
 from comet.producer.column_extras import Extras
 from comet.producer.delivery import BulkDelivery, Delivery, wait, wake
 from comet.producer.idempotent_publish import publish_once, request_of
 from comet.producer.memory import Budget
-from comet.producer.partitioner import Headers, Key, by_partition, check_timestamp, header_pairs, key_bytes
+from comet.producer.partitioner import by_partition, check_timestamp, header_pairs, key_bytes
 from comet.producer.sender import PartitionSender, Settings
 from comet.producer.topic_route import Column, Route, Slice, cut
 from comet.records import Codec
-from comet.types import Acks, Receipt, TopicInfo
+from comet.types import Acks, Receipt, TopicInfo, wall_clock_us
 from comet.v1 import records_pb2 as pb
+from comet.values.record import Headers, Key, NewRecord
 from comet.wire.transport import Connect
 
 log = logging.getLogger("comet")
@@ -42,10 +41,6 @@ _CODECS: Final = {None: Codec.NONE, "none": Codec.NONE, "lz4": Codec.LZ4, "zstd"
 # What a batch holds at most; the rest is for its header, padding and bitmaps.
 _BATCH_ROOM: Final = limits.BATCH_BYTES_MAX - limits.BATCH_BYTES_MAX // 16
 _OVERHEAD: Final = limits.RECORD_OVERHEAD_BYTES
-
-
-def wall_clock_us() -> int:
-    return time.time_ns() // 1000
 
 
 @coroutine

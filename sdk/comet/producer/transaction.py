@@ -33,11 +33,12 @@ from comet.errors import (
 )
 from comet.producer.accumulator import ProducerBatch
 from comet.producer.delivery import BulkDelivery, Delivery
-from comet.producer.partitioner import Headers, Key
-from comet.producer.producer import Compression, Producer, wall_clock_us
+from comet.producer.producer import Compression, Producer
 from comet.producer.sender import PartitionSender
+from comet.types import wall_clock_us
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
+from comet.values.record import Headers, Key
 from comet.wire.transport import Connect
 
 log = logging.getLogger("comet")

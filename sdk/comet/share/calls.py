@@ -21,7 +21,6 @@ from comet import limits, records
 from comet.client.client import Client
 from comet.client.metadata import mark_retrieved, share
 from comet.client.retry import Backoff
-from comet.consumer.record import HeaderList
 from comet.errors import (
     CometError,
     CorruptRecords,
@@ -35,6 +34,7 @@ from comet.errors import (
 from comet.share.tokens import Token
 from comet.types import TopicInfo
 from comet.v1 import groups_pb2 as pb
+from comet.values.record import HeaderList
 from comet.wire.corrupt import headers, opened, range_of
 from comet.wire.protobuf import error_from_pb
 

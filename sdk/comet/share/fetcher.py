@@ -17,6 +17,7 @@ from comet.client.client import Client
 from comet.client.connection import Attachment, Connection
 from comet.consumer.broker_subscription import BrokerSubscription, PartitionSubscription
 from comet.consumer.fetcher import Fetcher
+from comet.consumer.options import ReadingOptions
 from comet.errors import CometError, CorruptRecords, Timeout, Unavailable
 from comet.share.acknowledgements import Lot
 from comet.types import Earliest, Position, TopicPartition
@@ -110,10 +111,8 @@ class ShareFetcher(Fetcher):
     """The fetcher of a share consumer. Owned by a ShareConsumer."""
 
     def __init__(self, client: Client, terms: Terms, member: Callable[[], str]) -> None:
-        super().__init__(
-            client, None, start=Earliest(), partitions=None, buffer_bytes=0, on_out_of_range="raise",
-            read_from="leader", rack="", on_gap=None,
-        )  # fmt: skip
+        super().__init__(client, None, ReadingOptions(), start=Earliest(), partitions=None)
+        self.buffer_bytes = 0  # the credit is in records
         self._terms = terms
         self._member = member
         self._shared: deque[tuple[SharePartitionSubscription, groups_pb.ShareDelivery, Lot]] = deque()

@@ -9,13 +9,12 @@ from typing import NamedTuple, Self
 
 from comet import limits
 from comet.client.client import Addresses, Client
-from comet.consumer.record import HeaderList
 from comet.errors import CometError, InvalidArgument
-from comet.producer.producer import wall_clock_us
 from comet.share.calls import AckRequest, AcquireCalls, AcquiredEntry
 from comet.share.tokens import Token
-from comet.types import StartLike, check_topic_name, position
+from comet.types import StartLike, check_topic_name, position, wall_clock_us
 from comet.v1 import groups_pb2 as pb
+from comet.values.record import HeaderList
 from comet.wire import protobuf
 from comet.wire.transport import Connect
 

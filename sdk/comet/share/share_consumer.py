@@ -14,23 +14,25 @@ import logging
 from collections.abc import Callable, Iterator
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Final, Generic, Self, TypeVar, Unpack, overload
 
 from comet import limits
 from comet.client.client import Addresses, Client
 from comet.client.metadata import mark_retrieved
+from comet.client.watchdog import PROCESS, Watch
 from comet.consumer.consumer import serde_of
-from comet.consumer.record import HeaderList
-from comet.errors import Closed, InvalidArgument, SerdeError
+from comet.consumer.options import chosen
+from comet.errors import Closed, SerdeError
 from comet.groups.member import Member
 from comet.groups.membership import Changes
 from comet.groups.options import join_frame
-from comet.handlers.watchdog import PROCESS, Watch
-from comet.producer.producer import wall_clock_us
 from comet.share.acknowledgements import ACCEPT, EXTEND, REJECT, RELEASE, Lot, PendingAcknowledgement
 from comet.share.fetcher import Acquired, CorruptAcquired, ShareFetcher, Terms
-from comet.types import Earliest, StartLike, TopicPartition, check_topic_name, position
+from comet.share.keywords import ShareKeywords
+from comet.share.options import ShareOptions
+from comet.types import Earliest, TopicPartition, position, wall_clock_us
 from comet.v1 import groups_pb2 as groups_pb
+from comet.values.record import HeaderList
 from comet.wire import protobuf
 from comet.wire.transport import Connect
 
@@ -97,24 +99,6 @@ class ShareRecord(Generic[T]):
         return self._lot.acknowledge(EXTEND, self.offset)
 
 
-class ShareSettings(TypedDict, total=False):
-    """The settings of a ShareConsumer, besides its group and the type of its values."""
-
-    pattern: str
-    start: StartLike
-    in_flight: int
-    lock_ms: int
-    deliveries_max: int
-    dead_letter: str
-    by_key: bool
-    renew: bool
-    session_timeout_ms: int
-    name: str
-    connect: Connect | None
-    random: Random | None
-    clock_us: Callable[[], int]
-
-
 class ShareConsumer(Generic[T]):
     """Takes single records of topics together with the other members of its group, which may be more than the
     partitions. Async; `comet.sync.ShareConsumer` is the same for synchronous code.
@@ -124,7 +108,8 @@ class ShareConsumer(Generic[T]):
     `dead_letter` with its bytes and the reason, or is dropped if none is named. With `renew` locks are extended for as
     long as this consumer's event loop runs. With `by_key`, records of one key go to one member at a time, in order.
 
-    These settings belong to the group: all members must have the same. A new group begins at `start`.
+    These settings belong to the group: all members must have the same. A new group begins at `start`. `options` has
+    them as one ShareOptions; those given by name come first.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -143,16 +128,18 @@ class ShareConsumer(Generic[T]):
 
     @overload
     def __init__(
-        self: ShareConsumer[bytes], addresses: Addresses, *topics: str, group: str, **settings: Unpack[ShareSettings]
-    ) -> None: ...
+        self: ShareConsumer[bytes], addresses: Addresses, *topics: str, group: str,
+        options: ShareOptions | None = ..., **keywords: Unpack[ShareKeywords],
+    ) -> None: ...  # fmt: skip
     @overload
     def __init__(
-        self, addresses: Addresses, *topics: str, group: str, type: type[T], **settings: Unpack[ShareSettings]
-    ) -> None: ...
+        self, addresses: Addresses, *topics: str, group: str, type: type[T],
+        options: ShareOptions | None = ..., **keywords: Unpack[ShareKeywords],
+    ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: ShareConsumer[Any], addresses: Addresses, *topics: str, group: str, type: Any,
-        **settings: Unpack[ShareSettings],
+        options: ShareOptions | None = ..., **keywords: Unpack[ShareKeywords],
     ) -> None: ...  # fmt: skip
     def __init__(
         self,
@@ -160,38 +147,26 @@ class ShareConsumer(Generic[T]):
         *topics: str,
         group: str,
         type: Any = None,  # noqa: A002 - the name users expect
-        pattern: str = "",
-        start: StartLike = "latest",
-        in_flight: int = limits.IN_FLIGHT_RECORDS,
-        lock_ms: int = limits.LOCK_MS,
-        deliveries_max: int = 0,
-        dead_letter: str = "",
-        by_key: bool = False,
-        renew: bool = False,
-        session_timeout_ms: int = limits.SESSION_TIMEOUT_MS,
+        options: ShareOptions | None = None,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
         clock_us: Callable[[], int] = wall_clock_us,
+        **keywords: Any,
     ) -> None:
-        if not 1 <= in_flight <= limits.IN_FLIGHT_RECORDS_MAX:
-            raise InvalidArgument(f"in_flight must be from 1 to {limits.IN_FLIGHT_RECORDS_MAX}")
-        if lock_ms < limits.LOCK_MS_MIN or deliveries_max < 0:
-            raise InvalidArgument(f"lock_ms must be at least {limits.LOCK_MS_MIN}, and deliveries_max at least 0")
+        sharing = chosen(options or ShareOptions(), keywords)
+        join = join_frame(group, topics, sharing, name, groups_pb.GROUP_KIND_SHARE)
         self._serde = serde_of(type)
         self._client = Client(addresses, name=name, connect=connect, random=random)
-        join = join_frame(
-            group, topics, pattern, groups_pb.GROUP_KIND_SHARE, name, "", session_timeout_ms, 0
-        )  # fmt: skip
         self._member = Member(self._client, join, self._changed, Watch(PROCESS if connect is None else None))
-        options = groups_pb.ShareOptions(
-            lock_ms=lock_ms, deliveries_max=deliveries_max, by_key=by_key,
-            dead_letter=check_topic_name(dead_letter) if dead_letter else "",
-            start=protobuf.position_to_pb(position(start, now_us=clock_us())),
+        sent = groups_pb.ShareOptions(
+            lock_ms=sharing.lock_ms, deliveries_max=sharing.deliveries_max, by_key=sharing.by_key,
+            dead_letter=sharing.dead_letter,
+            start=protobuf.position_to_pb(position(sharing.start, now_us=clock_us())),
         )  # fmt: skip
-        terms = Terms(group, in_flight, lock_ms / 1000, options)
+        terms = Terms(group, sharing.in_flight, sharing.lock_ms / 1000, sent)
         self._fetcher = ShareFetcher(self._client, terms, lambda: self._member.state.member)
-        self._renew_s = lock_ms / 1000 if renew else 0.0
+        self._renew_s = sharing.lock_ms / 1000 if sharing.renew else 0.0
         self._acquired: Iterator[Acquired | CorruptAcquired] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closed = False

@@ -26,6 +26,7 @@ Needs no registration and no jar: Spark's Python workers run this package and th
     sink            the classes that Spark calls to write
 
     parsing         parses options                                                                         (pure)
+    local           Spark on this machine: a Java, and the settings of a session; imported by programs
 
 Needs the extra `spark`.
 """

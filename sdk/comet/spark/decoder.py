@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from comet.spark.value_types import Names
-from comet.tables.arrow_types import Columns, shape_of
+from comet.values.arrow_types import Columns, shape_of
 
 AT_ONCE: Final = 1 << 11
 _WRONG: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, pa.ArrowInvalid, OverflowError)

@@ -13,10 +13,20 @@ from comet.admin.admin import Admin as AsyncAdmin
 from comet.admin.admin import TopicPage
 from comet.admin.history import History
 from comet.admin.recovery import ClusterRecovery
+from comet.admin.results import (
+    BrokerDrain,
+    GroupDeletion,
+    LeaderElection,
+    PartitionMove,
+    PartitionsAdded,
+    RecordDeletion,
+    Resumed,
+    TopicAlteration,
+    TopicDeletion,
+)
 from comet.client.client import Addresses
 from comet.event_loop import call, computed
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
-from comet.producer.producer import wall_clock_us
 from comet.types import (
     ClusterInfo,
     GroupInfo,
@@ -28,6 +38,7 @@ from comet.types import (
     StartLike,
     TopicConfig,
     TopicInfo,
+    wall_clock_us,
 )
 from comet.wire.transport import Connect
 
@@ -118,57 +129,69 @@ class Admin:
         """
         return call(self._async.describe_topic(name, broker=broker))
 
-    def alter_topic(self, name: str, *, unset: Iterable[str] = (), **settings: Any) -> TopicInfo:
+    def alter_topic(
+        self, name: str, *, unset: Iterable[str] = (), dry_run: bool = False, **settings: Any
+    ) -> TopicAlteration:
         """Changes the given settings and leaves the others. Those of `unset` get the cluster's defaults, as in a new
-        topic.
+        topic. With `dry_run` nothing changes, and the answer says what would: the brokers count the records that a
+        shorter retention deletes at its next check.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Admin(address) as admin:
-        ...         topic = admin.alter_topic("quotes", retention_records=1_000_000)
-        ...         print(topic.config.retention_records, topic.source("retention_records").value)
-        ...         topic = admin.alter_topic("quotes", unset=["retention_records"])
-        ...         print(topic.config.retention_records, topic.source("retention_records").value)
+        ...         done = admin.alter_topic("quotes", retention_records=1_000_000)
+        ...         print(done.changed, done.after.config.retention_records, done.records)
+        ...         done = admin.alter_topic("quotes", unset=["retention_records"], dry_run=True)
+        ...         print(done.after.config.retention_records, done.after.source("retention_records").value)
         >>> run(example)
-        1000000 topic
+        ('retention_records',) 1000000 0
         -1 built-in
         """
-        return call(self._async.alter_topic(name, unset=unset, **settings))
+        return call(self._async.alter_topic(name, unset=unset, dry_run=dry_run, **settings))
 
-    def delete_topic(self, name: str) -> None:
-        """Deletes a topic and its records. A topic recreated with the name has another id.
-
-        >>> def example(address: str) -> None:
-        ...     with comet.sync.Admin(address) as admin:
-        ...         admin.delete_topic("quotes")
-        ...         print(admin.list_topics())
-        >>> run(example)
-        []
-        """
-        call(self._async.delete_topic(name))
-
-    def add_partitions(self, name: str, total: int) -> TopicInfo:
-        """Adds partitions to a topic, up to `total`. Most keys map to another partition from then on.
-
-        >>> def example(address: str) -> None:
-        ...     with comet.sync.Admin(address) as admin:
-        ...         print(len(admin.add_partitions("quotes", 4).partitions))
-        >>> run(example)
-        4
-        """
-        return call(self._async.add_partitions(name, total))
-
-    def delete_records(self, name: str, partition: int, before_offset: int | None = None) -> int:
-        """Deletes the records before an offset, or all; returns the new log start offset.
+    def delete_topic(self, name: str, *, dry_run: bool = False) -> TopicDeletion:
+        """Deletes a topic, its records, and the committed offsets of groups in it. A topic recreated with the name has
+        another id. With `dry_run` nothing changes, and the answer says what would.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Producer(address) as producer:
         ...         producer.send_many("quotes", [b"1", b"2", b"3"]).result()
         ...     with comet.sync.Admin(address) as admin:
-        ...         print(admin.delete_records("quotes", 0, before_offset=2))
+        ...         print(admin.delete_topic("quotes", dry_run=True).records)
+        ...         admin.delete_topic("quotes")
+        ...         print(admin.list_topics())
         >>> run(example)
-        2
+        3
+        []
         """
-        return call(self._async.delete_records(name, partition, before_offset))
+        return call(self._async.delete_topic(name, dry_run=dry_run))
+
+    def add_partitions(self, name: str, total: int, *, dry_run: bool = False) -> PartitionsAdded:
+        """Adds partitions to a topic, up to `total`. Most keys map to another partition from then on.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         done = admin.add_partitions("quotes", 4)
+        ...         print(done.before, done.after, done.keys_moved)
+        >>> run(example)
+        1 4 0.75
+        """
+        return call(self._async.add_partitions(name, total, dry_run=dry_run))
+
+    def delete_records(
+        self, name: str, partition: int, before_offset: int | None = None, *, dry_run: bool = False
+    ) -> RecordDeletion:
+        """Deletes the records before an offset, or all. With `dry_run` nothing changes, and the answer says what would.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Producer(address) as producer:
+        ...         producer.send_many("quotes", [b"1", b"2", b"3"]).result()
+        ...     with comet.sync.Admin(address) as admin:
+        ...         done = admin.delete_records("quotes", 0, before_offset=2)
+        ...         print(done.log_start, done.records)
+        >>> run(example)
+        2 2
+        """
+        return call(self._async.delete_records(name, partition, before_offset, dry_run=dry_run))
 
     def offsets(self, topic: str, at: StartLike = "latest") -> dict[int, int]:
         """The offset of a position, per partition: earliest, latest, a time or a time ago.
@@ -283,67 +306,77 @@ class Admin:
         """
         return call(self._async.commit_offsets(name, offsets))
 
-    def delete_group(self, name: str) -> None:
-        """Deletes a group without members, with its committed offsets. Raises GroupNotFound, GroupNotEmpty.
+    def delete_group(self, name: str, *, dry_run: bool = False) -> GroupDeletion:
+        """Deletes a group without members, with its committed offsets. With `dry_run` nothing changes, and the answer
+        says what would. Raises GroupNotFound, GroupNotEmpty.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Admin(address) as admin:
         ...         admin.reset_group("engine", "earliest", topics=["quotes"])
-        ...         admin.delete_group("engine")
+        ...         print(admin.delete_group("engine").offsets)
         ...         print(admin.list_groups())
         >>> run(example)
+        1
         []
         """
-        call(self._async.delete_group(name))
+        return call(self._async.delete_group(name, dry_run=dry_run))
 
-    def move_partition(self, name: str, partition: int, replicas: Sequence[int]) -> TopicInfo:
+    def move_partition(
+        self, name: str, partition: int, replicas: Sequence[int], *, dry_run: bool = False
+    ) -> PartitionMove:
         """Reassigns a partition to other, more or fewer brokers: their ids, the preferred leader first.
 
-        Returns once it is decided; `describe_topic` shows when it is done. Raises BrokerNotFound.
+        Returns once it is decided; `describe_topic` shows when it is done. With `dry_run` nothing changes, and the
+        answer says what would. Raises BrokerNotFound.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Admin(address) as admin:
         ...         admin.move_partition("quotes", 0, [2, 3, 1])
         """
-        return call(self._async.move_partition(name, partition, replicas))
+        return call(self._async.move_partition(name, partition, replicas, dry_run=dry_run))
 
-    def elect_leader(self, name: str, partition: int, broker: int, *, accept_loss: bool = False) -> TopicInfo:
+    def elect_leader(
+        self, name: str, partition: int, broker: int, *, accept_loss: bool = False, dry_run: bool = False
+    ) -> LeaderElection:
         """Elects a replica leader of a partition without one, even if it lacks committed records. The last resort, when
         the complete replicas are damaged or will not come back: the others truncate to it.
 
-        Returns once the election is decided. Raises InvalidArgument while the partition has or is about to get a
-        leader, and without `accept_loss`; BrokerNotFound.
+        Returns once the election is decided. With `dry_run` nothing changes, and the answer says what would be lost.
+        Raises InvalidArgument while the partition has or is about to get a leader, and without `accept_loss`;
+        BrokerNotFound.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Admin(address) as admin:
         ...         admin.elect_leader("quotes", 0, 2, accept_loss=True)
         """
-        return call(self._async.elect_leader(name, partition, broker, accept_loss=accept_loss))
+        return call(self._async.elect_leader(name, partition, broker, accept_loss=accept_loss, dry_run=dry_run))
 
-    def drain_broker(self, broker: int, *, undo: bool = False) -> int:
+    def drain_broker(self, broker: int, *, undo: bool = False, dry_run: bool = False) -> BrokerDrain:
         """Drains a broker before a stop: it hands over its leadership; with `undo` it may lead again.
 
-        Returns how many partitions it still leads: call again until it is 0. Raises BrokerNotFound.
+        Returns at the start: call again until it leads no partition. With `dry_run` nothing changes, and the answer
+        says what would. Raises BrokerNotFound.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Admin(address) as admin:
-        ...         while admin.drain_broker(2):
+        ...         while admin.drain_broker(2).leading:
         ...             asyncio.sleep(0.1)
         """
-        return call(self._async.drain_broker(broker, undo=undo))
+        return call(self._async.drain_broker(broker, undo=undo, dry_run=dry_run))
 
-    def resume(self, broker: int | None = None) -> int:
+    def resume(self, broker: int | None = None, *, dry_run: bool = False) -> Resumed:
         """Restarts parts of a broker that failed of an unexpected error: partitions, slots, groups, transactional ids.
-        Without an id on every broker. Returns how many; those that fail again are in `statistics()["failed"]`.
-        Raises BrokerNotFound, and Timeout if the metadata store does not answer.
+        Without an id on every broker. The answer has those that are stopped after that; with `dry_run` those that are
+        now. Raises BrokerNotFound, and Timeout if the metadata store does not answer.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Admin(address) as admin:
-        ...         print(admin.resume())
+        ...         done = admin.resume(1)
+        ...         print(done.resumed, done.failed)
         >>> run(example)
-        0
+        0 ()
         """
-        return call(self._async.resume(broker))
+        return call(self._async.resume(broker, dry_run=dry_run))
 
     def recover_cluster(self, *, accept: str = "") -> ClusterRecovery:
         """Makes brokers accept a metadata store that went back in time or was emptied. Give this Admin the addresses of

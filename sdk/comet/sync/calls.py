@@ -6,9 +6,9 @@ from collections.abc import Generator
 from typing import Any, Protocol, TypeVar
 
 from comet.consumer.iteration import RecordIterator
-from comet.consumer.record import Record
 from comet.errors import SerdeError
 from comet.event_loop import awaited, call, computed
+from comet.values.record import Record
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)

@@ -7,21 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from random import Random
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from comet import limits
 from comet.client.client import Addresses
 from comet.consumer.consumer import Consumer as AsyncConsumer
-from comet.consumer.consumer import Isolation
-from comet.consumer.fetcher import OutOfRange
-from comet.consumer.record import Record, RecordBatch
-from comet.consumer.replica_choice import ReadFrom
+from comet.consumer.keywords import ConsumerKeywords
+from comet.consumer.options import ConsumerOptions
 from comet.event_loop import call, computed
-from comet.producer.producer import wall_clock_us
 from comet.sync.calls import get_record, next_record
 from comet.sync.iteration import BatchIterator, TableIterator
-from comet.types import Gap, StartLike
-from comet.wire.corrupt import OnCorrupt
+from comet.types import StartLike, wall_clock_us
+from comet.values.record import Record, RecordBatch
 from comet.wire.transport import Connect
 
 T = TypeVar("T")
@@ -47,6 +43,8 @@ class Consumer(Generic[T]):
     `read_from` chooses the brokers: "leader", the leader of each partition; "any", all in-sync replicas, each for a
     share of the partitions; "nearest", an in-sync replica in the consumer's `rack` if there is one, else the leader.
 
+    `options` has all of these as one ConsumerOptions, for several consumers; those given by name come first.
+
     >>> def example(address: str) -> None:
     ...     with comet.sync.Producer(address) as producer:
     ...         for symbol in ("EURUSD", "USDJPY"):
@@ -67,19 +65,8 @@ class Consumer(Generic[T]):
         addresses: Addresses,
         topic: str,
         *,
-        start: StartLike = ...,
-        partitions: Iterable[int] | None = ...,
-        buffer_bytes: int = ...,
-        on_out_of_range: OutOfRange = ...,
-        on_gap: Callable[[Gap], None] | None = ...,
-        on_corrupt: OnCorrupt = ...,
-        isolation: Isolation = ...,
-        read_from: ReadFrom = ...,
-        rack: str = ...,
-        name: str = ...,
-        connect: Connect | None = ...,
-        random: Random | None = ...,
-        clock_us: Callable[[], int] = ...,
+        options: ConsumerOptions | None = ...,
+        **keywords: Unpack[ConsumerKeywords],
     ) -> None: ...
     @overload
     def __init__(
@@ -88,19 +75,8 @@ class Consumer(Generic[T]):
         topic: str,
         *,
         type: type[T],
-        start: StartLike = ...,
-        partitions: Iterable[int] | None = ...,
-        buffer_bytes: int = ...,
-        on_out_of_range: OutOfRange = ...,
-        on_gap: Callable[[Gap], None] | None = ...,
-        on_corrupt: OnCorrupt = ...,
-        isolation: Isolation = ...,
-        read_from: ReadFrom = ...,
-        rack: str = ...,
-        name: str = ...,
-        connect: Connect | None = ...,
-        random: Random | None = ...,
-        clock_us: Callable[[], int] = ...,
+        options: ConsumerOptions | None = ...,
+        **keywords: Unpack[ConsumerKeywords],
     ) -> None: ...
     @overload
     def __init__(
@@ -109,19 +85,8 @@ class Consumer(Generic[T]):
         topic: str,
         *,
         type: Any,
-        start: StartLike = ...,
-        partitions: Iterable[int] | None = ...,
-        buffer_bytes: int = ...,
-        on_out_of_range: OutOfRange = ...,
-        on_gap: Callable[[Gap], None] | None = ...,
-        on_corrupt: OnCorrupt = ...,
-        isolation: Isolation = ...,
-        read_from: ReadFrom = ...,
-        rack: str = ...,
-        name: str = ...,
-        connect: Connect | None = ...,
-        random: Random | None = ...,
-        clock_us: Callable[[], int] = ...,
+        options: ConsumerOptions | None = ...,
+        **keywords: Unpack[ConsumerKeywords],
     ) -> None: ...
     def __init__(
         self,
@@ -129,19 +94,12 @@ class Consumer(Generic[T]):
         topic: str,
         *,
         type: Any = None,
-        start: StartLike = "earliest",
-        partitions: Iterable[int] | None = None,
-        buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES,
-        on_out_of_range: OutOfRange = "raise",
-        on_gap: Callable[[Gap], None] | None = None,
-        on_corrupt: OnCorrupt = "raise",
-        isolation: Isolation = "committed",
-        read_from: ReadFrom = "leader",
-        rack: str = "",
+        options: ConsumerOptions | None = None,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
         clock_us: Callable[[], int] = wall_clock_us,
+        **keywords: Any,
     ) -> None:
         self._async: AsyncConsumer[T] = call(
             computed(
@@ -149,19 +107,12 @@ class Consumer(Generic[T]):
                     addresses,
                     topic,
                     type=type,
-                    start=start,
-                    partitions=partitions,
-                    buffer_bytes=buffer_bytes,
-                    on_out_of_range=on_out_of_range,
-                    on_gap=on_gap,
-                    on_corrupt=on_corrupt,
-                    isolation=isolation,
-                    read_from=read_from,
-                    rack=rack,
+                    options=options,
                     name=name,
                     connect=connect,
                     random=random,
                     clock_us=clock_us,
+                    **keywords,
                 )
             )
         )

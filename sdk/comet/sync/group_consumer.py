@@ -9,19 +9,15 @@ from random import Random
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from comet import limits
 from comet.client.client import Addresses
-from comet.consumer.consumer import Isolation
-from comet.consumer.fetcher import OutOfRange
-from comet.consumer.record import Record, RecordBatch
-from comet.consumer.replica_choice import ReadFrom
 from comet.event_loop import call, computed
 from comet.groups.group_consumer import GroupConsumer as AsyncGroupConsumer
-from comet.groups.options import GroupSettings, Handled, OnPartitions
-from comet.producer.producer import wall_clock_us
+from comet.groups.keywords import GroupKeywords
+from comet.groups.member_partition import Handled
+from comet.groups.options import GroupOptions
 from comet.sync.iteration import BatchIterator, TableIterator
-from comet.types import Gap, StartLike, TopicPartition
-from comet.wire.corrupt import OnCorrupt
+from comet.types import StartLike, TopicPartition, wall_clock_us
+from comet.values.record import Record, RecordBatch
 from comet.wire.transport import Connect
 
 T = TypeVar("T")
@@ -42,6 +38,9 @@ class GroupConsumer(Generic[T]):
     restart within that time. `on_assigned`, `on_revoked` and `on_lost` are called with partitions: newly assigned
     ones, those about to be released (called first), and those already lost.
 
+    Options of comet.Consumer are options of it, too. `options` has them as one GroupOptions; those given by name come
+    first.
+
     Heartbeats are sent on the background loop, so a program that computes for long stays a member.
     Callbacks are called on that loop's thread.
 
@@ -59,11 +58,22 @@ class GroupConsumer(Generic[T]):
 
     @overload
     def __init__(
-        self: GroupConsumer[bytes], addresses: Addresses, *topics: str, group: str, **settings: Unpack[GroupSettings]
+        self: GroupConsumer[bytes],
+        addresses: Addresses,
+        *topics: str,
+        group: str,
+        options: GroupOptions | None = ...,
+        **keywords: Unpack[GroupKeywords],
     ) -> None: ...
     @overload
     def __init__(
-        self, addresses: Addresses, *topics: str, group: str, type: type[T], **settings: Unpack[GroupSettings]
+        self,
+        addresses: Addresses,
+        *topics: str,
+        group: str,
+        type: type[T],
+        options: GroupOptions | None = ...,
+        **keywords: Unpack[GroupKeywords],
     ) -> None: ...
     @overload
     def __init__(
@@ -72,7 +82,8 @@ class GroupConsumer(Generic[T]):
         *topics: str,
         group: str,
         type: Any,
-        **settings: Unpack[GroupSettings],
+        options: GroupOptions | None = ...,
+        **keywords: Unpack[GroupKeywords],
     ) -> None: ...
     def __init__(
         self,
@@ -80,27 +91,12 @@ class GroupConsumer(Generic[T]):
         *topics: str,
         group: str,
         type: Any = None,
-        pattern: str = "",
-        start: StartLike = "latest",
-        instance: str = "",
-        session_timeout_ms: int = limits.SESSION_TIMEOUT_MS,
-        release_timeout_ms: int = 0,
-        commit_interval_ms: float = limits.COMMIT_INTERVAL_MS,
-        auto_commit: bool = True,
-        isolation: Isolation = "committed",
-        on_assigned: OnPartitions | None = None,
-        on_revoked: OnPartitions | None = None,
-        on_lost: OnPartitions | None = None,
-        buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES,
-        on_out_of_range: OutOfRange = "raise",
-        on_gap: Callable[[Gap], None] | None = None,
-        on_corrupt: OnCorrupt = "raise",
-        read_from: ReadFrom = "leader",
-        rack: str = "",
+        options: GroupOptions | None = None,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
         clock_us: Callable[[], int] = wall_clock_us,
+        **keywords: Any,
     ) -> None:
         self._async: AsyncGroupConsumer[T] = call(
             computed(
@@ -109,27 +105,12 @@ class GroupConsumer(Generic[T]):
                     *topics,
                     group=group,
                     type=type,
-                    pattern=pattern,
-                    start=start,
-                    instance=instance,
-                    session_timeout_ms=session_timeout_ms,
-                    release_timeout_ms=release_timeout_ms,
-                    commit_interval_ms=commit_interval_ms,
-                    auto_commit=auto_commit,
-                    isolation=isolation,
-                    on_assigned=on_assigned,
-                    on_revoked=on_revoked,
-                    on_lost=on_lost,
-                    buffer_bytes=buffer_bytes,
-                    on_out_of_range=on_out_of_range,
-                    on_gap=on_gap,
-                    on_corrupt=on_corrupt,
-                    read_from=read_from,
-                    rack=rack,
+                    options=options,
                     name=name,
                     connect=connect,
                     random=random,
                     clock_us=clock_us,
+                    **keywords,
                 )
             )
         )

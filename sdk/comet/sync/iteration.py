@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from comet.consumer.iteration import BatchIterator as AsyncBatchIterator
 from comet.consumer.iteration import TableIterator as AsyncTableIterator
-from comet.consumer.record import RecordBatch
 from comet.event_loop import call
+from comet.values.record import RecordBatch
 
 if TYPE_CHECKING:
     import pyarrow

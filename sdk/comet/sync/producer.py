@@ -10,13 +10,12 @@ from typing import Any, Literal, Self
 
 from comet import limits
 from comet.client.client import Addresses
-from comet.consumer.record import NewRecord
 from comet.event_loop import call, computed
-from comet.producer.partitioner import Headers, Key
-from comet.producer.producer import Compression, wall_clock_us
+from comet.producer.producer import Compression
 from comet.producer.producer import Producer as AsyncProducer
 from comet.sync.delivery import BulkDelivery, Delivery
-from comet.types import Acks, Receipt
+from comet.types import Acks, Receipt, wall_clock_us
+from comet.values.record import Headers, Key, NewRecord
 from comet.wire.transport import Connect
 
 

@@ -10,14 +10,13 @@ from typing import Self
 
 from comet import limits
 from comet.client.client import Addresses
-from comet.consumer.consumer import Isolation
+from comet.consumer.options import Isolation
 from comet.consumer.range_reader import Reader as AsyncReader
 from comet.consumer.ranges import STEP_BYTES, STEP_RECORDS, Fetched
 from comet.event_loop import call, computed
-from comet.producer.producer import wall_clock_us
 from comet.sync.ranges import RangeReader
 from comet.sync.time_merge import MergedReader
-from comet.types import StartLike
+from comet.types import StartLike, wall_clock_us
 from comet.wire.transport import Connect
 
 

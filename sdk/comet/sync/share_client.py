@@ -12,10 +12,9 @@ from comet import limits
 from comet.client.client import Addresses
 from comet.errors import CometError
 from comet.event_loop import call, computed
-from comet.producer.producer import wall_clock_us
 from comet.share.share_client import AcquiredRecord
 from comet.share.share_client import ShareClient as AsyncShareClient
-from comet.types import StartLike
+from comet.types import StartLike, wall_clock_us
 from comet.wire.transport import Connect
 
 

@@ -9,15 +9,14 @@ from random import Random
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from comet import limits
 from comet.client.client import Addresses
-from comet.consumer.record import HeaderList
 from comet.event_loop import awaited, call, computed
-from comet.producer.producer import wall_clock_us
+from comet.share.keywords import ShareKeywords
+from comet.share.options import ShareOptions
 from comet.share.share_consumer import ShareConsumer as AsyncShareConsumer
 from comet.share.share_consumer import ShareRecord as AsyncShareRecord
-from comet.share.share_consumer import ShareSettings
-from comet.types import StartLike, TopicPartition
+from comet.types import TopicPartition, wall_clock_us
+from comet.values.record import HeaderList
 from comet.wire.transport import Connect
 
 T = TypeVar("T")
@@ -108,7 +107,8 @@ class ShareConsumer(Generic[T]):
     `dead_letter` with its bytes and the reason, or is dropped if none is named. With `renew` locks are extended for as
     long as this consumer's event loop runs. With `by_key`, records of one key go to one member at a time, in order.
 
-    These settings belong to the group: all members must have the same. A new group begins at `start`.
+    These settings belong to the group: all members must have the same. A new group begins at `start`. `options` has
+    them as one ShareOptions; those given by name come first.
 
     >>> def example(address: str) -> None:
     ...     with comet.sync.Producer(address) as producer:
@@ -127,11 +127,22 @@ class ShareConsumer(Generic[T]):
 
     @overload
     def __init__(
-        self: ShareConsumer[bytes], addresses: Addresses, *topics: str, group: str, **settings: Unpack[ShareSettings]
+        self: ShareConsumer[bytes],
+        addresses: Addresses,
+        *topics: str,
+        group: str,
+        options: ShareOptions | None = ...,
+        **keywords: Unpack[ShareKeywords],
     ) -> None: ...
     @overload
     def __init__(
-        self, addresses: Addresses, *topics: str, group: str, type: type[T], **settings: Unpack[ShareSettings]
+        self,
+        addresses: Addresses,
+        *topics: str,
+        group: str,
+        type: type[T],
+        options: ShareOptions | None = ...,
+        **keywords: Unpack[ShareKeywords],
     ) -> None: ...
     @overload
     def __init__(
@@ -140,7 +151,8 @@ class ShareConsumer(Generic[T]):
         *topics: str,
         group: str,
         type: Any,
-        **settings: Unpack[ShareSettings],
+        options: ShareOptions | None = ...,
+        **keywords: Unpack[ShareKeywords],
     ) -> None: ...
     def __init__(
         self,
@@ -148,19 +160,12 @@ class ShareConsumer(Generic[T]):
         *topics: str,
         group: str,
         type: Any = None,
-        pattern: str = "",
-        start: StartLike = "latest",
-        in_flight: int = limits.IN_FLIGHT_RECORDS,
-        lock_ms: int = limits.LOCK_MS,
-        deliveries_max: int = 0,
-        dead_letter: str = "",
-        by_key: bool = False,
-        renew: bool = False,
-        session_timeout_ms: int = limits.SESSION_TIMEOUT_MS,
+        options: ShareOptions | None = None,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
         clock_us: Callable[[], int] = wall_clock_us,
+        **keywords: Any,
     ) -> None:
         self._async: AsyncShareConsumer[T] = call(
             computed(
@@ -169,19 +174,12 @@ class ShareConsumer(Generic[T]):
                     *topics,
                     group=group,
                     type=type,
-                    pattern=pattern,
-                    start=start,
-                    in_flight=in_flight,
-                    lock_ms=lock_ms,
-                    deliveries_max=deliveries_max,
-                    dead_letter=dead_letter,
-                    by_key=by_key,
-                    renew=renew,
-                    session_timeout_ms=session_timeout_ms,
+                    options=options,
                     name=name,
                     connect=connect,
                     random=random,
                     clock_us=clock_us,
+                    **keywords,
                 )
             )
         )

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
-from comet.consumer.record import Record
 from comet.consumer.time_merge import Item, ReadPosition
 from comet.consumer.time_merge import MergedReader as AsyncMergedReader
 from comet.event_loop import call
 from comet.sync.calls import next_part
 from comet.types import Gap
+from comet.values.record import Record
 
 
 class MergedReader:

@@ -11,13 +11,14 @@ from typing import Any, Self
 from comet import limits
 from comet.client.client import Addresses
 from comet.event_loop import call, computed
-from comet.producer.partitioner import Headers, Key
-from comet.producer.producer import Compression, wall_clock_us
+from comet.producer.producer import Compression
 from comet.producer.transaction import Transaction as AsyncTransaction
 from comet.producer.transaction import TransactionalProducer as AsyncTransactionalProducer
 from comet.sync.calls import asynchronous
 from comet.sync.delivery import BulkDelivery, Delivery
 from comet.sync.group_consumer import GroupConsumer
+from comet.types import wall_clock_us
+from comet.values.record import Headers, Key
 from comet.wire.transport import Connect
 
 

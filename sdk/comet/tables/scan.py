@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from comet import limits
 from comet.client.client import Addresses
-from comet.consumer.consumer import Isolation, check_isolation, check_on_corrupt
+from comet.consumer.options import Isolation, check_isolation, check_on_corrupt
 from comet.errors import InvalidArgument
 from comet.event_loop import call
 from comet.tables.scan_ranges import Bound, Part, ScanRequest, parts
@@ -61,7 +61,7 @@ def read(
     >>> quotes.to_polars().select("offset", "symbol", "bid").rows()
     [(0, 'EURUSD', 1.08), (1, 'USDJPY', 155.2)]
     """
-    from comet.tables.arrow_columns import ArrowColumns
+    from comet.values.arrow_columns import ArrowColumns
 
     if records_max is not None and (not isinstance(records_max, int) or records_max < 1):
         raise InvalidArgument(f"records_max must be at least 1, not {records_max!r}")
@@ -109,7 +109,7 @@ class Scan:
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
         """Iterates over batches of up to 65,536 rows; a few megabytes of them are in memory."""
-        from comet.tables.arrow_columns import BatchMerger
+        from comet.values.arrow_columns import BatchMerger
 
         gathering = BatchMerger(self._columns)
         coming = parts(self._addresses, self._request)
@@ -162,7 +162,7 @@ class Scan:
     async def __aiter__(self) -> AsyncIterator[pyarrow.RecordBatch]:
         import asyncio
 
-        from comet.tables.arrow_columns import BatchMerger
+        from comet.values.arrow_columns import BatchMerger
 
         gathering = BatchMerger(self._columns)
         coming = parts(self._addresses, self._request)

@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from comet.client.client import Addresses
-from comet.consumer.consumer import Isolation
+from comet.consumer.options import Isolation
 from comet.consumer.range_reader import Reader
 from comet.consumer.ranges import RangeReader, RangeSpec, locate, read_ahead
-from comet.consumer.record import RecordBatch
 from comet.errors import CorruptRecords, InvalidArgument, PartitionNotFound
-from comet.producer.producer import wall_clock_us
-from comet.types import Gap, Position, StartLike, position
+from comet.types import Gap, Position, StartLike, position, wall_clock_us
+from comet.values.record import RecordBatch
 from comet.wire.corrupt import OnCorrupt
 
 log = logging.getLogger("comet")

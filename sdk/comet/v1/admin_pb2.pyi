@@ -57,50 +57,100 @@ class DescribeTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[_types_pb2.Topic, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_types_pb2.PartitionStatus, _Mapping]]] = ...) -> None: ...
 
 class AlterTopicRequest(_message.Message):
-    __slots__ = ("name", "config", "unset")
+    __slots__ = ("name", "config", "unset", "dry_run", "local")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     UNSET_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
     name: str
     config: _types_pb2.TopicConfig
     unset: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., config: _Optional[_Union[_types_pb2.TopicConfig, _Mapping]] = ..., unset: _Optional[_Iterable[str]] = ...) -> None: ...
+    dry_run: bool
+    local: bool
+    def __init__(self, name: _Optional[str] = ..., config: _Optional[_Union[_types_pb2.TopicConfig, _Mapping]] = ..., unset: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ..., local: _Optional[bool] = ...) -> None: ...
+
+class AlterTopicResponse(_message.Message):
+    __slots__ = ("topic", "before", "deletes")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    DELETES_FIELD_NUMBER: _ClassVar[int]
+    topic: _types_pb2.Topic
+    before: _types_pb2.Topic
+    deletes: RecordsLost
+    def __init__(self, topic: _Optional[_Union[_types_pb2.Topic, _Mapping]] = ..., before: _Optional[_Union[_types_pb2.Topic, _Mapping]] = ..., deletes: _Optional[_Union[RecordsLost, _Mapping]] = ...) -> None: ...
+
+class RecordsLost(_message.Message):
+    __slots__ = ("records", "bytes", "partitions")
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    records: int
+    bytes: int
+    partitions: int
+    def __init__(self, records: _Optional[int] = ..., bytes: _Optional[int] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class DeleteTopicRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "dry_run")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    dry_run: bool
+    def __init__(self, name: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class DeleteTopicResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("partitions", "deletes", "groups", "groups_unknown")
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    DELETES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    partitions: int
+    deletes: RecordsLost
+    groups: _containers.RepeatedCompositeFieldContainer[GroupSummary]
+    groups_unknown: bool
+    def __init__(self, partitions: _Optional[int] = ..., deletes: _Optional[_Union[RecordsLost, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[GroupSummary, _Mapping]]] = ..., groups_unknown: _Optional[bool] = ...) -> None: ...
 
 class AddPartitionsRequest(_message.Message):
-    __slots__ = ("name", "total")
+    __slots__ = ("name", "total", "dry_run")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     name: str
     total: int
-    def __init__(self, name: _Optional[str] = ..., total: _Optional[int] = ...) -> None: ...
+    dry_run: bool
+    def __init__(self, name: _Optional[str] = ..., total: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class AddPartitionsResponse(_message.Message):
+    __slots__ = ("topic", "before", "after")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    topic: _types_pb2.Topic
+    before: int
+    after: int
+    def __init__(self, topic: _Optional[_Union[_types_pb2.Topic, _Mapping]] = ..., before: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
 
 class DeleteRecordsRequest(_message.Message):
-    __slots__ = ("name", "partition", "before_offset", "forwarded")
+    __slots__ = ("name", "partition", "before_offset", "forwarded", "dry_run")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BEFORE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     name: str
     partition: int
     before_offset: int
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., before_offset: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    dry_run: bool
+    def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., before_offset: _Optional[int] = ..., forwarded: _Optional[bool] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class DeleteRecordsResponse(_message.Message):
-    __slots__ = ("log_start",)
+    __slots__ = ("log_start", "before")
     LOG_START_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
     log_start: int
-    def __init__(self, log_start: _Optional[int] = ...) -> None: ...
+    before: int
+    def __init__(self, log_start: _Optional[int] = ..., before: _Optional[int] = ...) -> None: ...
 
 class DescribeClusterRequest(_message.Message):
     __slots__ = ()
@@ -123,44 +173,88 @@ class DescribeClusterResponse(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., controller: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[_types_pb2.Broker, _Mapping]]] = ..., topics: _Optional[int] = ..., partitions: _Optional[int] = ..., topic_defaults: _Optional[_Union[_types_pb2.TopicDefaults, _Mapping]] = ...) -> None: ...
 
 class MovePartitionRequest(_message.Message):
-    __slots__ = ("name", "partition", "replicas")
+    __slots__ = ("name", "partition", "replicas", "dry_run")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     name: str
     partition: int
     replicas: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
+    dry_run: bool
+    def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class MovePartitionResponse(_message.Message):
+    __slots__ = ("topic", "before", "bytes")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    topic: _types_pb2.Topic
+    before: _containers.RepeatedScalarFieldContainer[int]
+    bytes: int
+    def __init__(self, topic: _Optional[_Union[_types_pb2.Topic, _Mapping]] = ..., before: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class ElectLeaderRequest(_message.Message):
-    __slots__ = ("name", "partition", "broker", "accept_loss")
+    __slots__ = ("name", "partition", "broker", "accept_loss", "dry_run")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     ACCEPT_LOSS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     name: str
     partition: int
     broker: int
     accept_loss: bool
-    def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., broker: _Optional[int] = ..., accept_loss: _Optional[bool] = ...) -> None: ...
+    dry_run: bool
+    def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., broker: _Optional[int] = ..., accept_loss: _Optional[bool] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class ElectLeaderResponse(_message.Message):
+    __slots__ = ("topic", "replicas", "lost")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    topic: _types_pb2.Topic
+    replicas: _containers.RepeatedCompositeFieldContainer[_types_pb2.PartitionStatus]
+    lost: int
+    def __init__(self, topic: _Optional[_Union[_types_pb2.Topic, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[_types_pb2.PartitionStatus, _Mapping]]] = ..., lost: _Optional[int] = ...) -> None: ...
 
 class DrainBrokerRequest(_message.Message):
-    __slots__ = ("broker", "undo")
+    __slots__ = ("broker", "undo", "dry_run")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     UNDO_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     broker: int
     undo: bool
-    def __init__(self, broker: _Optional[int] = ..., undo: _Optional[bool] = ...) -> None: ...
+    dry_run: bool
+    def __init__(self, broker: _Optional[int] = ..., undo: _Optional[bool] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class DrainBrokerResponse(_message.Message):
-    __slots__ = ("leading",)
+    __slots__ = ("leading", "draining", "handovers", "staying")
     LEADING_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    HANDOVERS_FIELD_NUMBER: _ClassVar[int]
+    STAYING_FIELD_NUMBER: _ClassVar[int]
     leading: int
-    def __init__(self, leading: _Optional[int] = ...) -> None: ...
+    draining: bool
+    handovers: _containers.RepeatedCompositeFieldContainer[Handover]
+    staying: int
+    def __init__(self, leading: _Optional[int] = ..., draining: _Optional[bool] = ..., handovers: _Optional[_Iterable[_Union[Handover, _Mapping]]] = ..., staying: _Optional[int] = ...) -> None: ...
+
+class Handover(_message.Message):
+    __slots__ = ("topic", "partition", "to")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    to: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., to: _Optional[int] = ...) -> None: ...
 
 class ResumeRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("dry_run",)
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    dry_run: bool
+    def __init__(self, dry_run: _Optional[bool] = ...) -> None: ...
 
 class ResumeResponse(_message.Message):
     __slots__ = ("resumed", "failed")
@@ -431,16 +525,22 @@ class ResetPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., before: _Optional[int] = ..., after: _Optional[int] = ..., skipped: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...
 
 class DeleteGroupRequest(_message.Message):
-    __slots__ = ("name", "forwarded")
+    __slots__ = ("name", "dry_run", "forwarded")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
+    dry_run: bool
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., dry_run: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class DeleteGroupResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("offsets", "lag")
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    offsets: int
+    lag: int
+    def __init__(self, offsets: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
 
 class GroupLagRequest(_message.Message):
     __slots__ = ("name", "points_max", "forwarded")

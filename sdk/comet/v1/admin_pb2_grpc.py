@@ -53,7 +53,7 @@ class AdminStub:
         self.AlterTopic = channel.unary_unary(
                 '/comet.v1.Admin/AlterTopic',
                 request_serializer=comet_dot_v1_dot_admin__pb2.AlterTopicRequest.SerializeToString,
-                response_deserializer=comet_dot_v1_dot_types__pb2.Topic.FromString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.AlterTopicResponse.FromString,
                 _registered_method=True)
         self.DeleteTopic = channel.unary_unary(
                 '/comet.v1.Admin/DeleteTopic',
@@ -63,7 +63,7 @@ class AdminStub:
         self.AddPartitions = channel.unary_unary(
                 '/comet.v1.Admin/AddPartitions',
                 request_serializer=comet_dot_v1_dot_admin__pb2.AddPartitionsRequest.SerializeToString,
-                response_deserializer=comet_dot_v1_dot_types__pb2.Topic.FromString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.AddPartitionsResponse.FromString,
                 _registered_method=True)
         self.DeleteRecords = channel.unary_unary(
                 '/comet.v1.Admin/DeleteRecords',
@@ -73,12 +73,12 @@ class AdminStub:
         self.MovePartition = channel.unary_unary(
                 '/comet.v1.Admin/MovePartition',
                 request_serializer=comet_dot_v1_dot_admin__pb2.MovePartitionRequest.SerializeToString,
-                response_deserializer=comet_dot_v1_dot_types__pb2.Topic.FromString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.MovePartitionResponse.FromString,
                 _registered_method=True)
         self.ElectLeader = channel.unary_unary(
                 '/comet.v1.Admin/ElectLeader',
                 request_serializer=comet_dot_v1_dot_admin__pb2.ElectLeaderRequest.SerializeToString,
-                response_deserializer=comet_dot_v1_dot_types__pb2.Topic.FromString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.ElectLeaderResponse.FromString,
                 _registered_method=True)
         self.DrainBroker = channel.unary_unary(
                 '/comet.v1.Admin/DrainBroker',
@@ -236,7 +236,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResetGroup(self, request, context):
-        """Sets the committed offsets of a group that has no members; `dry_run` only reports the effect.
+        """Sets the committed offsets of a group that has no members.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -306,7 +306,7 @@ def add_AdminServicer_to_server(servicer, server):
             'AlterTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.AlterTopic,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.AlterTopicRequest.FromString,
-                    response_serializer=comet_dot_v1_dot_types__pb2.Topic.SerializeToString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.AlterTopicResponse.SerializeToString,
             ),
             'DeleteTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteTopic,
@@ -316,7 +316,7 @@ def add_AdminServicer_to_server(servicer, server):
             'AddPartitions': grpc.unary_unary_rpc_method_handler(
                     servicer.AddPartitions,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.AddPartitionsRequest.FromString,
-                    response_serializer=comet_dot_v1_dot_types__pb2.Topic.SerializeToString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.AddPartitionsResponse.SerializeToString,
             ),
             'DeleteRecords': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteRecords,
@@ -326,12 +326,12 @@ def add_AdminServicer_to_server(servicer, server):
             'MovePartition': grpc.unary_unary_rpc_method_handler(
                     servicer.MovePartition,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.MovePartitionRequest.FromString,
-                    response_serializer=comet_dot_v1_dot_types__pb2.Topic.SerializeToString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.MovePartitionResponse.SerializeToString,
             ),
             'ElectLeader': grpc.unary_unary_rpc_method_handler(
                     servicer.ElectLeader,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.ElectLeaderRequest.FromString,
-                    response_serializer=comet_dot_v1_dot_types__pb2.Topic.SerializeToString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.ElectLeaderResponse.SerializeToString,
             ),
             'DrainBroker': grpc.unary_unary_rpc_method_handler(
                     servicer.DrainBroker,
@@ -501,7 +501,7 @@ class Admin:
             target,
             '/comet.v1.Admin/AlterTopic',
             comet_dot_v1_dot_admin__pb2.AlterTopicRequest.SerializeToString,
-            comet_dot_v1_dot_types__pb2.Topic.FromString,
+            comet_dot_v1_dot_admin__pb2.AlterTopicResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -555,7 +555,7 @@ class Admin:
             target,
             '/comet.v1.Admin/AddPartitions',
             comet_dot_v1_dot_admin__pb2.AddPartitionsRequest.SerializeToString,
-            comet_dot_v1_dot_types__pb2.Topic.FromString,
+            comet_dot_v1_dot_admin__pb2.AddPartitionsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -609,7 +609,7 @@ class Admin:
             target,
             '/comet.v1.Admin/MovePartition',
             comet_dot_v1_dot_admin__pb2.MovePartitionRequest.SerializeToString,
-            comet_dot_v1_dot_types__pb2.Topic.FromString,
+            comet_dot_v1_dot_admin__pb2.MovePartitionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -636,7 +636,7 @@ class Admin:
             target,
             '/comet.v1.Admin/ElectLeader',
             comet_dot_v1_dot_admin__pb2.ElectLeaderRequest.SerializeToString,
-            comet_dot_v1_dot_types__pb2.Topic.FromString,
+            comet_dot_v1_dot_admin__pb2.ElectLeaderResponse.FromString,
             options,
             channel_credentials,
             insecure,

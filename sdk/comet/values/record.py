@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from comet.errors import SerdeError
-from comet.producer.partitioner import Headers, Key
 from comet.records import Batch
 
 if TYPE_CHECKING:
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Key = bytes | str | None
+Headers = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
 HeaderList = list[tuple[str, bytes]]
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
@@ -17,10 +17,10 @@ from comet.v1 import records_pb2 as records_pb
 from comet_broker.admin.metrics import AdminMetrics
 from comet_broker.admin.recovery import AdminRecovery
 from comet_broker.admin.service import AdminService
-from comet_broker.broker import Broker
 from comet_broker.coordination.admin import GroupAdmin
 from comet_broker.coordination.service import Coordination
 from comet_broker.sharing.calls import AcquireCalls
+from comet_broker.streams.stream_writer import ServedStream
 from comet_broker.streams.unary_records import UnaryRecords
 
 log = logging.getLogger(__name__)
@@ -63,14 +63,38 @@ class Method:
             raise Internal(f"{self.path}: {error!r}; see the broker's log") from error
 
 
-def methods(broker: Broker) -> list[Method]:
-    admin_service = AdminService(broker)
-    unary_records = UnaryRecords(broker)
-    coordination = Coordination(broker)
-    group_admin = GroupAdmin(broker)
-    acquire_calls = AcquireCalls(broker)
-    admin_metrics = AdminMetrics(broker)
-    admin_recovery = AdminRecovery(broker)
+class Endpoint(Protocol):
+    """A broker, as its transports see it."""
+
+    @property
+    def methods(self) -> Sequence[Method]:
+        """Its unary calls."""
+
+    def open_session(self, peer: str) -> ServedStream:
+        """Opens a Stream call. Raises the CometError that refuses it."""
+
+    def open_replica_session(self, peer: str) -> ServedStream:
+        """Opens a Replicate call. Raises the CometError that refuses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The coroutines behind the unary calls."""
+
+    admin: AdminService
+    records: UnaryRecords
+    coordination: Coordination
+    groups: GroupAdmin
+    acquire: AcquireCalls
+    metrics: AdminMetrics
+    recovery: AdminRecovery
+
+
+def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]:
+    """The table. `check_trust` raises while the metadata store is not trusted."""
+    admin_service, unary_records, acquire_calls = services.admin, services.records, services.acquire
+    coordination, group_admin = services.coordination, services.groups
+    admin_metrics, admin_recovery = services.metrics, services.recovery
     found = [
         Method(COMET, "FetchMetadata", records_pb.FetchMetadataRequest, admin_service.fetch_metadata),
         Method(COMET, "FindCoordinator", groups.FindCoordinatorRequest, coordination.find_coordinator),
@@ -106,4 +130,4 @@ def methods(broker: Broker) -> list[Method]:
         Method(ADMIN, "Inventory", admin.InventoryRequest, admin_recovery.inventory),
         Method(ADMIN, "RecoverCluster", admin.RecoverClusterRequest, admin_recovery.recover),
     ]
-    return [one if one.name in ALWAYS else replace(one, check=broker.guard.check_trust) for one in found]
+    return [one if one.name in ALWAYS else replace(one, check=check_trust) for one in found]

@@ -16,10 +16,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comet.consumer.record import RecordBatch
 from comet.errors import InvalidArgument, SerdeError
 from comet.serde import serde_for
-from comet.tables.arrow_types import shape_of
+from comet.values.arrow_types import shape_of
+from comet.values.record import RecordBatch
 
 AT_ONCE: Final = 1 << 11
 _SHOWN: Final = 40  # bytes of an invalid value

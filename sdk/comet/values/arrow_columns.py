@@ -24,9 +24,9 @@ try:
 except ImportError as error:
     raise ImportError('tables need pyarrow: pip install "comet-stream[arrow]"') from error
 
-from comet.consumer.record import RecordBatch
 from comet.records._arrow import SCHEMA
-from comet.tables.arrow_values import Values
+from comet.values.arrow_values import Values
+from comet.values.record import RecordBatch
 
 ROWS: Final = 1 << 16  # small batches are merged up to this size,
 OF_BATCH: Final = ("topic", "partition")  # the same for all its records

@@ -23,7 +23,7 @@ import msgspec
 from crc32c import crc32c
 
 from comet.errors import InvalidArgument, StoreDamaged
-from comet_broker.ports import Files
+from comet_broker.ports import Files, Worker
 
 log = logging.getLogger(__name__)
 
@@ -151,3 +151,50 @@ def read_identity(files: Files) -> IdentityRecord | None:
 def _write(files: Files, record: IdentityRecord) -> None:
     rest = msgspec.json.encode(record) + b"\n"
     files.write_atomic(FILE, f"{crc32c(rest):08x} ".encode() + rest)
+
+
+class DataFolder:
+    """This broker's data folder from its start to its stop. Owned by the broker.
+
+    loss_known   the cluster knows what may have been lost before this start, or nothing was
+    """
+
+    def __init__(self, files: Files, worker: Worker, *, broker_id: int, boot_id: str) -> None:
+        self.files = files
+        self.identity: Identity  # from `open` on
+        self.loss_known = False
+        self._worker = worker
+        self._broker_id = broker_id
+        self._boot_id = boot_id
+
+    def open(self, cluster_id: str, random: Random) -> None:
+        """See `open_identity`."""
+        self.identity = open_identity(
+            self.files, broker_id=self._broker_id, cluster_id=cluster_id, boot_id=self._boot_id, random=random
+        )
+        self.loss_known = self.identity.clean
+
+    def restored(self) -> None:
+        """See `mark_restored`."""
+        self.identity = mark_restored(self.files, self.identity)
+        self.loss_known = False
+
+    def records_missing(self) -> None:
+        """See `mark_records_missing`; does nothing where a loss is noted already."""
+        if self.identity.clean:
+            self.identity = mark_records_missing(self.files, self.identity)
+            self.loss_known = False
+
+    async def note_loss_known(self) -> None:
+        """See `loss_is_known`; retried by the caller when it cannot be written."""
+        try:
+            await self._worker.run(lambda: loss_is_known(self.files, self.identity))
+        except OSError as error:
+            log.warning("cannot write that the loss is accounted for: %s", error)
+        else:
+            self.loss_known = True
+
+    def close_clean(self) -> None:
+        """See `close_clean`; later starts must still report a loss that the cluster does not know."""
+        if self.loss_known:
+            close_clean(self.files, self.identity)

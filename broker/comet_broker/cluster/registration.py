@@ -1,0 +1,48 @@
+"""What this broker registers, and whether the cluster has recorded that it may have lost records.
+
+Until the cluster has, later starts report it again. Owned by the broker.
+"""
+
+from __future__ import annotations
+
+import comet
+from comet_broker.cluster.view import ClusterView
+from comet_broker.config import BrokerConfig
+from comet_broker.core.cluster import BrokerRecord
+from comet_broker.core.controller import LOSSY
+from comet_broker.storage.data_folder import DataFolder
+
+
+class Registration:
+    def __init__(self, config: BrokerConfig, folder: DataFolder) -> None:
+        self.port = config.port  # the server sets the real one when it was 0
+        self._config = config
+        self._folder = folder
+
+    def record(self) -> BrokerRecord:
+        """This broker's record, without its lease."""
+        config, folder = self._config, self._folder
+        return BrokerRecord(
+            host=config.advertised_host or config.host,
+            port=config.advertised_port or self.port,
+            version=comet.__version__,
+            folder=folder.identity.folder,
+            lease=0,  # filled in by the membership
+            rack=config.rack,
+            clean=folder.identity.clean or folder.loss_known,  # a later registration: the loss is known
+            adopted=folder.identity.adopted,
+        )
+
+    async def note_loss_known(self, view: ClusterView, broker_epoch: int) -> None:
+        """Notes in the folder that the controller has recorded the loss, if it has."""
+        if not self._folder.loss_known and broker_epoch and self._is_recorded(view, broker_epoch):
+            await self._folder.note_loss_known()
+
+    def _is_recorded(self, view: ClusterView, broker_epoch: int) -> bool:
+        me, record, mine = self._config.broker_id, self.record(), (LOSSY, broker_epoch)
+        for found in view.state.partitions.values():
+            if found.value.folder_replaced(me, record):
+                continue  # the folder's id shows at every start that its data is missing
+            if found.value.in_sync.get(me, LOSSY) not in mine or found.value.eligible.get(me, LOSSY) not in mine:
+                return False
+        return True

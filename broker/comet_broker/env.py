@@ -1,0 +1,34 @@
+"""The surroundings of a broker's parts: what every part may use, and none changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from comet_broker.config import BrokerConfig
+from comet_broker.failures import Failures
+from comet_broker.ports import Clock, Worker
+from comet_broker.tasks import Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """The settings and ports of one broker, its tasks and its table of failures. Made by the broker, or by a test."""
+
+    config: BrokerConfig
+    clock: Clock
+    worker: Worker
+    random: Random
+    tasks: Tasks
+    failures: Failures
+
+    @classmethod
+    def of(cls, config: BrokerConfig, *, clock: Clock, worker: Worker, random: Random) -> Env:
+        """With tasks and failures of its own."""
+        tasks = Tasks()
+        return cls(config, clock, worker, random, tasks, Failures(clock, tasks))
+
+    @property
+    def me(self) -> int:
+        """This broker's id."""
+        return self.config.broker_id

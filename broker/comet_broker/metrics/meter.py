@@ -1,0 +1,22 @@
+"""Counts and durations of this broker's requests, noted by its streams and calls and read by the sampler."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from comet.errors import CometError
+from comet_broker.metrics.histogram import Durations
+
+
+class RequestMeter:
+    """Owned by the broker; on its loop."""
+
+    def __init__(self) -> None:
+        self.errors: Counter[str] = Counter()  # answered with an error, by code
+        self.refused_silently = 0  # batches sent with acks=0 that could not be written
+        self.ack_durations = Durations()  # of batches: from the append to the acknowledgement
+        self.deliver_durations = Durations()  # of deliveries from memory, some of them: from the append to the client
+        self.measured = 0  # of those, since the last tick
+
+    def count_error(self, error: CometError) -> None:
+        self.errors[error.code] += 1

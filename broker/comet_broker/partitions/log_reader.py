@@ -1,0 +1,67 @@
+"""Reads of logs: from the page cache on the loop, on a worker thread where that would block.
+
+Owned by the broker; one for all streams and calls.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from comet.errors import CometError
+from comet.types import AtTime, Position
+from comet.wire.frames import DELIVERY_PREFIX_BYTES
+from comet_broker import limits
+from comet_broker.partitions.offset_lookup import check_settled, resolve
+from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.topics import storage_error
+from comet_broker.ports import Worker
+from comet_broker.storage.extent import Extent
+
+log = logging.getLogger(__name__)
+
+BUFFER_BYTES: Final = DELIVERY_PREFIX_BYTES + limits.DELIVERY_BYTES_MAX
+
+
+class LogReader:
+    """`buffer` is for reads from the page cache; it is used between two awaits only."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.buffer = memoryview(bytearray(BUFFER_BYTES))
+
+    async def resolve(self, partition: Partition, position: Position) -> int:
+        """The offset of a position; a time is looked up on a worker thread."""
+        if not isinstance(position, AtTime):
+            return resolve(partition, position)
+        check_settled(partition)
+        try:
+            found = await self.worker.run(lambda: partition.log.segments.find_time(position.timestamp_us))
+        except OSError as error:
+            raise self.unreadable(partition, error) from error
+        return max(partition.log.log_start, min(found, partition.high_watermark))
+
+    async def read(self, extent: Extent, room: int, prefix_bytes: int = 0) -> tuple[memoryview, int, int]:
+        """Whole batches, read on a worker thread; see `read_waiting`."""
+        return await self.worker.run(lambda: read_waiting(extent, room, prefix_bytes))
+
+    @staticmethod
+    def unreadable(partition: Partition, error: OSError) -> CometError:
+        """Logs that the disk cannot be read; returns the error for clients."""
+        log.error("cannot read %s: %s", partition, error)
+        return storage_error(error)
+
+
+def read_waiting(extent: Extent, room: int, prefix_bytes: int = 0) -> tuple[memoryview, int, int]:
+    """Whole batches, blocking: (a buffer with them after `prefix_bytes`, their size, the next offset).
+
+    A first batch that is larger than `room` is read anyway.
+    """
+    while True:
+        buffer = memoryview(bytearray(prefix_bytes + room))
+        result = extent.read(buffer[prefix_bytes:], wait=True)
+        assert result is not None, "a read that may wait has an answer"
+        if result.size:
+            return buffer, result.size, result.next_offset
+        assert result.needed > room, "an extent is not empty"
+        room = result.needed

@@ -1,0 +1,56 @@
+"""The streams of this broker's followers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from comet.errors import LimitExceeded
+from comet_broker.failures import Failures, Kind
+from comet_broker.replication.leader import ReplicaSession
+
+REPLICA_SESSIONS_MAX: Final = 1_000
+
+
+class ReplicaSessions:
+    """Owned by the broker; on its loop.
+
+    make      creates the session of a number and a peer, which calls back at its end
+    vanished  called with the follower whose stream is over
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int, str, Callable[[ReplicaSession], None]], ReplicaSession],
+        failures: Failures,
+        vanished: Callable[[int], None],
+    ) -> None:
+        self._make = make
+        self._failures = failures
+        self._vanished = vanished
+        self._open: set[ReplicaSession] = set()
+        self._next_number = 1
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, peer: str) -> ReplicaSession:
+        if len(self._open) >= REPLICA_SESSIONS_MAX:
+            raise LimitExceeded(f"limit of {REPLICA_SESSIONS_MAX} followers reached", retry_after_ms=1000)
+        session = self._make(self._next_number, peer, self._closed)
+        self._next_number += 1
+        self._open.add(session)
+        return session
+
+    def _closed(self, session: ReplicaSession) -> None:
+        self._open.discard(session)
+        if session.follower:
+            self._vanished(session.follower)
+
+    def close(self) -> None:
+        for session in list(self._open):
+            with self._failures.guard(Kind.TASK, f"stream {session.number} of a follower", "close"):
+                session.close()
+
+    def statistics(self) -> list[dict[str, Any]]:
+        return [session.statistics() for session in self._open]

@@ -1,0 +1,67 @@
+"""The sessions of clients on this broker, and the bytes of those that have ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from comet.errors import LimitExceeded
+from comet_broker import limits
+from comet_broker.failures import Failures, Kind
+from comet_broker.streams.session import Session
+
+LISTED_MAX: Final = 1_000  # sessions that have statistics of their own
+
+
+class Sessions:
+    """Owned by the broker; on its loop.
+
+    make   creates the session of a number and a peer, which calls back at its end
+    """
+
+    def __init__(self, make: Callable[[int, str, Callable[[Session], None]], Session], failures: Failures) -> None:
+        self._make = make
+        self._failures = failures
+        self._open: dict[int, Session] = {}
+        self._next_number = 1
+        self._bytes_of_gone = Counter(received=0, sent=0)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, peer: str) -> Session:
+        if len(self._open) >= limits.SESSIONS_MAX:
+            raise LimitExceeded(f"limit of {limits.SESSIONS_MAX} streams reached on this broker", retry_after_ms=1000)
+        session = self._make(self._next_number, peer, self._closed)
+        self._open[session.number] = session
+        self._next_number += 1
+        return session
+
+    def _closed(self, session: Session) -> None:
+        if self._open.pop(session.number, None) is not None:
+            self._bytes_of_gone["received"] += session.received_bytes
+            self._bytes_of_gone["sent"] += session.sent_bytes
+
+    def go_away(self) -> None:
+        """Tells all clients that the broker is about to stop."""
+        for session in list(self._open.values()):
+            session.go_away("the broker is stopping")
+
+    def close(self) -> None:
+        for session in list(self._open.values()):
+            with self._failures.guard(Kind.TASK, f"stream {session.number}", "close"):
+                session.close()
+
+    @property
+    def received_bytes(self) -> int:
+        """Of all sessions since the start."""
+        return self._bytes_of_gone["received"] + sum(one.received_bytes for one in self._open.values())
+
+    @property
+    def sent_bytes(self) -> int:
+        """Deliveries to all sessions since the start."""
+        return self._bytes_of_gone["sent"] + sum(one.sent_bytes for one in self._open.values())
+
+    def statistics(self) -> list[dict[str, Any]]:
+        return [session.statistics() for session in list(self._open.values())[:LISTED_MAX]]

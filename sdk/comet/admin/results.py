@@ -1,0 +1,265 @@
+"""The results of admin acts. With `dry_run` the act was not done, and the result says what it would do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from comet.types import GroupSummary, PartitionStatus, TopicConfig, TopicInfo
+from comet.v1 import admin_pb2 as admin
+from comet.wire import group_protobuf, protobuf
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAlteration:
+    """The change of a topic's settings. A shorter retention deletes `records` at its next check; not `complete`: a
+    partition's leader did not answer, and may delete more.
+
+    >>> one = comet.TopicInfo("quotes", bytes(16), (), comet.TopicConfig(), created_us=0)
+    >>> from dataclasses import replace
+    >>> other = replace(one, config=comet.TopicConfig(retention_ms=1000))
+    >>> comet.TopicAlteration(True, before=one, after=other, records=3, bytes=99, complete=True).changed
+    ('retention_ms',)
+    """
+
+    dry_run: bool
+    before: TopicInfo
+    after: TopicInfo
+    records: int
+    bytes: int
+    complete: bool
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The settings whose value or source changes."""
+        return tuple(
+            name
+            for name in TopicConfig.names()
+            if getattr(self.before.config, name) != getattr(self.after.config, name)
+            or self.before.source(name) != self.after.source(name)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeletion:
+    """The deletion of a topic. Not `complete`: a broker did not answer, so the topic may hold more, or more groups read
+    it. The `groups` lose their committed offsets in it.
+
+    >>> comet.TopicDeletion(True, "quotes", partitions=1, records=3, bytes=99, complete=True, groups=()).records
+    3
+    """
+
+    dry_run: bool
+    topic: str
+    partitions: int
+    records: int
+    bytes: int
+    complete: bool
+    groups: tuple[GroupSummary, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsAdded:
+    """New partitions of a topic.
+
+    >>> comet.PartitionsAdded(False, "quotes", before=3, after=6).keys_moved
+    0.5
+    """
+
+    dry_run: bool
+    topic: str
+    before: int
+    after: int
+
+    @property
+    def keys_moved(self) -> float:
+        """The share of keys that map to another partition afterwards."""
+        # Of the hashes below the least common multiple, the first `before` have the same remainder by both.
+        return round(1 - self.before / math.lcm(self.before, self.after), 4)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDeletion:
+    """The deletion of the oldest records of a partition: its log started at `before`, and starts at `log_start`.
+
+    >>> comet.RecordDeletion(False, "quotes", 0, before=2, log_start=5).records
+    3
+    """
+
+    dry_run: bool
+    topic: str
+    partition: int
+    before: int
+    log_start: int
+
+    @property
+    def records(self) -> int:
+        """Offsets that are deleted."""
+        return max(0, self.log_start - self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMove:
+    """The reassignment of a partition, decided but not done. `bytes` are copied to new replicas; None: unknown.
+
+    >>> partition = comet.PartitionInfo(index=0, leader=1, leader_epoch=0, replicas=(1,), in_sync=(1,))
+    >>> topic = comet.TopicInfo("quotes", bytes(16), (partition,), comet.TopicConfig(), created_us=0)
+    >>> move = comet.PartitionMove(False, topic, 0, before=(1, 2), after=(2, 3), bytes=99)
+    >>> move.added, move.removed
+    ((3,), (1,))
+    """
+
+    dry_run: bool
+    topic: TopicInfo
+    partition: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    bytes: int | None
+
+    @property
+    def added(self) -> tuple[int, ...]:
+        """Brokers that get a replica."""
+        return tuple(broker for broker in self.after if broker not in self.before)
+
+    @property
+    def removed(self) -> tuple[int, ...]:
+        """Brokers that delete their replica once the new ones are in sync."""
+        return tuple(broker for broker in self.before if broker not in self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderElection:
+    """The election of a leader that may lack records. `replicas` are those before it whose broker answered; `lost`
+    counts the records that another one has and the new leader lacks; None: unknown.
+
+    >>> partition = comet.PartitionInfo(index=0, leader=2, leader_epoch=1, replicas=(1, 2), in_sync=(2,))
+    >>> topic = comet.TopicInfo("quotes", bytes(16), (partition,), comet.TopicConfig(), created_us=0)
+    >>> comet.LeaderElection(False, topic, partition=0, broker=2, lost=3, replicas=()).lost
+    3
+    """
+
+    dry_run: bool
+    topic: TopicInfo
+    partition: int
+    broker: int
+    lost: int | None
+    replicas: tuple[PartitionStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A partition that a draining broker leads, and its next leader; None: no other replica can lead.
+
+    >>> comet.Handover("quotes", 0, to=2).to
+    2
+    """
+
+    topic: str
+    partition: int
+    to: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDrain:
+    """The drain of a broker, or its end. `partitions` are the first thousand that it leads, with their next leaders if
+    it drains; `staying` counts those that no other replica can lead.
+
+    >>> comet.BrokerDrain(False, 2, draining=True, leading=0, staying=0, partitions=()).leading
+    0
+    """
+
+    dry_run: bool
+    broker: int
+    draining: bool
+    leading: int
+    staying: int
+    partitions: tuple[Handover, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFailure:
+    """A part of a broker that an unexpected error stopped, until it is resumed or the broker restarts.
+
+    >>> comet.BrokerFailure(1, "group", "engine", "writing", "KeyError(3)", since_us=0, count=1).kind
+    'group'
+    """
+
+    broker: int
+    kind: str  # partition, slot, group, transaction, share, topic, task
+    name: str
+    step: str  # that failed
+    reason: str
+    since_us: int
+    count: int  # errors since then
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The number of parts of brokers that run again, and those that are stopped.
+
+    >>> comet.Resumed(False, resumed=2, failed=()).resumed
+    2
+    """
+
+    dry_run: bool
+    resumed: int
+    failed: tuple[BrokerFailure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDeletion:
+    """The deletion of a group: its committed offsets, and the records that it has not processed.
+
+    >>> comet.GroupDeletion(True, "engine", offsets=3, lag=40).lag
+    40
+    """
+
+    dry_run: bool
+    group: str
+    offsets: int
+    lag: int
+
+
+def alteration_from_pb(answer: admin.AlterTopicResponse, *, dry_run: bool) -> TopicAlteration:
+    before, after = protobuf.topic_from_pb(answer.before), protobuf.topic_from_pb(answer.topic)
+    lost = answer.deletes
+    complete = lost.partitions >= len(after.partitions)
+    return TopicAlteration(dry_run, before, after, lost.records, lost.bytes, complete)
+
+
+def deletion_from_pb(topic: str, answer: admin.DeleteTopicResponse, *, dry_run: bool) -> TopicDeletion:
+    lost = answer.deletes
+    complete = lost.partitions >= answer.partitions and not answer.groups_unknown
+    groups = tuple(map(group_protobuf.summary_from_pb, answer.groups))
+    return TopicDeletion(dry_run, topic, answer.partitions, lost.records, lost.bytes, complete, groups)
+
+
+def move_from_pb(
+    partition: int, after: tuple[int, ...], answer: admin.MovePartitionResponse, *, dry_run: bool
+) -> PartitionMove:
+    topic = protobuf.topic_from_pb(answer.topic)
+    size = answer.bytes if answer.HasField("bytes") else None
+    return PartitionMove(dry_run, topic, partition, tuple(answer.before), after, size)
+
+
+def election_from_pb(
+    partition: int, broker: int, answer: admin.ElectLeaderResponse, *, dry_run: bool
+) -> LeaderElection:
+    lost = answer.lost if answer.HasField("lost") else None
+    replicas = tuple(map(protobuf.status_from_pb, answer.replicas))
+    return LeaderElection(dry_run, protobuf.topic_from_pb(answer.topic), partition, broker, lost, replicas)
+
+
+def drain_from_pb(broker: int, answer: admin.DrainBrokerResponse, *, dry_run: bool) -> BrokerDrain:
+    handovers = tuple(Handover(one.topic, one.partition, one.to or None) for one in answer.handovers)
+    return BrokerDrain(dry_run, broker, answer.draining, answer.leading, answer.staying, handovers)
+
+
+def resumed_from_pb(answers: Mapping[int, admin.ResumeResponse], *, dry_run: bool) -> Resumed:
+    failed = tuple(
+        BrokerFailure(broker, one.kind, one.name, one.step, one.reason, one.since_us, one.count)
+        for broker, answer in answers.items()
+        for one in answer.failed
+    )
+    return Resumed(dry_run, sum(answer.resumed for answer in answers.values()), failed)

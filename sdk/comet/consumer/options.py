@@ -1,0 +1,120 @@
+"""The options of consumers: defined here once, for comet, comet.sync and handlers, and checked here alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from random import Random
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, TypeVar
+
+from comet import limits
+from comet.errors import InvalidArgument
+from comet.types import Gap, StartLike, position
+from comet.wire.corrupt import OnCorrupt
+
+if TYPE_CHECKING:
+    from dataclasses import Field
+
+    from comet.wire.transport import Connect
+
+Isolation = Literal["committed", "uncommitted"]
+OutOfRange = Literal["raise", "earliest", "latest"]
+ReadFrom = Literal["leader", "any", "nearest"]
+
+
+class Options(Protocol):
+    """Any options: a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+class ClientKeywords(TypedDict, total=False):
+    """What a consumer passes to its client: its name for metrics and logs, and in tests a network, chance and time."""
+
+    name: str
+    connect: Connect | None
+    random: Random | None
+    clock_us: Callable[[], int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """The options of everything that reads partitions."""
+
+    start: StartLike = "earliest"
+    buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES
+    on_out_of_range: OutOfRange = "raise"
+    on_gap: Callable[[Gap], None] | None = None
+    on_corrupt: OnCorrupt = "raise"
+    isolation: Isolation = "committed"
+    read_from: ReadFrom = "leader"
+    rack: str = ""
+
+    def __post_init__(self) -> None:
+        check_start(self.start)
+        within("buffer_bytes", self.buffer_bytes, limits.CONSUMER_BUFFER_BYTES_MIN, limits.CONSUMER_BUFFER_BYTES_MAX)
+        one_of("on_out_of_range", self.on_out_of_range, "raise", "earliest", "latest")
+        check_on_corrupt(self.on_corrupt)
+        check_isolation(self.isolation)
+        one_of("read_from", self.read_from, "leader", "any", "nearest")
+        if self.read_from == "nearest" and not self.rack:
+            raise InvalidArgument('read_from="nearest" needs the consumer\'s rack: give rack="..."')
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerOptions(ReadingOptions):
+    """The options of a Consumer: see there. Given as an object, or each by its name.
+
+    >>> recent = comet.ConsumerOptions(start="-15m", read_from="nearest", rack="a")
+    >>> consumer = comet.Consumer("localhost:9092", "quotes", options=recent, partitions=[0])
+    """
+
+    partitions: Iterable[int] | None = None
+
+
+def chosen(options: AnyOptions, keywords: Mapping[str, Any]) -> AnyOptions:
+    """The options, with those that are given by name instead. Raises TypeError for a name that is none of them."""
+    if not keywords:
+        return options
+    names = names_of(type(options))
+    for name in keywords:
+        if name not in names:
+            raise TypeError(f"{name} is no option; {type(options).__name__} has {', '.join(names)}")
+    return replace(options, **keywords)
+
+
+def names_of(kind: type[Options]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def given(options: Options) -> list[str]:
+    """The options that differ from their defaults."""
+    return [field.name for field in fields(options) if getattr(options, field.name) != field.default]
+
+
+def check_start(start: StartLike) -> None:
+    position(start, now_us=0)
+
+
+def check_isolation(isolation: Isolation) -> bool:
+    """Whether uncommitted records are read, too. Raises InvalidArgument."""
+    one_of("isolation", isolation, "committed", "uncommitted")
+    return isolation == "uncommitted"
+
+
+def check_on_corrupt(on_corrupt: OnCorrupt) -> None:
+    one_of("on_corrupt", on_corrupt, "raise", "skip")
+
+
+def one_of(name: str, value: object, *allowed: str) -> None:
+    if value not in allowed:
+        *others, last = (f'"{one}"' for one in allowed)
+        raise InvalidArgument(f"{name} must be {', '.join(others)} or {last}, not {value!r}")
+
+
+def within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise InvalidArgument(f"{name} must be from {low} to {high}, not {value!r}")

@@ -1,0 +1,1 @@
+"""Records as Python values, and their columns as Arrow."""

@@ -1,0 +1,180 @@
+"""Parts of a broker that are built without one: a coordinator's groups, a table of share groups, a session."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from comet import records
+from comet.errors import PartitionNotFound
+from comet.types import Acks, Earliest
+from comet.v1 import groups_pb2
+from comet.v1 import records_pb2 as pb
+from comet.wire.frames import parse_ack, produce_frame
+from comet.wire.protobuf import error_from_pb
+from comet_broker.coordination.context import SlotClaim, SlotContext
+from comet_broker.coordination.groups import Groups
+from comet_broker.coordination.journal import Head, Journal, slot_prefix
+from comet_broker.core.group_record import Shape
+from comet_broker.core.shares import Holder, Options
+from comet_broker.metadata.store import Put
+from comet_broker.metrics.meter import RequestMeter
+from comet_broker.partitions.log_reader import LogReader
+from comet_broker.sharing.context import Agreed
+from comet_broker.sharing.table import ShareTable
+from comet_broker.streams.context import SessionContext
+from comet_broker.streams.session import Session
+from tests.unit.replica_world import ReplicaWorld, settle
+from tests.unit.storage_world import IDENTITY
+from tests.waiting import until
+
+SLOT = 3
+TOPIC_ID = IDENTITY.topic_id.hex()
+
+
+class FakeMember:
+    """group.MemberConnection."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.frames: list[pb.ServerFrame] = []
+
+    def send(self, frame: pb.ServerFrame) -> None:
+        self.frames.append(frame)
+
+    def fail(self, request: int, error: Exception) -> None:
+        raise error
+
+    def spawn(self, request: int, work: Any) -> None:
+        raise AssertionError("no request here is slow")
+
+
+async def groups_of(world: ReplicaWorld) -> Groups:
+    head = Head(broker=1, epoch=1, sequence=0)
+    key = slot_prefix(SLOT) + "head"
+    revision = (await world.store.transact([], [Put(key, head.encode())])).revision
+    callbacks: Any = {"lost": None, "halt": None}
+    journal = Journal(world.store, key=key, head=head, revision=revision, tasks=world.tasks, **callbacks)
+    logs: Any = SimpleNamespace(catalog=lambda: {"t": Shape(TOPIC_ID, 1)})
+    unused: Any = None
+    world.view.state.coordinators[SLOT] = SimpleNamespace(value=SimpleNamespace(epoch=1))  # type: ignore[assignment]
+    context = SlotContext(world.env, world.view, world.store, logs, unused, lag_series=lambda: 0)
+    return Groups(SlotClaim(SLOT, 1, journal), context)
+
+
+async def test_a_coordinator_assigns_a_member_its_partitions_and_stores_the_group_first() -> None:
+    world = ReplicaWorld()
+    groups, member = await groups_of(world), FakeMember()
+    groups.join(member, 1, groups_pb2.Join(group="g", topics=["t"], client="c"))
+    await until(lambda: len(member.frames) == 2, within_s=30)
+    joined, assigned = member.frames
+    assert joined.request == 1 and joined.joined.member
+    assert [topic.topic for topic in assigned.assignment.owned] == ["t"]
+    assert await world.store.get(slot_prefix(SLOT) + "groups/g") is not None
+    groups.close(PartitionNotFound("over"))
+    assert member.frames[2].evicted.group == "g"
+    await world.tasks.close()
+
+
+class FakeAcquirer:
+    """sharing.state.Acquirer."""
+
+    bytes_max = 0
+
+    def __init__(self) -> None:
+        self.holder = Holder()
+        self.called = False
+        self.over: Exception | None = None
+
+    def credit(self) -> int:
+        return 10
+
+    def call(self) -> None:
+        self.called = True
+
+    def freed(self) -> None:
+        return
+
+    def ended(self, error: Exception) -> None:
+        self.over = error
+
+
+async def test_a_share_group_gives_each_record_once_and_ends_with_its_table() -> None:
+    world = ReplicaWorld()
+    await world.lead(in_sync={1: 10})
+    world.produce(3)
+    world.follow(2, 3)
+    unused: Any = None
+    table = ShareTable(
+        world.env,
+        store=world.store,
+        view=world.view,
+        reader=LogReader(world.worker),
+        broker_epoch=lambda: 10,
+        draining=lambda: False,
+        publish=unused,
+    )
+    agreed = Agreed(Options(lock_s=30, deliveries_max=5, by_key=False, dead_letters=False))
+    state = await table.open(world.partition, "g", agreed, Earliest())
+    first, second = FakeAcquirer(), FakeAcquirer()
+    state.add_member(first)
+    state.add_member(second)
+    served = [state.serve(first), state.serve(second)]
+    ranges = [range(start, end) for one in served if one is not None for start, end, _ in one[1]]
+    assert sorted(offset for one in ranges for offset in one) == [0, 1, 2]
+    error = PartitionNotFound("over")
+    table.close(error)
+    assert (first.over, second.over) == (error, error)
+    await world.tasks.close()
+
+
+class NoFrames:
+    """streams.context.ShareHandler that handles nothing."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def take(self, request: int, kind: str, frame: Any) -> bool:
+        return False
+
+    def next_frame(self) -> bytes | None:
+        return None
+
+    def remove(self, number: int, handles: list[int]) -> None:
+        return
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def test_a_session_acknowledges_a_batch_and_refuses_one_of_an_unknown_partition() -> None:
+    world = ReplicaWorld()
+    await world.lead(in_sync={1: 10})
+    topics: Any = SimpleNamespace(by_handle={1: world.partition})
+    handlers, over = NoFrames(), list[Session]()
+    meter = RequestMeter()
+    context = SessionContext(
+        env=world.env,
+        topics=topics,
+        reader=LogReader(world.worker),
+        meter=meter,
+        check_draining=lambda: None,
+        cluster_id=lambda: "c",
+        members=lambda _: handlers,
+        sharing=lambda *_: handlers,
+    )
+    session = Session(context, 1, "peer", over.append)
+    for request, handle in ((1, 1), (2, 7)):
+        parts = records.encode([b"x"], timestamps=1)
+        session.receive(produce_frame(request, handle, int(Acks.LEADER), parts, sum(map(len, parts))))
+    await settle()
+    refused = pb.ServerFrame.FromString(session.poll() or b"")
+    assert refused.request == 2 and isinstance(error_from_pb(refused.error.error), PartitionNotFound)
+    acknowledged = parse_ack(session.poll() or b"")
+    assert acknowledged is not None and acknowledged[:2] == (1, 0)
+    assert session.poll() is None
+    assert meter.errors == {"PARTITION_NOT_FOUND": 1}
+    session.close()
+    assert handlers.closed and over == [session]
+    await world.tasks.close()
