@@ -494,9 +494,14 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+# The names of the strategies by which the partitions of a group are assigned.
+AssignmentStrategy = Literal["sticky", "range", "rack"]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """A group in the list of groups. `kind` is "consumer" or "share", `state` "empty", "stable" or "rebalancing".
+    """A group in the list of groups. `kind` is "consumer" or "share", `state` "empty", "stable" or "rebalancing",
+    `assignment` the strategy by which a consumer group assigns partitions: that of most members.
 
     >>> GroupSummary("engine", "consumer", "stable", 5, coordinator=1, generation=7, topics=("quotes",)).members
     5
@@ -509,11 +514,13 @@ class GroupSummary:
     coordinator: int
     generation: int
     topics: tuple[str, ...]
+    assignment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a group: its assigned partitions, and those that it is asked to release.
+    """A member of a group: its assigned partitions, those that it is asked to release, and the assignment strategy that
+    it asks for.
 
     >>> owned = (TopicPartition("quotes", 0),)
     >>> GroupMember("m1", "", "engine-1", owned, (), silent_ms=12, session_timeout_ms=10_000).owned[0].partition
@@ -527,6 +534,8 @@ class GroupMember:
     release: tuple[TopicPartition, ...]
     silent_ms: int
     session_timeout_ms: int
+    assignment: str = ""
+    rack: str = ""
 
 
 @dataclass(frozen=True, slots=True)

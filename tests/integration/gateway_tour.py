@@ -20,6 +20,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from comet.admin.acts import ACTS, Act
 from comet.processes.child import Child, python_module, started
 from comet_gateway import settings
 from comet_gateway.config import Limits
@@ -110,8 +111,16 @@ def tables() -> dict[tuple[str, str], list[tuple[str, ...]]]:
         ("streams.md", "Close codes"): [
             (str(close.value.code), "yes" if close.value.again else "no", close.value.reason) for close in Close
         ],
+        ("rest.md", "Acts"): [acts_row(act) for act in ACTS.values()],
         ("running.md", "Roles"): [(method, f"`{path}`", role.name.lower()) for (method, path), role in ROLES.items()],
     }
+
+
+def acts_row(act: Act) -> tuple[str, ...]:
+    """An act of administration as the table shows it."""
+    routes = "<br>".join(f"`{one.method} {one.path}`" for one in act.routes)
+    method, command = (f"`Admin.{act.method}`" if act.method else "", f"`comet {act.command}`" if act.command else "")
+    return (act.summary, routes or f"none: {act.missing}", act.role, method, command, "yes" if act.dry_run else "")
 
 
 def with_tables(text: str, page: str) -> str:

@@ -98,6 +98,7 @@ def test_the_sdk_starts_servers_only_when_asked() -> None:
 
 def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
     shared = (
+        "comet.admin.acts",
         "comet.errors",
         "comet.patterns",
         "comet.types",

@@ -99,7 +99,7 @@ class AdminRecovery:
             topics=tuple(topics),
         )
 
-    async def recover(self, request: admin.RecoverClusterRequest) -> admin.RecoverClusterResponse:
+    async def recover_cluster(self, request: admin.RecoverClusterRequest) -> admin.RecoverClusterResponse:
         if not self._guard.reason:
             raise InvalidArgument("this broker trusts the metadata store: nothing to recover", details={"trusted": "1"})
         if len(request.brokers) > ADDRESSES_MAX:

@@ -40,6 +40,11 @@ class Expired:
     bytes: int = 0
 
 
+def is_old(age_us: int, config: TopicConfig) -> bool:
+    """Whether a segment of this age is closed, so that retention can delete it."""
+    return age_us >= config.segment_ms * 1000
+
+
 def shortens(before: TopicConfig, after: TopicConfig) -> bool:
     """Whether retention may delete more with `after`: a limit is lower or new, or segments close earlier."""
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
+from comet.admin.acts import ACTS, Act
 from comet.errors import CometError, Internal
-from comet.v1 import admin_pb2 as admin
 from comet.v1 import coordination_pb2 as coordination_pb
 from comet.v1 import groups_pb2 as groups
 from comet.v1 import records_pb2 as records_pb
@@ -29,13 +29,8 @@ COMET = "comet.v1.Comet"
 ADMIN = "comet.v1.Admin"
 REPLICATION = "comet.v1.Replication"
 COORDINATION = "comet.v1.Coordination"
-ALWAYS = (
-    "Statistics",
-    "History",
-    "Inventory",
-    "RecoverCluster",
-    "Warn",
-)  # served even while the metadata store is not trusted
+# Served even while the metadata store is not trusted.
+ALWAYS = {"Warn", *(act.name for act in ACTS.values() if act.always)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,42 +87,28 @@ class Services:
 
 def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]:
     """The table. `check_trust` raises while the metadata store is not trusted."""
-    admin_service, unary_records, acquire_calls = services.admin, services.records, services.acquire
-    coordination, group_admin = services.coordination, services.groups
-    admin_metrics, admin_recovery = services.metrics, services.recovery
+    unary_records, acquire_calls, coordination = services.records, services.acquire, services.coordination
     found = [
-        Method(COMET, "FetchMetadata", records_pb.FetchMetadataRequest, admin_service.fetch_metadata),
+        Method(COMET, "FetchMetadata", records_pb.FetchMetadataRequest, services.admin.fetch_metadata),
         Method(COMET, "FindCoordinator", groups.FindCoordinatorRequest, coordination.find_coordinator),
         Method(COORDINATION, "AddPartition", coordination_pb.AddPartitionRequest, coordination.add_partition),
         Method(COORDINATION, "Outcome", coordination_pb.OutcomeRequest, coordination.outcome),
         Method(COORDINATION, "WriteMarkers", coordination_pb.WriteMarkersRequest, coordination.write_markers),
         Method(COORDINATION, "PartitionEnds", coordination_pb.PartitionEndsRequest, coordination.partition_ends),
         Method(COORDINATION, "FoundGroup", coordination_pb.FoundGroupRequest, coordination.found_group),
-        Method(COORDINATION, "Warn", coordination_pb.WarnRequest, admin_recovery.warned),
+        Method(COORDINATION, "Warn", coordination_pb.WarnRequest, services.recovery.warned),
         Method(COMET, "Publish", records_pb.PublishRequest, unary_records.publish),
         Method(COMET, "Fetch", records_pb.FetchRequest, unary_records.fetch),
         Method(COMET, "Acquire", groups.AcquireRequest, acquire_calls.acquire),
         Method(COMET, "Acknowledge", groups.AcknowledgeRequest, acquire_calls.acknowledge),
-        Method(ADMIN, "CreateTopic", admin.CreateTopicRequest, admin_service.create_topic),
-        Method(ADMIN, "ListTopics", admin.ListTopicsRequest, admin_service.list_topics),
-        Method(ADMIN, "DescribeTopic", admin.DescribeTopicRequest, admin_service.describe_topic),
-        Method(ADMIN, "AlterTopic", admin.AlterTopicRequest, admin_service.alter_topic),
-        Method(ADMIN, "DeleteTopic", admin.DeleteTopicRequest, admin_service.delete_topic),
-        Method(ADMIN, "AddPartitions", admin.AddPartitionsRequest, admin_service.add_partitions),
-        Method(ADMIN, "DeleteRecords", admin.DeleteRecordsRequest, admin_service.delete_records),
-        Method(ADMIN, "MovePartition", admin.MovePartitionRequest, admin_service.move_partition),
-        Method(ADMIN, "ElectLeader", admin.ElectLeaderRequest, admin_service.elect_leader),
-        Method(ADMIN, "DrainBroker", admin.DrainBrokerRequest, admin_service.drain_broker),
-        Method(ADMIN, "Resume", admin.ResumeRequest, admin_service.resume),
-        Method(ADMIN, "DescribeCluster", admin.DescribeClusterRequest, admin_service.describe_cluster),
-        Method(ADMIN, "ListGroups", admin.ListGroupsRequest, group_admin.list_groups),
-        Method(ADMIN, "DescribeGroup", admin.DescribeGroupRequest, group_admin.describe_group),
-        Method(ADMIN, "ResetGroup", admin.ResetGroupRequest, group_admin.reset_group),
-        Method(ADMIN, "DeleteGroup", admin.DeleteGroupRequest, group_admin.delete_group),
-        Method(ADMIN, "GroupLag", admin.GroupLagRequest, group_admin.group_lag),
-        Method(ADMIN, "Statistics", admin.StatisticsRequest, admin_metrics.statistics),
-        Method(ADMIN, "History", admin.HistoryRequest, admin_metrics.history),
-        Method(ADMIN, "Inventory", admin.InventoryRequest, admin_recovery.inventory),
-        Method(ADMIN, "RecoverCluster", admin.RecoverClusterRequest, admin_recovery.recover),
+        *(Method(ADMIN, act.name, act.request, _handler(services, act)) for act in ACTS.values()),
     ]
     return [one if one.name in ALWAYS else replace(one, check=check_trust) for one in found]
+
+
+def _handler(services: Services, act: Act) -> Callable[[Any], Awaitable[Message]]:
+    """The coroutine with the name of the act, of the service that has it."""
+    parts = (services.admin, services.groups, services.metrics, services.recovery)
+    (found,) = (getattr(part, act.handler) for part in parts if hasattr(part, act.handler))
+    handler: Callable[[Any], Awaitable[Message]] = found
+    return handler

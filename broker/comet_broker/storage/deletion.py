@@ -116,7 +116,7 @@ class Deletion:
         if state.closed or state.failed is not None:
             return Expired()
         facts = self._segments.facts()
-        if self._segments.is_old(config.segment_ms):  # then a new segment is written, and this one can expire
+        if self._segments.is_old(config):  # then a new segment is written, and this one can expire
             facts.append(SegmentFacts(state.log_end, state.log_end, 0, now_us))
         count = self._count_expired(facts, config, now_us, upto)
         if not count:

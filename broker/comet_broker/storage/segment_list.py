@@ -16,7 +16,8 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from comet_broker.core.retention import SegmentFacts
+from comet.types import TopicConfig
+from comet_broker.core.retention import SegmentFacts, is_old
 from comet_broker.storage.limits import (
     FREE_BYTES_MIN,
     RESERVE_AHEAD_BYTES_MAX,
@@ -126,14 +127,14 @@ class SegmentList:
     def roll_by_age(self) -> None:
         """Rolls if the active segment is older than segment_ms and not empty, so that retention can delete it."""
         state = self._state
-        if state.failed is None and not state.closed and self.is_old(state.config.segment_ms):
+        if state.failed is None and not state.closed and self.is_old(state.config):
             self.roll()
 
-    def is_old(self, segment_ms: int) -> bool:
-        """Whether the active segment is older than that and not empty."""
+    def is_old(self, config: TopicConfig) -> bool:
+        """Whether the active segment is older than `segment_ms` and not empty."""
         segment = self.active
         age_us = self._folder.clock.wall_us() - segment.created_us
-        return segment.next_offset > segment.base_offset and age_us >= segment_ms * 1000
+        return segment.next_offset > segment.base_offset and is_old(age_us, config)
 
     def _begin(self, segment: Segment) -> None:
         """Writes to this segment from now on, the last one."""

@@ -11,9 +11,11 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 import jinja2
+import msgspec
 import zstandard
 from starlette.types import Scope
 
+from comet.admin.acts import dialogs
 from comet_gateway.dashboard.facts import LOADERS
 from comet_gateway.dashboard.page_request import address
 from comet_gateway.dashboard.sources import Sources
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 
 LOAD_S: Final = 10.0  # for the facts of a page
 _FOR_EVER: Final = b"public, max-age=31536000, immutable"
+_ACTS: Final = msgspec.json.encode(dict(dialogs())).decode()  # texts and calls of the dialogs
 _ERROR: Final = Page("error", "/", "error.html", "nothing", lambda _, page: Document(page.now_us, ""), interval_s=0)
 
 
@@ -75,6 +78,7 @@ def _around(scope: Scope, sources: Sources | None, page: Page, request: PageRequ
         "cluster_name": sources.sampler.name if sources is not None else "",
         "nav": NAV,
         "csrf": sessions.csrf(scope),
+        "acts": _ACTS,
         "csv": f"{root}{address(page.csv, request.params)}" if page.csv else "",  # without the query
     }
 

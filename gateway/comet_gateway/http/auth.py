@@ -30,6 +30,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Final, TypeVar
 
+from comet.admin.acts import OPERATIONS
 from comet.errors import InvalidArgument
 from comet_gateway.http import sessions
 from comet_gateway.http.problems import Problem
@@ -110,27 +111,14 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/v1/topics/{topic}/partitions/{partition}/records/{offset}/value"): _VIEWER,
     ("GET", "/v1/topics/{topic}/search"): _VIEWER,
     ("GET", "/v1/topics/{topic}/export"): _VIEWER,
+    # acts of administration
+    **{(route.method, route.path): Role[act.role.upper()] for act, route in OPERATIONS.values()},
     # topics
-    ("GET", "/v1/topics"): _VIEWER,
     ("GET", "/v1/topic-settings"): _VIEWER,
-    ("POST", "/v1/topics"): _OPERATOR,
-    ("GET", "/v1/topics/{topic}"): _VIEWER,
-    ("PATCH", "/v1/topics/{topic}"): _ADMIN,  # a shorter retention destroys records
-    ("DELETE", "/v1/topics/{topic}"): _ADMIN,
     ("GET", "/v1/topics/{topic}/offsets"): _VIEWER,
-    ("POST", "/v1/topics/{topic}/partitions"): _OPERATOR,
-    ("GET", "/v1/topics/{topic}/partitions/{partition}"): _VIEWER,
-    ("POST", "/v1/topics/{topic}/partitions/{partition}/move"): _ADMIN,
-    ("POST", "/v1/topics/{topic}/partitions/{partition}/elect-leader"): _ADMIN,
-    ("POST", "/v1/topics/{topic}/records/delete"): _ADMIN,
     # groups
-    ("GET", "/v1/groups"): _VIEWER,
-    ("GET", "/v1/groups/{group}"): _VIEWER,
-    ("DELETE", "/v1/groups/{group}"): _ADMIN,
-    ("GET", "/v1/groups/{group}/lag"): _VIEWER,
     ("GET", "/v1/groups/{group}/offsets"): _VIEWER,
     ("PUT", "/v1/groups/{group}/offsets"): _OPERATOR,
-    ("POST", "/v1/groups/{group}/reset"): _OPERATOR,
     ("POST", "/v1/groups/{group}/acquire"): _OPERATOR,
     ("POST", "/v1/groups/{group}/ack"): _OPERATOR,
     ("POST", "/v1/groups/{group}/nack"): _OPERATOR,
@@ -142,13 +130,6 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("POST", "/v1/dead-letters/{topic}/redrive"): _OPERATOR,
     ("POST", "/v1/dead-letters/{topic}/discard"): _OPERATOR,
     # the cluster
-    ("GET", "/v1/cluster"): _VIEWER,
-    ("GET", "/v1/brokers"): _VIEWER,
-    ("GET", "/v1/brokers/{broker}"): _VIEWER,
-    ("GET", "/v1/brokers/{broker}/statistics"): _VIEWER,
-    ("POST", "/v1/brokers/{broker}/drain"): _ADMIN,
-    ("POST", "/v1/brokers/{broker}/drain/undo"): _ADMIN,
-    ("POST", "/v1/brokers/{broker}/resume"): _ADMIN,
     ("GET", "/v1/leaders"): _VIEWER,
     ("POST", "/v1/leaders/move"): _ADMIN,
     ("POST", "/v1/leaders/stop"): _ADMIN,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
 
 import comet
+from comet.admin.acts import OPERATIONS
 from comet.errors import CometError
 from comet.types import TOPIC_SETTINGS
 from comet_gateway.brokers.catalog import Catalog
@@ -17,6 +18,7 @@ from comet_gateway.http.problems import Problem
 from comet_gateway.schemas.common import ProblemDocument
 from comet_gateway.schemas.topics import OffsetRange, Partition, Replica, Topic, TopicSettings
 
+F = TypeVar("F", bound=Callable[..., Any])
 INTERNAL: Final = "__"
 
 
@@ -47,6 +49,19 @@ async def _only_known(request: Request) -> None:
 
 
 STRICT: Final = (Depends(_only_known),)
+
+
+def act_route(router: APIRouter, operation: str, **more: Any) -> Callable[[F], F]:
+    """Registers a route of the table of acts, with its path and texts."""
+    act, route = OPERATIONS[operation]
+    return router.api_route(
+        route.path.removeprefix(router.prefix),
+        methods=[route.method],
+        operation_id=operation,
+        summary=route.summary or act.summary,
+        description=route.about or act.about or f"{act.summary}.",
+        **more,
+    )
 
 
 def links(**operations: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request
 import comet
 from comet_gateway.brokers import leader_transfer
 from comet_gateway.http.problems import answers
-from comet_gateway.routes.admin import STRICT, AdminClient, links
+from comet_gateway.routes.admin import STRICT, AdminClient, act_route, links
 from comet_gateway.schemas.brokers import (
     Broker,
     BrokerDetails,
@@ -35,14 +35,12 @@ EXACT_MAX: Final = 2**53  # beyond it, JSON numbers lose digits in browsers
 _SAME: Final = {"parameters": {"broker": "$request.path.broker"}}
 
 
-@router.get(
-    "/cluster",
-    operation_id="describeCluster",
-    summary="Describe the cluster",
+@act_route(
+    router,
+    "describeCluster",
     responses={200: links(describeBroker={"parameters": {"broker": "$response.body#/controller"}})},
 )
 async def describe_cluster(admin: AdminClient) -> Cluster:
-    """Gets the brokers of the cluster and the size of its data."""
     found = await admin.describe_cluster()
     return Cluster(
         cluster_id=found.cluster_id,
@@ -57,14 +55,13 @@ def _broker(cluster: comet.ClusterInfo, broker: comet.BrokerInfo) -> Broker:
     return Broker(**asdict(broker), controller=broker.id == cluster.controller)
 
 
-@router.get("/brokers", operation_id="listBrokers", summary="List brokers")
+@act_route(router, "listBrokers")
 async def list_brokers(
     admin: AdminClient,
     limit: Limit = PAGE,
     after: Annotated[str, Query(pattern=r"^[0-9]{0,10}$", description="Only brokers with a higher id.")] = "",
     filter: Filter = "",  # noqa: A002 - what the rules of the wire call it
 ) -> BrokerList:
-    """Lists brokers that are alive, by id, page by page. The filter matches address and rack."""
     cluster = await admin.describe_cluster()
     part = filter.casefold()
     found = [broker for broker in cluster.brokers if part in f"{broker.host}:{broker.port} {broker.rack}".casefold()]
@@ -76,14 +73,12 @@ async def list_brokers(
     )
 
 
-@router.get(
-    "/brokers/{broker}",
-    operation_id="describeBroker",
-    summary="Describe a broker",
+@act_route(
+    router,
+    "describeBroker",
     responses={**answers("BROKER_NOT_FOUND"), 200: links(getStatistics=_SAME, undoDrain=_SAME)},
 )
 async def describe_broker(admin: AdminClient, broker: BrokerId) -> BrokerDetails:
-    """Gets a broker and its most important numbers."""
     cluster = await admin.describe_cluster()
     numbers = await admin.statistics(broker, brief=True)
     totals = numbers["totals"]
@@ -111,16 +106,8 @@ def _found(cluster: comet.ClusterInfo, broker: int) -> comet.BrokerInfo:
     raise comet.BrokerNotFound(f"no broker {broker}; alive: {alive}")
 
 
-@router.get(
-    "/brokers/{broker}/statistics",
-    operation_id="getStatistics",
-    summary="Get all statistics of a broker",
-    responses=answers("BROKER_NOT_FOUND"),
-)
+@act_route(router, "getStatistics", responses=answers("BROKER_NOT_FOUND"))
 async def get_statistics(admin: AdminClient, broker: BrokerId) -> dict[str, Any]:
-    """Gets all of a broker's numbers, for diagnosis. Their names may change with every version.
-
-    Numbers are JSON numbers here; only those beyond 2^53 are strings."""
     found: dict[str, Any] = _exact(await admin.statistics(broker))
     return found
 
@@ -136,26 +123,13 @@ def _exact(value: Any) -> Any:
 # ---- draining
 
 
-@router.post(
-    "/brokers/{broker}/drain",
-    operation_id="drainBroker",
-    summary="Drain a broker",
-    responses=answers("BROKER_NOT_FOUND"),
-)
+@act_route(router, "drainBroker", responses=answers("BROKER_NOT_FOUND"))
 async def drain_broker(admin: AdminClient, broker: BrokerId, dry_run: DryRun = False) -> Drain:
-    """Moves leadership away from a broker before it is stopped. The answer comes at the start: repeat the request until
-    the broker leads no partition."""
     return await _drain(admin, broker, dry_run=dry_run)
 
 
-@router.post(
-    "/brokers/{broker}/drain/undo",
-    operation_id="undoDrain",
-    summary="Undo the drain of a broker",
-    responses=answers("BROKER_NOT_FOUND"),
-)
+@act_route(router, "undoDrain", responses=answers("BROKER_NOT_FOUND"))
 async def undo_drain(admin: AdminClient, broker: BrokerId, dry_run: DryRun = False) -> Drain:
-    """Lets the broker lead partitions again."""
     return await _drain(admin, broker, undo=True, dry_run=dry_run)
 
 
@@ -171,16 +145,8 @@ async def _drain(admin: comet.Admin, broker: int, *, undo: bool = False, dry_run
     )
 
 
-@router.post(
-    "/brokers/{broker}/resume",
-    operation_id="resumeBroker",
-    summary="Resume what has failed on a broker",
-    responses=answers("BROKER_NOT_FOUND"),
-)
+@act_route(router, "resumeBroker", responses=answers("BROKER_NOT_FOUND"))
 async def resume_broker(admin: AdminClient, broker: BrokerId, dry_run: DryRun = False) -> Resumed:
-    """Resumes partitions, slots, groups and transactional ids that an unexpected error stopped on a broker.
-
-    A restart of the broker would do the same. The answer lists those that fail again."""
     done = await admin.resume(broker, dry_run=dry_run)
     return Resumed(
         dry_run=dry_run, broker=broker, resumed=done.resumed, failed=[Stopped(**asdict(one)) for one in done.failed]

@@ -12,7 +12,7 @@ from pydantic import Field
 
 import comet
 from comet_gateway.http.problems import answers
-from comet_gateway.routes.admin import STRICT, AdminClient, links, problem_of
+from comet_gateway.routes.admin import STRICT, AdminClient, act_route, links, problem_of
 from comet_gateway.schemas.groups import (
     CommitBody,
     CommitOutcome,
@@ -55,7 +55,7 @@ _MOVING: Final = ("NOT_COORDINATOR", "COORDINATOR_LOADING")  # while the group h
 # ---- inspection
 
 
-@router.get("/groups", operation_id="listGroups", summary="List groups", responses=answers(*_MOVING))
+@act_route(router, "listGroups", responses=answers(*_MOVING))
 async def list_groups(
     admin: AdminClient,
     limit: Limit = PAGE,
@@ -64,7 +64,6 @@ async def list_groups(
     state: Annotated[State | None, Query(description="Only groups in this state.")] = None,
     topic: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only groups that read this topic.")] = None,
 ) -> GroupList:
-    """Lists groups by name, page by page. Fails while a coordinator is being replaced: the list would be incomplete."""
     part = filter.casefold()
     found = [
         group
@@ -79,17 +78,15 @@ async def list_groups(
     )
 
 
-@router.get(
-    "/groups/{group}",
-    operation_id="describeGroup",
-    summary="Describe a group",
+@act_route(
+    router,
+    "describeGroup",
     responses={
         **answers("GROUP_NOT_FOUND", *_MOVING),
         200: links(getLag=_SAME, getCommittedOffsets=_SAME, deleteGroup=_SAME),
     },
 )
 async def describe_group(admin: AdminClient, group: GroupName) -> GroupDetails:
-    """Gets a group with its members, their assignments, and its lag in records and seconds."""
     found = await admin.describe_group(group)
     lags = [_lag(lag) for lag in found.lags]
     summary = {**asdict(found.summary), "topics": list(found.summary.topics)}
@@ -119,12 +116,7 @@ def _lag(lag: comet.PartitionLag) -> Lag:
     return Lag(**{**asdict(lag), "member": lag.member or None})
 
 
-@router.get(
-    "/groups/{group}/lag",
-    operation_id="getLag",
-    summary="Get the lag of a group and its history",
-    responses=answers("GROUP_NOT_FOUND", *_MOVING),
-)
+@act_route(router, "getLag", responses=answers("GROUP_NOT_FOUND", *_MOVING))
 async def get_lag(
     admin: AdminClient,
     group: GroupName,
@@ -132,7 +124,6 @@ async def get_lag(
         int, Field(ge=1, le=POINTS_MAX), Integer, Query(description="Points of each topic at most, evenly spread.")
     ] = POINTS,
 ) -> LagHistory:
-    """Gets the present lag of a group and its history."""
     now, history = await admin.group_lag(group, points_max=points)
     return LagHistory(
         group=group, now=[_lag(lag) for lag in now], history=[LagPoint(**asdict(point)) for point in history]
@@ -192,14 +183,8 @@ async def commit_offsets(admin: AdminClient, group: GroupName, body: CommitBody,
     )
 
 
-@router.post(
-    "/groups/{group}/reset",
-    operation_id="resetGroup",
-    summary="Reset the committed offsets of a group",
-    responses=answers("GROUP_NOT_FOUND", "TOPIC_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING),
-)
+@act_route(router, "resetGroup", responses=answers("GROUP_NOT_FOUND", "TOPIC_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING))
 async def reset_group(admin: AdminClient, group: GroupName, body: Reset, dry_run: DryRun = False) -> ResetOutcome:
-    """Sets the committed offsets of a group without members: all, or none if one fails."""
     changes = await admin.reset_group(group, **_target(body), dry_run=dry_run)
     return ResetOutcome(
         dry_run=dry_run,
@@ -219,13 +204,7 @@ def _target(body: Reset) -> dict[str, Any]:
     return {"to": body.to, "shift": body.shift, "topics": topics}
 
 
-@router.delete(
-    "/groups/{group}",
-    operation_id="deleteGroup",
-    summary="Delete a group",
-    responses=answers("GROUP_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING),
-)
+@act_route(router, "deleteGroup", responses=answers("GROUP_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING))
 async def delete_group(admin: AdminClient, group: GroupName, dry_run: DryRun = False) -> GroupDeletion:
-    """Deletes a group without members, and its committed offsets."""
     done = await admin.delete_group(group, dry_run=dry_run)
     return GroupDeletion(dry_run=dry_run, group=group, offsets=done.offsets, lag=done.lag)

@@ -19,6 +19,7 @@ from comet_gateway.routes.admin import (
     STRICT,
     AdminClient,
     TopicCatalog,
+    act_route,
     copies,
     described,
     links,
@@ -45,10 +46,9 @@ router = APIRouter(prefix="/v1", tags=["topics"], dependencies=STRICT)
 AT_ONCE: Final = 32  # requests to brokers
 
 
-@router.get(
-    "/topics/{topic}/partitions/{partition}",
-    operation_id="describePartition",
-    summary="Describe a partition and its replicas",
+@act_route(
+    router,
+    "describePartition",
     responses={
         **answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND"),
         200: links(
@@ -64,7 +64,6 @@ AT_ONCE: Final = 32  # requests to brokers
     },
 )
 async def describe_partition(admin: AdminClient, topic: TopicName, partition: PartitionIndex) -> PartitionDetails:
-    """Gets a partition and the state of each replica."""
     info, statuses = await described(admin, topic)
     found = partition_of(info, partition)
     return PartitionDetails(
@@ -74,18 +73,10 @@ async def describe_partition(admin: AdminClient, topic: TopicName, partition: Pa
     )
 
 
-@router.post(
-    "/topics/{topic}/partitions",
-    operation_id="addPartitions",
-    summary="Add partitions to a topic",
-    responses=answers("TOPIC_NOT_FOUND", "LIMIT_EXCEEDED", "NOT_LEADER"),
-)
+@act_route(router, "addPartitions", responses=answers("TOPIC_NOT_FOUND", "LIMIT_EXCEEDED", "NOT_LEADER"))
 async def add_partitions(
     admin: AdminClient, catalog: TopicCatalog, topic: TopicName, body: PartitionsWanted, dry_run: DryRun = False
 ) -> PartitionsAdded:
-    """Adds partitions up to `total`. This cannot be undone.
-
-    Many keys map to another partition afterwards: the order of a key's records does not hold across the change."""
     with catalog.changing(topic) if not dry_run else nullcontext():
         done = await admin.add_partitions(topic, body.total, dry_run=dry_run)
     return PartitionsAdded(
@@ -96,10 +87,9 @@ async def add_partitions(
 # ---- records
 
 
-@router.post(
-    "/topics/{topic}/records/delete",
-    operation_id="deleteRecords",
-    summary="Delete the oldest records of a topic",
+@act_route(
+    router,
+    "deleteRecords",
     responses={
         **answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "NOT_LEADER"),
         207: {"model": RecordsDeleted, "description": "Done in some partitions; `error` says why not in others."},
@@ -108,7 +98,6 @@ async def add_partitions(
 async def delete_records(
     admin: AdminClient, topic: TopicName, body: RecordsDeletion, response: Response, dry_run: DryRun = False
 ) -> RecordsDeleted:
-    """Deletes the records before an offset or a time. This cannot be undone."""
     info, _ = await described(admin, topic)
     wanted = await _wanted(admin, info, body)
     plan = await _delete(admin, topic, wanted, dry_run=True)
@@ -173,18 +162,10 @@ async def _wanted(admin: comet.Admin, info: comet.TopicInfo, body: RecordsDeleti
 # ---- replicas
 
 
-@router.post(
-    "/topics/{topic}/partitions/{partition}/move",
-    operation_id="movePartition",
-    summary="Reassign the replicas of a partition",
-    responses=answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "BROKER_NOT_FOUND"),
-)
+@act_route(router, "movePartition", responses=answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "BROKER_NOT_FOUND"))
 async def move_partition(
     admin: AdminClient, topic: TopicName, partition: PartitionIndex, body: Move, dry_run: DryRun = False
 ) -> Moved:
-    """Moves a partition's replicas to other brokers, or changes their number.
-
-    The answer comes at the start; the partition shows the progress."""
     done = await admin.move_partition(topic, partition, body.replicas, dry_run=dry_run)
     return Moved(
         dry_run=dry_run,
@@ -198,19 +179,10 @@ async def move_partition(
     )
 
 
-@router.post(
-    "/topics/{topic}/partitions/{partition}/elect-leader",
-    operation_id="electLeader",
-    summary="Elect a leader that may lack records",
-    responses=answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "BROKER_NOT_FOUND"),
-)
+@act_route(router, "electLeader", responses=answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "BROKER_NOT_FOUND"))
 async def elect_leader(
     admin: AdminClient, topic: TopicName, partition: PartitionIndex, body: Election, dry_run: DryRun = False
 ) -> Elected:
-    """Elects a leader that may lack committed records (unclean election), and needs `accept_loss`.
-
-    A last resort if all replicas with every record are damaged or will not return, or if a replica is in conflict with
-    its leader. Otherwise refused while the partition has a leader."""
     done = await admin.elect_leader(topic, partition, body.broker, accept_loss=body.accept_loss, dry_run=dry_run)
     return Elected(
         dry_run=dry_run,

@@ -14,6 +14,7 @@ from comet_gateway.routes.admin import (
     STRICT,
     AdminClient,
     TopicCatalog,
+    act_route,
     described,
     links,
     partition_document,
@@ -51,22 +52,20 @@ _IN_NO_GROUP_YET: Final = {
 }
 
 
-@router.get("/topics", operation_id="listTopics", summary="List topics")
+@act_route(router, "listTopics")
 async def list_topics(
     admin: AdminClient,
     limit: Limit = PAGE,
     after: After = "",
     filter: Filter = "",  # noqa: A002 - what the rules of the wire call it
 ) -> TopicList:
-    """Lists topics by name, page by page."""
     page = await admin.find_topics(filter, after=after, limit=limit)
     return TopicList(items=[topic_document(topic) for topic in page.topics], next=page.after, total=page.total)
 
 
-@router.post(
-    "/topics",
-    operation_id="createTopic",
-    summary="Create a topic",
+@act_route(
+    router,
+    "createTopic",
     status_code=201,
     responses={
         **answers("TOPIC_EXISTS", "LIMIT_EXCEEDED"),
@@ -95,7 +94,6 @@ async def list_topics(
 async def create_topic(
     admin: AdminClient, catalog: TopicCatalog, body: TopicCreation, request: Request, response: Response
 ) -> Topic:
-    """Creates a topic."""
     settings = body.config.settings()
     with catalog.changing(body.name):
         made = await admin.create_topic(body.name, partitions=body.partitions, replicas=body.replicas, **settings)
@@ -127,17 +125,15 @@ async def list_topic_settings(admin: AdminClient) -> TopicSettingList:
     return TopicSettingList(items=rows, replicas=defaults.replicas)
 
 
-@router.get(
-    "/topics/{topic}",
-    operation_id="describeTopic",
-    summary="Describe a topic",
+@act_route(
+    router,
+    "describeTopic",
     responses={
         **answers("TOPIC_NOT_FOUND"),
         200: links(listTopics={}, addPartitions=_NO_MORE, findOffsets=_SAME, deleteTopic=_SAME),
     },
 )
 async def describe_topic(admin: AdminClient, topic: TopicName) -> TopicDetails:
-    """Gets a topic with its partitions and their sizes."""
     info, statuses = await described(admin, topic)
     return TopicDetails(
         **topic_fields(info),
@@ -182,18 +178,10 @@ async def find_offsets(
 # ---- changes
 
 
-@router.patch(
-    "/topics/{topic}",
-    operation_id="alterTopic",
-    summary="Change the settings of a topic",
-    responses=answers("TOPIC_NOT_FOUND"),
-)
+@act_route(router, "alterTopic", responses=answers("TOPIC_NOT_FOUND"))
 async def alter_topic(
     admin: AdminClient, catalog: TopicCatalog, topic: TopicName, body: TopicChanges, dry_run: DryRun = False
 ) -> TopicAlteration:
-    """Changes the given settings, gives those of `unset` the cluster's default, and leaves the others as they are.
-
-    Shorter retention deletes records."""
     with catalog.changing(topic) if not dry_run else nullcontext():
         done = await admin.alter_topic(topic, unset=body.unset, dry_run=dry_run, **body.settings())
     return TopicAlteration(
@@ -209,17 +197,10 @@ async def alter_topic(
     )
 
 
-@router.delete(
-    "/topics/{topic}",
-    operation_id="deleteTopic",
-    summary="Delete a topic",
-    responses=answers("TOPIC_NOT_FOUND"),
-)
+@act_route(router, "deleteTopic", responses=answers("TOPIC_NOT_FOUND"))
 async def delete_topic(
     admin: AdminClient, catalog: TopicCatalog, topic: TopicName, dry_run: DryRun = False
 ) -> TopicDeletion:
-    """Deletes a topic, its records, and the committed offsets of groups in it. A new topic with the same name is a
-    different one."""
     with catalog.changing(topic) if not dry_run else nullcontext():
         done = await admin.delete_topic(topic, dry_run=dry_run)
     return TopicDeletion(

@@ -11,6 +11,7 @@ from comet_gateway.schemas.lists import DRY_RUN_TEXT, PARTITION_MAX, Name, Posit
 
 OFFSETS_MAX = 10_000
 State = Literal["empty", "stable", "rebalancing"]
+_ASSIGNMENT = "Assignment strategy, that of most members: sticky, range or rack; empty in a share group."
 
 
 class Group(Model):
@@ -23,6 +24,7 @@ class Group(Model):
     coordinator: int = Field(description="Id of the broker that is its coordinator.")
     generation: int
     topics: list[str]
+    assignment: str = Field(description=_ASSIGNMENT, examples=["sticky"])
 
 
 class GroupList(Model):
@@ -44,6 +46,8 @@ class Member(Model):
     release: list[TopicPartitions] = Field(description="Partitions being revoked.")
     silent_ms: int = Field(description="Milliseconds since its last heartbeat.")
     session_timeout_ms: int
+    assignment: str = Field(description="The assignment strategy that it asks for; empty in a share group.")
+    rack: str = Field(description="Its rack; empty: unknown.")
 
 
 class Lag(Model):
@@ -72,6 +76,7 @@ class GroupDetails(Model):
     coordinator: int
     generation: int
     topics: list[str]
+    assignment: str = Field(description=_ASSIGNMENT, examples=["sticky"])
     members: list[Member]
     partitions: list[Lag]
     lag: Int64 = Field(description="Records, all partitions together.")

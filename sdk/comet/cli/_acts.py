@@ -9,13 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import typer
 
+from comet.admin.acts import ACTS, OPERATIONS
 from comet.cli._output import print_fields, print_json
 
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def act_command(app: typer.Typer, name: str, *, more: str = "") -> Callable[[F], F]:
+    """Registers the command of an act, with its words and help; `more` are further sentences of it."""
+    act = ACTS[name]
+    return app.command(act.command.rpartition(" ")[2], help=f"{act.text} {more}".rstrip())
+
+
+def title(operation: str, **what: object) -> str:
+    """The title of the act's confirmation, which begins a question."""
+    _, route = OPERATIONS[operation]
+    assert route.dialog is not None
+    return route.dialog.title.format(**what)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from comet.cli._acts import act_command
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json
 from comet.cli._output import note, print_fields, print_json, print_table
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
 
 app = typer.Typer(help="Show the cluster, drain brokers, resume failures, recover a lost metadata store.")
-app.command("recover")(recover)
+act_command(app, "RecoverCluster")(recover)
 
 WAIT_S: Final = 0.2
 SHOWN_MAX: Final = 20  # partitions with a problem; --json lists all
@@ -57,7 +58,7 @@ async def cluster(
         show_failed(failed)
 
 
-@app.command("drain")
+@act_command(app, "DrainBroker")
 @guarded
 async def drain(
     context: typer.Context,
@@ -68,7 +69,6 @@ async def drain(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Hand over a broker's leaderships before it is stopped. It leads nothing until --undo."""
     import asyncio
 
     import comet
@@ -101,7 +101,7 @@ def _drain_effect(plan: BrokerDrain) -> dict[str, object]:
     }
 
 
-@app.command("resume")
+@act_command(app, "Resume")
 @guarded
 async def resume(
     context: typer.Context,
@@ -112,7 +112,6 @@ async def resume(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Resume partitions, slots, groups and transactional ids that unexpected errors stopped."""
     import comet
 
     source = context.get_parameter_source("bootstrap")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from comet.cli._acts import Confirmation, confirmed, count
+from comet.cli._acts import Confirmation, act_command, confirmed, count, title
 from comet.cli._guard import guarded
 from comet.cli._lag import history_rows, lag_table, partitions_text, topic_trends, unwritten
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Group, Json, Yes
@@ -32,10 +32,9 @@ HISTORY_POINTS: Final = 60
 _HOME_AND_CLEAR: Final = "\x1b[H\x1b[J"
 
 
-@app.command("list")
+@act_command(app, "ListGroups")
 @guarded
 async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False) -> None:
-    """List all groups."""
     import comet
 
     async with comet.Admin(bootstrap) as admin:
@@ -55,10 +54,9 @@ async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = Fa
     )
 
 
-@app.command("describe")
+@act_command(app, "DescribeGroup")
 @guarded
 async def describe(name: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False) -> None:
-    """Show a group's members, their partitions, and the lag of each partition."""
     import comet
 
     async with comet.Admin(bootstrap) as admin:
@@ -71,7 +69,7 @@ async def describe(name: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_o
     if group.members:
         print()
         print_table(
-            ["member", "instance", "client", "owns", "gives up", "last heard", "session"],
+            ["member", "instance", "client", "owns", "gives up", "assignment", "rack", "last heard", "session"],
             [_member_row(member) for member in group.members],
         )
     else:
@@ -87,7 +85,7 @@ def _print_lags(group: GroupInfo) -> None:
         note(line)
 
 
-@app.command("lag")
+@act_command(app, "GroupLag")
 @guarded
 async def lag(
     name: Group,
@@ -101,7 +99,6 @@ async def lag(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Show a group's lag: the records, the age of the oldest, and the time to catch up."""
     import asyncio
 
     import comet
@@ -138,7 +135,7 @@ async def _show_lag(admin: Admin, name: str, *, history: bool, points: int, json
     sys.stdout.flush()
 
 
-@app.command("reset")
+@act_command(app, "ResetGroup", more="Shows the effect and asks for confirmation.")
 @guarded
 async def reset(
     name: Group,
@@ -159,7 +156,6 @@ async def reset(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Set a group's committed offsets. The group must have no members. Shows the effect and asks for confirmation."""
     import comet
 
     if (to is None) == (shift is None):
@@ -178,7 +174,7 @@ async def reset(
                 note(f"group {name} has no committed offsets; set some with --topic TOPIC")
             return
         if not yes:
-            typer.confirm(f"Set these committed offsets of group {name}? {_effect(plan)}", abort=True, err=True)
+            typer.confirm(f"{title('resetGroup', group=name)}? {_effect(plan)}", abort=True, err=True)
         done = await admin.reset_group(name, where, shift=shift, topics=topics)
     if json_output:
         print_json(_reset_document(name, done, dry_run=False))
@@ -186,7 +182,7 @@ async def reset(
         print(f"group {name}: {count(len(done), 'partition')} set; {_effect(done)}")
 
 
-@app.command("delete")
+@act_command(app, "DeleteGroup")
 @guarded
 async def delete(
     name: Group,
@@ -195,7 +191,6 @@ async def delete(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Delete a group and its committed offsets. The group must have no members."""
     import comet
 
     how = Confirmation(yes, dry_run, json_output, _deletion_question, _deletion_effect, asdict)
@@ -206,7 +201,7 @@ async def delete(
 
 
 def _deletion_question(plan: GroupDeletion) -> str:
-    return f"Delete group {plan.group} with its committed offsets in {count(plan.offsets, 'partition')}?"
+    return f"{title('deleteGroup', group=plan.group)} with its committed offsets in {count(plan.offsets, 'partition')}?"
 
 
 def _deletion_effect(plan: GroupDeletion) -> dict[str, object]:
@@ -253,6 +248,7 @@ def _summary_fields(summary: GroupSummary) -> dict[str, object]:
         "state": summary.state,
         "coordinator": f"broker {summary.coordinator}",
         "generation": summary.generation,
+        **({"assignment": summary.assignment} if summary.assignment else {}),
         "topics": ", ".join(summary.topics) or "-",
     }
 
@@ -264,6 +260,8 @@ def _member_row(member: GroupMember) -> list[object]:
         member.client or "-",
         partitions_text(member.owned),
         partitions_text(member.release),
+        member.assignment or "-",
+        member.rack or "-",
         f"{format_age(member.silent_ms / 1000)} ago",
         format_age(member.session_timeout_ms / 1000),
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from comet.cli._acts import Confirmation, confirmed, count, least
+from comet.cli._acts import Confirmation, act_command, confirmed, count, least, title
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json, Settings, Topic, Yes
 from comet.cli._output import note, print_fields, print_json, print_table
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Create, show, change and delete topics.", no_args_is_help=True)
 
 
-@app.command("create")
+@act_command(app, "CreateTopic")
 @with_setting_flags(defaults=True)
 @guarded
 async def create(
@@ -42,7 +42,6 @@ async def create(
     json_output: Json = False,
     **flags: str | None,
 ) -> None:
-    """Create a topic. Settings that are not given get the cluster's defaults."""
     import comet
 
     settings = given_settings(flags, set_)
@@ -64,10 +63,9 @@ async def create(
         print(f"created {topic.name} with {count(len(topic.partitions), 'partition')}{copies}")
 
 
-@app.command("list")
+@act_command(app, "ListTopics")
 @guarded
 async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False) -> None:
-    """List all topics."""
     import comet
 
     async with comet.Admin(bootstrap) as admin:
@@ -93,10 +91,9 @@ async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = Fa
     )
 
 
-@app.command("describe")
+@act_command(app, "DescribeTopic")
 @guarded
 async def describe(name: Topic, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False) -> None:
-    """Show a topic's settings and partitions."""
     import comet
 
     async with comet.Admin(bootstrap) as admin:
@@ -111,7 +108,11 @@ async def describe(name: Topic, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_o
     _print_partitions(topic, partitions)
 
 
-@app.command("alter")
+@act_command(
+    app,
+    "AlterTopic",
+    more="Can also add partitions. Asks first if records are deleted.",
+)
 @with_setting_flags(defaults=False)
 @guarded
 async def alter(
@@ -130,10 +131,6 @@ async def alter(
     json_output: Json = False,
     **flags: str | None,
 ) -> None:
-    """Change a topic's settings, or add partitions (keys then map to other partitions).
-
-    Asks for confirmation if a shorter retention deletes records.
-    """
     import comet
 
     settings = given_settings(flags, set_)
@@ -147,7 +144,7 @@ async def alter(
             added = await admin.add_partitions(name, partitions, dry_run=True)
         if not dry_run:
             if plan is not None and (plan.records or not plan.complete) and not yes:
-                typer.confirm(f"Change {name}? {_deleted(plan)}.", abort=True, err=True)
+                typer.confirm(f"{title('alterTopic', topic=name)}? {_deleted(plan)}.", abort=True, err=True)
             if change:
                 plan = await admin.alter_topic(name, unset=reset, **settings)
             if partitions is not None:
@@ -175,7 +172,7 @@ def _deleted(plan: TopicAlteration) -> str:
     )
 
 
-@app.command("move")
+@act_command(app, "MovePartition")
 @guarded
 async def move(
     name: Topic,
@@ -186,7 +183,6 @@ async def move(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Move a partition to other brokers, or give it more or fewer replicas."""
     import asyncio
 
     import comet
@@ -209,7 +205,7 @@ async def move(
         print(f"{name}/{partition} moves to {to}; see the progress: comet topic describe {name}")
 
 
-@app.command("elect")
+@act_command(app, "ElectLeader")
 @guarded
 async def elect(
     name: Topic,
@@ -222,7 +218,6 @@ async def elect(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Elect the leader of a partition whose complete replicas will not return, or that has a replica in conflict."""
     import comet
 
     async with comet.Admin(bootstrap) as admin:
@@ -237,7 +232,7 @@ async def elect(
         print(f"{name}/{partition} is now led by broker {broker}, in epoch {epoch}; it lost {lost}")
 
 
-@app.command("delete")
+@act_command(app, "DeleteTopic")
 @guarded
 async def delete(
     name: Topic,
@@ -246,7 +241,6 @@ async def delete(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Delete a topic and its records."""
     import comet
 
     how = Confirmation(yes, dry_run, json_output, _deletion_question, _deletion_effect, _deletion_document)
@@ -258,7 +252,8 @@ async def delete(
 
 def _deletion_question(plan: TopicDeletion) -> str:
     reading = f" Groups that read it: {', '.join(group.name for group in plan.groups)}." if plan.groups else ""
-    return f"Delete {plan.topic} with {least(count(plan.records, 'record'), complete=plan.complete)}?{reading}"
+    records = least(count(plan.records, "record"), complete=plan.complete)
+    return f"{title('deleteTopic', topic=plan.topic)} with {records}?{reading}"
 
 
 def _deletion_effect(plan: TopicDeletion) -> dict[str, object]:
@@ -275,7 +270,7 @@ def _deletion_document(plan: TopicDeletion) -> dict[str, Any]:
     return asdict(plan) | {"groups": [group.name for group in plan.groups]}
 
 
-@app.command("delete-records")
+@act_command(app, "DeleteRecords")
 @guarded
 async def delete_records(
     name: Topic,
@@ -286,7 +281,6 @@ async def delete_records(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Delete the oldest records of one partition."""
     import comet
 
     offset = None if before == -1 else before

@@ -1,6 +1,7 @@
 // Actions on topics as dialogs: create, clone, delete one or many, purge, add partitions. Destructive actions first show
 // a dry run of the same call.
 
+import { call, confirmAct, texts } from "./acts.js";
 import { api } from "./api.js";
 import { confirm, form } from "./dialog.js";
 import { short } from "./scale.js";
@@ -71,12 +72,10 @@ export async function deleteTopics(topics) {
   const typed = topics.length <= TYPED_MAX ? topics.join(" ") : String(topics.length);
   const left = new Set(topics); // for a retry
   return confirm({
-    title: one ? `Delete ${one}` : `Delete ${topics.length} topics`,
-    note: "This cannot be undone. Committed offsets of groups in it are deleted too.",
-    type: typed,
-    action: one ? "Delete topic" : `Delete ${topics.length} topics`,
+    ...texts("deleteTopic", { topic: one ?? typed }),
+    ...(one ? {} : { title: `Delete ${topics.length} topics`, action: `Delete ${topics.length} topics` }),
     load: async () => {
-      const found = await each(topics, (topic) => api("DELETE", `${at(topic)}?dry_run=true`));
+      const found = await each(topics, (topic) => call("deleteTopic", { topic }, undefined, { dryRun: true }));
       const sum = (key) => found.reduce((all, answer) => all + Number(answer[key]), 0);
       const groups = new Map(found.flatMap((answer) => answer.groups.map((group) => [group.group, group])));
       const least = found.every((answer) => answer.complete) ? "" : "at least ";
@@ -90,7 +89,7 @@ export async function deleteTopics(topics) {
     },
     submit: async () => {
       await each([...left], async (topic) => {
-        await gone(api("DELETE", at(topic)));
+        await gone(call("deleteTopic", { topic }));
         left.delete(topic);
       });
       toast(one ? `Topic ${one} deleted.` : `${topics.length} topics deleted.`);
@@ -119,14 +118,9 @@ function listed(names) {
 }
 
 export async function purgeTopic(topic) {
-  const body = { before: "latest" };
-  return confirm({
-    title: `Purge ${topic}`,
-    note: "Deletes all current records. Partitions, settings and offsets stay; new records are kept.",
-    type: topic,
-    action: "Delete all records",
-    load: async () => {
-      const found = await api("POST", at(topic, "records/delete?dry_run=true"), body);
+  return confirmAct("deleteRecords", { topic }, {
+    body: { before: "latest" },
+    show: (found) => {
       const skipped = found.partitions.filter((each) => each.error);
       return [
         ["Records", whole(found.records)],
@@ -134,12 +128,10 @@ export async function purgeTopic(topic) {
         ...(skipped.length ? [["Skipped", skipped.map((each) => `${each.partition}: ${each.error.detail}`).join("; ")]] : []),
       ];
     },
-    submit: async () => {
-      const done = await api("POST", at(topic, "records/delete"), body);
-      const skipped = done.partitions.filter((each) => each.error);
-      if (skipped.length) toast(`${many(done.records, "record")} deleted; ${many(skipped.length, "partition")} skipped: ${skipped[0].error.detail}`, "warn");
-      else toast(`${many(done.records, "record")} of ${topic} deleted.`);
-      return done;
+    done: (found) => {
+      const skipped = found.partitions.filter((each) => each.error);
+      if (skipped.length) toast(`${many(found.records, "record")} deleted; ${many(skipped.length, "partition")} skipped: ${skipped[0].error.detail}`, "warn");
+      else toast(`${many(found.records, "record")} of ${topic} deleted.`);
     },
   });
 }
@@ -149,7 +141,7 @@ export async function purgeTopic(topic) {
 export async function addPartitions(topic) {
   const { partition_count: before } = await api("GET", at(topic));
   const wanted = await form({
-    title: `Add partitions to ${topic}`,
+    title: texts("addPartitions", { topic }).title,
     note: `${before} now. Partitions cannot be removed.`,
     action: "Review",
     fields: [
@@ -160,24 +152,13 @@ export async function addPartitions(topic) {
     ],
   });
   if (!wanted) return null;
-  const body = { total: Number(wanted.total) };
-  return confirm({
-    title: `Add partitions to ${topic}`,
-    note: "The partition of a key depends on their number. Order by key is not kept across this change.",
-    action: "Add partitions",
-    danger: false,
-    load: async () => {
-      const found = await api("POST", at(topic, "partitions?dry_run=true"), body);
-      return [
-        ["Partitions", `${found.before} → ${found.after}`],
-        ["Keys that move", `${Math.round(100 * found.keys_moved)} %`],
-      ];
-    },
-    submit: async () => {
-      const done = await api("POST", at(topic, "partitions"), body);
-      toast(`${topic} has ${done.after} partitions.`);
-      return done;
-    },
+  return confirmAct("addPartitions", { topic }, {
+    body: { total: Number(wanted.total) },
+    show: ({ before, after, keys_moved }) => [
+      ["Partitions", `${before} → ${after}`],
+      ["Keys that move", `${Math.round(100 * keys_moved)} %`],
+    ],
+    done: ({ after }) => toast(`${topic} has ${after} partitions.`),
   });
 }
 

@@ -1,9 +1,9 @@
 // The page of one broker: drain with progress, undo drain, resume, move leadership of selected partitions.
 
 import { on } from "../actions.js";
+import { confirmAct } from "../acts.js";
 import { api } from "../api.js";
 import { tableOf } from "../bind.js";
-import { confirm } from "../dialog.js";
 import { moveLeaders } from "../leaders.js";
 import { live } from "../live.js";
 import { toast } from "../toast.js";
@@ -12,7 +12,6 @@ const LISTED_MAX = 6;
 const POLL_MS = 500;
 const POLL_MAX_MS = 4_000;
 const UNHEARD_MAX = 8; // polls of brokers that do not know of a drain started here yet
-const at = (broker, ...rest) => ["/v1/brokers", broker, ...rest].join("/");
 let chosen = [];
 let shown = null; // the progress section of the drain being followed
 
@@ -60,14 +59,7 @@ function listed(names, count) {
 }
 
 async function drain(broker) {
-  const done = await confirm({
-    title: `Drain broker ${broker}`,
-    note: "Leadership is handed over partition by partition; the broker stays as a follower. No data is copied or lost. New topics avoid this broker if possible.",
-    type: `broker ${broker}`,
-    action: "Drain",
-    load: async () => effect(await api("POST", `${at(broker, "drain")}?dry_run=true`)),
-    submit: () => api("POST", at(broker, "drain")),
-  });
+  const done = await confirmAct("drainBroker", { broker }, { show: effect });
   if (done) {
     live.refresh();
     followDrain(broker, done.staying, UNHEARD_MAX);
@@ -75,17 +67,8 @@ async function drain(broker) {
 }
 
 async function undo(broker) {
-  const done = await confirm({
-    title: `Undo drain of broker ${broker}`,
-    note: "Partitions that prefer this broker return to it once the cluster has been stable for a while.",
-    action: "Undo drain",
-    danger: false,
-    load: async () => {
-      const found = await api("POST", `${at(broker, "drain/undo")}?dry_run=true`);
-      return [["Partitions led now", found.leading.toLocaleString("en")]];
-    },
-    submit: () => api("POST", at(broker, "drain/undo")),
-  });
+  const show = ({ leading }) => [["Partitions led now", leading.toLocaleString("en")]];
+  const done = await confirmAct("undoDrain", { broker }, { show });
   if (done) {
     toast(`Broker ${broker} may lead again.`);
     live.refresh();
@@ -93,17 +76,8 @@ async function undo(broker) {
 }
 
 async function resume(broker) {
-  const done = await confirm({
-    title: `Resume failed parts of broker ${broker}`,
-    note: "Reopens partitions and reloads groups and transactions from the metadata store, as a restart would. Parts that fail again are listed again.",
-    action: "Resume",
-    danger: false,
-    load: async () => {
-      const found = await api("POST", `${at(broker, "resume")}?dry_run=true`);
-      return found.failed.slice(0, LISTED_MAX).map((one) => [`${one.kind} ${one.name}`, one.reason]);
-    },
-    submit: () => api("POST", at(broker, "resume")),
-  });
+  const show = ({ failed }) => failed.slice(0, LISTED_MAX).map((one) => [`${one.kind} ${one.name}`, one.reason]);
+  const done = await confirmAct("resumeBroker", { broker }, { show });
   if (done) {
     toast(done.failed.length ? `${done.failed.length} still failed on broker ${broker}.` : `Broker ${broker} resumed ${done.resumed}.`, done.failed.length ? "warn" : "good");
     live.refresh();
@@ -119,7 +93,7 @@ async function followDrain(broker, staying = 0, unheard = 0) {
   let [before, pause] = [null, POLL_MS];
   try {
     for (;;) {
-      const answer = await api("GET", at(broker)).catch(() => null); // the broker may come back
+      const answer = await api("GET", `/v1/brokers/${broker}`).catch(() => null); // the broker may come back
       if (answer && !answer.draining && (unheard -= 1) < 0) return;
       const found = answer?.draining ? answer : null;
       if (found) unheard = 0;

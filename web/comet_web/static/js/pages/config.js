@@ -1,7 +1,8 @@
 // Settings of a topic, edited in place: changes are sent after a review that shows the records they delete.
 
 import { on } from "../actions.js";
-import { api, Problem } from "../api.js";
+import { call, texts } from "../acts.js";
+import { Problem } from "../api.js";
 import { confirm } from "../dialog.js";
 import { el } from "../el.js";
 import { read, topicSettings, write } from "../settings.js";
@@ -109,14 +110,13 @@ function summarize() {
 async function review() {
   if (!changes.size || wrong.size) return;
   const topic = document.querySelector("[data-topic]").dataset.topic;
-  const path = `/v1/topics/${encodeURIComponent(topic)}`;
   const given = [...changes].filter(([, value]) => value !== UNSET);
   const unset = [...changes.keys()].filter((name) => changes.get(name) === UNSET);
   const body = { ...Object.fromEntries(given), unset };
   const before = Object.fromEntries(rows().map((row) => [row.dataset.setting, row.dataset.value]));
   let found;
   try {
-    found = await api("PATCH", `${path}?dry_run=true`, body);
+    found = await call("alterTopic", { topic }, body, { dryRun: true });
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     return void (document.querySelector("[data-changes-text]").textContent = `${error.detail} (request ${error.request_id})`);
@@ -125,12 +125,10 @@ async function review() {
   const least = found.complete ? "" : "at least ";
   const losing = destroyed || least ? `${least}${whole(destroyed)} deleted permanently` : "none deleted";
   const done = await confirm({
-    title: `Change settings of ${topic}`,
+    ...texts("alterTopic", { topic }),
     effect: [...found.changed.map((name) => [name, shown(name, before[name], found.after[name])]), ["Records", losing]],
-    action: "Save",
-    danger: destroyed > 0,
-    type: destroyed ? topic : "",
-    submit: () => api("PATCH", path, body),
+    ...(destroyed || least ? {} : { danger: false, type: "" }),
+    submit: () => call("alterTopic", { topic }, body),
   });
   if (!done) return;
   changes.clear();

@@ -1,8 +1,9 @@
 // The page of one group: reset of committed offsets, delete; both require a group without members.
 
 import { on } from "../actions.js";
+import { call, confirmAct, texts } from "../acts.js";
 import { api } from "../api.js";
-import { confirm, field } from "../dialog.js";
+import { field } from "../dialog.js";
 import { el, root } from "../el.js";
 import { rehearse } from "../rehearse.js";
 import { toast } from "../toast.js";
@@ -17,8 +18,6 @@ const TARGETS = [
   ["shift", "shifted by a number of records"],
   ["offsets", "offsets per partition"],
 ];
-
-const at = (group, ...rest) => ["/v1/groups", encodeURIComponent(group), ...rest].join("/");
 
 export function start() {
   on("reset-group", async (button, { group }) => reset(group));
@@ -41,7 +40,7 @@ function hold() {
 // ---- reset of committed offsets
 
 async function reset(group) {
-  const found = await api("GET", at(group));
+  const found = await api("GET", `/v1/groups/${encodeURIComponent(group)}`);
   const topics = [...new Set(found.partitions.map((one) => one.topic))];
   const fields = [
     field({ name: "to", label: "Reset to", type: "select", options: TARGETS }),
@@ -57,18 +56,17 @@ async function reset(group) {
   ];
   const nodes = Object.fromEntries(fields.map((each) => [each.name, each.node]));
   await rehearse({
-    title: `Reset offsets of ${group}`,
-    action: "Reset offsets",
+    ...texts("resetGroup", { group }),
     fields,
     arrange: ({ to }) => {
       for (const name of ["time", "ago", "shift", "offsets"]) nodes[name].hidden = to !== name;
       nodes.topic.hidden = to === "offsets" || topics.length < 2;
     },
-    plan: (values) => (complete(values) ? api("POST", at(group, "reset?dry_run=true"), body(values)) : null),
+    plan: (values) => (complete(values) ? call("resetGroup", { group }, body(values), { dryRun: true }) : null),
     show: changes,
     does: (plan) => plan.partitions.length > 0,
     submit: async (values) => {
-      const done = await api("POST", at(group, "reset"), body(values));
+      const done = await call("resetGroup", { group }, body(values));
       toast(`Offsets of ${group} reset in ${whole(done.partitions.length)} partitions.`);
       return done;
     },
@@ -135,20 +133,11 @@ const change = (skipped) => (skipped > 0 ? `skips ${whole(skipped)}` : skipped <
 // ---- delete
 
 function remove(group) {
-  return confirm({
-    title: `Delete group ${group}`,
-    note: "Its committed offsets are deleted. A new group of this name starts without them.",
-    type: group,
-    load: async () => {
-      const found = await api("DELETE", at(group, "").replace(/\/$/, "?dry_run=true"));
-      return [
-        ["Committed offsets", whole(found.offsets)],
-        ["Lag", whole(found.lag)],
-      ];
-    },
-    submit: async () => {
-      await api("DELETE", at(group));
-      toast(`Group ${group} deleted.`);
-    },
+  return confirmAct("deleteGroup", { group }, {
+    show: ({ offsets, lag }) => [
+      ["Committed offsets", whole(offsets)],
+      ["Lag", whole(lag)],
+    ],
+    done: () => toast(`Group ${group} deleted.`),
   });
 }

@@ -1,0 +1,312 @@
+"""The admin acts: one row for each call of the Admin service. Plain data, for brokers, gateway, command line and pages.
+
+broker        answers `name` by the method of the same name; the messages are those of admin.proto
+gateway       routes, their roles, summaries and descriptions; the texts of the dashboard's dialogs
+command line  the words and help of its command, and the question before it destroys something
+SDK           `comet.Admin` has one typed method for each
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+Role = Literal["viewer", "operator", "admin"]
+_CAPITAL: Final = re.compile(r"(?<!^)([A-Z])")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialog:
+    """The confirmation of an act. {topic}, {group} and {broker} stand for what it acts on."""
+
+    title: str  # without its question mark it begins the question of the command line, too
+    action: str  # the button's label
+    note: str = ""
+    typed: str = ""  # text that a person has to type; empty: nothing is destroyed
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation of the gateway's REST API."""
+
+    id: str  # in OpenAPI
+    method: str
+    path: str
+    summary: str = ""  # if it is not the act's
+    about: str = ""
+    dialog: Dialog | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One row. Without a method of `comet.Admin`, a route or a command, `missing` gives the reason."""
+
+    name: str  # of the call
+    role: Role  # that a user of the gateway needs
+    summary: str  # what it does, imperative
+    about: str = ""  # further sentences
+    method: str = ""  # of comet.Admin
+    routes: tuple[Operation, ...] = ()
+    command: str = ""  # its words after `comet`
+    dry_run: bool = False
+    always: bool = False  # served even while the broker does not trust its metadata store
+    missing: str = ""
+
+    @property
+    def text(self) -> str:
+        """The sentences of a help text or a description."""
+        return f"{self.summary}. {self.about}".rstrip()
+
+    @property
+    def handler(self) -> str:
+        """The name of the coroutine that answers the call at a broker.
+
+        >>> ACTS["DeleteTopic"].handler
+        'delete_topic'
+        """
+        return _CAPITAL.sub(r"_\1", self.name).lower()
+
+    @property
+    def request(self) -> type[Message]:
+        """The message of the call, as admin.proto declares it."""
+        from google.protobuf.message_factory import GetMessageClass
+
+        from comet.v1 import admin_pb2
+
+        service = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
+        return GetMessageClass(service.methods_by_name[self.name].input_type)
+
+
+_ROWS: Final = (
+    # ---- topics
+    Act(
+        "CreateTopic", "operator", "Create a topic", method="create_topic", command="topic create",
+        routes=(Operation("createTopic", "POST", "/v1/topics"),),
+    ),
+    Act(
+        "ListTopics", "viewer", "List topics", "By name, page by page.", method="list_topics", command="topic list",
+        routes=(Operation("listTopics", "GET", "/v1/topics"),),
+    ),
+    Act(
+        "DescribeTopic", "viewer", "Describe a topic", "Shows its settings, its partitions and their sizes.",
+        method="describe_topic", command="topic describe",
+        routes=(
+            Operation("describeTopic", "GET", "/v1/topics/{topic}"),
+            Operation(
+                "describePartition", "GET", "/v1/topics/{topic}/partitions/{partition}",
+                "Describe a partition and its replicas", "Gets a partition and the state of each replica.",
+            ),
+        ),
+    ),
+    Act(
+        "AlterTopic", "admin", "Change the settings of a topic",
+        "Other settings stay as they are. A shorter retention deletes records; a dry run counts them.",
+        method="alter_topic", command="topic alter", dry_run=True,
+        routes=(
+            Operation(
+                "alterTopic", "PATCH", "/v1/topics/{topic}",
+                dialog=Dialog("Change settings of {topic}", "Save", typed="{topic}"),
+            ),
+        ),
+    ),
+    Act(
+        "DeleteTopic", "admin", "Delete a topic",
+        "Its records and the committed offsets of groups in it are deleted too. A new topic with the same name is a "
+        "different one.",
+        method="delete_topic", command="topic delete", dry_run=True,
+        routes=(
+            Operation(
+                "deleteTopic", "DELETE", "/v1/topics/{topic}",
+                dialog=Dialog(
+                    "Delete {topic}", "Delete topic",
+                    "This cannot be undone. Committed offsets of groups in it are deleted too.", "{topic}",
+                ),
+            ),
+        ),
+    ),
+    Act(
+        "AddPartitions", "operator", "Add partitions to a topic",
+        "This cannot be undone. Many keys map to another partition afterwards: the order of a key's records does not "
+        "hold across the change.",
+        method="add_partitions", command="topic alter", dry_run=True,
+        routes=(
+            Operation(
+                "addPartitions", "POST", "/v1/topics/{topic}/partitions",
+                dialog=Dialog(
+                    "Add partitions to {topic}", "Add partitions",
+                    "The partition of a key depends on their number. Order by key is not kept across this change.",
+                ),
+            ),
+        ),
+    ),
+    Act(
+        "DeleteRecords", "admin", "Delete the oldest records of a topic",
+        "Those before an offset or a time. This cannot be undone.",
+        method="delete_records", command="topic delete-records", dry_run=True,
+        routes=(
+            Operation(
+                "deleteRecords", "POST", "/v1/topics/{topic}/records/delete",
+                dialog=Dialog(
+                    "Purge {topic}", "Delete all records",
+                    "Deletes all current records. Partitions, settings and offsets stay; new records are kept.",
+                    "{topic}",
+                ),
+            ),
+        ),
+    ),
+    Act(
+        "MovePartition", "admin", "Reassign the replicas of a partition",
+        "Moves them to other brokers, or changes their number. The answer comes at the start; the partition shows the "
+        "progress.",
+        method="move_partition", command="topic move", dry_run=True,
+        routes=(Operation("movePartition", "POST", "/v1/topics/{topic}/partitions/{partition}/move"),),
+    ),
+    Act(
+        "ElectLeader", "admin", "Elect a leader that may lack records",
+        "An unclean election, the last resort if all replicas with every record are damaged or will not return, or if "
+        "a replica is in conflict with its leader. Refused otherwise while the partition has a leader. Records that "
+        "the new leader lacks are lost: this has to be accepted.",
+        method="elect_leader", command="topic elect", dry_run=True,
+        routes=(Operation("electLeader", "POST", "/v1/topics/{topic}/partitions/{partition}/elect-leader"),),
+    ),
+    # ---- groups
+    Act(
+        "ListGroups", "viewer", "List groups",
+        "By name. Fails while a coordinator is being replaced: the list would be incomplete.",
+        method="list_groups", command="group list",
+        routes=(Operation("listGroups", "GET", "/v1/groups"),),
+    ),
+    Act(
+        "DescribeGroup", "viewer", "Describe a group", "Shows its members, their partitions, and the lag of each.",
+        method="describe_group", command="group describe",
+        routes=(Operation("describeGroup", "GET", "/v1/groups/{group}"),),
+    ),
+    Act(
+        "GroupLag", "viewer", "Show the lag of a group",
+        "In records, as the age of the oldest one, and as the time to catch up; and its history.",
+        method="group_lag", command="group lag",
+        routes=(Operation("getLag", "GET", "/v1/groups/{group}/lag"),),
+    ),
+    Act(
+        "ResetGroup", "operator", "Reset the committed offsets of a group",
+        "The group must have no members. All are set, or none if one fails.",
+        method="reset_group", command="group reset", dry_run=True,
+        routes=(
+            Operation(
+                "resetGroup", "POST", "/v1/groups/{group}/reset",
+                dialog=Dialog("Reset offsets of {group}", "Reset offsets"),
+            ),
+        ),
+    ),
+    Act(
+        "DeleteGroup", "admin", "Delete a group",
+        "Its committed offsets are deleted. The group must have no members.",
+        method="delete_group", command="group delete", dry_run=True,
+        routes=(
+            Operation(
+                "deleteGroup", "DELETE", "/v1/groups/{group}",
+                dialog=Dialog(
+                    "Delete group {group}", "Delete",
+                    "Its committed offsets are deleted. A new group of this name starts without them.", "{group}",
+                ),
+            ),
+        ),
+    ),
+    # ---- the cluster
+    Act(
+        "DescribeCluster", "viewer", "Describe the cluster", "Its brokers and the size of its data.",
+        method="describe_cluster", command="cluster",
+        routes=(
+            Operation("describeCluster", "GET", "/v1/cluster"),
+            Operation(
+                "listBrokers", "GET", "/v1/brokers", "List brokers",
+                "Those that are alive, by id, page by page. The filter matches address and rack.",
+            ),
+        ),
+    ),
+    Act(
+        "DrainBroker", "admin", "Drain a broker",
+        "Moves leadership away from it before it is stopped. It leads nothing until that is undone. The answer comes "
+        "at the start: repeat until it leads no partition.",
+        method="drain_broker", command="cluster drain", dry_run=True,
+        routes=(
+            Operation(
+                "drainBroker", "POST", "/v1/brokers/{broker}/drain",
+                dialog=Dialog(
+                    "Drain broker {broker}", "Drain",
+                    "Leadership is handed over partition by partition; the broker stays as a follower. No data is "
+                    "copied or lost. New topics avoid this broker if possible.",
+                    "broker {broker}",
+                ),
+            ),
+            Operation(
+                "undoDrain", "POST", "/v1/brokers/{broker}/drain/undo", "Undo the drain of a broker",
+                "Lets it lead partitions again.",
+                dialog=Dialog(
+                    "Undo drain of broker {broker}", "Undo drain",
+                    "Partitions that prefer this broker return to it once the cluster has been stable for a while.",
+                ),
+            ),
+        ),
+    ),
+    Act(
+        "Resume", "admin", "Resume what has failed on a broker",
+        "Partitions, slots, groups and transactional ids that an unexpected error stopped, as a restart would. The "
+        "answer lists those that fail again.",
+        method="resume", command="cluster resume", dry_run=True,
+        routes=(
+            Operation(
+                "resumeBroker", "POST", "/v1/brokers/{broker}/resume",
+                dialog=Dialog(
+                    "Resume failed parts of broker {broker}", "Resume",
+                    "Reopens partitions and reloads groups and transactions from the metadata store, as a restart "
+                    "would. Parts that fail again are listed again.",
+                ),
+            ),
+        ),
+    ),
+    Act(
+        "Statistics", "viewer", "Get the statistics of a broker",
+        "All of its numbers, for diagnosis. Their names may change with every version.",
+        method="statistics", command="cluster", always=True,
+        routes=(
+            Operation("getStatistics", "GET", "/v1/brokers/{broker}/statistics"),
+            Operation(
+                "describeBroker", "GET", "/v1/brokers/{broker}", "Describe a broker",
+                "Gets a broker and its most important numbers.",
+            ),
+        ),
+    ),
+    Act(
+        "History", "viewer", "Get the past figures of a broker", method="history", always=True,
+        missing="the dashboard draws them; `/metrics` and Prometheus are for other programs",
+    ),
+    Act(
+        "Inventory", "admin", "List the content of a broker's data folder", always=True,
+        missing="brokers request it of each other to recover a cluster",
+    ),
+    Act(
+        "RecoverCluster", "admin", "Have brokers accept a metadata store that was restored or emptied",
+        "Chooses one replica of each partition, which the others follow. Shows what each choice would lose first.",
+        method="recover_cluster", command="cluster recover", dry_run=True, always=True,
+        missing="a gateway's client follows the metadata that this repairs",
+    ),
+)  # fmt: skip
+
+ACTS: Final[Mapping[str, Act]] = {row.name: row for row in _ROWS}
+OPERATIONS: Final[Mapping[str, tuple[Act, Operation]]] = {
+    route.id: (row, route) for row in _ROWS for route in row.routes
+}
+
+
+def dialogs() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The operations that ask for confirmation, with the texts and the call, as pages get them."""
+    for operation, (_, route) in OPERATIONS.items():
+        if route.dialog is not None:
+            texts = {"title": route.dialog.title, "action": route.dialog.action, "note": route.dialog.note}
+            yield operation, {"method": route.method, "path": route.path, **texts, "typed": route.dialog.typed}
