@@ -50,7 +50,6 @@ BIG_CLASSES = {
     "comet_gateway.push.feed.Feed": "one topic that is followed once",
     "comet_gateway.push.ring.Ring": "recent records of one topic, in bounded memory",
     "comet_gateway.push.ring_cursor.RingCursor": "one subscriber's position in a ring, on the hot path",
-    "comet_gateway.search.scan.Scan": "one bounded scan: budget, progress and matches",
     "comet_demo.providers.market.Market": "one connection to a market and its counters",
 }
 
