@@ -2,7 +2,7 @@
 
     transports (rpc/) ──► Session, unary calls ──► TopicTable ──► Partition ──► Log
                                                       ▲              ▲  │
-      metadata store ──► ClusterView ─────────────────┴── Leadership ┘  └─► followers
+      metadata store ──► ClusterView ─────────────────┴── LeaderState┘  └─► followers
                      ◄── Membership, Controller                  Replicator ◄── leaders
 
         start   read the cluster's state, open the logs that are here      (then the server listens)

@@ -78,6 +78,7 @@ JOIN_TOPICS_MAX: Final = 1_000
 COMMIT_OFFSETS_MAX: Final = 20_000
 GROUP_WAITING_MAX: Final = 10_000  # commits, and as many other requests, that wait for the metadata store
 INSTANCE_BYTES_MAX: Final = 100
+RACK_CHARS_MAX: Final = 249
 CLIENT_NAME_BYTES_MAX: Final = 100
 SESSION_MS_MIN: Final = 100
 SESSION_MS_MAX: Final = 30 * 60_000

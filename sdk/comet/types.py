@@ -497,9 +497,14 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+# The names of the strategies by which the partitions of a group are assigned.
+AssignmentStrategy = Literal["sticky", "range", "rack"]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """A group in the list of groups. `kind` is "consumer" or "share", `state` "empty", "stable" or "rebalancing".
+    """A group in the list of groups. `kind` is "consumer" or "share", `state` "empty", "stable" or "rebalancing",
+    `assignment` the strategy by which a consumer group assigns partitions: that of most members.
 
     >>> GroupSummary("engine", "consumer", "stable", 5, coordinator=1, generation=7, topics=("quotes",)).members
     5
@@ -512,11 +517,15 @@ class GroupSummary:
     coordinator: Annotated[int, "Id of the broker that is its coordinator."]
     generation: int
     topics: tuple[str, ...]
+    assignment: Annotated[
+        str, "Assignment strategy, that of most members: sticky, range or rack; empty in a share group."
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a group: its assigned partitions, and those that it is asked to release.
+    """A member of a group: its assigned partitions, those that it is asked to release, and the assignment strategy that
+    it asks for.
 
     >>> owned = (TopicPartition("quotes", 0),)
     >>> GroupMember("m1", "", "engine-1", owned, (), silent_ms=12, session_timeout_ms=10_000).owned[0].partition
@@ -530,6 +539,8 @@ class GroupMember:
     release: Annotated[tuple[TopicPartition, ...], "Partitions being revoked."]
     silent_ms: Annotated[int, "Milliseconds since its last heartbeat."]
     session_timeout_ms: int
+    assignment: Annotated[str, "The assignment strategy that it asks for; empty in a share group."] = ""
+    rack: Annotated[str, "Its rack; empty: unknown."] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,20 @@ async def test_a_gateway_that_goes_away_is_left_and_found_again(page: Page, stag
     await expect(page.locator("[data-pill]")).to_have_text("Live")
 
 
+async def test_a_paused_tab_that_connects_again_asks_for_nothing_and_stays(page: Page, stage: Stage) -> None:
+    """The gateway ends a connection that says nothing at first."""
+    between = await open_page(page, stage)
+    await until_said(page, between, 2)  # a tick was lost
+    await page.get_by_role("button", name="Pause updates").click()
+    said = len(between.said)
+    between.tell({"type": "goaway", "reconnect_ms": 1})
+    assert await until(lambda: len(between.sockets) == 2 and {"type": "ping"} in between.said[said:], within_s=30)
+    assert len(between.watched()) == 2
+    await page.get_by_role("button", name="Resume updates").click()
+    await until_said(page, between, 3)
+    await expect(page.locator("[data-pill]")).to_have_text("Live")
+
+
 async def refuse(route: Route) -> None:
     """Once the rest of the page is there: one that is loaded again before that was never loaded."""
     await route.request.frame.page.wait_for_load_state()

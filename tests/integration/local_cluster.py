@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, Self
@@ -30,10 +30,18 @@ WAIT_S_MAX = 30.0
 class LocalCluster:
     """Owned by one test; an async context manager."""
 
-    def __init__(self, folder: Path, brokers: int = 3, network: LocalNetwork | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        brokers: int = 3,
+        network: LocalNetwork | None = None,
+        racks: Mapping[int, str] | None = None,
+        **settings: Any,
+    ) -> None:
         self.network = network or LocalNetwork()
         self.brokers: dict[int, Broker] = {}
         self._folder = folder
+        self._racks = racks or {}
         self._settings = settings
         self._wanted = range(1, brokers + 1)
         self.clock = HeldClock()  # of all brokers and the store
@@ -71,6 +79,7 @@ class LocalCluster:
                 replica_lag_ms=1_000,
                 default_replicas=min(3, len(self._wanted)),
                 rebalance_ms=200,
+                rack=self._racks.get(number, ""),
                 **self._settings,
             ),
             files=files(folder),

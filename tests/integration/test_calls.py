@@ -24,6 +24,7 @@ from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet_broker.broker import Broker
+from comet_broker.core.watermarks import ReadBound
 from tests.integration.stream_client import Call, Client, idle, read
 
 
@@ -114,14 +115,14 @@ async def test_fetch_waits_for_what_is_not_there_yet(broker: Broker, topic: type
     request = pb.FetchRequest(topic="t", wait_ms=30_000, start=types.Position(latest=True))
     waiting = asyncio.ensure_future(call("comet.v1.Comet/Fetch", request))
     partition = broker.topics.partition("t", 0)
-    while not partition.idle:  # noqa: ASYNC110 - the call itself decides when it waits
+    while not partition.readers.waiting(ReadBound.LAST_STABLE_OFFSET):  # noqa: ASYNC110 - the call itself decides when it waits
         await asyncio.sleep(0)
     publish = pb.PublishRequest(topic="t", partition=0, records=[pb.Record(value=b"new")], acks=types.ACKS_LEADER)
     await call("comet.v1.Comet/Publish", publish)
     assert [record.value for record in (await waiting).records] == [b"new"]
     empty = pb.FetchRequest(topic="t", wait_ms=1, start=types.Position(latest=True))
     assert not (await call("comet.v1.Comet/Fetch", empty)).records
-    assert not partition.idle
+    assert not partition.readers.waiting(ReadBound.LAST_STABLE_OFFSET)
 
 
 async def test_an_idempotent_publish_can_be_repeated(broker: Broker, topic: types.Topic, call: Call) -> None:

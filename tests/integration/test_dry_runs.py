@@ -56,7 +56,7 @@ async def retained(cluster: LocalCluster) -> int:
     """Runs retention; returns how many records it has deleted at the leaders."""
     for broker in cluster.brokers.values():
         for partition in broker.topics.by_handle.values():
-            await partition.housekeeping()
+            await partition.housekeeping.run()
     return sum(one.log.log_start for one in leaders(cluster))
 
 

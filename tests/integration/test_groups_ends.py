@@ -51,8 +51,8 @@ async def test_a_leader_says_how_far_it_is_and_when_a_record_came(tmp_path: Path
         await fill(cluster)
         live, cold = await ends(cluster, asked(cluster, offset=25), asked(cluster, offset=3))
         partition = cluster.replicas("t")[1]
-        assert partition.tail.entries
-        partition.tail.clear()
+        assert partition.readers.tail.entries
+        partition.readers.tail.clear()
         assert live == (await ends(cluster, asked(cluster, offset=25)))[0]
         assert before_us <= cold.append_time_us <= end.append_time_us <= live.append_time_us
         client.session.close()
@@ -71,7 +71,7 @@ async def test_what_breaks_with_one_partition_leaves_the_others_their_answers(
         broker = cluster.brokers[1]
         partitions = broker.topics.by_name["t"].partitions
         with monkeypatch.context() as bug:
-            bug.setattr(partitions[0], "tail", None)
+            bug.setattr(partitions[0].readers, "tail", None)
             bug.setattr(partitions[1].log.segments, "find_time", None)
             found = await ends(cluster, *(asked(cluster, index, offset=0, timestamp_us=1_000) for index in range(3)))
         internal = types.ERROR_CODE_INTERNAL

@@ -308,10 +308,10 @@ async def test_what_was_aborted_and_deleted_is_not_delivered_from_memory(
     await one.end(commit=False)
     partition = broker.topics.by_handle[handle]
     if not warm:
-        partition.tail.clear()
-    assert partition.isolation.aborted(0, 2) != []
-    await partition.delete_before(partition.high_watermark)
-    assert partition.isolation.aborted(0, 2) == []
+        partition.readers.tail.clear()
+    assert partition.watermarks.isolation.aborted(0, 2) != []
+    await partition.housekeeping.delete_before(partition.high_watermark)
+    assert partition.watermarks.isolation.aborted(0, 2) == []
     assert one.produce(handle, b"next")
     await one.answer()
     frame = reader.session.poll()
@@ -352,7 +352,7 @@ async def test_what_was_aborted_and_is_deleted_while_it_is_read_is_not_fetched(
     monkeypatch.setattr(broker.reader, "worker", held)
     fetching = asyncio.ensure_future(call("comet.v1.Comet/Fetch", pb.FetchRequest(topic="t", partition=0)))
     await held.done.wait()
-    await partition.delete_before(2)
+    await partition.housekeeping.delete_before(2)
     held.free.set()
     found = await fetching
     assert [(record.offset, record.value) for record in found.records] == [(2, b"next")]
@@ -370,7 +370,7 @@ async def test_what_was_aborted_and_is_deleted_while_it_is_read_is_not_shared_ou
     one.produce(handle, b"next")
     await one.answer()
     partition = broker.topics.by_handle[handle]
-    partition.tail.clear()
+    partition.readers.tail.clear()
     member = Member(broker)
     held = HeldWorker(broker.env.worker)
     monkeypatch.setattr(broker.reader, "worker", held)
@@ -380,7 +380,7 @@ async def test_what_was_aborted_and_is_deleted_while_it_is_read_is_not_shared_ou
         await member.share(handle)
         assert member.now() == []
     await held.done.wait()
-    await partition.delete_before(2)
+    await partition.housekeeping.delete_before(2)
     held.free.set()
     if locks:
         assert [(record.offset, record.value, record.delivery_count) for record in await acquiring] == [(2, b"next", 1)]
@@ -406,7 +406,7 @@ async def test_what_was_aborted_and_deleted_is_not_shared_out_from_memory(
     else:
         await member.share(handle, in_flight=1)
         assert await member.take(1) == [(0, b"first", 1)]
-    await broker.topics.by_handle[handle].delete_before(4)
+    await broker.topics.by_handle[handle].housekeeping.delete_before(4)
     if locks:
         assert [(record.offset, record.value, record.delivery_count) for record in await acquire(call)] == [
             (4, b"next", 1)

@@ -110,7 +110,7 @@ async def test_a_new_leader_knows_what_is_open_and_what_was_aborted(cluster: Loc
     assert await one.write(b"b") == 3, "it is open here, and goes on"
     await one.end(commit=True)
     assert await values_of(cluster, leader) == [b"a", b"b"]
-    aborted = cluster.replicas("t")[leader].isolation.aborted(0, 10)
+    aborted = cluster.replicas("t")[leader].watermarks.isolation.aborted(0, 10)
     assert [(found.first, found.end) for found in aborted] == [(0, 1)]
 
 

@@ -179,7 +179,10 @@ def test_a_child_that_neither_answers_nor_ends_is_killed(make: Make) -> None:
     child.start()
     child.line(WITHIN_S)
     stand_still(child.pid)
-    with HangWatchdog(child, checks=3, every_s=0.02), pytest.raises(ChildEnded, match="was killed by SIGKILL"):
+    with (
+        HangWatchdog(lambda: child.signal(signal.SIGKILL), checks=3, every_s=0.02),
+        pytest.raises(ChildEnded, match="was killed by SIGKILL"),
+    ):
         child.line(WITHIN_S)
 
 
@@ -271,13 +274,19 @@ async def test_children_end_with_a_parent_that_is_killed(make: Make, tmp_path: P
     assert await until(lambda: not any(map(alive, pids)), within_s=WITHIN_S), [pid for pid in pids if alive(pid)]
 
 
-async def test_a_child_outlives_the_thread_that_has_started_it(make: Make) -> None:
+def test_a_child_outlives_the_thread_that_has_started_it(make: Make) -> None:
     """The kernel knows threads, not processes: a child is tied to the whole program."""
     child = make(SLEEPS, piped=True)
-    thread = threading.Thread(target=child.start)
+    lines: list[str] = []
+
+    def start() -> None:
+        child.start()
+        lines.append(child.line(WITHIN_S))
+
+    thread = threading.Thread(target=start)
     thread.start()
     thread.join()
-    assert child.line(WITHIN_S) == "up"
+    assert lines == ["up"]
     with pytest.raises(Timeout):
         child.wait(0.3)
 

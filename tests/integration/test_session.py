@@ -14,6 +14,7 @@ from comet.v1 import types_pb2 as types
 from comet.wire.frames import produce_frame
 from comet_broker import limits
 from comet_broker.broker import Broker
+from comet_broker.core.watermarks import ReadBound
 from tests.integration.stream_client import MIB, Call, Client, idle, read
 from tests.waiting import until
 
@@ -223,10 +224,10 @@ async def test_a_closed_stream_leaves_nothing_behind(broker: Broker, topic: type
     await client.subscribe(handle)
     await idle(client)
     partition = broker.topics.partition("t", 0)
-    assert len(partition.readers) == len(partition.idle) == 1
+    assert len(partition.readers) == partition.readers.waiting(ReadBound.LAST_STABLE_OFFSET) == 1
     client.session.close()
     assert await client.session.writer.next_frame() is None
-    assert len(partition.readers) == len(partition.idle) == 0
+    assert len(partition.readers) == partition.readers.waiting(ReadBound.LAST_STABLE_OFFSET) == 0
     assert broker.statistics()["session_count"] == 0
 
 
@@ -279,7 +280,7 @@ async def test_with_flush_os_full_segments_are_finished_all_the_same(broker: Bro
     for _ in range(8):
         client.produce(handle, b"x" * 20_000, acks=0)
     assert partition.log.flushed_end == 0
-    await partition.housekeeping()
+    await partition.housekeeping.run()
     while partition.log.durability.unfinished:  # noqa: ASYNC110 - the sync runs on a worker thread
         await asyncio.sleep(0)
     assert partition.log.flushed_end == 8

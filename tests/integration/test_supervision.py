@@ -118,7 +118,7 @@ async def test_a_follower_that_fails_stands_still_and_the_link_goes_on(three: Lo
     leader = three.leader("t", 0)
     broker = three.brokers[leader % 3 + 1]
     partition = three.replicas("t", 0)[leader % 3 + 1]
-    bug(partition, "learn")
+    bug(partition.follower, "learn")
     assert (await write(three, 0, b"x")).WhichOneof("frame") == "acks"
     await in_sync(three, 0, 2)
     assert [one.name for one in standing(broker)] == ["t/0"]
@@ -215,7 +215,7 @@ async def test_a_subscription_that_fails_ends_alone(one: LocalCluster) -> None:
     handles = [await client.attach("t", index) for index in (0, 1)]
     await client.subscribe(handles[0], subscription=1)
     await client.subscribe(handles[1], subscription=2)
-    mend = bug(one.replicas("t", 0)[1].tail, "frame_from")
+    mend = bug(one.replicas("t", 0)[1].readers.tail, "frame_from")
     await write(one, 0, b"unread")
     answer = await client.answer()
     assert (answer.error.subscription, code(answer.error.error)) == (1, "INTERNAL")
@@ -232,8 +232,8 @@ async def test_one_that_cannot_be_closed_keeps_no_other_from_being_closed(tmp_pa
         await make_topic(cluster)
         broker = cluster.brokers[1]
         replicas = [cluster.replicas("t", index)[1] for index in range(4)]
-        bug(replicas[0].tail, "clear")
-        bug(replicas[1], "sync")
+        bug(replicas[0].readers.tail, "clear")
+        bug(replicas[1].flushing, "sync")
         await broker.drain()
         await broker.close()
         assert all(partition.log.state.closed for partition in replicas[1:])
@@ -419,10 +419,12 @@ async def test_a_transactional_id_that_fails_stands_still_and_no_other(one: Loca
     assert (shown.kind, shown.name) == ("transaction", bad)
     with pytest.raises(Exception, match="is stopped"):
         await first.open(bad)
-    assert one.replicas("t", 0)[1].isolation.first_offset(first.producer_id, first.epoch) == 0, "open in the log"
+    assert one.replicas("t", 0)[1].watermarks.isolation.first_offset(first.producer_id, first.epoch) == 0, (
+        "open in the log"
+    )
     delattr(transactions._markers, "write")
     assert (await resume(one, 1)).resumed == 1
-    isolation = one.replicas("t", 0)[1].isolation
+    isolation = one.replicas("t", 0)[1].watermarks.isolation
     await until(lambda: isolation.first_offset(first.producer_id, first.epoch) < 0, "it is ended, as was decided")
     ended = isolation.ended(first.producer_id, first.epoch)
     assert ended is not None and ended.commit

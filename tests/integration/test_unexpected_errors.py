@@ -121,11 +121,11 @@ async def test_a_log_that_cannot_be_opened_keeps_no_other_from_what_is_set(clust
     config = types.TopicConfig(min_insync=3)
     await cluster.call("comet.v1.Admin/AlterTopic", admin.AlterTopicRequest(name="t", config=config), on=1)
     opened = broker.topics.by_name["t"].partitions
-    await until(lambda: all(one.min_insync == 3 for one in opened.values()), "they are as the topic says")
+    await until(lambda: all(one.log.config.min_insync == 3 for one in opened.values()), "they are as the topic says")
     assert opened.keys() == {0, 2, 3, 4, 5}
     made[0].healed = True
     await until(lambda: 1 in opened and not broker.topics.problems, "it was tried again")
-    assert opened[1].min_insync == 3
+    assert opened[1].log.config.min_insync == 3
     broker.env.tasks.failed.clear()
 
 

@@ -23,9 +23,11 @@ from comet_broker.core.conflicts import TruncationVerdict
 from comet_broker.core.controller import _Case, _Rank
 from comet_broker.core.producers import ProducerTable
 from comet_broker.core.replicas import Replicas
+from comet_broker.core.watermarks import Moved, Watermarks
 from comet_broker.metadata.store import RangeResult
 from comet_broker.partitions import conflicts
-from comet_broker.partitions.leadership import Leadership
+from comet_broker.partitions.follower_state import FollowerState
+from comet_broker.partitions.leader_state import LeaderState
 from comet_broker.partitions.partition import Partition
 from comet_broker.ports import Files
 from comet_broker.replication import follower as follower_module
@@ -151,12 +153,13 @@ def commit_before_the_flush() -> list[Patch]:
     caught_by=1,
 )
 def let_the_watermark_fall() -> list[Patch]:
-    def learn(self: Partition, epoch: int, high_watermark: int) -> None:
-        if epoch == self.leader_epoch and not self.leads:
-            self.committed = min(high_watermark, self.log.log_end)
-            self._show()
+    def learn(self: FollowerState, epoch: int, high_watermark: int) -> None:
+        partition = self._partition
+        if epoch == partition.leader_epoch and not partition.leads:
+            partition.watermarks.committed = min(high_watermark, partition.log.log_end)
+            partition.moved()
 
-    return [(Partition, "learn", learn)]
+    return [(FollowerState, "learn", learn)]
 
 
 @mutant("a new leader says where the log ends before it knows", "C8", "isolate", "kill", "partition", caught_by=28)
@@ -166,16 +169,12 @@ def tell_the_end_too_early() -> list[Patch]:
 
 @mutant("readers see what is not committed yet", "C7", "partition", "kill", caught_by=6)
 def show_everything() -> list[Patch]:
-    real = Partition._show
+    real = Watermarks.advance
 
-    def show(self: Partition, durable: int = -1) -> None:
-        before, self.committed = self.committed, self.log.log_end
-        try:
-            real(self, durable)
-        finally:
-            self.committed = before
+    def advance(self: Watermarks, durable: int, *, available: bool, log_start: int) -> Moved:
+        return real(self, durable, available=True, log_start=log_start)
 
-    return [(Partition, "_show", show)]
+    return [(Watermarks, "advance", advance)]
 
 
 # ---- who is in sync
@@ -214,14 +213,14 @@ def grow_without_broker_epoch() -> list[Patch]:
         }
         return replicas.with_members(self.state, new, self.min_insync) if new else None
 
-    def registered_all(self: Leadership) -> None:
+    def registered_all(self: LeaderState) -> None:
         if self._swapping:
             return
-        state = self.replicas.grown(self._partition.committed, self._context.registered())
+        state = self.replicas.grown(self._partition.watermarks.committed, self._context.registered())
         if state is not None:
             self._swap(state, "in sync")
 
-    return [(Replicas, "grown", grown), (Leadership, "_grow", registered_all)]
+    return [(Replicas, "grown", grown), (LeaderState, "_grow", registered_all)]
 
 
 @mutant(
@@ -502,24 +501,28 @@ def end_the_followers_stream_for_one() -> list[Patch]:
 
 @mutant("a follower appends what comes from any epoch", "C5 C6", "isolate", "pause", "partition", acks=1, caught_by=1)
 def append_from_any_epoch() -> list[Patch]:
-    real = Partition.replicate
+    real = FollowerState.replicate
 
-    def replicate(self: Partition, batches: memoryview, epoch: int, high_watermark: int) -> None:
-        real(self, batches, self.leader_epoch, high_watermark)
+    def replicate(self: FollowerState, batches: memoryview, epoch: int, high_watermark: int) -> None:
+        real(self, batches, self._partition.leader_epoch, high_watermark)
 
     def deliver(self: LeaderLink, handle: int, epoch: int, high_watermark: int, batches: memoryview) -> None:
         found = self._by_handle.get(handle)
         if found is not None:
-            found[0].replicate(batches, epoch, high_watermark)
+            found[0].follower.replicate(batches, epoch, high_watermark)
             self._progress_due(found[0])
 
-    def truncate(self: Partition, offset: int, *, restart: bool) -> Any:
+    def truncate(self: FollowerState, offset: int, *, restart: bool) -> Any:
         async def nothing() -> None:
             return
 
         return nothing()
 
-    return [(Partition, "replicate", replicate), (LeaderLink, "_deliver", deliver), (Partition, "truncate", truncate)]
+    return [
+        (FollowerState, "replicate", replicate),
+        (LeaderLink, "_deliver", deliver),
+        (FollowerState, "truncate", truncate),
+    ]
 
 
 @mutant(

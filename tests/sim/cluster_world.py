@@ -21,7 +21,7 @@ ALL: Final = 2  # acks=all, as history.Produce has it
 
 
 class ClusterWorld(World):
-    def __init__(self, loop: SimLoop, seed: int, brokers: int, settings: dict[str, Any]) -> None:
+    def __init__(self, loop: SimLoop, seed: int, brokers: int, settings: dict[str, Any], racks: str = "") -> None:
         super().__init__(loop, seed)
         self.hosts = [
             Host(
@@ -31,7 +31,7 @@ class ClusterWorld(World):
                 self.history,
                 self.store,
                 number,
-                {"etcd": ("store:2379",), **settings},
+                {"etcd": ("store:2379",), "rack": racks[number - 1 : number], **settings},
             )
             for number in range(1, brokers + 1)
         ]

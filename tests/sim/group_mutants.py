@@ -53,7 +53,7 @@ def mutant(
     }  # fmt: skip
 
     def register(patches: Patches) -> Patches:
-        profile = GroupProfile(groups=(group,), faults=faults, **given)
+        profile = GroupProfile(groups=(group,), faults=faults, assignments=("sticky",), **given)
         name = patches.__name__
         GROUP_MUTANTS[name] = Mutant("groups", why, tuple(breaks.split()), profile, patches, caught_by)
         return patches

@@ -28,7 +28,7 @@ from comet.client.client import Client
 from comet.client.coordinator import Coordinator
 from comet.consumer.consumer import Consumer
 from comet.errors import CometError, InvalidArgument
-from comet.types import Flush
+from comet.types import AssignmentStrategy, Flush
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.core.share_window import Granted
 from comet_broker.sharing.chunk import Chunk
@@ -47,7 +47,7 @@ from tests.sim.group_checks import (
     not_settled,
 )
 from tests.sim.group_history import GroupHistory, Lock
-from tests.sim.group_workload import AUDIT, DEAD, IN, OUT, CommittedReader, Member, Observer
+from tests.sim.group_workload import AUDIT, DEAD, IN, OUT, STRATEGIES, CommittedReader, Member, Observer
 from tests.sim.history import PartitionName
 from tests.sim.loop import SimLoop, run
 from tests.sim.result import Result
@@ -82,6 +82,7 @@ class GroupProfile:
     pause_s: float | None = None  # between two sends of a producer
     callers: int | None = None  # of the members of a share group, so many have no session
     passing: int | None = None  # members of a group that commits nothing; none if not said
+    assignments: tuple[AssignmentStrategy, ...] | None = None  # each life of a member asks for one of these
     named: int | None = None  # of the members at exactly once, so many have a transactional id over all their lives
 
 
@@ -99,6 +100,7 @@ def draw(seed: int, profile: GroupProfile) -> GroupProfile:
         pause_s=random.choice((0.2, 0.5)),
         callers=random.choice((0, 0, 1, 2)),
         named=random.choice((0, 1, 2)),
+        assignments=random.choice((*[(one,) for one in STRATEGIES], STRATEGIES)),
     )
     given = {f.name: getattr(profile, f.name) for f in fields(profile) if getattr(profile, f.name) is not None}
     return replace(drawn, **given)
@@ -228,6 +230,7 @@ class GroupScenario:
                 instance=instance,
                 acquiring=acquiring,
                 transactional_id=f"{group}-{number}" if named else "",
+                assignments=self.profile.assignments or ("sticky",),
             )
             node = world.client(name, member.run())
             while world.busy(name) and not member.leaving:
@@ -421,7 +424,7 @@ def simulate(seed: int, profile: GroupProfile | None = None, *, scenario: str = 
     async def main(loop: SimLoop) -> None:
         loop.seconds_max = RUN_S_MAX
         settings = {"session_ms": 2_000, "replica_lag_ms": 1_000, "rebalance_ms": 2_000}
-        world = ClusterWorld(loop, seed, 3, settings)
+        world = ClusterWorld(loop, seed, 3, settings, racks="aab")
         worlds.append(world)
         world.note(f"{drawn}")
         scenarios.append(GroupScenario(world, drawn))

@@ -17,7 +17,7 @@ from comet.groups.group_consumer import GroupConsumer
 from comet.producer.transaction import Transaction, TransactionalProducer
 from comet.share.share_client import AcquiredRecord, ShareClient
 from comet.share.share_consumer import ShareConsumer, ShareRecord
-from comet.types import TopicPartition
+from comet.types import AssignmentStrategy, TopicPartition
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
 from tests.sim.group_checks import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, PASSING, SHARED
@@ -35,6 +35,7 @@ TRANSACTION_MS: Final = 3_000
 LOCK_MS: Final = 3_000
 ATTEMPTS_MAX: Final = 200  # what dies with its member again and again is no dead letter here; a rejected record is
 HANDLING_S: Final = 0.02
+STRATEGIES: Final[tuple[AssignmentStrategy, ...]] = ("sticky", "range", "rack")
 NOTED_OF: Final = 4  # transactions all but one set a note
 
 
@@ -55,6 +56,7 @@ class Member:
         instance: str = "",
         acquiring: bool = False,
         transactional_id: str = "",
+        assignments: Sequence[AssignmentStrategy] = ("sticky",),
     ) -> None:
         self.name = name
         self.group = group
@@ -65,6 +67,9 @@ class Member:
         self._acquiring = acquiring  # a caller: it takes from a share group without being in it
         self._id = transactional_id  # empty: its coordinator makes one up for each life
         self._random = world.random(name)
+        chance = world.random(f"{name}/assignment")
+        self._assignment = chance.choice(assignments)
+        self._rack = chance.choice("abc")
         self._consumer: GroupConsumer[bytes] | None = None
         self._owned: dict[PartitionName, Ownership] = {}
         self._number = 0
@@ -117,6 +122,8 @@ class Member:
             session_timeout_ms=SESSION_MS,
             commit_interval_ms=300,
             auto_commit=auto_commit,
+            assignment=self._assignment,
+            rack=self._rack,
             on_assigned=self._assigned,
             on_revoked=lambda tps: self._end(tps, "left" if self.leaving else "released"),
             on_lost=lambda tps: self._end(tps, "taken"),

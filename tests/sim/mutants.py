@@ -77,13 +77,13 @@ def deliver_beyond_the_high_watermark() -> list[Patch]:
     serve = Feed._serve
 
     def serve_all(self: Feed, cursor: Cursor[Partition]) -> bytes | None:
-        partition = cursor.partition
-        before = partition.high_watermark, partition.last_stable_offset
-        partition.high_watermark = partition.last_stable_offset = partition.log.log_end
+        marks = cursor.partition.watermarks
+        before = marks.high_watermark, marks.last_stable_offset
+        marks.high_watermark = marks.last_stable_offset = cursor.partition.log.log_end
         try:
             return serve(self, cursor)
         finally:
-            partition.high_watermark, partition.last_stable_offset = before
+            marks.high_watermark, marks.last_stable_offset = before
 
     return [(Feed, "_serve", serve_all)]
 
@@ -94,13 +94,13 @@ def deliver_beyond_the_high_watermark() -> list[Patch]:
     profile(flush=Flush.INTERVAL, final_crash="power"),
 )
 def flush_only_once() -> list[Patch]:
-    start = Flushing._start_flush
+    start = Flushing.start
 
     def start_once(self: Flushing) -> None:
-        if self.log.flushed_end == self.log.log_start:
+        if self._state.flushed_end == self._state.log_start:
             start(self)
 
-    return [(Flushing, "_start_flush", start_once)]
+    return [(Flushing, "start", start_once)]
 
 
 # ---- what is taken
@@ -236,7 +236,7 @@ def ignore_credit() -> list[Patch]:
 
 @mutant("a subscriber that has read all is not woken by what comes", "C25 C29", QUIET)
 def forget_to_wake() -> list[Patch]:
-    return [(Feed, "wake", lambda self, cursor: None)]
+    return [(Feed, "advanced", lambda self, cursor: None)]
 
 
 @mutant("a consumer that reconnects goes on one record too far", "C20 C22 C29", profile(*CUTS))

@@ -22,7 +22,14 @@ Patches = Callable[[], list[Patch]]
 def mutant(why: str, caught_by: int = 0) -> Callable[[Patches], Patches]:
     def register(patches: Patches) -> Patches:
         profile = GroupProfile(
-            groups=(EXACTLY_ONCE,), members=2, partitions=1, faults=(), member_fault_every_s=3.0, pause_s=0.8, named=2
+            groups=(EXACTLY_ONCE,),
+            members=2,
+            partitions=1,
+            faults=(),
+            member_fault_every_s=3.0,
+            pause_s=0.8,
+            named=2,
+            assignments=("sticky",),
         )
         NOTE_MUTANTS[patches.__name__] = Mutant("groups", why, ("C36",), profile, patches, caught_by)
         return patches

@@ -20,7 +20,8 @@ def mutant(why: str, *faults: str, caught_by: int = 0, **more: Any) -> Callable[
     def register(patches: Patches) -> Patches:
         profile = GroupProfile(
             groups=(AT_LEAST_ONCE,), members=1, partitions=2, faults=faults, fault_every_s=3.0,
-            member_fault_every_s=3.0, pause_s=0.8, named=0, passing=2, **more,
+            member_fault_every_s=3.0, pause_s=0.8, named=0, passing=2, assignments=("sticky",),
+            **more,
         )  # fmt: skip
         PASSING_MUTANTS[patches.__name__] = Mutant("passing", why, ("C17",), profile, patches, caught_by)
         return patches

@@ -48,7 +48,7 @@ def test_no_seed_breaks_a_promise() -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("seed", "groups", "bug"), REGRESSIONS)
 def test_a_seed_that_failed_passes(seed: int, groups: tuple[str, ...], bug: str) -> None:
-    result = run_one("groups", seed, GroupProfile(groups=groups, named=0))
+    result = run_one("groups", seed, GroupProfile(groups=groups, named=0, assignments=("sticky",)))
     assert result.ok, f"{bug}\n" + "\n".join(tell(result, verbose=False))
 
 

@@ -36,7 +36,7 @@ BIG_CLASSES = {
     "comet_broker.core.groups.Group": "state machine of a consumer group",
     "comet_broker.core.share_window.ShareWindow": "state machine of a share group's records",
     "comet_broker.metadata.embedded.EmbeddedStore": "the port's methods, and a writer thread",
-    "comet_broker.partitions.partition.Partition": "leader and follower of one log",
+    "comet_broker.partitions.partition.Partition": "identity, role and parts of one replica",
     "comet_broker.partitions.topics.TopicTable": "topics and partitions of a broker, and their opening and closing",
     "comet_broker.replication.follower.LeaderLink": "the follower's side of one stream",
     "comet_broker.replication.leader.ReplicaSession": "the leader's side of one stream",

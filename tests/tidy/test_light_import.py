@@ -18,6 +18,7 @@ HEAVY = (
     "uvloop",
     "comet_broker",
     "multiprocessing",
+    "comet.processes",
     "http",
     "unittest",
 )

@@ -19,7 +19,7 @@ from comet_broker.env import Env
 from comet_broker.failures import Failures
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import Compare, Delete, Put, TransactionResult
-from comet_broker.partitions.context import PartitionContext
+from comet_broker.partitions.context import PartitionContext, Replica
 from comet_broker.partitions.partition import Partition
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles
@@ -80,16 +80,16 @@ class Follower:
         self.over: CometError | None = None
         self.behind = 0
 
-    def watermark_moved(self, partition: Partition) -> None:
+    def watermark_moved(self, handle: int) -> None:
         self.marks += 1
 
-    def log_start_moved(self, partition: Partition) -> None:
+    def log_start_moved(self, handle: int) -> None:
         self.marks += 1
 
-    def leadership_over(self, partition: Partition, error: CometError) -> None:
+    def leadership_over(self, handle: int, error: CometError) -> None:
         self.over = error
 
-    def fell_behind(self, partition: Partition, lag_s: float) -> None:
+    def fell_behind(self, handle: int, lag_s: float) -> None:
         self.behind += 1
 
 
@@ -152,10 +152,10 @@ class ReplicaWorld:
     async def outcome(self, producer_id: int, epoch: int) -> bool | None:
         return self.outcomes.get((producer_id, epoch))
 
-    def _tell(self, _: Partition) -> None:
+    def _tell(self, _: Replica) -> None:
         self.told_unfit += 1
 
-    def _halt(self, _: Partition, error: Exception) -> None:
+    def _halt(self, _: Replica, error: Exception) -> None:
         raise error
 
     def pass_time(self, seconds: float) -> None:

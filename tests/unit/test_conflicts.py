@@ -60,7 +60,7 @@ async def in_conflict(world: ReplicaWorld) -> tuple[Replicator, list[LeaderStrea
     await world.view.load()
     world.tasks.spawn(world.view.follow(), "follow the cluster")
     replicator, streams = await behind_a_leader(world)
-    world.partition.learn(2, 3)
+    world.partition.follower.learn(2, 3)
     await streams[0].say(following(1, log_end=1, high_watermark=1))
     await settle()
     return replicator, streams
@@ -81,7 +81,7 @@ async def test_a_follower_that_would_lose_committed_records_stands_still_and_say
     told = [frame.WhichOneof("frame") for frame in leader.told]
     assert told == ["hello", "follow", "unfollow"], "and the leader hears of no progress"
     expected = Conflict(leader=2, epoch=2, offset=1, log_end=3, high_watermark=3, last_epoch=1)
-    assert partition.conflict == expected
+    assert partition.follower.conflict == expected
     key = conflict_key(1, partition.tp)
     assert await view_of(world) == {key: expected.encode()}
     (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
@@ -104,7 +104,7 @@ async def test_it_follows_again_when_the_loss_is_accepted_and_keeps_what_is_cut_
     said.following.leader_epoch = 3
     await leader.say(said)
     await settle()
-    assert (partition.log.log_end, partition.committed, partition.conflict) == (1, 1, None)
+    assert (partition.log.log_end, partition.committed, partition.follower.conflict) == (1, 1, None)
     assert leader.ends_told() == [1]
     await settle()
     assert await view_of(world) == {}
@@ -147,7 +147,9 @@ async def test_where_the_disk_is_full_nothing_is_cut(monkeypatch: pytest.MonkeyP
     await leader.say(following(1, log_end=1, high_watermark=1))
     await settle()
     assert world.partition.log.log_end == 3 and world.partition.log.failed is None
-    assert world.partition.conflict is not None and "No space left" in world.partition.conflict.problem
+    assert (
+        world.partition.follower.conflict is not None and "No space left" in world.partition.follower.conflict.problem
+    )
     assert not any(name.startswith("aside-") for name in world.files.list(FOLDER))
     world.files.faults.capacity_bytes = None
     await settle()
@@ -168,7 +170,10 @@ async def test_there_is_a_limit_to_what_is_set_aside() -> None:
     await leader.say(following(1, log_end=1, high_watermark=1))
     await settle()
     assert world.partition.log.log_end == 3
-    assert world.partition.conflict is not None and "move them elsewhere" in world.partition.conflict.problem
+    assert (
+        world.partition.follower.conflict is not None
+        and "move them elsewhere" in world.partition.follower.conflict.problem
+    )
     await close(world, replicator)
 
 
@@ -208,7 +213,7 @@ async def test_a_replica_that_is_chosen_to_lead_is_in_conflict_no_more() -> None
     replicator, _ = await in_conflict(world)
     replicator._context.conflicts.settled(world.partition)
     await settle()
-    assert world.partition.conflict is None
+    assert world.partition.follower.conflict is None
     assert await view_of(world) == {}
     await close(world, replicator)
 
@@ -227,5 +232,5 @@ async def test_a_conflict_is_told_when_the_store_answers_again() -> None:
 async def test_an_available_topic_loses_its_end() -> None:
     world = ReplicaWorld(TopicConfig(min_insync=1, consistency=Consistency.AVAILABLE))
     replicator, _ = await in_conflict(world)
-    assert (world.partition.log.log_end, world.partition.conflict) == (1, None)
+    assert (world.partition.log.log_end, world.partition.follower.conflict) == (1, None)
     await close(world, replicator)

@@ -34,7 +34,7 @@ async def followed() -> tuple[ReplicaWorld, Reading]:
     world = ReplicaWorld()
     world.partition.apply(await world.put(FOLLOWS))
     for one in from_leader(FIVE):
-        world.partition.replicate(one, 2, SEEN)
+        world.partition.follower.replicate(one, 2, SEEN)
     return world, Reading(world)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any, cast
 
 import pytest
@@ -17,6 +17,7 @@ from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.wire import AsgiWire
 from comet_gateway.push.frames import EndFrame
+from comet_gateway.push.pump import pump
 from tests.integration.live_gateway import SERVER
 
 
@@ -64,18 +65,18 @@ async def test_a_channel_advances_as_its_client_reads_and_is_closed_with_it() ->
         finally:
             closed.set()
 
-    def subscription(count: int, client: Client) -> ChannelSubscription:
-        wire = AsgiWire(client.take)
-        return ChannelSubscription("é", Channel(Role.VIEWER, numbers), {"count": count}, session(), wire)
+    def followed(count: int, client: Client) -> Coroutine[Any, Any, EndFrame]:
+        source = ChannelSubscription("é", Channel(Role.VIEWER, numbers), {"count": count}, session())
+        return pump(source, AsgiWire(client.take))
 
     client = Client(reads=9)
-    assert await subscription(3, client).run() == EndFrame("é", "done")
+    assert await followed(3, client) == EndFrame("é", "done")
     assert client.frames == [{"type": "event", "id": "é", "seq": n, "event": {"n": n}} for n in range(3)]
     made.clear()
     closed.clear()
 
     client = Client(reads=2)
-    running = asyncio.create_task(subscription(1_000, client).run())
+    running = asyncio.create_task(followed(1_000, client))
     await client.full.wait()
     assert made == [0, 1]
     running.cancel()

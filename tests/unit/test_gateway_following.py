@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from comet_gateway.http.wire import FastWire, Frame
 from comet_gateway.push.events import Begun
+from comet_gateway.push.pump import pump
 from comet_gateway.push.subscribe_request import SubscribeRequest
 from comet_gateway.push.subscription import Subscription
-from comet_gateway.push.subscription_pump import SubscriptionPump
+from comet_gateway.push.subscription_frames import SubscriptionFrames
 
 SUBSCRIPTIONS = 64
 
@@ -47,8 +48,8 @@ async def test_what_waits_in_a_connection_does_not_grow_with_its_subscriptions()
         made.append(Subscription(SubscribeRequest(topics=("t",)), Nobody()))
         return made[-1]
 
-    followers = [SubscriptionPump(str(number), begin, wire, 1 << 16, ("t",)) for number in range(SUBSCRIPTIONS)]
-    tasks = [asyncio.create_task(follower.run()) for follower in followers]
+    sources = [SubscriptionFrames(str(number), begin, 1 << 16, ("t",)) for number in range(SUBSCRIPTIONS)]
+    tasks = [asyncio.create_task(pump(source, wire)) for source in sources]
     while len(made) < SUBSCRIPTIONS or any(one._waiter is None for one in made):  # noqa: ASYNC110 - they wait for events
         await asyncio.sleep(0)
     for one in made:

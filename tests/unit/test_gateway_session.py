@@ -22,7 +22,6 @@ from comet_gateway.dashboard.sources import Sources
 from comet_gateway.dashboard.subscriptions import PageSubscription, SubscribableDashboard
 from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import KINDS
-from comet_gateway.http.wire import AsgiWire
 from comet_gateway.push import frames
 from comet_gateway.push.close_codes import AGAIN, Close
 from comet_gateway.push.dashboard_port import DashboardRequest
@@ -291,14 +290,10 @@ def test_permits_do_not_overflow() -> None:
 # ---- pages and channels of the dashboard
 
 
-async def _send(_: Any) -> None:
-    raise AssertionError("nothing is sent")
-
-
 def page_of(action: Action) -> tuple[Page, Any]:
     """The page that is subscribed to, and its request."""
     assert isinstance(action, Open) and isinstance(action.request, DashboardRequest), action
-    opened = action.request.open(action.id, AsgiWire(_send))
+    opened = action.request.open(action.id)
     assert isinstance(opened, PageSubscription)
     return opened._page, opened._request
 

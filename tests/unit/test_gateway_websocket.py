@@ -15,7 +15,6 @@ from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.http.auth import UNRESTRICTED
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.traffic import Traffic
-from comet_gateway.http.wire import AsgiWire
 from comet_gateway.metrics import Metrics
 from comet_gateway.push import frames
 from comet_gateway.push.connections import Connections
@@ -72,15 +71,12 @@ async def test_a_frame_that_is_refused_has_acknowledged_none_of_its_records() ->
         async def ack(self) -> None:
             acked.append(self.offset)
 
-    async def send(_: Any) -> None:
-        pass
-
     joined = join(
         frames.GroupTerms("g", kind="share"), topics=["t", "u"], pattern="", start="latest", values=Values.AUTO,
         permits=None, now_us=0,
     )  # fmt: skip
     backend = cast(Backend, SimpleNamespace(bootstrap="127.0.0.1:1"))
-    member = ShareMember("a", joined, backend, AsgiWire(send), Limits())
+    member = ShareMember("a", joined, backend, Limits())
     member._hold(cast("comet.ShareRecord[bytes]", Record()))
     of_none = frames.Ack("a", records=[frames.RecordId(0, 7, "t"), frames.RecordId(0, 8)])
     with pytest.raises(Problem, match="give the topic"):

@@ -15,7 +15,7 @@ def group(names: dict[str, str]) -> LiveGroup:
     unused: Any = None
     return LiveGroup(
         "g", Group(CONSUMER), prefix="", journal=unused, clock=lambda: 0.0,
-        name_of=lambda topic_id: names.get(topic_id, ""), evicted=unused, halt=unused,
+        name_of=lambda topic_id: names.get(topic_id, ""), racks=unused, evicted=unused, halt=unused,
     )  # fmt: skip
 
 

@@ -54,6 +54,36 @@ def test_members_whose_partitions_stay_hear_nothing() -> None:
     assert world.owned(other) and not world.group.members[other].releasing
 
 
+def test_most_members_decide_on_the_strategy_and_the_store_keeps_it() -> None:
+    world = World()
+    first, _, third = (world.join(assignment=name) for name in ("range", "sticky", "range"))
+    world.store()
+    assert world.group.strategy == "range"
+    world.group.leave(third)
+    world.store()
+    assert world.group.strategy == "range", "one of each: it stays as it is"
+    restored = Group.restore(world.group.record(), world.now)
+    assert restored.strategy == "range"
+    assert [member.assignment for member in restored.members.values()] == ["range", "sticky"]
+    generation = world.group.generation
+    world.group.join(Claim(member=first, topics=("a",), assignment="sticky", rack="a"), world.now, lambda: "")
+    world.store()
+    assert (world.group.strategy, world.group.members[first].rack) == ("sticky", "a")
+    assert world.group.generation >= generation
+    record = world.group.record()
+    strange = GroupRecord(record.kind, record.generation, record.members, record.topics, strategy="of a later version")
+    assert Group.restore(strange, world.now).strategy == "sticky"
+
+
+def test_racks_are_looked_at_when_a_plan_is_made() -> None:
+    world = World()
+    one, other = world.join(assignment="rack", rack="x"), world.join(assignment="rack", rack="y")
+    world.group.plan(world.now, lambda partition: {"x" if partition[1] % 2 else "y"})
+    assert (world.owned(one), world.owned(other)) == ({1, 3}, {0, 2})
+    world.group.plan(world.now + 1, lambda partition: {"y" if partition[1] % 2 else "x"})
+    assert (world.owned(one), world.owned(other)) == ({1, 3}, {0, 2}), "a change of replicas alone moves nothing"
+
+
 def test_a_commit_is_fenced_by_owner_and_by_the_generation_it_got_the_partition_in() -> None:
     world = World()
     first = world.join()
@@ -196,6 +226,8 @@ def test_members_of_a_shared_group_all_have_everything() -> None:
         Claim(topics=("a",), instance="i" * (limits.INSTANCE_BYTES_MAX + 1)),
         Claim(pattern="("),
         Claim(topics=("a",), kind=7),
+        Claim(topics=("a",), assignment="round-robin"),
+        Claim(topics=("a",), rack="r" * (limits.RACK_CHARS_MAX + 1)),
     ],
 )
 def test_claims_that_make_no_sense_are_refused(claim: Claim) -> None:

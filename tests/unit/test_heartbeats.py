@@ -77,7 +77,7 @@ async def test_a_stream_that_is_younger_than_the_time_to_catch_up_is_left_alone(
     await world.lead(in_sync={1: 10, 2: 20})
     session = session_on(world)
     world.pass_time(age_s)
-    session.fell_behind(world.partition, 3.0)
+    session.fell_behind(world.partition.handle, 3.0)
     assert (session.writer.failure is not None) is ends is session.closed
     session.close()
     await world.tasks.close()

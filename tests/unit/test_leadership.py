@@ -8,7 +8,7 @@ from comet.errors import Unavailable
 from comet_broker.core.cluster import PartitionState
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import Put
-from comet_broker.partitions.leadership import HANDOVER_S_MAX
+from comet_broker.partitions.leader_state import HANDOVER_S_MAX
 from tests.unit.replica_world import KEY, STATE, ReplicaWorld, replace_state, settle
 
 

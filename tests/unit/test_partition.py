@@ -41,11 +41,11 @@ async def test_a_cut_while_an_fsync_is_under_way_neither_spins_nor_leaves_anythi
     one.apply(await world.put(FOLLOWS))
     first, second, third = from_leader(3)
     world.worker.free.clear()
-    one.replicate(first, 2, 0)
+    one.follower.replicate(first, 2, 0)
     await settle()  # its fsync is under way
-    one.replicate(second, 2, 0)
-    one.replicate(third, 2, 0)
-    cut = asyncio.get_running_loop().create_task(one.truncate(2, 2, restart=False))
+    one.follower.replicate(second, 2, 0)
+    one.follower.replicate(third, 2, 0)
+    cut = asyncio.get_running_loop().create_task(one.follower.truncate(2, 2, restart=False))
     await settle()
     world.worker.free.set()
     await cut
@@ -60,7 +60,7 @@ async def test_a_reader_is_not_given_what_was_read_from_disk_before_the_cut() ->
     one = world.partition
     one.apply(await world.put(FOLLOWS))
     for batch in from_leader(3):
-        one.replicate(batch, 2, 0)
+        one.follower.replicate(batch, 2, 0)
     ended: list[CometError] = []
 
     def over(_: Cursor[Partition], error: CometError) -> None:
@@ -72,7 +72,7 @@ async def test_a_reader_is_not_given_what_was_read_from_disk_before_the_cut() ->
     cursor = feed.push.take()
     assert cursor is not None
     feed.push.loading(cursor)
-    await one.truncate(1, 2, restart=False)
+    await one.follower.truncate(1, 2, restart=False)
     assert cursor.state is DeliveryState.ENDED
     assert isinstance(ended[0], Unavailable)
     await world.tasks.close()
@@ -89,10 +89,10 @@ async def test_retention_leaves_alone_what_is_not_on_the_in_sync_replicas_yet() 
         world.produce()
         world.log.segments.roll_by_age()
         world.clock.now_us += config.segment_ms * 1000
-    await one.housekeeping()
+    await one.housekeeping.run()
     assert one.log.log_start == 0
     world.progress(2, one.log.log_end)
-    await one.housekeeping()
+    await one.housekeeping.run()
     assert one.log.log_start > 0
     await world.tasks.close()
 
@@ -103,11 +103,11 @@ async def test_a_cut_that_a_leader_of_the_past_has_asked_for_does_not_take_place
     one = world.partition
     one.apply(await world.put(FOLLOWS))
     for batch in from_leader(3):
-        one.replicate(batch, 2, 3)
+        one.follower.replicate(batch, 2, 3)
     world.worker.free.clear()
-    trimming = asyncio.get_running_loop().create_task(one.delete_before(1))  # the cut has to wait for it
+    trimming = asyncio.get_running_loop().create_task(one.housekeeping.delete_before(1))  # the cut has to wait for it
     await settle()
-    cut = asyncio.get_running_loop().create_task(one.truncate(2, 2, restart=False))
+    cut = asyncio.get_running_loop().create_task(one.follower.truncate(2, 2, restart=False))
     await settle()
     one.apply(await world.put(replace_state(FOLLOWS, leader=3, epoch=3, in_sync={1: 10, 3: 30})))
     world.worker.free.set()
@@ -121,7 +121,7 @@ async def followed(count: int) -> ReplicaWorld:
     world = ReplicaWorld()
     world.partition.apply(await world.put(FOLLOWS))
     for one in from_leader(count):
-        world.partition.replicate(one, 2, 0)
+        world.partition.follower.replicate(one, 2, 0)
     return world
 
 

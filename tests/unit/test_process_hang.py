@@ -39,7 +39,7 @@ def test_one_that_neither_answers_nor_ends_is_ended(echo: subprocess.Popen[bytes
     # Looked at only from now on: on a busy machine one that starts is silent for longer than this lasts, too.
     stand_still(echo.pid)
     ask(echo)
-    with HangWatchdog(echo, checks=3, every_s=0.05):
+    with HangWatchdog(echo.kill, checks=3, every_s=0.05):
         assert answer(echo) == b""
     assert echo.wait(60) == -signal.SIGKILL
 
@@ -54,7 +54,7 @@ class Counted:
 
 def test_one_that_answers_is_left_alone_however_long_it_takes() -> None:
     process = Counted()
-    silence = HangWatchdog(process, checks=3)
+    silence = HangWatchdog(process.kill, checks=3)
     for _ in range(10):
         assert [silence.check() for _ in range(3)] == [False] * 3
         silence.answered()

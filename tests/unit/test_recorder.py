@@ -149,8 +149,8 @@ def test_what_clients_read_is_counted_however_they_read_it() -> None:
         ) as shared:
             await (await anext(aiter(shared))).ack()
         [partition] = world.broker.topics.by_handle.values()
-        assert partition.delivered_records >= 10 + 4 + 1
-        assert partition.delivered_bytes > 15 * 100
+        assert partition.counts.delivered_records >= 10 + 4 + 1
+        assert partition.counts.delivered_bytes > 15 * 100
         await world.until(0.5)
         rates = (await world.admin.statistics(brief=True))["rates"]
         assert rates["records_out"] > 0 and rates["bytes_out"] > 100 * rates["records_out"]

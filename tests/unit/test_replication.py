@@ -148,7 +148,7 @@ async def test_a_follower_that_reads_nothing_is_owed_one_watermark_and_read_from
     for _ in range(50):
         world.produce()
         session._stale.clear()
-        session.watermark_moved(world.partition)
+        session.watermark_moved(world.partition.handle)
         session._watermarks()
     assert len(session._answers) + len(session._marks) <= before + 1
     tell(session, *[follow(leader_epoch=7)] * limits.SESSION_ANSWERS_MAX)
@@ -168,7 +168,7 @@ async def test_a_follower_hears_at_once_of_what_is_deleted() -> None:
     session = session_on(world)
     tell(session, HELLO, follow(log_end=0), progress(0, 0))
     answers(session)
-    await world.partition.delete_before(2)
+    await world.partition.housekeeping.delete_before(2)
     marks = [frame.watermark for frame in answers(session) if frame.WhichOneof("frame") == "watermark"]
     assert [mark.log_start for mark in marks] == [2]
     session.close()
@@ -370,7 +370,7 @@ async def test_what_the_leader_was_told_of_is_not_cut_away_by_an_answer_that_com
     partition = world.partition
     world.worker.free.clear()
     await leader.say(following(2))
-    trimming = asyncio.create_task(partition.delete_before(1))  # when the log is cut back, and no sooner
+    trimming = asyncio.create_task(partition.housekeeping.delete_before(1))  # when the log is cut back, and no sooner
     await settle()
     await leader.say(following(2))  # it had asked twice
     world.worker.hold_after = 1
@@ -448,7 +448,7 @@ async def test_what_breaks_with_one_partition_is_said_and_the_link_goes_on(
     replicator, (leader,) = await behind_a_leader(world, broken)
     monkeypatch.setattr(follower, "RETRY_S_MAX", 0)
     with monkeypatch.context() as bug:
-        bug.setattr(world.partition, where, raiser)
+        bug.setattr(world.partition.follower, where, raiser)
         if where == "truncate":
             await leader.say(following(2))
         elif where == "learn":

@@ -30,11 +30,17 @@ from comet_broker.coordination.markers import write_here
 from comet_broker.core.slots import producer_in
 from comet_broker.partitions import transaction_batches
 from comet_broker.partitions.context import Accepted
+from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.transaction_batches import NotInTransaction
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 
 ME = producer_in(3, 17)
 ALL = 2
+
+
+def acks_waiting(partition: Partition) -> int:
+    assert partition.leadership is not None
+    return len(partition.leadership.acks)
 
 
 def part(sequence: int = 0, *, epoch: int = 1, producer: int = ME, value: bytes = b"x") -> memoryview:
@@ -155,7 +161,7 @@ async def test_an_end_that_overtakes_the_coordinators_answer_keeps_the_batch_out
     world.coordinator.clear()
     sender.send(part())
     await settle()
-    await world.partition.write_marker(ME, 1, False)
+    await world.partition.transaction_batches.write_marker(ME, 1, False)
     world.coordinator.set()
     await settle()
     assert sender.told == [TransactionAborted]
@@ -227,14 +233,14 @@ async def test_readers_of_what_is_committed_wait_for_the_end() -> None:
     await settle()
     world.produce()
     assert (one.high_watermark, one.last_stable_offset) == (3, 1)
-    await one.write_marker(ME, 1, True)
+    await one.transaction_batches.write_marker(ME, 1, True)
     assert (one.high_watermark, one.last_stable_offset) == (4, 4)
-    assert one.isolation.aborted(0, 4) == []
+    assert one.watermarks.isolation.aborted(0, 4) == []
     sender.send(part(1))
     sender.send(part(0, epoch=2))
     await settle()
-    await one.write_marker(ME, 2, False)
-    assert [tuple(found) for found in one.isolation.aborted(0, 9)] == [(ME, 2, 4, 5)]
+    await one.transaction_batches.write_marker(ME, 2, False)
+    assert [tuple(found) for found in one.watermarks.isolation.aborted(0, 9)] == [(ME, 2, 4, 5)]
     sender.send(part(0, epoch=1))
     assert sender.told[1:] == [TransactionNotOpen, 4, ProducerFenced]
     await world.tasks.close()
@@ -246,12 +252,12 @@ async def test_a_transaction_is_not_ended_twice_nor_in_another_way() -> None:
     sender.send(part())
     await settle()
     for _ in range(3):
-        await one.write_marker(ME, 1, True)
+        await one.transaction_batches.write_marker(ME, 1, True)
     assert one.log.log_end == 2
     with pytest.raises(Internal):
-        await one.write_marker(ME, 1, False)
-    await one.write_marker(ME, 2, False)  # where it wrote nothing
-    await one.write_marker(ME, 1, True)
+        await one.transaction_batches.write_marker(ME, 1, False)
+    await one.transaction_batches.write_marker(ME, 2, False)  # where it wrote nothing
+    await one.transaction_batches.write_marker(ME, 1, True)
     assert one.log.log_end == 3
     await world.tasks.close()
 
@@ -265,8 +271,8 @@ async def test_an_end_counts_once_the_marker_is_on_all_in_sync_replicas() -> Non
     await settle()
     world.progress(2, 1)
     assert (one.high_watermark, one.last_stable_offset) == (1, 0)
-    marking = asyncio.get_running_loop().create_task(one.write_marker(ME, 1, True))
-    again = asyncio.get_running_loop().create_task(one.write_marker(ME, 1, True))
+    marking = asyncio.get_running_loop().create_task(one.transaction_batches.write_marker(ME, 1, True))
+    again = asyncio.get_running_loop().create_task(one.transaction_batches.write_marker(ME, 1, True))
     await settle()
     assert (one.log.log_end, one.last_stable_offset, marking.done(), again.done()) == (2, 0, False, False)
     world.progress(2, 2)
@@ -285,13 +291,13 @@ async def test_whoever_asks_again_and_again_for_a_marker_that_cannot_count_now_i
     request = pb.WriteMarkersRequest(producer_id=ME, epoch=1, commit=True, partitions=[tp])
     waiting = asyncio.create_task(write_here(topics, view, request))
     await settle()
-    assert (partition.log.log_end, partition.acks_waiting) == (1, 1)
+    assert (partition.log.log_end, acks_waiting(partition)) == (1, 1)
     partition.apply(await world.put(replace_state(STATE, in_sync={1: 10}, eligible={2: 20})))
     for _ in range(3):
         async with asyncio.timeout(30):
             answer = await write_here(topics, view, request)
         assert list(answer.codes) == [types.ERROR_CODE_NOT_ENOUGH_REPLICAS]
-    assert (partition.log.log_end, partition.acks_waiting) == (1, 1)
+    assert (partition.log.log_end, acks_waiting(partition)) == (1, 1)
     world.follow(2, 1)
     partition.apply(await world.put(replace_state(STATE, in_sync={1: 10, 2: 20})))
     assert list((await waiting).codes) == [0]
@@ -305,13 +311,13 @@ async def test_a_marker_whose_leader_is_replaced_may_or_may_not_be_kept() -> Non
     await world.lead(in_sync={1: 10, 2: 20})
     one = world.partition
     world.follow(2, 0)
-    marking = asyncio.get_running_loop().create_task(one.write_marker(ME, 1, False))
+    marking = asyncio.get_running_loop().create_task(one.transaction_batches.write_marker(ME, 1, False))
     await settle()
     one.apply(await world.put(replace_state(STATE, leader=2, epoch=9)))
     with pytest.raises(LeadershipLost):
         await marking
     with pytest.raises(NotLeader):
-        await one.write_marker(ME, 1, False)
+        await one.transaction_batches.write_marker(ME, 1, False)
     await world.tasks.close()
 
 
@@ -322,7 +328,7 @@ async def test_what_was_deleted_of_an_open_transaction_holds_nobody_up() -> None
     await settle()
     world.produce()
     assert one.last_stable_offset == 0
-    await one.delete_before(1)
+    await one.housekeeping.delete_before(1)
     assert one.last_stable_offset == 2
     sender.send(part(1))
     await settle()
@@ -336,15 +342,15 @@ async def test_a_follower_that_is_cut_back_knows_what_is_open_in_what_stays() ->
     one, sender = world.partition, Sender(world)
     sender.send(part())
     await settle()
-    await one.write_marker(ME, 1, False)
+    await one.transaction_batches.write_marker(ME, 1, False)
     assert one.last_stable_offset == 2
     one.apply(await world.put(replace_state(STATE, leader=2, epoch=9)))
-    await one.truncate(1, 9, restart=False)
+    await one.follower.truncate(1, 9, restart=False)
     assert (one.log.log_end, one.last_stable_offset) == (1, 0)
-    assert one.isolation.aborted(0, 9) == []
-    await one.truncate(0, 9, restart=False)
+    assert one.watermarks.isolation.aborted(0, 9) == []
+    await one.follower.truncate(0, 9, restart=False)
     assert (one.log.log_end, one.last_stable_offset) == (0, 0)
-    assert one.isolation.first_offset(ME, 1) == -1
+    assert one.watermarks.isolation.first_offset(ME, 1) == -1
     await world.tasks.close()
 
 
@@ -363,10 +369,12 @@ async def test_a_new_leader_ends_what_is_over_and_has_lost_its_marker(monkeypatc
     await world.lead(in_sync={1: 10}, replicas=(1,), epoch=10)
     world.outcomes = {(producer_in(3, 1), 1): True, (producer_in(3, 2), 1): False}
     await settle(200)
-    assert one.isolation.open_transactions() == [(producer_in(3, 3), 1)], "it may still be open, or its marker come"
+    assert one.watermarks.isolation.open_transactions() == [(producer_in(3, 3), 1)], (
+        "it may still be open, or its marker come"
+    )
     assert (one.log.log_end, one.last_stable_offset) == (5, 2)
-    assert [found.producer_id for found in one.isolation.aborted(0, 5)] == [producer_in(3, 2)]
-    await one.write_marker(producer_in(3, 3), 1, True)
+    assert [found.producer_id for found in one.watermarks.isolation.aborted(0, 5)] == [producer_in(3, 2)]
+    await one.transaction_batches.write_marker(producer_in(3, 3), 1, True)
     await settle()
     assert one.last_stable_offset == one.log.log_end == 6
     await world.tasks.close()

@@ -51,6 +51,7 @@ class Leader:
     def __init__(self, world: Cluster, tp: PartitionId) -> None:
         self.world = world
         self.tp = tp
+        self.transaction_batches = self
 
     async def write_marker(self, producer_id: int, epoch: int, commit: bool) -> None:
         self.world.asked += 1

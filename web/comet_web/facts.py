@@ -180,6 +180,8 @@ class Member:
     owned: Mapping[str, tuple[int, ...]]
     silent_ms: int
     session_timeout_ms: int
+    assignment: str = ""  # the strategy that it asks for
+    rack: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,7 @@ class GroupDetail:
     tracks: Mapping[str, Track] = field(default_factory=dict)  # lag by topic
     rebalances_us: tuple[int, ...] = ()
     reset_allowed: bool = False  # no active members
+    assignment: str = ""  # the strategy of a consumer group
 
 
 @dataclass(frozen=True, slots=True)

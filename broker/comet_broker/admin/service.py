@@ -391,7 +391,8 @@ class AdminService:
         if request.dry_run:
             return admin.DeleteRecordsResponse(log_start=max(log_start, before), before=log_start)
         await self._agree_on_deleting(partition, before)
-        return admin.DeleteRecordsResponse(log_start=await partition.delete_before(before), before=log_start)
+        new_start = await partition.housekeeping.delete_before(before)
+        return admin.DeleteRecordsResponse(log_start=new_start, before=log_start)
 
     async def _agree_on_deleting(self, partition: Partition, before: int) -> None:
         """Stores the deletion in the partition's state: the next leader may not have heard of it from this one."""

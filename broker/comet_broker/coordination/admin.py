@@ -127,6 +127,7 @@ class GroupAdmin:
             coordinator=self._env.me,
             generation=machine.generation,
             topics=topics_of(groups, group),
+            assignment=machine.strategy if machine.kind == CONSUMER else "",
         )
 
     async def describe_group(self, request: pb.DescribeGroupRequest) -> pb.DescribeGroupResponse:
@@ -145,6 +146,8 @@ class GroupAdmin:
                 client=member.client,
                 silent_ms=max(0, round((now - member.heard) * 1000)),
                 session_timeout_ms=round(member.session_s * 1000),
+                assignment=member.assignment if group.machine.kind == CONSUMER else "",
+                rack=member.rack,
             )
             add_partitions(one.owned, views[member.id].owned, groups.topic_name)
             add_partitions(one.release, views[member.id].release, groups.topic_name)

@@ -129,7 +129,7 @@ def _append_time_at_hand(partition: Partition, offset: int) -> int | None:
     offset = max(offset, partition.log.log_start)
     if offset >= partition.high_watermark:
         return 0
-    entries = partition.tail.entries
+    entries = partition.readers.tail.entries
     if entries and entries[0].base_offset <= offset < entries[-1].next_offset:
         entry = entries[bisect_right(entries, offset, key=_base_offset) - 1]
         return int.from_bytes(entry.stamp[8:16], "little", signed=True)

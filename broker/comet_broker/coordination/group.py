@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from comet.errors import CometError, LimitExceeded, MemberFenced
@@ -65,6 +65,7 @@ class LiveGroup:
         journal: Journal,
         clock: Callable[[], float],
         name_of: Callable[[str], str],
+        racks: Callable[[PartitionId], Collection[str]],
         evicted: Evict,
         halt: Callable[[str, Exception], object],
     ) -> None:
@@ -79,6 +80,7 @@ class LiveGroup:
         self._journal = journal
         self._clock = clock
         self._name_of = name_of
+        self._racks = racks
         self._generation = 0  # that was noted last
         self._evicted = evicted
         self._halt = halt
@@ -257,7 +259,7 @@ class LiveGroup:
         if delay_s > 0:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._timed)
             return
-        self.machine.plan(self._clock())
+        self.machine.plan(self._clock(), self._racks)
         answers, self._waiting = self._waiting, []
         if not self.machine.dirty:
             self._finish(answers)

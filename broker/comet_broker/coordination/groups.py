@@ -37,6 +37,7 @@ from comet_broker.coordination.fence import admit, partitions_of
 from comet_broker.coordination.group import LiveGroup, MemberConnection
 from comet_broker.coordination.journal import Operation, Written
 from comet_broker.coordination.lag import LagWatch
+from comet_broker.core.assignment import STICKY
 from comet_broker.core.cluster import DELETED, TOPICS
 from comet_broker.core.group_members import CONSUMER, SHARED, Claim
 from comet_broker.core.group_record import GroupRecord
@@ -197,6 +198,7 @@ class Groups:
             journal=self._slot.journal,
             clock=self._env.clock.monotonic,
             name_of=self.topic_name,
+            racks=self.logs.racks,
             evicted=self._evicted,
             halt=lambda step, error: self.halt(name, step, error),
         )
@@ -234,6 +236,8 @@ class Groups:
             kind=join.kind or CONSUMER,
             session_ms=join.session_timeout_ms or SESSION_MS,
             release_ms=join.release_timeout_ms or RELEASE_MS,
+            assignment=join.assignment or STICKY,
+            rack=_printable(join.rack),
         )
         group = self.make(join.group)
         machine = group.machine

@@ -64,6 +64,13 @@ class Logs:
                 self._catalog = found
         return self._catalog
 
+    def racks(self, tp: PartitionId) -> set[str]:
+        """The racks of the partition's in-sync replicas."""
+        state = self._view.state
+        found = state.partitions.get(tp)
+        brokers = [] if found is None else [state.brokers[one] for one in found.value.in_sync if one in state.brokers]
+        return {broker.value.rack for broker in brokers if broker.value.rack}
+
     # ---- ends
 
     def refusal(self, tp: PartitionId, offset: int) -> CometError | None:

@@ -183,8 +183,8 @@ async def _write_one(topics: TopicTable, view: ClusterView, tp: PartitionId, req
         raise Unavailable("this broker does not know the partition yet", retry_after_ms=50)
     partition = topics.leading(tp, state.epoch)
     if partition.leadership is not None and not partition.leadership.replicas.enough:
-        ended = partition.isolation.ended(request.producer_id, request.epoch)
+        ended = partition.watermarks.isolation.ended(request.producer_id, request.epoch)
         if ended is not None and ended.offset >= partition.committed:
             # It is appended. A repeated request should not wait for it many times over.
             raise NotEnoughReplicas(f"{partition} has too few in-sync replicas for its marker", retry_after_ms=100)
-    await partition.write_marker(request.producer_id, request.epoch, request.commit)
+    await partition.transaction_batches.write_marker(request.producer_id, request.epoch, request.commit)

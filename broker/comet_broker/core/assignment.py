@@ -1,168 +1,89 @@
-"""Sticky assignment of a group's partitions to its members.
+"""The assignment strategies: which member of a group owns each partition.
 
-Every partition of a subscribed topic gets exactly one owner, a member that subscribes to the topic. With equal
-subscriptions, loads differ by at most one. With different subscriptions, no move of a partition, directly or through
-other members, makes the loads more equal (there is no cost-reducing path).
+    "sticky"   equal loads, and a member keeps its partitions unless balance needs them
+    "range"    of each topic a range of partitions per member, so that the same numbers of several topics meet
+    "rack"     as "sticky", and as many partitions as possible at members in the rack of an in-sync replica
 
-Movement is small: a member keeps its partitions unless balance needs them. With equal subscriptions movement is
-minimal; with different ones each step towards balance moves as few partitions as possible.
+Members may ask for different strategies while a group is changed from one to another: the one that most of them ask for
+counts. So a rolling restart changes it without an outage; with an error instead, the new members could not join.
 
-Pure: the same arguments give the same assignment on every broker.
+A strategy is a function and a row of STRATEGIES. It is pure: the same arguments give the same assignment on every
+broker. Every partition of a subscribed topic gets exactly one owner, a member that subscribes to the topic.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping
-from heapq import heapify, heapreplace
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, NamedTuple
 
-Partition = tuple[str, int]  # topic, index
-
-# The search for paths costs members times topics; beyond this limit a group stays slightly less balanced.
-EDGES_MAX: Final = 3_000_000
+from comet_broker.core.rack_assignment import by_rack
+from comet_broker.core.sticky_assignment import Partition, sticky
 
 
-def assign(
-    members: Mapping[str, Collection[str]], partitions: Mapping[str, int], before: Mapping[Partition, str]
-) -> dict[Partition, str]:
-    """Owners of all partitions. `members` are the subscribed topics of each member, `before` the present owners."""
-    wanted = {member: frozenset(topics).intersection(partitions) for member, topics in sorted(members.items())}
-    wanted = {member: topics for member, topics in wanted.items() if topics}
-    if not wanted:
-        return {}
-    readers: dict[str, list[str]] = {}
-    for member, topics in wanted.items():
-        for topic in topics:
-            readers.setdefault(topic, []).append(member)
-    draft = _Draft(wanted, readers)
-    free: list[Partition] = []
-    for topic in sorted(readers):
-        for index in range(partitions[topic]):
-            owner = before.get((topic, index))
-            if owner is not None and topic in wanted.get(owner, ()):
-                draft.give(owner, topic, index, settled=True)
-            else:
-                free.append((topic, index))
-    if len(set(wanted.values())) == 1:
-        _level(draft, free)
-    else:
-        _distribute(draft, free)
-        _balance(draft)
-    return draft.owners()
+class Subscriber(NamedTuple):
+    """A member as a strategy sees it."""
+
+    topics: Collection[str]
+    rack: str = ""
+    instance: str = ""  # of a static member: its place in an order stays when it restarts
 
 
-class _Draft:
-    """An assignment under construction. Each list, per member and topic, begins with the partitions that the member had
-    before: those at its end move for free."""
+class AssignmentInput(NamedTuple):
+    """What a strategy decides by: `before` has the present owners, `racks` the racks of a partition's replicas."""
 
-    def __init__(self, wanted: Mapping[str, frozenset[str]], readers: Mapping[str, list[str]]) -> None:
-        self.readers = readers
-        self.wanted = wanted
-        self.loads = dict.fromkeys(wanted, 0)
-        self.held: dict[str, dict[str, list[int]]] = {member: defaultdict(list) for member in wanted}
-        self.fresh: dict[tuple[str, str], int] = defaultdict(int)  # of the held ones, how many at the end are new
-
-    def give(self, member: str, topic: str, index: int, *, settled: bool = False) -> None:
-        assert topic in self.wanted[member]
-        self.held[member][topic].append(index)
-        self.loads[member] += 1
-        if not settled:
-            self.fresh[member, topic] += 1
-
-    def take(self, member: str, topic: str) -> int:
-        index = self.held[member][topic].pop()
-        self.loads[member] -= 1
-        if self.fresh[member, topic]:
-            self.fresh[member, topic] -= 1
-        return index
-
-    def owners(self) -> dict[Partition, str]:
-        return {
-            (topic, index): member
-            for member, topics in self.held.items()
-            for topic, indexes in topics.items()
-            for index in indexes
-        }
+    members: Mapping[str, Subscriber]
+    partitions: Mapping[str, int]
+    before: Mapping[Partition, str]
+    racks: Callable[[Partition], Collection[str]]
 
 
-def _level(draft: _Draft, free: list[Partition]) -> None:
-    """Equal subscriptions: each member gets the same share; the members with the most now get the remainder."""
-    total = sum(draft.loads.values()) + len(free)
-    share, more = divmod(total, len(draft.loads))
-    by_load = sorted(draft.loads, key=lambda member: (-draft.loads[member], member))
-    quotas = {member: share + (number < more) for number, member in enumerate(by_load)}
-    for member in by_load:
-        topics = draft.held[member]
-        while draft.loads[member] > quotas[member]:
-            topic = max(topics, key=lambda topic: (len(topics[topic]), topic))
-            free.append((topic, draft.take(member, topic)))
-    short = [(draft.loads[member] - quotas[member], member) for member in by_load]
-    heapify(short)
-    for topic, index in sorted(free):
-        missing, member = short[0]
-        assert missing < 0
-        draft.give(member, topic, index)
-        heapreplace(short, (missing + 1, member))
+def _sticky(given: AssignmentInput) -> dict[Partition, str]:
+    return sticky(_topics(given), given.partitions, given.before)
 
 
-def _distribute(draft: _Draft, free: list[Partition]) -> None:
-    """Topics with few readers first: they have the least choice."""
-    for topic, index in sorted(free, key=lambda partition: (len(draft.readers[partition[0]]), partition)):
-        member = min(draft.readers[topic], key=lambda member: (draft.loads[member], member))
-        draft.give(member, topic, index)
+def _by_rack(given: AssignmentInput) -> dict[Partition, str]:
+    homes = {member: one.rack for member, one in given.members.items()}
+    return by_rack(_topics(given), homes, given.partitions, given.before, given.racks)
 
 
-def _balance(draft: _Draft) -> None:
-    """Moves partitions along paths from members with many to members with few, shortest paths first."""
-    edges, loads = 0, draft.loads
-    stuck: set[str] = set()  # no path begins at them, and none will while the loads near them only fall
-    while edges < EDGES_MAX:
-        least = min(loads.values())
-        heavy = [member for member, load in loads.items() if load >= least + 2 and member not in stuck]
-        if not heavy:
-            return
-        start = min(heavy, key=lambda member: (-loads[member], member))
-        path, visited = _path(draft, start)
-        edges += visited
-        if not path:
-            stuck.add(start)
-        for giver, topic, taker in reversed(path):
-            draft.give(taker, topic, draft.take(giver, topic))
+def _by_range(given: AssignmentInput) -> dict[Partition, str]:
+    """The first members, by instance or id, get one partition more where they do not divide evenly."""
+    found: dict[Partition, str] = {}
+    order = sorted(given.members, key=lambda member: (given.members[member].instance or member, member))
+    for topic, count in given.partitions.items():
+        readers = [member for member in order if topic in given.members[member].topics]
+        if not readers:
+            continue
+        share, more = divmod(count, len(readers))
+        at = 0
+        for number, member in enumerate(readers):
+            end = at + share + (number < more)
+            found.update(((topic, index), member) for index in range(at, end))
+            at = end
+    return found
 
 
-def _path(draft: _Draft, start: str) -> tuple[list[tuple[str, str, str]], int]:
-    """The path from a member to the least loaded of the nearest members that have at least two partitions less. Each
-    step is giver, topic and taker. Empty if there is no path."""
-    loads = draft.loads
-    enough = loads[start] - 2
-    reached_from: dict[str, tuple[str, str]] = {}
-    seen_topics: set[str] = set()
-    layer, visited = [start], 0
-    while layer:
-        following: list[str] = []
-        for member in layer:
-            topics = [topic for topic, held in draft.held[member].items() if held and topic not in seen_topics]
-            topics.sort(key=lambda topic: (-draft.fresh[member, topic], -len(draft.held[member][topic]), topic))
-            for topic in topics:
-                seen_topics.add(topic)
-                visited += len(draft.readers[topic])
-                for reader in draft.readers[topic]:
-                    if reader != start and reader not in reached_from:
-                        reached_from[reader] = (member, topic)
-                        following.append(reader)
-        best = min(following, key=lambda member: (loads[member], member), default=None)
-        if best is not None and loads[best] <= enough:
-            return _steps(reached_from, start, best), visited
-        layer = following
-    return [], visited
+def _topics(given: AssignmentInput) -> dict[str, Collection[str]]:
+    return {member: one.topics for member, one in given.members.items()}
 
 
-def _steps(reached_from: Mapping[str, tuple[str, str]], start: str, end: str) -> list[tuple[str, str, str]]:
-    steps: list[tuple[str, str, str]] = []
-    taker = end
-    while taker != start:
-        giver, topic = reached_from[taker]
-        steps.append((giver, topic, taker))
-        taker = giver
-    return steps[::-1]
+STICKY: Final = "sticky"
+STRATEGIES: Final[Mapping[str, Callable[[AssignmentInput], dict[Partition, str]]]] = {
+    STICKY: _sticky,
+    "range": _by_range,
+    "rack": _by_rack,
+}
+
+
+def strategy_of(wanted: Iterable[str], present: str) -> str:
+    """The strategy that most members ask for; of several the present one, else the first by name."""
+    counts = Counter(name for name in wanted if name in STRATEGIES)
+    most = max(counts.values(), default=0)
+    leading = sorted(name for name, count in counts.items() if count == most)
+    return present if present in leading or not leading else leading[0]
+
+
+def assign(strategy: str, given: AssignmentInput) -> dict[Partition, str]:
+    """The owners of all partitions."""
+    return STRATEGIES[strategy](given)

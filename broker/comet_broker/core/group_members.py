@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from comet.errors import InvalidArgument
 from comet.patterns import compiled
 from comet_broker import limits
+from comet_broker.core.assignment import STICKY, STRATEGIES
 from comet_broker.core.cluster import PartitionId
 
 CONSUMER: Final = 1  # as GroupKind
@@ -33,6 +34,8 @@ class Claim:
     kind: int = CONSUMER
     session_ms: int = 10_000
     release_ms: int = 60_000
+    assignment: str = STICKY
+    rack: str = ""
 
 
 class View(NamedTuple):
@@ -53,6 +56,8 @@ class Member:
     release_s: float
     heard: float
     fenced: tuple[str, ...] = ()
+    assignment: str = STICKY
+    rack: str = ""
     releasing: dict[PartitionId, float] = field(default_factory=dict)  # since when it is to release them
     notified: View | None = None  # None: it has not been notified yet
 
@@ -72,6 +77,10 @@ def check(claim: Claim) -> None:
         raise InvalidArgument(
             f"a release timeout is from {limits.SESSION_MS_MIN} to {limits.RELEASE_MS_MAX} ms, not {claim.release_ms}"
         )
+    if claim.assignment not in STRATEGIES:
+        raise InvalidArgument(f"assignment {claim.assignment!r} is no strategy: use {', '.join(STRATEGIES)}")
+    if len(claim.rack) > limits.RACK_CHARS_MAX:
+        raise InvalidArgument(f"a rack has at most {limits.RACK_CHARS_MAX} characters, not {len(claim.rack)}")
     if not _INSTANCE.fullmatch(claim.instance):
         raise InvalidArgument(
             f"an instance id has at most {limits.INSTANCE_BYTES_MAX} characters: letters, digits and any of '._:/@-'"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
+from comet_broker.core.assignment import STICKY, STRATEGIES
 from comet_broker.core.cluster import PartitionId, Stored
 from comet_broker.core.group_members import CONSUMER, Member
 
@@ -38,6 +39,7 @@ class GroupState(Protocol):
     owners: dict[PartitionId, Owner]
     target: dict[PartitionId, str]
     acquired: dict[str, None]
+    strategy: str
 
     def partitions(self) -> Iterable[PartitionId]: ...
 
@@ -51,6 +53,8 @@ class MemberRecord(Stored, frozen=True):
     session_ms: int
     release_ms: int
     fenced: tuple[str, ...] = ()
+    assignment: str = STICKY
+    rack: str = ""
 
 
 class TopicRecord(Stored, frozen=True):
@@ -69,6 +73,7 @@ class GroupRecord(Stored, frozen=True):
     members: tuple[MemberRecord, ...]
     topics: tuple[TopicRecord, ...]
     acquired: tuple[str, ...] = ()  # ids of topics whose records are acquired without members
+    strategy: str = STICKY
 
 
 def record_of(group: GroupState) -> GroupRecord:
@@ -93,6 +98,7 @@ def record_of(group: GroupState) -> GroupRecord:
         members=members,
         topics=tuple(topics),
         acquired=tuple(group.acquired),
+        strategy=group.strategy,
     )
 
 
@@ -106,6 +112,8 @@ def _member_record(member: Member) -> MemberRecord:
         session_ms=round(member.session_s * 1000),
         release_ms=round(member.release_s * 1000),
         fenced=member.fenced,
+        assignment=member.assignment,
+        rack=member.rack,
     )
 
 
@@ -124,10 +132,11 @@ def fill(group: GroupState, record: GroupRecord, now: float) -> None:
     """Fills a new group from its record."""
     group.generation = record.generation
     group.acquired = dict.fromkeys(record.acquired)
+    group.strategy = record.strategy if record.strategy in STRATEGIES else STICKY
     for stored in record.members:
         group.members[stored.id] = Member(
             stored.id, stored.instance, stored.client, frozenset(stored.topics), stored.pattern,
-            stored.session_ms / 1000, stored.release_ms / 1000, now, stored.fenced,
+            stored.session_ms / 1000, stored.release_ms / 1000, now, stored.fenced, stored.assignment, stored.rack,
         )  # fmt: skip
     ids = [member.id for member in record.members]
     for topic in record.topics:

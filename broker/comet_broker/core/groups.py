@@ -24,13 +24,17 @@ from comet.errors import CometError, InvalidArgument, LimitExceeded, MemberFence
 from comet.patterns import compiled
 from comet_broker import limits
 from comet_broker.core import group_record
-from comet_broker.core.assignment import assign
+from comet_broker.core.assignment import STICKY, AssignmentInput, Subscriber, assign, strategy_of
 from comet_broker.core.cluster import PartitionId
 from comet_broker.core.group_members import CONSUMER, Claim, Member, View, check, size_of
 from comet_broker.core.group_record import GroupRecord, Owner, Shape
 
 PLAN_INTERVAL_S: Final = 0.05  # members that come or go within it are planned for together
 FENCED_MAX: Final = 4  # replaced instances that a static member remembers
+
+
+def _no_racks(_: PartitionId) -> Collection[str]:
+    return ()
 
 
 class Entry(NamedTuple):
@@ -51,6 +55,7 @@ class Group:
         self.shapes: dict[str, Shape] = {}  # of all topics that members subscribe to, by name
         self.owners: dict[PartitionId, Owner] = {}
         self.target: dict[PartitionId, str] = {}
+        self.strategy = STICKY
         self.acquired: dict[str, None] = {}  # ids of topics whose records are acquired without members
         self.dirty = False
         self.stale = False  # the target is to be computed again
@@ -76,12 +81,15 @@ class Group:
                 member.topics, member.pattern = frozenset(claim.topics), claim.pattern
                 self._reshape()
                 self.stale = self.dirty = True
+            if (member.assignment, member.rack) != (claim.assignment, claim.rack):
+                member.assignment, member.rack = claim.assignment, claim.rack
+                self.stale = self.dirty = True
             return Entry(member.id)
         before = self._of_instance(claim.instance)
         self._check_room(claim, before)
         member = Member(
             new_id(), claim.instance, claim.client, frozenset(claim.topics), claim.pattern,
-            claim.session_ms / 1000, claim.release_ms / 1000, now,
+            claim.session_ms / 1000, claim.release_ms / 1000, now, assignment=claim.assignment, rack=claim.rack,
         )  # fmt: skip
         assert member.id not in self.members
         self.members[member.id] = member
@@ -234,14 +242,15 @@ class Group:
 
     # ---- deciding
 
-    def plan(self, now: float) -> None:
-        """Computes the target if it is stale, and assigns free partitions. The driver stores the record right after."""
+    def plan(self, now: float, racks: Callable[[PartitionId], Collection[str]] = _no_racks) -> None:
+        """Computes the target if it is stale, and assigns free partitions. The driver stores the record right after.
+        `racks` are those of a partition's in-sync replicas; when only they change, nothing is stale."""
         before = self.generation
         changed, self._replaced = self._replaced, False
         if self.stale:
             self.stale = False
             self._planned_at = now
-            target = self._assign() if self.kind == CONSUMER else dict.fromkeys(self.partitions(), "")
+            target = self._assign(racks) if self.kind == CONSUMER else dict.fromkeys(self.partitions(), "")
             changed = changed or target != self.target
             self.target = target
         if changed:
@@ -270,16 +279,20 @@ class Group:
     def partitions(self) -> list[PartitionId]:
         return [(shape.topic_id, index) for shape in self.shapes.values() for index in range(shape.partitions)]
 
-    def _assign(self) -> dict[PartitionId, str]:
+    def _assign(self, racks: Callable[[PartitionId], Collection[str]]) -> dict[PartitionId, str]:
+        self.strategy = strategy_of([member.assignment for member in self.members.values()], self.strategy)
         wanted = {
-            member.id: {self.shapes[name].topic_id for name in self._names(member) if name in self.shapes}
+            member.id: Subscriber(
+                {self.shapes[name].topic_id for name in self._names(member) if name in self.shapes},
+                member.rack, member.instance,
+            )
             for member in self.members.values()
-        }
+        }  # fmt: skip
         partitions = {shape.topic_id: shape.partitions for shape in self.shapes.values()}
         # A member that is to release a partition may have begun to: the target keeps it released.
         before = {partition: owner.member for partition, owner in self.owners.items()}
         before.update((partition, member) for partition, member in self.target.items() if member in self.members)
-        return assign(wanted, partitions, before)
+        return assign(self.strategy, AssignmentInput(wanted, partitions, before, racks))
 
     # ---- queries
 

@@ -169,14 +169,14 @@ class Recorder:
 
     def _sample(self, partition: Partition, topics: dict[str, Counts]) -> None:
         before = self._seen.get(partition.handle, _NONE)
-        records = partition.appended_records - partition.followed_records
-        if records == before[0] and partition.delivered_records == before[2]:
+        records = partition.counts.appended_records - partition.counts.followed_records
+        if records == before[0] and partition.counts.delivered_records == before[2]:
             return
         counts = (
             records,
-            partition.appended_bytes - partition.followed_bytes,
-            partition.delivered_records,
-            partition.delivered_bytes,
+            partition.counts.appended_bytes - partition.counts.followed_bytes,
+            partition.counts.delivered_records,
+            partition.counts.delivered_bytes,
         )
         self._seen[partition.handle] = counts
         news = _less(counts, before)

@@ -128,9 +128,9 @@ def totals(partitions: Iterable[Partition]) -> dict[str, int]:
         leading += partition.leadership is not None
         size += partition.log.segments.size_bytes
         readers += len(partition.readers)
-        conflicts += partition.conflict is not None
-        records += partition.appended_records
-        written += partition.appended_bytes
+        conflicts += partition.follower.conflict is not None
+        records += partition.counts.appended_records
+        written += partition.counts.appended_bytes
     return {
         "partitions": held,
         "leading": leading,
@@ -160,7 +160,7 @@ def statistics(partition: Partition) -> dict[str, Any]:
         "leader": partition.leads,
         "leader_epoch": partition.leader_epoch,
         "in_sync": [] if partition.state is None else sorted(partition.state.in_sync),
-        "conflict": "" if partition.conflict is None else str(partition.conflict),
+        "conflict": "" if partition.follower.conflict is None else str(partition.follower.conflict),
         "replicas": 0 if partition.state is None else len(partition.state.holders),
         "followers": _behind(partition),
         "committed": partition.committed,
@@ -168,14 +168,14 @@ def statistics(partition: Partition) -> dict[str, Any]:
         "last_stable_offset": partition.last_stable_offset,
         "transactions_waiting": len(partition.transaction_batches),
         "readers": len(partition.readers),
-        "acks_waiting": partition.acks_waiting,
-        "appended_batches": partition.appended_batches,
-        "appended_records": partition.appended_records,
-        "appended_bytes": partition.appended_bytes,
-        "delivered_records": partition.delivered_records,
-        "delivered_bytes": partition.delivered_bytes,
+        "acks_waiting": 0 if partition.leadership is None else len(partition.leadership.acks),
+        "appended_batches": partition.counts.appended_batches,
+        "appended_records": partition.counts.appended_records,
+        "appended_bytes": partition.counts.appended_bytes,
+        "delivered_records": partition.counts.delivered_records,
+        "delivered_bytes": partition.counts.delivered_bytes,
         "last_append_us": partition.log.segments.last_append_us,
-        "tail_bytes": partition.tail.used_bytes,
+        "tail_bytes": partition.readers.tail.used_bytes,
         "fault": partition.fault,
     }
 

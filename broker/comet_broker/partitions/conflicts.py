@@ -45,7 +45,7 @@ def given_up_from(partition: Partition) -> GivenUp | None:
     if state is None or partition.context.me in state.in_sync or storage.epochs.last_epoch >= state.loss_accepted:
         return None
     found = state.given_up.get(partition.context.me)
-    if found is None or found.offset >= storage.log_end or partition.gave_up == found:
+    if found is None or found.offset >= storage.log_end or partition.follower.gave_up == found:
         return None
     return found
 
@@ -78,7 +78,7 @@ class Conflicts:
 
     def found(self, partition: Partition, conflict: Conflict) -> None:
         """Records that the replica does not follow."""
-        if partition.conflict != conflict:
+        if partition.follower.conflict != conflict:
             log.error(
                 "%s does not follow: %s. Nothing was truncated, and it is not in sync. Choose the replica to keep:"
                 " comet topic elect %s %d %d for this one, comet topic elect %s %d %d for its leader's;"
@@ -88,14 +88,14 @@ class Conflicts:
                 *(partition.topic, partition.index, self._me),
                 *(partition.topic, partition.index, conflict.leader),
             )
-        partition.conflict = conflict
+        partition.follower.note_conflict(conflict)
         self._report(partition)
 
     def settled(self, partition: Partition) -> None:
         """Records that the replica follows, or is chosen to lead."""
-        if partition.conflict is not None:
+        if partition.follower.conflict is not None:
             log.warning("%s is no longer in conflict with its leader", partition)
-            partition.conflict = None
+            partition.follower.note_conflict(None)
         if (self._me, *partition.tp) in self._view.state.conflicts:
             self._report(partition)
 
@@ -109,7 +109,7 @@ class Conflicts:
         key = conflict_key(self._me, partition.tp)
         try:
             while partition.closed is None:
-                known, conflict = self._view.state.conflicts.get((self._me, *partition.tp)), partition.conflict
+                known, conflict = self._view.state.conflicts.get((self._me, *partition.tp)), partition.follower.conflict
                 if conflict == (None if known is None else known.value):
                     return
                 compare = Compare(key, 0 if known is None else known.mod_revision)

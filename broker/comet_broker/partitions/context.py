@@ -4,36 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from comet.errors import CometError
 from comet_broker.core.cluster import PartitionId
 from comet_broker.core.tail import TailBudget
 from comet_broker.metadata.store import MetadataStore
 from comet_broker.ports import Clock, Worker
+from comet_broker.storage.log import Log
 from comet_broker.tasks import Tasks
-
-if TYPE_CHECKING:
-    from comet_broker.partitions.partition import Partition
 
 Durable = Callable[[CometError | None], None]
 
 
-class Waiter(Protocol):
-    """A reader at the end of the partition, which waits for more."""
+class Replica(Protocol):
+    """A partition, as far as it matters to whether it may lead."""
 
-    def advanced(self) -> None: ...
-    def partition_closed(self, error: CometError) -> None: ...
+    tp: PartitionId
+    log: Log
+    fault: str
+    closed: CometError | None
+
+    def take_out(self, reason: str) -> None: ...
+
+
+class Waiter(Protocol):
+    """A reader at the end of the partition, which waits for more. The key is the one by which it waits."""
+
+    def advanced(self, key: Any, /) -> None: ...
+    def partition_closed(self, key: Any, error: CometError, /) -> None: ...
 
 
 class Reader(Protocol):
-    """A reader at any offset. A `leader_only` reader leaves when this broker stops leading."""
+    """One that reads the partition at any offset, once or several times, by key."""
 
-    @property
-    def leader_only(self) -> bool: ...
-    @property
-    def next_offset(self) -> int: ...
-    def partition_closed(self, error: CometError) -> None: ...
+    def next_offset(self, key: Any, /) -> int: ...
+    def partition_closed(self, key: Any, error: CometError, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +57,12 @@ class PartitionContext:
     broker_epoch: Callable[[], int]
     registered: Callable[[], dict[int, int]]  # broker -> broker epoch of all live brokers
     folders: Callable[[], dict[int, str]]  # broker -> data folder of all live brokers
-    may_lead: Callable[[int, Partition], bool]  # this broker's replica may lead, as far as is known
+    may_lead: Callable[[int, Replica], bool]  # this broker's replica may lead, as far as is known
     whereabouts: Callable[[int], dict[str, str]]  # address of a broker, as details of an error
-    disqualify: Callable[[Partition], None]  # report that this replica must not lead
-    halt: Callable[[Partition, Exception], None]  # the same, after an unexpected error
+    disqualify: Callable[[Replica], None]  # report that this replica must not lead
+    halt: Callable[[Replica, Exception], None]  # the same, after an unexpected error
     unopened: Callable[[PartitionId, str], None]  # report a replica that cannot be opened, and why
-    requalify: Callable[[Partition], None]  # withdraw such a report
+    requalify: Callable[[Replica], None]  # withdraw such a report
     # Producer, epoch, topic id, index: adds the partition to the transaction, or raises.
     add_partition: Callable[[int, int, bytes, int], Awaitable[None]]
     # Producer, epoch: whether the transaction was committed; None while it is open.

@@ -13,14 +13,13 @@ Owned by its Partition.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from comet.errors import CometError
 from comet_broker.core.cluster import PartitionState
+from comet_broker.partitions.context import PartitionContext
+from comet_broker.partitions.housekeeping import Housekeeping
 from comet_broker.storage.log import Log
-
-if TYPE_CHECKING:
-    from comet_broker.partitions.partition import Partition
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +30,18 @@ def deleted_end(storage: Log, state: PartitionState) -> int:
     return min(before, storage.epochs.end_of(epoch, storage.log_end))
 
 
+class DeletedFrom(Protocol):
+    """The partition."""
+
+    log: Log
+    context: PartitionContext
+    housekeeping: Housekeeping
+
+    def reconsider(self) -> None: ...
+
+
 class RecordDeletion:
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: DeletedFrom) -> None:
         self._partition = partition
         self._under_way = False
         self._tried = 0  # up to here a deletion was tried; a failure is no reason to have no leader
@@ -51,7 +60,7 @@ class RecordDeletion:
     async def _delete(self, due: int) -> None:
         partition = self._partition
         try:
-            await partition.delete_before(due)
+            await partition.housekeeping.delete_before(due)
         except (CometError, OSError) as error:
             log.error("%s still starts at %d instead of %d: %s", partition, partition.log.log_start, due, error)
         finally:

@@ -54,7 +54,7 @@ class Drain:
             callback()
         for partition in list(self._topics.by_handle.values()):
             with self._eligibility.guard(partition, "the last sync"):
-                await partition.sync()
+                await partition.flushing.sync()
 
     def stop(self) -> None:
         """Takes nothing new, without a handover."""

@@ -1,127 +1,126 @@
-"""The part of a partition that syncs its log to disk, as its topic configures.
+"""Syncs the log of a partition to disk, as its topic configures.
 
     flush=always      at once; one fsync serves all batches that arrived meanwhile
     flush=interval    a set time after the first write that is not synced
     flush=os          when a segment is full
 
-One sync is under way at a time, on the worker. The lower half of a Partition, which owns it.
+    appended ─► [sync on the worker] ─► moved: the log or its durable end has grown
+                                    └─► failed: the log takes no more writes
+
+One sync is under way at a time. Owned by a Partition, on the loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 from comet.errors import CometError
 from comet.types import Flush
-from comet_broker.partitions.context import PartitionContext, Waiter
+from comet_broker.partitions.context import PartitionContext
 from comet_broker.storage.log import Log
 
 
-class Flushing(ABC):
-    def __init__(self, storage: Log, context: PartitionContext) -> None:
-        self.log = storage
-        self.context = context
-        self.closed: CometError | None = None
-        self.truncating = False  # a worker is truncating a follower's log: nothing else may touch it
-        self.synced: Callable[[], None] | None = None  # a follower reports to its leader
-        self.idle_followers: dict[Any, Waiter] = {}  # by cursor: woken by the next append, then gone
-        self._flush_task: asyncio.Task[None] | None = None
-        self._flush_timer: asyncio.TimerHandle | None = None
+class Flushing:
+    """`halt` stops the partition after an unexpected error."""
 
-    @abstractmethod
-    def moved(self) -> None:
-        """Called when the log or its durable end has grown."""
+    def __init__(
+        self,
+        name: str,
+        log: Log,
+        context: PartitionContext,
+        *,
+        moved: Callable[[], None],
+        failed: Callable[[CometError], None],
+        halt: Callable[[Exception], None],
+    ) -> None:
+        self._name = name
+        self._log = log
+        self._state = log.state
+        self._worker = context.worker
+        self._tasks = context.tasks
+        self._moved = moved
+        self._failed = failed
+        self._halt = halt
+        self._synced: Callable[[], None] | None = None
+        self.stopped = False
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    @abstractmethod
-    def halt(self, error: Exception) -> None:
-        """Stops the partition after an unexpected error."""
+    @property
+    def durable_end(self) -> int:
+        state = self._state
+        return state.flushed_end if state.config.flush is Flush.ALWAYS else state.log_end
 
-    @abstractmethod
-    def failed(self, error: CometError) -> None:
-        """Called when the log takes no more writes."""
+    def report_to(self, synced: Callable[[], None] | None) -> None:
+        """Calls this after each sync: a follower reports to its leader."""
+        self._synced = synced
 
-    def _durable_end(self) -> int:
-        return self.log.flushed_end if self.log.config.flush is Flush.ALWAYS else self.log.log_end
+    def appended(self) -> None:
+        """Something was appended, or is still to be synced."""
+        config = self._state.config
+        if config.flush is Flush.ALWAYS:
+            self.start()
+            return
+        if config.flush is Flush.INTERVAL and self._timer is None and self._task is None:
+            self._timer = asyncio.get_running_loop().call_later(config.flush_interval_ms / 1000, self.start)
+        self._moved()
 
-    def _appended_one(self) -> None:
-        match self.log.config.flush:
-            case Flush.ALWAYS:
-                self._start_flush()
-            case Flush.INTERVAL:
-                if self._flush_timer is None and self._flush_task is None:
-                    delay_s = self.log.config.flush_interval_ms / 1000
-                    self._flush_timer = asyncio.get_running_loop().call_later(delay_s, self._start_flush)
-                self.moved()
-            case Flush.OS:
-                self.moved()
-        if self.idle_followers:
-            woken, self.idle_followers = self.idle_followers, {}
-            self._wake(woken)
+    def catch_up(self) -> None:
+        """Sees to what is not synced yet, as after a change of the topic's configuration."""
+        if self._state.flushed_end < self._state.log_end:
+            self.appended()
 
-    def _wake(self, waiting: dict[Any, Waiter]) -> None:
-        """Wakes each waiter; an error of one must not stop the others."""
-        for waiter in waiting.values():
-            try:
-                waiter.advanced()
-            except Exception as error:  # noqa: BLE001 - reported; it concerns a reader, not the partition
-                self.context.tasks.report(f"waking a reader of {self}", error)
-
-    def answer(self, done: Callable[[Any], None], what: object) -> None:
-        """Calls `done`; its error is reported, as in `_wake`."""
-        try:
-            done(what)
-        except Exception as caught:  # noqa: BLE001 - as above
-            self.context.tasks.report(f"answering a client of {self}", caught)
-
-    def _start_flush(self) -> None:
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
-            self._flush_timer = None
-        if self._flush_task is None and self.closed is None and not self.truncating:
-            self._flush_task = self.context.tasks.spawn(self._flush(), f"flush {self}")
+    def start(self) -> None:
+        self._cancel_timer()
+        if self._task is None and not self.stopped:
+            self._task = self._tasks.spawn(self._flush(), f"flush {self._name}")
 
     async def _flush(self) -> None:
         """Syncs until all is synced; with flush=always one fsync serves all batches that arrived meanwhile."""
+        state = self._state
         try:
-            while not self.truncating:  # truncation waits for the end of this
+            while not self.stopped:  # truncation waits for the end of this
                 await self.sync()
-                if self.log.failed is not None or self.log.flushed_end >= self.log.log_end:
+                if state.failed is not None or state.flushed_end >= state.log_end:
                     return
-                if self.log.config.flush is not Flush.ALWAYS:
+                if state.config.flush is not Flush.ALWAYS:
                     break
         except Exception as error:  # noqa: BLE001 - clients wait for this sync: stepping down answers them
-            self.halt(error)
+            self._halt(error)
             return
         finally:
-            self._flush_task = None
-        if self.log.config.flush is Flush.INTERVAL and self.closed is None and not self.truncating:
-            self._appended_one()
+            self._task = None
+        if state.config.flush is Flush.INTERVAL and not self.stopped:
+            self.appended()
 
     async def sync(self) -> None:
-        if self.truncating:
-            return
-        ticket = self.log.durability.start_sync()
+        ticket = None if self.stopped else self._log.durability.start_sync()
         if ticket is None:
             return
         error: OSError | None = None
         try:
-            await self.context.worker.run(ticket.run)
+            await self._worker.run(ticket.run)
         except OSError as caught:
             error = caught
-        self.log.durability.finish_sync(ticket, error)
-        if self.log.failed is not None:
-            self.failed(self.log.failed)
-        self.moved()
-        if self.synced is not None:
-            self.synced()
+        self._log.durability.finish_sync(ticket, error)
+        if self._state.failed is not None:
+            self._failed(self._state.failed)
+        self._moved()
+        if self._synced is not None:
+            self._synced()
 
-    async def _stop_flushing(self) -> None:
-        """Returns when no sync is running any more. An fsync on the worker is awaited."""
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
-            self._flush_timer = None
-        if self._flush_task is not None:
-            await asyncio.wait([self._flush_task])
+    async def stop(self) -> None:
+        """Starts no sync until `resume`. Returns when none is running any more: an fsync on the worker is awaited."""
+        self.stopped = True
+        self._cancel_timer()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def resume(self) -> None:
+        self.stopped = False
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

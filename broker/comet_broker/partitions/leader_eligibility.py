@@ -16,7 +16,7 @@ from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import DEFECTIVE, PartitionId, defective_key
 from comet_broker.failures import Failures, Guard, Kind
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, StoreUnavailable
-from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.context import Replica
 from comet_broker.tasks import Tasks
 
 RETRY_S: Final = 0.5
@@ -31,29 +31,28 @@ class LeaderEligibility:
         self._failures = failures
         self._reporting: set[PartitionId] = set()  # replicas that are being reported as defective
 
-    def may_lead(self, broker: int, partition: Partition) -> bool:
+    def may_lead(self, broker: int, partition: Replica) -> bool:
         """Whether this broker's replica may lead, as far as is known."""
         return (broker, *partition.tp) not in self._view.state.defective
 
-    def guard(self, partition: Partition, step: str) -> Guard:
+    def guard(self, partition: Replica, step: str) -> Guard:
         """Guards a step of one partition in a loop over many: an unexpected error stops that partition."""
         return self._failures.guard(Kind.PARTITION, str(partition), step, lambda error: self.halt(partition, error))
 
-    def disqualify(self, partition: Partition) -> None:
+    def disqualify(self, partition: Replica) -> None:
         """Reports that this replica must not lead."""
         failed = partition.log.failed
         reason = partition.fault or (failed.message if failed is not None else "it has damaged ranges")
         self._report(partition.tp, reason, lambda: partition.closed is None)
 
-    def halt(self, partition: Partition, error: Exception) -> None:
+    def halt(self, partition: Replica, error: Exception) -> None:
         """Takes a partition out of service after an unexpected error. Its state in memory is not reliable, so it
         neither leads nor follows until an operator resumes it or this broker restarts. Both reopen its log."""
         reason = self._failures.note(Kind.PARTITION, str(partition), error)
         if partition.closed is not None:
             return self._failures.clear(Kind.PARTITION, str(partition))  # reassigned, deleted, or reopened
-        partition.fault = partition.fault or f"it failed: {reason}"
         try:
-            partition.step_down(f"{partition} has failed on broker {self._me}: {reason}")
+            partition.take_out(reason)
         finally:
             self.disqualify(partition)
 
@@ -81,7 +80,7 @@ class LeaderEligibility:
 
         self._tasks.keep(report, f"report {tp} defective")
 
-    def requalify(self, partition: Partition) -> None:
+    def requalify(self, partition: Replica) -> None:
         """Withdraws the report of a replica that is repaired, so that it may lead again."""
         mark = (self._me, *partition.tp)
         key = defective_key(self._me, partition.tp)
@@ -98,7 +97,7 @@ class LeaderEligibility:
         if mark in self._view.state.defective and not _broken(partition):
             self._tasks.keep(report, f"report {partition} repaired")
 
-    def marked(self, keys: Sequence[str], partitions: Sequence[Partition]) -> None:
+    def marked(self, keys: Sequence[str], partitions: Sequence[Replica]) -> None:
         """Withdraws reports that arrive after their replica was repaired."""
         mine = f"{DEFECTIVE}{self._me}/"
         if any(key.startswith(mine) for key in keys):
@@ -106,5 +105,5 @@ class LeaderEligibility:
                 self.requalify(partition)
 
 
-def _broken(partition: Partition) -> bool:
+def _broken(partition: Replica) -> bool:
     return partition.log.failed is not None or bool(partition.log.lost) or bool(partition.fault)

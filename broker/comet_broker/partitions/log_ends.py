@@ -48,7 +48,13 @@ class LogEnds:
         me = self._membership.broker_id
         alone = state.holders == (me,)
         whole = broker_epoch in (state.in_sync.get(me), state.eligible.get(me))
-        if alone or whole or partition.available or partition.truncating or state.epoch != partition.leader_epoch:
+        if (
+            alone
+            or whole
+            or partition.available
+            or partition.follower.truncating
+            or state.epoch != partition.leader_epoch
+        ):
             return None
         end = whole_end(partition)
         last_epoch = partition.log.epochs.epoch_at(end - 1) if end > partition.log.log_start else 0

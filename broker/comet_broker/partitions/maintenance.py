@@ -33,7 +33,7 @@ class Maintenance:
             for partition in list(self._topics.by_handle.values()):
                 with self._failures.guard(Kind.PARTITION, str(partition), "housekeeping"):
                     try:
-                        await partition.housekeeping()
+                        await partition.housekeeping.run()
                     except (CometError, OSError) as error:
                         log.warning("retention of %s: %s", partition, error)
 

@@ -11,7 +11,6 @@ Owned by UnaryRecords; lives as long as the broker; stateless.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from comet import records
 from comet.errors import CometError, Unavailable
@@ -20,7 +19,7 @@ from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import position_from_pb
 from comet_broker import limits
-from comet_broker.partitions.context import Waiter
+from comet_broker.core.watermarks import ReadBound
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import check_not_truncated, check_settled, resolve
 from comet_broker.partitions.partition import Partition
@@ -53,9 +52,8 @@ class Ranges:
         if offset < storage.log_start:
             # Deleted meanwhile, together with its aborted transactions: resolve the position again.
             return await self.fetch(partition, request)
-        aborted = [] if uncommitted else partition.isolation.aborted(offset, next_offset)
-        partition.delivered_records += next_offset - offset
-        partition.delivered_bytes += len(data)
+        aborted = [] if uncommitted else partition.watermarks.isolation.aborted(offset, next_offset)
+        partition.counts.delivered(next_offset - offset, len(data))
         return pb.FetchResponse(
             batches=data,
             first_offset=offset,
@@ -140,26 +138,26 @@ def check_known(partition: Partition, offset: int) -> None:
 
 async def wait_for_more(partition: Partition, wait_ms: int, *, uncommitted: bool) -> None:
     """Waits until there are new records, or until the time is up."""
-    waiting: dict[Any, Waiter] = partition.idle_uncommitted if uncommitted else partition.idle
+    bound = ReadBound.HIGH_WATERMARK if uncommitted else ReadBound.LAST_STABLE_OFFSET
     waiter = FetchWaiter(asyncio.get_running_loop().create_future())
-    waiting[waiter] = waiter
+    partition.readers.wait(bound, waiter, waiter)
     try:
         async with asyncio.timeout(min(wait_ms, limits.FETCH_WAIT_MS_MAX) / 1000):
             await waiter.future
     except TimeoutError:
         pass
     finally:
-        waiting.pop(waiter, None)
+        partition.readers.stop_waiting(waiter)
 
 
 class FetchWaiter:
     def __init__(self, future: asyncio.Future[None]) -> None:
         self.future = future
 
-    def advanced(self) -> None:
+    def advanced(self, _: FetchWaiter) -> None:
         if not self.future.done():
             self.future.set_result(None)
 
-    def partition_closed(self, error: CometError) -> None:
+    def partition_closed(self, _: FetchWaiter, error: CometError) -> None:
         if not self.future.done():
             self.future.set_exception(error)

@@ -21,19 +21,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from comet import records
-from comet.errors import CometError, CorruptBatch, Draining, Internal, InvalidArgument, LimitExceeded
+from comet.errors import CometError, CorruptBatch, Draining, Internal, InvalidArgument, LimitExceeded, NotLeader
 from comet.records import BatchHeader
 from comet.types import Acks
 from comet_broker import limits
 from comet_broker.core.slots import slot_of_producer
-from comet_broker.partitions.context import Accepted
-
-if TYPE_CHECKING:
-    from comet_broker.partitions.leadership import Leadership
-    from comet_broker.partitions.partition import Partition
+from comet_broker.core.watermarks import Watermarks
+from comet_broker.partitions.context import Accepted, PartitionContext
+from comet_broker.partitions.leader_state import LeaderState
+from comet_broker.partitions.readers import answer
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +50,26 @@ class NotInTransaction(Exception):
     """The batch's transaction has nothing in the partition yet: pass the batch to `TransactionBatches.take`."""
 
 
+class TransactionalPartition(Protocol):
+    """The partition."""
+
+    topic: str
+    topic_id: bytes
+    index: int
+    context: PartitionContext
+    watermarks: Watermarks
+
+    @property
+    def available(self) -> bool: ...
+    @property
+    def leads(self) -> bool: ...
+    def not_leader(self) -> NotLeader: ...
+    def produce(self, batch: memoryview, acks: int) -> Accepted: ...
+    async def acked(self, end_offset: int, acks: int) -> None: ...
+
+
 class TransactionBatches:
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: TransactionalPartition) -> None:
         self._partition = partition
         self._waiting: dict[Transaction, list[tuple[memoryview, Taken]]] = {}
         self._held_bytes = 0
@@ -80,7 +97,7 @@ class TransactionBatches:
             )
         if slot_of_producer(header.producer_id) is None:
             raise InvalidArgument(f"producer id {header.producer_id} was not assigned by a coordinator")
-        is_open = partition.isolation.check(*transaction)
+        is_open = partition.watermarks.isolation.check(*transaction)
         if transaction in self._waiting or not (is_open or transaction == self._added):
             raise NotInTransaction
 
@@ -136,19 +153,24 @@ class TransactionBatches:
                     except Exception as caught:  # noqa: BLE001 - those behind it are answered too
                         self._partition.context.tasks.report(f"a batch of {self._partition}", caught)
                         error = Internal(f"the batch could not be written: {caught!r}")
-                self._partition.answer(done, accepted if accepted is not None else _of(error))
+                answer(
+                    self._partition.context.tasks,
+                    str(self._partition),
+                    done,
+                    accepted if accepted is not None else _of(error),
+                )
         finally:
             self._added = None
 
     # ---- transactions that are open when this broker begins to lead
 
-    def end_left_open(self, leadership: Leadership) -> None:
-        left = self._partition.isolation.open_transactions()
+    def end_left_open(self, leadership: LeaderState) -> None:
+        left = self._partition.watermarks.isolation.open_transactions()
         if left:
             name = f"end what is open in {self._partition}"
             self._partition.context.tasks.spawn(self._end_left(leadership, left), name)
 
-    async def _end_left(self, leadership: Leadership, left: list[Transaction]) -> None:
+    async def _end_left(self, leadership: LeaderState, left: list[Transaction]) -> None:
         pause_s = LEFT_OPEN_S
         while left:
             await asyncio.sleep(pause_s)
@@ -167,7 +189,7 @@ class TransactionBatches:
     async def _is_over(self, transaction: Transaction) -> bool:
         """True if the coordinator has ended the transaction, which then ends here."""
         partition = self._partition
-        if partition.isolation.first_offset(*transaction) < 0:
+        if partition.watermarks.isolation.first_offset(*transaction) < 0:
             return True
         try:
             committed = await partition.context.outcome(*transaction)
@@ -186,7 +208,7 @@ class TransactionBatches:
         """Ends a transaction here; returns when the marker is on all in-sync replicas. May be repeated: an ended
         transaction is not ended twice. The marker fences later batches of a transaction that wrote nothing here."""
         partition = self._partition
-        isolation = partition.isolation
+        isolation = partition.watermarks.isolation
         ended = isolation.ended(producer_id, epoch)
         first_offset = isolation.first_offset(producer_id, epoch)
         if ended is not None and first_offset < 0:

@@ -156,7 +156,7 @@ class LeaderLink:
     def follow(self, partition: Partition) -> None:
         self.wanted[partition.handle] = partition
         self._by_id[partition.topic_id, partition.index] = partition
-        partition.synced = lambda: self._progress_due(partition)
+        partition.flushing.report_to(lambda: self._progress_due(partition))
         state = partition.state
         if state is not None and self._refusing.get(partition.handle, state.loss_accepted) != state.loss_accepted:
             self._requested.pop(partition.handle, None)
@@ -169,7 +169,7 @@ class LeaderLink:
         if self.wanted.pop(partition.handle, None) is None:
             return
         del self._by_id[partition.topic_id, partition.index]
-        partition.synced = None
+        partition.flushing.report_to(None)
         self._moved.pop(partition.handle, None)
         self._refusing.pop(partition.handle, None)
         self._reported_end.pop(partition.handle, None)
@@ -184,7 +184,7 @@ class LeaderLink:
         """Requests to follow the partition, once per epoch and stream, with the state of this log."""
         if self._stream is None or self._requested.get(partition.handle) == partition.leader_epoch:
             return
-        if partition.truncating:
+        if partition.follower.truncating:
             self._request_again(partition, REFOLLOW_S)
             return
         storage = partition.log
@@ -379,7 +379,7 @@ class LeaderLink:
                 found = self._by_handle.get(mark.handle)
                 if found is not None and found[1] == mark.leader_epoch:
                     with self._guard(found[0]):
-                        found[0].learn(mark.leader_epoch, mark.high_watermark)
+                        found[0].follower.learn(mark.leader_epoch, mark.high_watermark)
                         self._delete_records(found[0], mark.log_start)
             case "following":
                 self._following(frame.following)
@@ -397,7 +397,7 @@ class LeaderLink:
             return
         partition = found[0]
         try:
-            partition.replicate(batches, epoch, high_watermark)
+            partition.follower.replicate(batches, epoch, high_watermark)
         except (Gap, CometError) as error:
             log.warning("cannot follow %s: %s", partition, error)
             if isinstance(error, LogFailed):
@@ -454,9 +454,11 @@ class LeaderLink:
         try:
             if await is_given_up(partition, found):
                 log.warning("truncating %s from %d to %d, given up by an operator", partition, at, storage.log_end)
-                await partition.truncate(at, partition.leader_epoch, restart=at <= storage.log_start, aside=True)
+                await partition.follower.truncate(
+                    at, partition.leader_epoch, restart=at <= storage.log_start, aside=True
+                )
             if storage.log_end <= at or not await is_given_up(partition, found):
-                partition.gave_up = found
+                partition.follower.finish_giving_up(found)
         except (NotSetAside, CometError, OSError) as error:
             log.error("cannot truncate %s: %s", partition, error)
             again_s = ASIDE_RETRY_S
@@ -470,7 +472,7 @@ class LeaderLink:
     async def _truncate(self, partition: Partition, following: pb.Following, start: int, *, aside: bool) -> None:
         stream = self._stream
         try:
-            await partition.truncate(start, following.leader_epoch, restart=following.restart, aside=aside)
+            await partition.follower.truncate(start, following.leader_epoch, restart=following.restart, aside=aside)
         except NotSetAside as error:
             self._refuse(partition, following, str(error))
             self._request_again(partition, ASIDE_RETRY_S)
@@ -503,7 +505,7 @@ class LeaderLink:
     def _begin(self, partition: Partition, following: pb.Following) -> None:
         self._theirs[partition.handle] = following.handle
         self._by_handle[following.handle] = (partition, following.leader_epoch)
-        partition.learn(following.leader_epoch, following.high_watermark)
+        partition.follower.learn(following.leader_epoch, following.high_watermark)
         self._progress_due(partition)
         self._refusing.pop(partition.handle, None)
         self._context.conflicts.settled(partition)
@@ -518,7 +520,7 @@ class LeaderLink:
 
     async def _forget_before(self, partition: Partition, log_start: int) -> None:
         try:
-            await partition.delete_before(min(log_start, partition.log.log_end))
+            await partition.housekeeping.delete_before(min(log_start, partition.log.log_end))
         except (CometError, OSError) as error:
             log.warning("%s still starts at %d: %s", partition, partition.log.log_start, error)
         finally:

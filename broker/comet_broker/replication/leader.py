@@ -1,7 +1,7 @@
 """The leader's side of one Replicate call: the partitions that another broker follows here.
 
     Follow    ─► where do the two logs agree? ─► Following{from}
-    Progress  ─► the partition's Leadership     the first one starts the deliveries
+    Progress  ─► the partition's LeaderState    the first one starts the deliveries
     Watermark ◄─ when the watermark has moved and no delivery has carried it for a moment
     Heartbeat ◄─► when nothing else was sent for a while; the call of a silent follower is ended
 
@@ -33,7 +33,7 @@ from comet_broker.core.push import Cursor
 from comet_broker.env import Env
 from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.leader_eligibility import LeaderEligibility
-from comet_broker.partitions.leadership import Leadership
+from comet_broker.partitions.leader_state import LeaderState
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.topics import TopicTable
@@ -205,10 +205,11 @@ class ReplicaSession:
             log.info("stream of broker %d (%s) ended: nothing was received", self.follower, self.peer)
         self._end_call(Unavailable(f"the leader received nothing for {limits.SILENCE_S:.0f} s; connect again"))
 
-    def fell_behind(self, partition: Partition, lag_s: float) -> None:
+    def fell_behind(self, handle: int, lag_s: float) -> None:
         """Ends the stream of a follower that leaves the in-sync replicas, since a new stream may mend it. A stream that
         is younger than the time to catch up is left alone."""
         if self.writer.failure is None and self._clock.monotonic() - self._opened_at >= lag_s:
+            partition = self._following.get(handle, handle)
             log.info("stream of broker %d ended: it fell behind with %s", self.follower, partition)
             self._end_call(Unavailable(f"the follower fell behind with {partition} and left in_sync; connect again"))
 
@@ -300,7 +301,7 @@ class ReplicaSession:
             self._context.eligibility.halt(partition, error)
 
     def _take_progress(
-        self, handle: int, partition: Partition, leadership: Leadership, log_end: int, flushed_end: int
+        self, handle: int, partition: Partition, leadership: LeaderState, log_end: int, flushed_end: int
     ) -> None:
         if log_end > partition.log.log_end:
             raise MalformedFrame(f"a follower of {partition} has more than its leader")
@@ -331,8 +332,7 @@ class ReplicaSession:
 
     # ---- notifications from the partition (leadership.Link)
 
-    def watermark_moved(self, partition: Partition) -> None:
-        handle = partition.handle
+    def watermark_moved(self, handle: int) -> None:
         if handle in self._stale or handle not in self._following:
             return
         self._stale[handle] = self._sent_to(handle)
@@ -356,9 +356,10 @@ class ReplicaSession:
         if self._marks:
             self.rouse()
 
-    def log_start_moved(self, partition: Partition) -> None:
-        if partition.handle in self._following:
-            self._marks[partition.handle] = partition
+    def log_start_moved(self, handle: int) -> None:
+        partition = self._following.get(handle)
+        if partition is not None:
+            self._marks[handle] = partition
             self.rouse()
 
     def _sent_to(self, handle: int) -> int:
@@ -366,8 +367,9 @@ class ReplicaSession:
         cursor = self._feed.push.cursors.get(handle)
         return -1 if cursor is None else cursor.next_offset
 
-    def leadership_over(self, partition: Partition, error: CometError) -> None:
-        if self._following.get(partition.handle) is partition:
+    def leadership_over(self, handle: int, error: CometError) -> None:
+        partition = self._following.get(handle)
+        if partition is not None:
             self._refuse(partition, error)
             self._drop(partition)
 

@@ -166,7 +166,7 @@ class AcquireCall:
                 return
             acquired = self._acquired(state, *served)
             self.bytes_left -= len(acquired.batches)
-            state.partition.delivered_bytes += len(acquired.batches)
+            state.partition.counts.delivered(0, len(acquired.batches))
             self.records_left -= sum(one.end - one.first for one in acquired.records)
             found.append(acquired)
             if state.is_waited_for_beside(caller):

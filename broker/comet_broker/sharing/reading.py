@@ -60,7 +60,9 @@ class ShareReader:
             return None
         partition = self._state.partition
         bytes_max = limits.SHARE_READ_BYTES if self._state.shares.is_new(offset) else AGAIN_BYTES
-        tail = partition.tail.frame_from(offset, end, partition.high_watermark, partition.leader_epoch, bytes_max)
+        tail = partition.readers.tail.frame_from(
+            offset, end, partition.high_watermark, partition.leader_epoch, bytes_max
+        )
         if tail is not None:
             return self._keep(memoryview(tail.frame)[DELIVERY_PREFIX_BYTES:], offset, tail.next_offset)
         return self._from_log(offset, end, bytes_max)
@@ -114,7 +116,7 @@ class ShareReader:
 
     def _keep(self, data: memoryview, offset: int, end: int) -> Chunk:
         state = self._state
-        isolation = state.partition.isolation
+        isolation = state.partition.watermarks.isolation
         aborted = isolation.aborted(offset, end) if isolation.any_aborted else []
         chunk = Chunk(data, aborted, by_key=state.agreed.options.by_key)
         if len(self.chunks) >= CHUNKS_MAX:

@@ -23,6 +23,7 @@ from comet.errors import CometError, DataLoss, Internal, InvalidArgument, LimitE
 from comet_broker import limits
 from comet_broker.core.share_tickets import Tickets
 from comet_broker.core.shares import Granted, Holder, Shares, WindowSnapshot
+from comet_broker.core.watermarks import ReadBound
 from comet_broker.failures import Kind
 from comet_broker.partitions.partition import Partition
 from comet_broker.sharing.chunk import Chunk
@@ -61,8 +62,6 @@ class Acquirer(Protocol):
 class SharePartition(StoredState):
     """Implements partition.Reader and Waiter."""
 
-    leader_only = True
-
     def __init__(
         self,
         context: ShareContext,
@@ -91,7 +90,7 @@ class SharePartition(StoredState):
         self._waking = False
         self._calling_again = False
         self._idle_ticks = 0
-        partition.readers[self] = self
+        partition.readers.add(self, self, leader_only=True)
 
     def _machine(self, snapshot: WindowSnapshot) -> Shares:
         return Shares(
@@ -200,7 +199,7 @@ class SharePartition(StoredState):
                 return None
             wanted = self._wanted(now, end)
             if wanted is None:
-                self.partition.idle[self] = self
+                self.partition.readers.wait(ReadBound.LAST_STABLE_OFFSET, self, self)
                 return None
             chunk = self._reader.at(wanted, end)
             if chunk is None:
@@ -213,7 +212,7 @@ class SharePartition(StoredState):
             self._refresh()
             if granted:
                 self.touched = True
-                self.partition.delivered_records += sum(end - first for first, end, _ in granted)
+                self.partition.counts.delivered(sum(end - first for first, end, _ in granted), 0)
                 self._queue.pop(subscriber, None)
                 self._queue[subscriber] = None
                 self._wake_soon()
@@ -253,7 +252,7 @@ class SharePartition(StoredState):
             return
         end = self.partition.last_stable_offset
         if self._wanted(self.now, end) is None:
-            self.partition.idle[self] = self
+            self.partition.readers.wait(ReadBound.LAST_STABLE_OFFSET, self, self)
             return
         uncalled = (subscriber for subscriber in self._queue if not subscriber.called)
         for subscriber in list(islice(uncalled, max(1, self.shares.backlog(end)))):
@@ -370,14 +369,13 @@ class SharePartition(StoredState):
 
     # ---- partition.Reader and Waiter
 
-    @property
-    def next_offset(self) -> int:
+    def next_offset(self, _: SharePartition) -> int:
         return self.shares.floor
 
-    def advanced(self) -> None:
+    def advanced(self, _: SharePartition) -> None:
         self.wake()
 
-    def partition_closed(self, error: CometError) -> None:
+    def partition_closed(self, _: SharePartition, error: CometError) -> None:
         self.close(error)
 
     # ---- the end
@@ -400,9 +398,7 @@ class SharePartition(StoredState):
         self._reader.clear()
         if self._timer is not None:
             self._timer.cancel()
-        self.partition.idle.pop(self, None)
-        if self.partition.readers.pop(self, None) is not None and not self.partition.readers:
-            self.partition.tail.clear()
+        self.partition.readers.remove(self)
         self._fail_waiters(error)
         subscribers, self.subscribers, self.callers = [*self.subscribers, *self.callers], {}, {}
         self._queue.clear()

@@ -229,7 +229,7 @@ class Sharing:
                 chunk, granted = served
                 state = subscriber.state
                 frame = chunk.frame(subscriber.subscription.number, state.partition.handle, state.epoch, granted)
-                state.partition.delivered_bytes += len(frame)
+                state.partition.counts.delivered(0, len(frame))
                 return frame
         return None
 

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from comet.errors import CometError, Internal, OffsetOutOfRange, Unavailable
 from comet.v1 import groups_pb2, records_pb2
 from comet.wire.frames import DELIVERY_PREFIX_BYTES, delivery_prefix
 from comet_broker import limits
 from comet_broker.core.push import Cursor, DeliveryState, PushQueue
+from comet_broker.core.watermarks import ReadBound
 from comet_broker.env import Env
 from comet_broker.metrics.meter import RequestMeter
-from comet_broker.partitions.context import Waiter
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.partition import Partition
 from comet_broker.storage.extent import Extent
@@ -33,36 +33,11 @@ MEASURED_EVERY: Final = 16  # the sample from then on, of each stream
 _APPEND_TIME: Final = slice(DELIVERY_PREFIX_BYTES + 8, DELIVERY_PREFIX_BYTES + 16)  # of a frame; see comet.records
 
 
-class Reading:
-    """One cursor, for its partition. Implements partition.Reader."""
-
-    __slots__ = ("cursor", "feed", "leader_only")
-
-    def __init__(self, feed: Feed, cursor: Cursor[Partition], *, leader_only: bool) -> None:
-        self.feed = feed
-        self.cursor = cursor
-        self.leader_only = leader_only
-
-    @property
-    def next_offset(self) -> int:
-        """The offset up to which it has read, or is reading."""
-        cursor = self.cursor
-        return cursor.partition.log.log_end if cursor.state is DeliveryState.LOADING else cursor.next_offset
-
-    def advanced(self) -> None:
-        """Wakes the cursor: there may be more to read."""
-        self.feed.wake(self.cursor)
-
-    def partition_closed(self, error: CometError) -> None:
-        """Ends the cursor with the partition."""
-        self.feed.end(self.cursor, error)
-
-
 Ended = Callable[["Cursor[Partition]", CometError], None]
 
 
 class Feed:
-    """The subscriptions of one stream and their deliveries."""
+    """The subscriptions of one stream and their deliveries. Implements partition.Reader and Waiter, by cursor."""
 
     def __init__(
         self,
@@ -86,7 +61,6 @@ class Feed:
         self._rouse = rouse
         self._follower = follower
         self._unmeasured = 0  # until the next measured delivery
-        self._readings: dict[Cursor[Partition], Reading] = {}
         # Read by a worker or, with a size of 0, complete: its aborted transactions go out before it.
         self._loaded: deque[tuple[Cursor[Partition], bytes, int, int]] = deque()
 
@@ -98,18 +72,11 @@ class Feed:
         """Starts to feed a partition from `offset`."""
         assert partition.closed is None
         cursor = self.push.add(number, partition.handle, partition, offset, uncommitted=uncommitted)
-        reading = Reading(self, cursor, leader_only=leader_only)
-        self._readings[cursor] = reading
-        partition.readers[cursor] = reading
+        partition.readers.add(cursor, self, leader_only=leader_only)
 
     def grant(self, number: int, credit: int) -> None:
         """Adds credit: more bytes may go out."""
         if self.push.grant(number, credit):
-            self._rouse()
-
-    def wake(self, cursor: Cursor[Partition]) -> None:
-        """Wakes an idle cursor after the partition moved."""
-        if self.push.wake(cursor):
             self._rouse()
 
     def end(self, cursor: Cursor[Partition], error: CometError) -> None:
@@ -133,24 +100,32 @@ class Feed:
         self._loaded.clear()
 
     def _forget(self, cursor: Cursor[Partition]) -> None:
-        partition = cursor.partition
-        del self._readings[cursor]
-        self._idlers(cursor).pop(cursor, None)
-        del partition.readers[cursor]
-        if not partition.readers:
-            partition.tail.clear()
+        cursor.partition.readers.remove(cursor)
 
-    def _idlers(self, cursor: Cursor[Partition]) -> dict[Any, Waiter]:
-        """The partition's waiters for the offset that bounds this cursor."""
-        partition = cursor.partition
+    def _bound_of(self, cursor: Cursor[Partition]) -> ReadBound:
         if self._follower:
-            return partition.idle_followers
-        return partition.idle_uncommitted if cursor.uncommitted else partition.idle
+            return ReadBound.LOG_END
+        return ReadBound.HIGH_WATERMARK if cursor.uncommitted else ReadBound.LAST_STABLE_OFFSET
 
     def _end_of(self, cursor: Cursor[Partition]) -> int:
         if self._follower:
             return cursor.partition.log.log_end
-        return cursor.partition.high_watermark if cursor.uncommitted else cursor.partition.last_stable_offset
+        marks = cursor.partition.watermarks
+        return marks.high_watermark if cursor.uncommitted else marks.last_stable_offset
+
+    # ---- partition.Reader and Waiter
+
+    def next_offset(self, cursor: Cursor[Partition]) -> int:
+        """The offset up to which the cursor has read, or is reading."""
+        return cursor.partition.log.log_end if cursor.state is DeliveryState.LOADING else cursor.next_offset
+
+    def advanced(self, cursor: Cursor[Partition]) -> None:
+        """Wakes an idle cursor after the partition moved."""
+        if self.push.wake(cursor):
+            self._rouse()
+
+    def partition_closed(self, cursor: Cursor[Partition], error: CometError) -> None:
+        self.end(cursor, error)
 
     # ---- deliveries
 
@@ -200,14 +175,14 @@ class Feed:
     def _serve(self, cursor: Cursor[Partition]) -> bytes | None:
         partition = cursor.partition
         end = self._end_of(cursor)
-        if cursor.next_offset >= end or partition.truncating:
+        if cursor.next_offset >= end or partition.follower.truncating:
             self.push.idle(cursor)
-            self._idlers(cursor)[cursor] = self._readings[cursor]
+            partition.readers.wait(self._bound_of(cursor), cursor, self)
             return None
         bytes_max = min(limits.DELIVERY_BYTES_MAX, cursor.subscription.credit)
         if self._is_deleted(cursor):
             return None
-        tail = partition.tail.frame_from(
+        tail = partition.readers.tail.frame_from(
             cursor.next_offset,
             end,
             self._watermark_of(partition),
@@ -219,21 +194,19 @@ class Feed:
             first = cursor.next_offset
             self.push.served(cursor, tail.size, tail.next_offset)
             if not self._follower:
-                partition.delivered_records += tail.next_offset - first
-                partition.delivered_bytes += tail.size
+                partition.counts.delivered(tail.next_offset - first, tail.size)
                 if self._unmeasured:
                     self._unmeasured -= 1
                 elif tail.next_offset >= end:  # others have yet to catch up
                     self._measure(tail.frame)
-            if partition.isolation.any_aborted:
+            if partition.watermarks.isolation.any_aborted:
                 return self._after_aborted(cursor, first, tail.frame)
             return tail.frame
         return self._serve_from_log(cursor, end, bytes_max)
 
     def _count(self, partition: Partition, delivered: int, size: int) -> None:
         if not self._follower:
-            partition.delivered_records += delivered
-            partition.delivered_bytes += size
+            partition.counts.delivered(delivered, size)
 
     def _measure(self, frame: bytes) -> None:
         """Measures the time of a delivery's first batch since its append."""
@@ -295,7 +268,7 @@ class Feed:
 
     def _after_aborted(self, cursor: Cursor[Partition], first: int, frame: bytes) -> bytes:
         """Puts the aborted transactions of a delivery that begins at `first` before it, if there are new ones."""
-        isolation = cursor.partition.isolation
+        isolation = cursor.partition.watermarks.isolation
         if cursor.uncommitted or self._follower or not isolation.any_aborted:
             return frame
         # A transaction that began before `aborted_sent_end` was sent already.

@@ -236,7 +236,7 @@ class UnaryRecords:
                 if found:
                     break
                 return await self.fetch(request)
-            aborted = [] if uncommitted else partition.isolation.aborted(offset, next_offset)
+            aborted = [] if uncommitted else partition.watermarks.isolation.aborted(offset, next_offset)
             for record in _records(partition, data, offset, aborted):
                 if isinstance(record, CorruptRecords):
                     if found:
@@ -328,8 +328,7 @@ def _most(request: pb.FetchRequest) -> tuple[int, int]:
 
 
 def _fetched(partition: Partition, found: list[pb.Record], next_offset: int, size: int) -> pb.FetchResponse:
-    partition.delivered_records += len(found)
-    partition.delivered_bytes += size
+    partition.counts.delivered(len(found), size)
     return pb.FetchResponse(
         records=found,
         next_offset=next_offset,

@@ -226,7 +226,7 @@ def main(given: list[str] | None = None) -> None:
         starts = {plan.name: plan for plan in plans}
         writers = Writers(options.bootstrap)
         supervisor = Supervisor(jobs, lambda name: start(session, options, starts[name], writers), writer.report)
-        silence = stack.enter_context(HangWatchdog(_java_of(session)))
+        silence = stack.enter_context(HangWatchdog(_kill_of(_java_of(session))))
         try:
             while not stopping.wait(TURN_EVERY_S):
                 supervisor.turn(_now_us())
@@ -360,7 +360,7 @@ def _close(session: SparkSession) -> None:
     """Ends the session, and its JVM unless spark-submit started it."""
     java = _java_of(session)
     gateway: Any = session.sparkContext._gateway
-    with suppress(Exception), HangWatchdog(java, checks=JAVA_END_S):  # an ended JVM does not answer
+    with suppress(Exception), HangWatchdog(_kill_of(java), checks=JAVA_END_S):  # an ended JVM does not answer
         session.stop()
     if java is None:
         return
@@ -377,6 +377,11 @@ def _java_of(session: SparkSession) -> Any:
     """The process of the session's JVM; None if spark-submit started it."""
     gateway: Any = session.sparkContext._gateway
     return None if gateway is None else gateway.proc
+
+
+def _kill_of(java: Any) -> Callable[[], object] | None:
+    kill: Callable[[], object] | None = None if java is None else java.kill
+    return kill
 
 
 class StatusWriter:

@@ -147,6 +147,7 @@ async def group(sources: Sources, request: PageRequest) -> facts.GroupDetail:
         tracks=tracks,
         rebalances_us=tuple(info.rebalances_us),
         reset_allowed=not info.members,
+        assignment=info.summary.assignment,
     )
 
 
@@ -177,6 +178,8 @@ def _member(member: comet.GroupMember) -> facts.Member:
         owned=_owned(member.owned),
         silent_ms=member.silent_ms,
         session_timeout_ms=member.session_timeout_ms,
+        assignment=member.assignment,
+        rack=member.rack,
     )
 
 

@@ -3,12 +3,12 @@
     page       Watcher ─► document, then deltas     conflated: a client that does not read skips versions
     channel    generator ─► events, until it ends   it advances as the client reads
 
-Each has a task of its own, which writes when there is room. While a client does not read, nothing is queued.
+The connection pumps both when there is room. While a client does not read, nothing is queued.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -16,14 +16,14 @@ import msgspec
 from comet_gateway.dashboard import serving
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.channels import CHANNELS, Channel
-from comet_gateway.dashboard.live_pages import LivePages
+from comet_gateway.dashboard.live_pages import LivePages, Watcher
 from comet_gateway.dashboard.page_request import Addresses
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import Problem
-from comet_gateway.http.wire import Wire
+from comet_gateway.http.wire import Frame
 from comet_gateway.push import frames
-from comet_gateway.push.dashboard_port import DashboardRequest, DashboardSubscription
+from comet_gateway.push.dashboard_port import DashboardRequest
 from comet_web.document import Document
 from comet_web.page_request import PageRequest
 from comet_web.pages import PAGES, Page
@@ -68,9 +68,7 @@ class SubscribableDashboard:
         page, request = self._addresses.find(url, principal, is_open=self._is_open)
         principal.require(Role(page.role))
         sources = self._sources
-        return DashboardRequest(
-            "page", lambda id_, wire: PageSubscription(id_, sources.part(Watching).pages, page, request, wire)
-        )
+        return DashboardRequest("page", lambda id_: PageSubscription(id_, sources.part(Watching).pages, page, request))
 
     def channel(self, name: str, params: Mapping[str, Any], principal: Principal) -> DashboardRequest:
         channel = self._channels.get(name)
@@ -80,59 +78,68 @@ class SubscribableDashboard:
         sources = self._sources
         return DashboardRequest(
             "channel",
-            lambda id_, wire: ChannelSubscription(id_, channel, params, ChannelSession(sources, principal), wire),
+            lambda id_: ChannelSubscription(id_, channel, params, ChannelSession(sources, principal)),
         )
 
 
-class PageSubscription(DashboardSubscription):
-    """One client's subscription to a page."""
+class PageSubscription:
+    """One client's subscription to a page, as a source of frames. It has no end."""
 
-    def __init__(self, id_: str, pages: LivePages, page: Page, request: PageRequest, wire: Wire) -> None:
+    def __init__(self, id_: str, pages: LivePages, page: Page, request: PageRequest) -> None:
         self._id = id_
         self._pages = pages
         self._page = page
         self._request = request
-        self._wire = wire
+        self._watcher: Watcher | None = None
+        self._leave: Callable[[], None] | None = None
 
-    async def run(self) -> frames.EndFrame:
-        """Writes the page until it is cancelled: a problem with the page is reported, and it is tried again."""
-        watcher, leave = self._pages.watch(self._id, self._page, self._request)
-        try:
-            while True:
-                await watcher.changed()
-                await self._wire.room()
-                if frame := watcher.next():
-                    await self._wire.write([frame])
-        finally:
-            leave()
+    async def begin(self) -> None:
+        self._watcher, self._leave = self._pages.watch(self._id, self._page, self._request)
+
+    async def ready(self) -> None:
+        assert self._watcher is not None
+        await self._watcher.changed()
+
+    async def take(self) -> list[Frame]:
+        assert self._watcher is not None
+        frame = self._watcher.next()
+        return [frame] if frame else []
+
+    async def close(self) -> None:
+        if self._leave is not None:
+            self._leave()
 
 
-class ChannelSubscription(DashboardSubscription):
-    """One client's subscription to a channel."""
+class ChannelSubscription:
+    """One client's subscription to a channel, as a source of frames. It ends with its events."""
 
-    def __init__(
-        self, id_: str, channel: Channel, params: Mapping[str, Any], session: ChannelSession, wire: Wire
-    ) -> None:
+    def __init__(self, id_: str, channel: Channel, params: Mapping[str, Any], session: ChannelSession) -> None:
         self._id = id_
         self._head = b'{"type":"event","id":%b,"seq":' % encode(id_)
         self._channel = channel
         self._params = params
         self._session = session
-        self._wire = wire
+        self._events: AsyncIterator[Mapping[str, Any]] | None = None
+        self._event: Mapping[str, Any] | None = None  # the next one, until it can be sent
+        self._seq = 0
 
     def control(self, params: Mapping[str, Any]) -> None:
         self._session.deliver(params)
 
-    async def run(self) -> frames.EndFrame:
-        seq = 0
-        events = self._channel.open(self._session, self._params)
-        try:
-            await self._wire.room()
-            async for event in events:
-                await self._wire.write([[self._head, b'%d,"event":' % seq, encode(event), b"}"]])
-                seq += 1
-                await self._wire.room()
-        finally:
-            if (close := getattr(events, "aclose", None)) is not None:
-                await close()
-        return frames.EndFrame(self._id, "done")
+    async def begin(self) -> None:
+        self._events = self._channel.open(self._session, self._params)
+
+    async def ready(self) -> None:
+        assert self._events is not None
+        self._event = await anext(self._events, None)
+
+    async def take(self) -> list[Frame] | frames.EndFrame:
+        if self._event is None:
+            return frames.EndFrame(self._id, "done")
+        frame = [self._head, b'%d,"event":' % self._seq, encode(self._event), b"}"]
+        self._seq += 1
+        return [frame]
+
+    async def close(self) -> None:
+        if (close := getattr(self._events, "aclose", None)) is not None:
+            await close()

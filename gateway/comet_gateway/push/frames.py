@@ -31,6 +31,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from comet.types import AssignmentStrategy
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.page_items import DeltaItem, DocumentItem
 from comet_gateway.push.subscribe_request import Policy
@@ -75,6 +76,8 @@ class GroupTerms(Struct, forbid_unknown_fields=True, frozen=True):
     name: Annotated[str, Meta(min_length=1, max_length=255)]
     kind: Literal["consumer", "share"] = "consumer"
     auto: bool = False  # consumer group: commits delivered records at the next delivery; otherwise only `ack` commits
+    assignment: AssignmentStrategy = "sticky"  # consumer group: its assignment strategy
+    rack: str = ""  # consumer group: for the strategy "rack"
     in_flight: Annotated[int, Meta(ge=1, le=10_000)] = 100  # share group: unacknowledged records at most
     lock_ms: int = 30_000
     deliveries_max: int = 0

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import comet
 from comet.errors import CometError
@@ -109,13 +109,20 @@ def pieces(batch: comet.RecordBatch[bytes], values: Values, bytes_max: int) -> I
         yield piece
 
 
+class Delivery(NamedTuple):
+    """Records of one frame."""
+
+    tp: TopicPartition
+    topic_id: bytes
+    records: list[Written]
+
+
 class GroupMembership:
-    """A member of a consumer group. Run by its own task, which the connection cancels to end it."""
+    """A member of a consumer group, as a source of frames."""
 
     def __init__(self, id_: str, joined: Joined, backend: Backend, wire: Wire, limits: Limits) -> None:
         self._id = id_
         self._joined = joined
-        self._wire = wire
         self._limits = limits
         self._admin = backend.admin
         self._permits = Permits(joined.permits)
@@ -127,6 +134,8 @@ class GroupMembership:
         self._leaving = False
         self._head = b'{"type":"records","id":%b,"topic":' % frames.encode(id_)
         assert isinstance(joined.options, comet.GroupOptions)
+        self._deliveries = self._deliver()
+        self._delivery: Delivery | None = None  # the next one, until it can be sent
         self._consumer = comet.GroupConsumer(
             backend.bootstrap,
             *joined.topics,
@@ -143,39 +152,51 @@ class GroupMembership:
     def grant(self, count: int) -> None:
         self._permits.grant(count)
 
-    async def run(self) -> frames.EndFrame:
-        consumer = self._consumer
-        try:
-            await consumer.start()
-            self._notes.add(frames.Subscribed(self._id, group=consumer.group, member=consumer.member))
-            while True:
-                await self._wire.room()
-                batch = await consumer.get_batch()
-                assert batch is not None
-                await self._deliver(batch)
-        finally:
-            self._leaving = True
-            self._heard.set()
-            self._notes.close()
-            await consumer.close()
+    async def begin(self) -> None:
+        await self._consumer.start()
+        self._notes.add(frames.Subscribed(self._id, group=self._consumer.group, member=self._consumer.member))
 
-    async def _deliver(self, batch: comet.RecordBatch[bytes]) -> None:
+    async def ready(self) -> None:
+        self._delivery = await anext(self._deliveries)
+
+    async def take(self) -> list[Frame]:
+        delivery = self._delivery
+        assert delivery is not None
+        tp, records = delivery.tp, delivery.records
+        if tp not in self._consumer.assignment():
+            return []  # revoked meanwhile: another member gets them
+        end = self._sent[tp] = records[-1][0]
+        cursor = str(Cursor(delivery.topic_id, {tp.partition: CursorPosition(end)}))
+        before = b'%b%b,"partition":%d,"records":[' % (self._head, frames.encode(tp.topic), tp.partition)
+        body = b",".join([one for _, one in records])
+        return [*self._notes.taken(), [before, body, b'],"cursor":"%b"}' % cursor.encode()]]
+
+    async def close(self) -> None:
+        self._leaving = True
+        self._heard.set()
+        self._notes.close()
+        await self._deliveries.aclose()
+        await self._consumer.close()
+
+    async def _deliver(self) -> AsyncGenerator[Delivery]:
+        while True:
+            batch = await self._consumer.get_batch()
+            assert batch is not None
+            async for delivery in self._parts(batch):
+                yield delivery
+
+    async def _parts(self, batch: comet.RecordBatch[bytes]) -> AsyncGenerator[Delivery]:
+        """The records of a batch that fit into a frame and are permitted, until its partition is revoked."""
         tp = TopicPartition(batch.topic, batch.partition)
         topic_id = await self._topic_id(batch.topic)
-        before = self._head + frames.encode(batch.topic) + b',"partition":%d,"records":[' % batch.partition
         for piece in pieces(batch, self._joined.values, self._limits.delivery_bytes):
             rest = piece
             while rest:
                 taken = await self._permits.some(len(rest))
-                await self._wire.room()
-                if tp not in self._consumer.assignment():
-                    return  # revoked meanwhile: another member gets the rest
                 now, rest = rest[:taken], rest[taken:]
-                end = self._sent[tp] = now[-1][0]
-                cursor = str(Cursor(topic_id, {batch.partition: CursorPosition(end)}))
-                body = b",".join([one for _, one in now])
-                frame = [before, body, b'],"cursor":"%b"}' % cursor.encode()]
-                await self._wire.write([*self._notes.taken(), frame])
+                yield Delivery(tp, topic_id, now)
+                if tp not in self._consumer.assignment():
+                    return
 
     async def _topic_id(self, topic: str) -> bytes:
         found = self._topic_ids.get(topic)
@@ -248,12 +269,13 @@ Key = tuple[str, int, int]  # topic, partition, offset
 
 
 class ShareMember:
-    """A member of a share group. Run by its own task, which the connection cancels to end it."""
+    """A member of a share group, as a source of frames."""
 
-    def __init__(self, id_: str, joined: Joined, backend: Backend, wire: Wire, limits: Limits) -> None:
+    def __init__(self, id_: str, joined: Joined, backend: Backend, limits: Limits) -> None:
         self._id = id_
         self._joined = joined
-        self._wire = wire
+        self._notices: list[Frame] = []
+        self._record: comet.ShareRecord[bytes] | None = None  # the next one, until it can be sent
         self._limits = limits
         assert isinstance(joined.options, comet.ShareOptions)
         self._lock_s = joined.options.lock_ms / 1000
@@ -264,49 +286,48 @@ class ShareMember:
             backend.bootstrap, *joined.topics, group=joined.group.name, options=joined.options, name="gateway"
         )
 
-    async def run(self) -> frames.EndFrame:
-        consumer = self._consumer
-        try:
-            await consumer.start()
-            begun = frames.Subscribed(self._id, group=consumer.group, member=consumer.member)
-            await self._wire.write([[frames.encode(begun)]])
-            while True:
-                await self._wire.room()
-                record = await self._next()
-                assert record is not None
-                await self._wire.write(await self._gather(record))
-        finally:
-            self._held.clear()
-            await consumer.close()
+    async def begin(self) -> None:
+        await self._consumer.start()
+        begun = frames.Subscribed(self._id, group=self._consumer.group, member=self._consumer.member)
+        self._notices.append([frames.encode(begun)])
 
-    async def _next(self, timeout_s: float | None = None) -> comet.ShareRecord[bytes] | None:
-        while True:
-            try:
-                return await self._consumer.get(timeout_s)
-            except comet.CorruptRecords as error:  # its records are rejected
-                details = error.details
-                missing = frames.MissingItem(int(details["partition"]), details["first"], details["end"], "damaged")
-                count = int(details["end"]) - int(details["first"])
-                await self._wire.write(
-                    [[frames.encode(frames.LostFrame(self._id, details["topic"], count, [missing]))]]
-                )
+    async def ready(self) -> None:
+        if not self._notices:
+            self._record = await self._next()
 
-    async def _gather(self, record: comet.ShareRecord[bytes] | None) -> list[Frame]:
+    async def take(self) -> list[Frame]:
         """The record and those already received, as frames: one for each run of the same topic."""
-        gathered: list[Frame] = []
+        taken, self._notices = self._notices, []
+        record, self._record = self._record, None
         run: list[bytes] = []
         topic, size = "", 0
         while record is not None:
             if run and record.topic != topic:
-                gathered.append(self._frame(topic, run))
+                taken.append(self._frame(topic, run))
                 run = []
             topic = record.topic
             run.append(self._written(record))
             size += len(run[-1])
             self._hold(record)
             record = await self._next(timeout_s=0) if size < self._limits.delivery_bytes else None
-        gathered.append(self._frame(topic, run))
-        return gathered
+        if run:
+            taken.append(self._frame(topic, run))
+        return taken
+
+    async def close(self) -> None:
+        self._held.clear()
+        await self._consumer.close()
+
+    async def _next(self, timeout_s: float | None = None) -> comet.ShareRecord[bytes] | None:
+        """The next record; None: none now, or records are damaged, which a notice reports."""
+        try:
+            return await self._consumer.get(timeout_s)
+        except comet.CorruptRecords as error:  # its records are rejected
+            details = error.details
+            missing = frames.MissingItem(int(details["partition"]), details["first"], details["end"], "damaged")
+            count = int(details["end"]) - int(details["first"])
+            self._notices.append([frames.encode(frames.LostFrame(self._id, details["topic"], count, [missing]))])
+            return None
 
     def _frame(self, topic: str, run: list[bytes]) -> Frame:
         return [self._head, frames.encode(topic), b',"records":[', b",".join(run), b"]}"]

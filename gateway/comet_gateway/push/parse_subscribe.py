@@ -160,7 +160,9 @@ def join(
 def _options(group: frames.GroupTerms, start: Position, pattern: str) -> comet.GroupOptions | comet.ShareOptions:
     """The member's options, which check themselves."""
     if group.kind == "consumer":
-        return comet.GroupOptions(start=start, pattern=pattern, auto_commit=group.auto)
+        return comet.GroupOptions(
+            start=start, pattern=pattern, auto_commit=group.auto, assignment=group.assignment, rack=group.rack
+        )  # fmt: skip
     return comet.ShareOptions(
         start=start, pattern=pattern, in_flight=group.in_flight, lock_ms=group.lock_ms,
         deliveries_max=group.deliveries_max, dead_letter=group.dead_letter, by_key=group.by_key,

@@ -40,7 +40,7 @@ from comet_gateway.push.parse_subscribe import Played, follow, window
 from comet_gateway.push.replay import Ended, Replay
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.push.subscription import failed
-from comet_gateway.push.subscription_pump import PumpedSubscription, missing_of, problem_of
+from comet_gateway.push.subscription_frames import PumpedSubscription, missing_of, problem_of
 from comet_gateway.records.record_json import Values
 
 RETRY_MS: Final = 1_000

@@ -1,11 +1,10 @@
 """`/v1/ws`: drives the session of one WebSocket.
 
-    receive ─► PushSession.take ─► actions ─┬► a task each: SubscriptionPump, GroupMembership,  ─┐
-                                            │  ShareMember, DashboardSubscription                │
-                                            ├► Writing: produce ─► receipts                      ├─► Wire
-                                            └► errors, pongs, ends ──────────────────────────────┘
+    receive ─► PushSession.take ─► actions ─┬► a FrameSource for each subscription ─► pump ─┐
+                                            ├► Writing: produce ─► receipts                 ├─► Wire
+                                            └► errors, pongs, ends ─────────────────────────┘
 
-The ASGI call reads; each subscription has a task that writes its events, in turn with the others, when there is room.
+The ASGI call reads; each subscription has a task that pumps its frames, in turn with the others, when there is room.
 While the client does not read, all of them wait, and so does the reader when it has an answer to send.
 """
 
@@ -28,18 +27,18 @@ from comet_gateway.http.wire import Gone, wire_of
 from comet_gateway.push import frames, session
 from comet_gateway.push.close_codes import Close
 from comet_gateway.push.connections import Connections
-from comet_gateway.push.dashboard_port import DashboardRequest, DashboardSubscription
+from comet_gateway.push.dashboard_port import Controllable, DashboardRequest
 from comet_gateway.push.group_member import GroupMembership, ShareMember
 from comet_gateway.push.parse_subscribe import Joined, Played
+from comet_gateway.push.pump import FrameSource, pump
 from comet_gateway.push.replay import Replay
-from comet_gateway.push.subscription_pump import SubscribeHub, SubscriptionPump
+from comet_gateway.push.subscription_frames import SubscribeHub, SubscriptionFrames
 from comet_gateway.push.writing import Writing
 
 log = logging.getLogger(__name__)
 
 SUBPROTOCOL: Final = "comet.v1"
 FAREWELL_S: Final = 1.0  # for a client to read the last frames
-Pump = SubscriptionPump | GroupMembership | ShareMember | DashboardSubscription
 
 
 class WebSocketConnection:
@@ -59,7 +58,7 @@ class WebSocketConnection:
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
         self._writing = Writing(self._backend, self._send_text, self._limits, state.metrics, state.traffic)
         self._writes = False  # it has written records
-        self._pumps: dict[str, tuple[Pump, asyncio.Task[None]]] = {}
+        self._sources: dict[str, tuple[FrameSource, asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered = asyncio.Semaphore(self._limits.in_flight_max)  # acks under way
         self._serving: asyncio.Task[None] | None = None  # the task of the ASGI call, while it reads
@@ -134,79 +133,75 @@ class WebSocketConnection:
             case session.Open():
                 self._open(action)
             case session.Drop():
-                _, task = self._pumps.pop(action.id)
+                _, task = self._sources.pop(action.id)
                 task.cancel()
                 self._spawn(self._dropped(action.id, task))
             case session.Leave():
-                _, task = self._pumps.pop(action.id)
+                _, task = self._sources.pop(action.id)
                 self._tasks.add(task)  # until it has ended
                 task.add_done_callback(self._finished)
                 task.cancel()
             case session.PassControl():
-                pump = self._pumps[action.id][0]
-                assert isinstance(pump, DashboardSubscription)
-                pump.control(action.frame.params)
+                source = self._sources[action.id][0]
+                assert isinstance(source, Controllable)
+                source.control(action.frame.params)
             case session.Grant():
-                pump = self._pumps[action.id][0]
-                assert isinstance(pump, SubscriptionPump | GroupMembership)
-                pump.grant(action.count)
+                source = self._sources[action.id][0]
+                assert isinstance(source, SubscriptionFrames | GroupMembership)
+                source.grant(action.count)
             case session.Steer():
-                pump = self._pumps[action.id][0]
-                assert isinstance(pump, SubscriptionPump)
-                pump.steer(action.frame)
+                source = self._sources[action.id][0]
+                assert isinstance(source, SubscriptionFrames)
+                source.steer(action.frame)
             case session.Commit():
-                pump = self._pumps[action.id][0]
-                assert isinstance(pump, GroupMembership)
-                await self._answer_later(action.id, "ack", pump.commit(action.cursor))
+                source = self._sources[action.id][0]
+                assert isinstance(source, GroupMembership)
+                await self._answer_later(action.id, "ack", source.commit(action.cursor))
             case session.Acknowledge():
-                pump = self._pumps[action.id][0]
-                assert isinstance(pump, ShareMember)
-                await self._answer_later(action.id, session.type_of(action.frame), pump.acknowledge(action.frame))
+                source = self._sources[action.id][0]
+                assert isinstance(source, ShareMember)
+                await self._answer_later(action.id, session.type_of(action.frame), source.acknowledge(action.frame))
             case _:
                 raise AssertionError(action)
 
     # ---- subscriptions
 
     def _open(self, action: session.Open) -> None:
-        pump = self._pump(action.id, action.request)
-        task = asyncio.create_task(self._run(action.id, pump, action.request))
-        self._pumps[action.id] = pump, task
+        source = self._source(action.id, action.request)
+        task = asyncio.create_task(self._run(action.id, source, action.request))
+        self._sources[action.id] = source, task
 
-    def _pump(self, id_: str, request: session.Request) -> Pump:
-        wire, limits = self._wire, self._limits
+    def _source(self, id_: str, request: session.Request) -> FrameSource:
+        limits, backend, hub = self._limits, self._backend, self._hub
         match request:
             case Joined():
-                kind = GroupMembership if request.group.kind == "consumer" else ShareMember
-                return kind(id_, request, self._backend, wire, limits)
+                if request.group.kind == "share":
+                    return ShareMember(id_, request, backend, limits)
+                return GroupMembership(id_, request, backend, self._wire, limits)
             case Played():
-                backend = self._backend
-                return SubscriptionPump(
+                return SubscriptionFrames(
                     id_,
                     lambda: Replay.begin(request, backend.admin, backend.reader, limits),
-                    wire,
                     limits.delivery_bytes,
                     (request.topic,),
                 )
             case DashboardRequest():
-                return request.open(id_, wire)
+                return request.open(id_)
             case _:
-                hub = self._hub
-                return SubscriptionPump(
-                    id_, lambda: hub.subscribe(request), wire, limits.delivery_bytes, request.topics
-                )
+                return SubscriptionFrames(id_, lambda: hub.subscribe(request), limits.delivery_bytes, request.topics)
 
-    async def _run(self, id_: str, pump: Pump, request: session.Request) -> None:
+    async def _run(self, id_: str, source: FrameSource, request: session.Request) -> None:
         self._connections.subscriptions += 1  # here: a task that is dropped before its first turn never reaches the end
         try:
             match request:
                 case Joined():
                     with self._connections.member():
-                        end = await pump.run()
+                        end = await pump(source, self._wire)
                 case Played():
                     with self._connections.replay():
-                        end = await pump.run()
+                        end = await pump(source, self._wire)
                 case _:
-                    end = await pump.run()
+                    end = await pump(source, self._wire)
         except Gone:
             return  # the reader notices, too
         except Exception as error:  # noqa: BLE001 - what goes wrong with one subscription ends only that
@@ -214,7 +209,7 @@ class WebSocketConnection:
             end = frames.EndFrame(id_, "failed")
         finally:
             self._connections.subscriptions -= 1
-        self._pumps.pop(id_, None)
+        self._sources.pop(id_, None)
         if self._session.ended(id_):
             await self._send_frame(end)
 
@@ -297,8 +292,8 @@ class WebSocketConnection:
 
     async def _end(self) -> None:
         """Ends all tasks; members leave their groups."""
-        tasks = {task for _, task in self._pumps.values()} | self._tasks
-        self._pumps.clear()
+        tasks = {task for _, task in self._sources.values()} | self._tasks
+        self._sources.clear()
         for task in tasks:
             task.cancel()
         try:

@@ -48,6 +48,10 @@ class GroupDetails(Model):
     coordinator: int
     generation: int
     topics: list[str]
+    assignment: str = Field(
+        description="Assignment strategy, that of most members: sticky, range or rack; empty in a share group.",
+        examples=["sticky"],
+    )
     members: list[Member]
     partitions: list[Lag]
     lag: Int64 = Field(description="Records, all partitions together.")

@@ -69,7 +69,7 @@ async def describe(name: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_o
     if group.members:
         print()
         print_table(
-            ["member", "instance", "client", "owns", "gives up", "last heard", "session"],
+            ["member", "instance", "client", "owns", "gives up", "assignment", "rack", "last heard", "session"],
             [_member_row(member) for member in group.members],
         )
     else:
@@ -241,6 +241,7 @@ def _summary_fields(summary: GroupSummary) -> dict[str, object]:
         "state": summary.state,
         "coordinator": f"broker {summary.coordinator}",
         "generation": summary.generation,
+        **({"assignment": summary.assignment} if summary.assignment else {}),
         "topics": ", ".join(summary.topics) or "-",
     }
 
@@ -252,6 +253,8 @@ def _member_row(member: GroupMember) -> list[object]:
         member.client or "-",
         partitions_text(member.owned),
         partitions_text(member.release),
+        member.assignment or "-",
+        member.rack or "-",
         f"{format_age(member.silent_ms / 1000)} ago",
         format_age(member.session_timeout_ms / 1000),
     ]

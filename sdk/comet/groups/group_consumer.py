@@ -55,6 +55,10 @@ class GroupConsumer(AssignedPartitions[T]):
     restart within that time. `on_assigned`, `on_revoked` and `on_lost` are called with partitions: newly assigned
     ones, those about to be released (awaited first), and those already lost.
 
+    `assignment` is the strategy by which partitions are assigned: "sticky", equal loads with few moves; "range", a part
+    of each topic per member, so that the same numbers of several topics meet; "rack", as "sticky", with as many
+    partitions as possible at members in the `rack` of an in-sync replica. If members differ, that of most counts.
+
     Options of comet.Consumer are options of it, too. `options` has them as one GroupOptions; those given by name come
     first.
 
@@ -109,6 +113,7 @@ class GroupConsumer(AssignedPartitions[T]):
         self._interval_s = reading.commit_interval_ms / 1000
         join = join_frame(group, topics, reading, name, groups_pb.GROUP_KIND_CONSUMER)
         join.instance, join.release_timeout_ms = reading.instance, reading.release_timeout_ms
+        join.assignment, join.rack = reading.assignment, reading.rack
         self._client = Client(addresses, name=name, connect=connect, random=random)
         self._static = bool(reading.instance)
         watch = Watch(PROCESS if connect is None else None)  # with virtual time no loop is late

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from comet.consumer.options import ClientKeywords, Isolation, OutOfRange, ReadFrom
 from comet.groups.options import OnPartitions
-from comet.types import Gap, StartLike
+from comet.types import AssignmentStrategy, Gap, StartLike
 from comet.wire.corrupt import OnCorrupt
 
 
@@ -31,3 +31,4 @@ class GroupKeywords(ClientKeywords, total=False):
     on_assigned: OnPartitions | None
     on_revoked: OnPartitions | None
     on_lost: OnPartitions | None
+    assignment: AssignmentStrategy

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, get_args
 
 from comet import limits
-from comet.consumer.options import ReadingOptions, within
+from comet.consumer.options import ReadingOptions, one_of, within
 from comet.errors import InvalidArgument
-from comet.types import StartLike, TopicPartition, check_topic_name
+from comet.types import AssignmentStrategy, StartLike, TopicPartition, check_topic_name
 from comet.v1 import groups_pb2 as groups_pb
 
 # Called with the partitions concerned; an awaitable result is awaited.
@@ -34,9 +34,13 @@ class GroupOptions(ReadingOptions):
     on_assigned: OnPartitions | None = None
     on_revoked: OnPartitions | None = None
     on_lost: OnPartitions | None = None
+    assignment: AssignmentStrategy = "sticky"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        one_of("assignment", self.assignment, *get_args(AssignmentStrategy))
+        if self.assignment == "rack" and not self.rack:
+            raise InvalidArgument('assignment="rack" needs the member\'s rack: give rack="..."')
         check_member(self.pattern, self.session_timeout_ms)
 
 

@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from comet.consumer.options import Isolation, OutOfRange, ReadFrom
 from comet.handlers.options import DeliveryMode, OnError
-from comet.types import Gap, StartLike
+from comet.types import AssignmentStrategy, Gap, StartLike
 from comet.wire.corrupt import OnCorrupt
 
 
@@ -35,6 +35,7 @@ class HandlerKeywords(TypedDict, total=False):
     partitions: Iterable[int] | None
     instance: str
     session_timeout_ms: int
+    assignment: AssignmentStrategy
     in_flight: int
     lock_ms: int
     by_key: bool

@@ -4,20 +4,18 @@ then fail as if it had died."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol, Self
-
-
-class Process(Protocol):
-    def kill(self) -> None: ...
+from typing import Self
 
 
 class HangWatchdog:
     """Watches the calls of one thread to a process; the thread reports each answer with `answered`. After more than
-    `checks` checks without an answer it kills the process. Time that the machine sleeps does not count."""
+    `checks` checks without an answer it calls `kill`, from a thread of its own; None: the process is not ours to kill.
+    Time that the machine sleeps does not count."""
 
-    def __init__(self, process: Process | None, *, checks: int = 120, every_s: float = 1.0) -> None:
-        self._process = process
+    def __init__(self, kill: Callable[[], object] | None, *, checks: int = 120, every_s: float = 1.0) -> None:
+        self._kill = kill
         self._checks = checks
         self._every_s = every_s
         self._unanswered = 0
@@ -40,9 +38,9 @@ class HangWatchdog:
     def check(self) -> bool:
         """Counts a check; kills the process and returns True if it was one too many."""
         self._unanswered += 1
-        if self._process is None or self._unanswered <= self._checks:
+        if self._kill is None or self._unanswered <= self._checks:
             return False
-        self._process.kill()
+        self._kill()
         return True
 
     def _watch(self) -> None:

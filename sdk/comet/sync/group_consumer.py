@@ -38,6 +38,10 @@ class GroupConsumer(Generic[T]):
     restart within that time. `on_assigned`, `on_revoked` and `on_lost` are called with partitions: newly assigned
     ones, those about to be released (called first), and those already lost.
 
+    `assignment` is the strategy by which partitions are assigned: "sticky", equal loads with few moves; "range", a part
+    of each topic per member, so that the same numbers of several topics meet; "rack", as "sticky", with as many
+    partitions as possible at members in the `rack` of an in-sync replica. If members differ, that of most counts.
+
     Options of comet.Consumer are options of it, too. `options` has them as one GroupOptions; those given by name come
     first.
 

@@ -397,7 +397,7 @@ class ListGroupsResponse(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupSummary, _Mapping]]] = ...) -> None: ...
 
 class GroupSummary(_message.Message):
-    __slots__ = ("name", "kind", "state", "members", "coordinator", "generation", "topics")
+    __slots__ = ("name", "kind", "state", "members", "coordinator", "generation", "topics", "assignment")
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -405,6 +405,7 @@ class GroupSummary(_message.Message):
     COORDINATOR_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     name: str
     kind: _groups_pb2.GroupKind
     state: str
@@ -412,7 +413,8 @@ class GroupSummary(_message.Message):
     coordinator: int
     generation: int
     topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[_groups_pb2.GroupKind, str]] = ..., state: _Optional[str] = ..., members: _Optional[int] = ..., coordinator: _Optional[int] = ..., generation: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ...) -> None: ...
+    assignment: str
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[_groups_pb2.GroupKind, str]] = ..., state: _Optional[str] = ..., members: _Optional[int] = ..., coordinator: _Optional[int] = ..., generation: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., assignment: _Optional[str] = ...) -> None: ...
 
 class DescribeGroupRequest(_message.Message):
     __slots__ = ("name", "forwarded")
@@ -435,7 +437,7 @@ class DescribeGroupResponse(_message.Message):
     def __init__(self, summary: _Optional[_Union[GroupSummary, _Mapping]] = ..., members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., lags: _Optional[_Iterable[_Union[PartitionLag, _Mapping]]] = ..., rebalances_us: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GroupMember(_message.Message):
-    __slots__ = ("id", "instance", "client", "owned", "release", "silent_ms", "session_timeout_ms")
+    __slots__ = ("id", "instance", "client", "owned", "release", "silent_ms", "session_timeout_ms", "assignment", "rack")
     ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
@@ -443,6 +445,8 @@ class GroupMember(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     SILENT_MS_FIELD_NUMBER: _ClassVar[int]
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
     id: str
     instance: str
     client: str
@@ -450,7 +454,9 @@ class GroupMember(_message.Message):
     release: _containers.RepeatedCompositeFieldContainer[_groups_pb2.TopicPartitions]
     silent_ms: int
     session_timeout_ms: int
-    def __init__(self, id: _Optional[str] = ..., instance: _Optional[str] = ..., client: _Optional[str] = ..., owned: _Optional[_Iterable[_Union[_groups_pb2.TopicPartitions, _Mapping]]] = ..., release: _Optional[_Iterable[_Union[_groups_pb2.TopicPartitions, _Mapping]]] = ..., silent_ms: _Optional[int] = ..., session_timeout_ms: _Optional[int] = ...) -> None: ...
+    assignment: str
+    rack: str
+    def __init__(self, id: _Optional[str] = ..., instance: _Optional[str] = ..., client: _Optional[str] = ..., owned: _Optional[_Iterable[_Union[_groups_pb2.TopicPartitions, _Mapping]]] = ..., release: _Optional[_Iterable[_Union[_groups_pb2.TopicPartitions, _Mapping]]] = ..., silent_ms: _Optional[int] = ..., session_timeout_ms: _Optional[int] = ..., assignment: _Optional[str] = ..., rack: _Optional[str] = ...) -> None: ...
 
 class PartitionLag(_message.Message):
     __slots__ = ("topic", "partition", "member", "committed", "log_start", "end", "lag", "age_s", "drain_s", "in_flight", "redelivered", "dead_lettered", "dead_waiting", "dead_problem")

@@ -61,7 +61,7 @@ class TopicPartitions(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("group", "member", "instance", "topics", "pattern", "kind", "session_timeout_ms", "release_timeout_ms", "client", "generation", "owned")
+    __slots__ = ("group", "member", "instance", "topics", "pattern", "kind", "session_timeout_ms", "release_timeout_ms", "client", "generation", "owned", "assignment", "rack")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,8 @@ class Join(_message.Message):
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     OWNED_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
     group: str
     member: str
     instance: str
@@ -84,7 +86,9 @@ class Join(_message.Message):
     client: str
     generation: int
     owned: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
-    def __init__(self, group: _Optional[str] = ..., member: _Optional[str] = ..., instance: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., kind: _Optional[_Union[GroupKind, str]] = ..., session_timeout_ms: _Optional[int] = ..., release_timeout_ms: _Optional[int] = ..., client: _Optional[str] = ..., generation: _Optional[int] = ..., owned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
+    assignment: str
+    rack: str
+    def __init__(self, group: _Optional[str] = ..., member: _Optional[str] = ..., instance: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., kind: _Optional[_Union[GroupKind, str]] = ..., session_timeout_ms: _Optional[int] = ..., release_timeout_ms: _Optional[int] = ..., client: _Optional[str] = ..., generation: _Optional[int] = ..., owned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., assignment: _Optional[str] = ..., rack: _Optional[str] = ...) -> None: ...
 
 class Joined(_message.Message):
     __slots__ = ("member", "generation", "heartbeat_ms", "session_timeout_ms")

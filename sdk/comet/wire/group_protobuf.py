@@ -28,6 +28,7 @@ def summary_from_pb(message: admin.GroupSummary) -> GroupSummary:
         coordinator=message.coordinator,
         generation=message.generation,
         topics=tuple(message.topics),
+        assignment=message.assignment,
     )
 
 
@@ -49,6 +50,8 @@ def _member_from_pb(message: admin.GroupMember) -> GroupMember:
         release=_topic_partitions(message.release),
         silent_ms=message.silent_ms,
         session_timeout_ms=message.session_timeout_ms,
+        assignment=message.assignment,
+        rack=message.rack,
     )
 
 

@@ -40,6 +40,7 @@ MEMBERS: Final = (
     Column("instance", "Instance", title="Of a static member, which may restart within its session timeout"),
     Column("partitions", "Partitions", numeric=True),
     Column("assignment", "Assignment", sortable=False, wide=False),
+    Column("rack", "Rack", hidden=True),
     Column("silent", "Last seen", numeric=True),
     Column("session", "Session timeout", numeric=True),
     Column("id", "Id", hidden=True),
@@ -70,6 +71,8 @@ def view(detail: GroupDetail, request: PageRequest) -> Document:
         "held": Cell(held(detail, request)),
         "join": Cell(f"comet consume {next(iter(group.topics), 'TOPIC')} --group {group.name}"),
     }
+    if detail.assignment:
+        fields["assignment"] = _strategy(detail)
     if shared:
         dead_letters = f"/dead-letters?{urlencode({'filter': group.name})}"
         fields |= {
@@ -169,6 +172,7 @@ def _member(member: Member) -> Row:
         Cell(member.instance) if member.instance else Cell(DASH, tone="muted", title="dynamic member"),
         numbers.count(count, tone="" if count else "muted"),
         Cell(text, title=", ".join(owned)) if text else Cell("none", tone="muted"),
+        Cell(member.rack) if member.rack else Cell(DASH, tone="muted", title="unknown"),
         Cell(
             f"{numbers.duration_text(member.silent_ms / 1000)} ago",
             member.silent_ms,
@@ -179,6 +183,15 @@ def _member(member: Member) -> Row:
         Cell(member.id),
     )
     return Row(member.id, cells)
+
+
+def _strategy(detail: GroupDetail) -> Cell:
+    """The assignment strategy, and whether members ask for another one."""
+    others = sum(member.assignment != detail.assignment for member in detail.members)
+    if not others:
+        return Cell(detail.assignment)
+    title = f"{numbers.counted(others, 'member')} of {len(detail.members)} ask for another strategy; most decide"
+    return Cell(detail.assignment, tone="warn", title=title)
 
 
 def ranges(indexes: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""One epoch in which this broker leads a partition: its followers, its in-sync replicas, and changes to both.
+"""One epoch in which this broker leads a partition: its followers, its in-sync replicas, and what it owes producers.
 
     follower's progress ─► Replicas ─┬─► committed moves ─► acks=all, consistent readers
     timer ──────────────────────────►├─► in_sync shrinks or grows ─┐
@@ -15,19 +15,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import Final, Protocol
 
 import msgspec
 
-from comet.errors import Closed, CometError
+from comet.errors import Closed, CometError, NotEnoughReplicas, Unavailable
+from comet.types import Acks, Flush
 from comet_broker.core.cluster import NO_BROKER, PartitionState, Versioned, partition_key
 from comet_broker.core.replicas import Replicas, in_folders
+from comet_broker.core.watermarks import Watermarks
 from comet_broker.metadata.store import Compare, Put, StoreUnavailable
-
-if TYPE_CHECKING:
-    from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.acknowledgements import Acknowledgements
+from comet_broker.partitions.context import Durable, PartitionContext, Replica
+from comet_broker.partitions.flushing import Flushing
+from comet_broker.partitions.readers import answer
 
 log = logging.getLogger(__name__)
+
+_ALL: Final = int(Acks.ALL)
 
 HANDOVER_S_MAX: Final = 0.5  # the longest pause of appends while the follower catches up
 STORE_RETRY_S: Final = 0.1
@@ -36,17 +42,35 @@ STORE_RETRY_S: Final = 0.1
 class Link(Protocol):
     """The stream to one follower."""
 
-    def watermark_moved(self, partition: Partition) -> None: ...
-    def log_start_moved(self, partition: Partition) -> None: ...
-    def leadership_over(self, partition: Partition, error: CometError) -> None: ...
-    def fell_behind(self, partition: Partition, lag_s: float) -> None: ...
+    def watermark_moved(self, handle: int) -> None: ...
+    def log_start_moved(self, handle: int) -> None: ...
+    def leadership_over(self, handle: int, error: CometError) -> None: ...
+    def fell_behind(self, handle: int, lag_s: float) -> None: ...
 
 
-class Leadership:
-    def __init__(self, partition: Partition, state: PartitionState, now: float) -> None:
+class LedPartition(Replica, Protocol):
+    """The partition."""
+
+    handle: int
+    context: PartitionContext
+    watermarks: Watermarks
+    flushing: Flushing
+    mod_revision: int
+
+    @property
+    def sure(self) -> bool: ...
+    def moved(self) -> None: ...
+    def step_down(self, why: str) -> None: ...
+    def apply(self, found: Versioned[PartitionState]) -> None: ...
+
+
+class LeaderState:
+    def __init__(self, partition: LedPartition, state: PartitionState, now: float) -> None:
         context = partition.context
         self.epoch = state.epoch
-        self.replicas = Replicas(context.me, state, partition.min_insync, partition.log.log_end, now)
+        storage = partition.log
+        self.replicas = Replicas(context.me, state, storage.config.min_insync, storage.log_end, now)
+        self.acks = Acknowledgements(partial(answer, context.tasks, str(partition)))
         self.links: dict[int, Link] = {}
         self.handing_over = False  # appends are paused: leadership is about to pass
         self.closed = False
@@ -61,7 +85,7 @@ class Leadership:
         previous = self.links.get(broker)
         self.links[broker] = link
         if previous is not None and previous is not link:
-            previous.leadership_over(self._partition, CometError("the follower has connected again"))
+            previous.leadership_over(self._partition.handle, CometError("the follower has connected again"))
         self.replicas.follow(broker, broker_epoch, self._context.clock.monotonic())
 
     def unfollow(self, broker: int, link: Link) -> None:
@@ -80,14 +104,53 @@ class Leadership:
         if self.handing_over:
             self._pass_on()
 
-    def watermark_moved(self) -> None:
-        for link in self.links.values():
-            link.watermark_moved(self._partition)
+    # ---- writing
+
+    def require_writable(self, acks: int) -> None:
+        """Raises unless this broker is sure that it leads, and has the replicas that `acks` asks for."""
+        partition = self._partition
+        if self.handing_over:
+            raise Unavailable(f"leadership of {partition} is moving to another broker", retry_after_ms=10)
+        if not partition.sure:
+            raise Unavailable("this broker's lease has expired: it cannot reach the metadata store", retry_after_ms=100)
+        if acks == _ALL and not self.replicas.enough:
+            in_sync, needed = len(self.replicas.state.in_sync), partition.log.config.min_insync
+            raise NotEnoughReplicas(
+                f"{partition} has {in_sync} in-sync replicas, and acks=all needs min_insync={needed}",
+                retry_after_ms=100,
+            )
+
+    def when_acked(self, end_offset: int, acks: int, done: Durable) -> bool:
+        """True if an acknowledgement may go out now; else `done` is called once: when it may, or when it never will."""
+        partition = self._partition
+        if not self.acks.are_waiting(acks) and partition.sure:
+            reached = partition.watermarks.committed if acks == _ALL else partition.flushing.durable_end
+            if reached >= end_offset:
+                return True
+        if partition.log.failed is not None:
+            done(partition.log.failed)
+        else:
+            self.acks.wait(end_offset, acks, done)
+        return False
+
+    def committed_end(self, durable: int) -> int:
+        """The offset below which every in-sync replica has everything; -1 while that is unknown."""
+        if self.replicas.alone:
+            return durable
+        state = self._partition.log.state
+        return self.replicas.committed(state.log_end, state.flushed_end, flushed=state.config.flush is Flush.ALWAYS)
+
+    def committed_moved(self, committed: int) -> None:
+        """Notes how far the in-sync replicas are committed, and reports it to the followers."""
+        if not self.replicas.alone:
+            self._partition.log.durability.note_high_watermark(committed)
+            for link in self.links.values():
+                link.watermark_moved(self._partition.handle)
 
     def log_start_moved(self) -> None:
         """Reports the log start offset to the followers: deleted records must not come back under another leader."""
         for link in self.links.values():
-            link.log_start_moved(self._partition)
+            link.log_start_moved(self._partition.handle)
 
     # ---- state from the store
 
@@ -129,7 +192,7 @@ class Leadership:
         """Ends the streams of followers that fell behind; they may be dead without an error. A live follower
         reconnects."""
         for link in [self.links[broker] for broker in sorted(brokers & self.links.keys())]:
-            link.fell_behind(self._partition, self._context.replica_lag_s)
+            link.fell_behind(self._partition.handle, self._context.replica_lag_s)
 
     def _grow(self) -> None:
         if self._swapping:
@@ -144,7 +207,7 @@ class Leadership:
             and self._context.may_lead(broker, self._partition)
             and self.replicas.keeps_up(broker, start, now, lag_s)
         }
-        grown = self.replicas.grown(self._partition.committed, following)
+        grown = self.replicas.grown(self._partition.watermarks.committed, following)
         if grown is not None:
             self._swap(in_folders(self.replicas.state, grown, self._context.folders()), "in sync")
 
@@ -175,10 +238,8 @@ class Leadership:
         self._swapping = True
         self.replicas.propose(state)
         partition = self._partition
-        log.info("%s/%d: %s: %s", partition.topic, partition.index, why, state)
-        self._context.tasks.spawn(
-            self._settle(state, partition.mod_revision), f"{why} {partition.topic}/{partition.index}"
-        )
+        log.info("%s: %s: %s", partition, why, state)
+        self._context.tasks.spawn(self._settle(state, partition.mod_revision), f"{why} {partition}")
 
     async def _settle(self, state: PartitionState, mod_revision: int) -> None:
         """Writes the new state to the store, or reads the state that the store has instead."""
@@ -208,7 +269,7 @@ class Leadership:
     async def _outcome(self, state: PartitionState, mod_revision: int) -> Versioned[PartitionState] | None:
         """The state in the store; None when it no longer matters."""
         store = self._context.store
-        key = partition_key((self._partition.topic_id.hex(), self._partition.index))
+        key = partition_key(self._partition.tp)
         while not self.closed:
             try:
                 result = await store.transact([Compare(key, mod_revision)], [Put(key, state.encode())])
@@ -222,14 +283,16 @@ class Leadership:
                 await asyncio.sleep(STORE_RETRY_S)
         return None
 
-    def close(self, error: CometError) -> None:
-        """Ends the epoch on this broker and notifies the followers."""
+    def close(self, error: CometError, unanswered: CometError) -> None:
+        """Ends the epoch on this broker and notifies the followers. Producers that wait for an acknowledgement get
+        `unanswered`."""
         if self.closed:
             return
         self.closed = True
         links, self.links = self.links, {}
         for link in links.values():
             try:
-                link.leadership_over(self._partition, error)
+                link.leadership_over(self._partition.handle, error)
             except Exception as caught:  # noqa: BLE001 - the other followers are notified too
                 self._context.tasks.report(f"notifying a follower of {self._partition}", caught)
+        self.acks.release(unanswered)

@@ -1,4 +1,4 @@
-"""Runs a WebSocket's subscription or replay: takes events, and writes them as frames."""
+"""The frames of a WebSocket's subscription to topics, or of a replay: takes its events, and encodes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from comet_gateway.http.problems import KINDS, Problem
-from comet_gateway.http.wire import Frame, Wire
+from comet_gateway.http.wire import Frame
 from comet_gateway.push import frames
 from comet_gateway.push.events import Begun, Event, Failed, Latest, Lost, Missing
 from comet_gateway.push.replay import Ended, Replay
@@ -32,21 +32,19 @@ class SubscribeHub(Protocol):
     async def subscribe(self, request: SubscribeRequest) -> PumpedSubscription: ...
 
 
-class SubscriptionPump:
-    """One subscription. Run by its own task, which the connection cancels to end it."""
+class SubscriptionFrames:
+    """One subscription as a source of frames. `begin` gives it its subscription or replay."""
 
     def __init__(
         self,
         id_: str,
-        begin: Callable[[], Awaitable[PumpedSubscription]],
-        wire: Wire,
+        subscribe: Callable[[], Awaitable[PumpedSubscription]],
         write_bytes: int,
         topics: tuple[str, ...],
     ) -> None:
         self._id = id_
-        self._begin = begin
+        self._subscribe = subscribe
         self._topics = frozenset(topics)  # the named topics; empty with a pattern
-        self._wire = wire
         self._write_bytes = write_bytes  # approximate bytes of one write
         # The bytes of records are shared by all subscriptions; only the heads are its own.
         encoded_id = frames.encode(id_)
@@ -56,6 +54,7 @@ class SubscriptionPump:
         self._subscription: PumpedSubscription | None = None
         self._granted = 0  # permits before the subscription started
         self._steering: list[frames.ReplayFrame] = []  # before the replay started
+        self._event: Event | Ended | None = None  # the next one, until it can be sent
         self._failed: set[str] = set()
 
     def grant(self, count: int) -> None:
@@ -72,37 +71,41 @@ class SubscriptionPump:
         else:
             raise Problem("TOO_MANY_REQUESTS", "the replay has not started yet")
 
-    async def run(self) -> frames.EndFrame:
-        subscription = self._subscription = await self._begin()
-        try:
-            if self._granted:
-                subscription.permit(self._granted)
-            for frame in self._steering:
-                self.steer(frame)
-            while True:
-                # Events are taken only when they can be sent: until then the subscriber is a position without bytes.
-                await self._wire.room()
-                event = await subscription.next()
-                await self._wire.room()  # other subscriptions may have filled the connection meanwhile
-                if isinstance(event, Ended):
-                    return frames.EndFrame(self._id, "replayed", event.cursor)
-                await self._wire.write(await self._gather(event, subscription))
-                if self._failed and self._over():
-                    return frames.EndFrame(self._id, "failed")
-                if subscription.ready():
-                    await asyncio.sleep(0)  # one that is far behind gives others a turn
-        finally:
-            subscription.close()
+    async def begin(self) -> None:
+        subscription = self._subscription = await self._subscribe()
+        if self._granted:
+            subscription.permit(self._granted)
+        for frame in self._steering:
+            self.steer(frame)
 
-    async def _gather(self, event: Event, subscription: PumpedSubscription) -> list[Frame]:
-        """The event and those already available, without waiting."""
+    async def ready(self) -> None:
+        assert self._subscription is not None
+        if self._failed and self._over():
+            return
+        if self._subscription.ready():
+            await asyncio.sleep(0)  # one that is far behind gives others a turn
+        self._event = await self._subscription.next()
+
+    async def take(self) -> list[Frame] | frames.EndFrame:
+        """The event and those already available, up to about `write_bytes`."""
+        event, subscription = self._event, self._subscription
+        self._event = None
+        if event is None:
+            return frames.EndFrame(self._id, "failed")
+        if isinstance(event, Ended):
+            return frames.EndFrame(self._id, "replayed", event.cursor)
+        assert subscription is not None
         frame = self._frame(event)
-        gathered, size = [frame], sum(map(len, frame))
+        taken, size = [frame], sum(map(len, frame))
         while size < self._write_bytes and subscription.ready() and not (self._failed and self._over()):
             frame = self._frame(await subscription.next())
-            gathered.append(frame)
+            taken.append(frame)
             size += sum(map(len, frame))
-        return gathered
+        return taken
+
+    async def close(self) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
 
     def _frame(self, event: Event | Ended) -> Frame:
         match event:
