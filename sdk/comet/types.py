@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from comet.errors import InvalidArgument
+from comet.errors import CometError, DataLoss, InvalidArgument, OffsetOutOfRange, Truncated
 from comet.units import format_value, parse_value
 
 NO_LIMIT: Final = -1
@@ -625,6 +625,7 @@ class Gap:
     reason      "deleted": by retention; "damaged": no broker can read them, or they are in a batch that no
                 reader can decode; "truncated": the log was truncated after a failure, and went on from `first`, so
                 that other records have those offsets now
+    error       the error that reported the gap, if there is one; equal gaps may have different errors
 
     >>> gap = Gap("quotes", partition=0, first=40, end=42, reason="truncated")
     >>> gap.end - gap.first
@@ -636,6 +637,43 @@ class Gap:
     first: int
     end: int
     reason: Literal["deleted", "truncated", "damaged"]
+    error: CometError | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, error: CometError, topic: str, partition: int, position: int) -> Gap | None:
+        """The gap that an error of a read at `position` reports; None if it reports none. A negative position: unknown.
+
+            position before log_start    "deleted"
+            position after log_end       "truncated"
+            truncated below position     "truncated"
+            a damaged range              "damaged"; also a corrupt batch
+
+        >>> from comet.errors import Truncated
+        >>> gap = Gap.of(Truncated("truncated", details={"log_end": "40"}), "quotes", 0, position=42)
+        >>> gap, gap.next_offset
+        (Gap(topic='quotes', partition=0, first=40, end=42, reason='truncated'), 40)
+        """
+        log_start, log_end = _offset_in(error, "log_start"), _offset_in(error, "log_end")
+        match error:
+            case OffsetOutOfRange() if 0 <= position < log_start:
+                return cls(topic, partition, position, log_start, "deleted", error)
+            case OffsetOutOfRange() | Truncated() if 0 <= log_end < position:
+                return cls(topic, partition, log_end, position, "truncated", error)
+            case DataLoss():
+                first, end = _offset_in(error, "first"), _offset_in(error, "end")
+                if 0 <= first < end and position < end:
+                    return cls(topic, partition, max(first, position), end, "damaged", error)
+        return None
+
+    @property
+    def next_offset(self) -> int:
+        """The offset at which reading goes on: after a truncation the log continues at `first`."""
+        return self.first if self.reason == "truncated" else self.end
+
+
+def _offset_in(error: CometError, name: str) -> int:
+    found = error.details.get(name, "")
+    return int(found) if found.isdecimal() else -1
 
 
 @dataclass(frozen=True, slots=True)
