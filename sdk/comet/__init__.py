@@ -291,7 +291,7 @@ _OWN = {
     "Record": "comet.values.record",
     "RecordBatch": "comet.values.record",
     "RecoveryChoice": "comet.admin.recovery",
-    "ReplicaConflict": "comet.wire.replica_conflict",
+    "ReplicaConflict": "comet.types",
     "Scan": "comet.tables.scan",
     "ShareConsumer": "comet.share.share_consumer",
     "ShareOptions": "comet.share.options",
