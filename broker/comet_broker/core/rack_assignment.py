@@ -54,7 +54,7 @@ def by_rack(
         member: _Kind(tuple(sorted(set(topics) & partitions.keys())), homes[member])
         for member, topics in sorted(members.items())
     }
-    draft = _RackDraft(kinds, found, before, racks)
+    draft = _Exchanges(kinds, found, before, racks)
     visited = 0
     while visited < EDGES_MAX:
         edges = draft.edges()
@@ -66,8 +66,8 @@ def by_rack(
     return draft.owner
 
 
-class _RackDraft:
-    """An assignment under construction."""
+class _Exchanges:
+    """An assignment, and the exchanges of partitions between kinds of members."""
 
     def __init__(
         self, kinds: Mapping[str, _Kind], owner: dict[Partition, str], before: Mapping[Partition, str],
