@@ -36,6 +36,7 @@ class Twin(NamedTuple):
     timed: tuple[str, ...] = ()  # methods that wait, and get a time limit
     left_out: tuple[str, ...] = ()
     buffered: bool = False  # records of the batch at hand are taken without a turn of the loop
+    ends: bool = False  # its iteration ends; what was read is taken without a turn of the loop
     note: str = ""  # the paragraph that the twin's text has beside
 
 
@@ -49,6 +50,8 @@ TWINS: Final = (
     Twin("comet.consumer.iteration", "TableIterator", inner=True, direct=("of",)),
     Twin("comet.consumer.consumer", "Consumer", buffered=True),
     Twin("comet.consumer.range_reader", "Reader"),
+    Twin("comet.consumer.ranges", "RangeReader", inner=True, ends=True),
+    Twin("comet.consumer.time_merge", "MergedReader", inner=True, direct=("head", "ready"), ends=True),
     Twin(
         "comet.groups.group_consumer", "GroupConsumer",
         left_out=("offsets_to_commit", "were_committed"),  # used by transactions, which take the asynchronous one
@@ -98,7 +101,7 @@ SPECIAL: Final = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__
 COPIED: Final = (*SPECIAL, "__init__", "__await__", "__repr__")
 RUNTIME: Final = {
     "comet.event_loop": ("awaited", "call", "computed"),
-    "comet.sync.calls": ("asynchronous", "get_record", "next_record", "outcome"),
+    "comet.sync.calls": ("asynchronous", "get_record", "next_part", "next_record", "outcome"),
 }
 # What is said otherwise without async.
 PHRASES: Final = (
@@ -324,6 +327,8 @@ def result_of(twin: Twin, function: Function) -> str:
     target = f"self._async.{name}({passed(function)})"
     if twin.buffered and name in {"get", "__anext__"}:
         return f"{'get_record' if name == 'get' else 'next_record'}(self._async{', timeout_s' * (name == 'get')})"
+    if twin.ends and name == "__anext__":
+        return "next_part(self._async)"
     if name == "__await__":
         return "outcome(self._async, timeout_s)"
     if is_property(function):

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from comet.app import App
     from comet.consumer.consumer import Consumer
     from comet.consumer.options import ConsumerOptions
-    from comet.consumer.range_reader import Fetched, Reader
+    from comet.consumer.range_reader import Reader
+    from comet.consumer.ranges import Fetched, RangeReader
+    from comet.consumer.time_merge import MergedReader, MergedRecord
     from comet.errors import (
         BrokerNotFound,
         Closed,
@@ -192,6 +194,8 @@ __all__ = [
     "MalformedFrame",
     "MemberFenced",
     "MemberUnknown",
+    "MergedReader",
+    "MergedRecord",
     "NewRecord",
     "NotCoordinator",
     "NotEnoughReplicas",
@@ -207,6 +211,7 @@ __all__ = [
     "Producer",
     "ProducerError",
     "ProducerFenced",
+    "RangeReader",
     "Reader",
     "Receipt",
     "ReceiptRange",
@@ -270,7 +275,7 @@ _OWN = {
     "ConsumerOptions": "comet.consumer.options",
     "Delivery": "comet.producer.delivery",
     "FailedRange": "comet.producer.delivery",
-    "Fetched": "comet.consumer.range_reader",
+    "Fetched": "comet.consumer.ranges",
     "GroupConsumer": "comet.groups.group_consumer",
     "GroupDeletion": "comet.admin.results",
     "Handover": "comet.admin.results",
@@ -281,17 +286,19 @@ _OWN = {
     "History": "comet.admin.history",
     "HistoryTrack": "comet.admin.history",
     "ShareClient": "comet.share.share_client",
+    "MergedReader": "comet.consumer.time_merge",
+    "MergedRecord": "comet.consumer.time_merge",
     "NewRecord": "comet.values.record",
     "PartitionRecovery": "comet.admin.recovery",
     "PartitionsAdded": "comet.admin.results",
     "Producer": "comet.producer.producer",
+    "RangeReader": "comet.consumer.ranges",
     "Reader": "comet.consumer.range_reader",
     "RecordDeletion": "comet.admin.results",
     "Resumed": "comet.admin.results",
     "Record": "comet.values.record",
     "RecordBatch": "comet.values.record",
     "RecoveryChoice": "comet.admin.recovery",
-    "ReplicaConflict": "comet.wire.replica_conflict",
     "Scan": "comet.tables.scan",
     "ShareConsumer": "comet.share.share_consumer",
     "ShareOptions": "comet.share.options",

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 import comet
-from comet.types import Earliest, PartitionInfo, Position, TopicConfig, TopicInfo
+from comet.types import AtOffset, Earliest, PartitionInfo, Position, TopicConfig, TopicInfo
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.push.catchup import Log
@@ -62,7 +62,8 @@ class Brokers:
         parts = tuple(PartitionInfo(index, 1, 1, (1,), (1,)) for index in range(self.partitions))
         return TopicInfo(name, TOPIC_ID, parts, TopicConfig(), 0), []
 
-    async def fetch(self, topic: str, partition: int, start: int, **asked: Any) -> comet.Fetched:
+    async def fetch(self, topic: str, partition: int, at: AtOffset, **asked: Any) -> comet.Fetched:
+        start = at.offset
         assert asked["topic_id"] == TOPIC_ID
         self.fetches.append(partition)
         self.under_way += 1

@@ -17,7 +17,7 @@ from comet.types import AtOffset, AtTime, Earliest, Latest, Position
 from comet_gateway.http.problems import Problem
 from comet_gateway.records.cursor import CursorPosition
 from comet_gateway.records.merge import Merged, Order, Range, merge
-from tests.unit.gateway_world import batch_of
+from tests.unit.gateway_world import TOPIC_ID, batch_of
 
 
 class FakeReader:
@@ -37,8 +37,9 @@ class FakeReader:
 
     async def fetch(
         self, topic: str, partition: int, start: Position, *, epoch: int | None, records_max: int, bytes_max: int,
-        isolation: str,
+        isolation: str, wait_ms: int, topic_id: bytes,
     ) -> comet.Fetched:  # fmt: skip
+        assert topic_id == TOPIC_ID
         assert 0 < records_max <= UINT32_MAX
         assert 0 < bytes_max <= UINT32_MAX
         self.calls += 1
@@ -123,14 +124,14 @@ def newest(log: FakeReader) -> list[tuple[int, int]]:
 
 
 def positions_of(merged: Merged) -> list[tuple[int, int]]:
-    return [(row.batch.partition, row.offset) for row in merged.rows]
+    return [(row.batch.partition, row.offset) for row in merged.records]
 
 
 async def read(
     log: FakeReader, order: Order, positions: Mapping[int, Any], bounds: Mapping[int, int] | None = None, **limits: int
 ) -> Merged:
     asked = {"records_max": 10, "bytes_max": 1000} | limits
-    return await merge(log, order, Range("quotes", positions, bounds or {}, **asked))  # type: ignore[arg-type]  # a fake
+    return await merge(log, order, Range("quotes", TOPIC_ID, positions, bounds or {}, **asked))  # type: ignore[arg-type]  # a fake
 
 
 def ends_of(log: FakeReader, order: Order) -> dict[int, Position | CursorPosition]:
@@ -154,13 +155,13 @@ async def test_pages_give_each_record_once_and_keep_each_partition_in_order(
     found: list[tuple[int, int]] = []
     while True:
         merged = await read(log, order, positions, records_max=records_max, bytes_max=bytes_max)
-        assert len(merged.rows) <= records_max
-        assert len(merged.rows) == 1 or sum(row.size for row in merged.rows) <= bytes_max
+        assert len(merged.records) <= records_max
+        assert len(merged.records) == 1 or sum(row.size for row in merged.records) <= bytes_max
         found += positions_of(merged)
         positions = dict(merged.positions)
         if not merged.more:
             break
-        assert merged.rows, "every request gets further"
+        assert merged.records, "every request gets further"
     expected = oldest(log) if order is Order.OLDEST else newest(log)
     assert sorted(found) == sorted(expected)
     for partition in log.partitions:
@@ -181,7 +182,7 @@ async def test_a_range_ends_at_its_bounds(log: FakeReader, order: Order, data: s
         if (offset < bounds[partition] if order is Order.OLDEST else offset >= bounds[partition])
     }
     assert set(positions_of(merged)) == inside
-    assert len(merged.rows) == len(inside)
+    assert len(merged.records) == len(inside)
     assert not merged.more
 
 
@@ -214,7 +215,7 @@ async def test_records_that_are_larger_than_was_thought_cost_few_bytes() -> None
     rows = [(offset, offset, 1000) for offset in range(5000)]
     log = FakeReader({0: [rows[at : at + 100] for at in range(0, 5000, 100)]}, {0: 0})
     merged = await read(log, Order.NEWEST, {0: Latest()}, records_max=5000, bytes_max=20_000)
-    assert [row.offset for row in merged.rows] == list(range(4999, 4979, -1))
+    assert [row.offset for row in merged.records] == list(range(4999, 4979, -1))
     assert log.bytes < 1_000_000
     assert log.calls < 20
 
@@ -224,7 +225,7 @@ async def test_a_partition_that_is_read_on_many_times_is_never_asked_for_more_re
     others = {partition: [[(0, 100, 1)]] for partition in range(1, 64)}
     log = FakeReader({0: [[(offset, offset, 100_000) for offset in range(40)]], **others}, dict.fromkeys(range(64), 0))
     merged = await read(log, Order.OLDEST, ends_of(log, Order.OLDEST), records_max=100, bytes_max=1 << 22)
-    assert [row.offset for row in merged.rows[:40]] == list(range(40))
+    assert [row.offset for row in merged.records[:40]] == list(range(40))
 
 
 async def test_a_request_makes_so_many_calls_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +235,7 @@ async def test_a_request_makes_so_many_calls_and_no_more(monkeypatch: pytest.Mon
     merged = await read(log, Order.OLDEST, {0: Earliest()}, records_max=100, bytes_max=1 << 16)
     assert merged.more
     assert log.calls <= 4
-    assert merged.positions[0].offset == len(merged.rows) > 0
+    assert merged.positions[0].offset == len(merged.records) > 0
 
 
 async def test_what_is_gone_is_said_with_its_partition() -> None:
@@ -259,4 +260,4 @@ async def test_retention_may_pass_by_while_reading_backwards() -> None:
 
     log.fetch = fetch  # type: ignore[method-assign]
     merged = await read(log, Order.NEWEST, {0: Latest()}, records_max=100)
-    assert [row.offset for row in merged.rows] == list(range(19, 4, -1))
+    assert [row.offset for row in merged.records] == list(range(19, 4, -1))

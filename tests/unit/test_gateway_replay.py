@@ -19,6 +19,7 @@ from comet_gateway.push.parse_subscribe import Played
 from comet_gateway.push.replay import Ended, Pace, Replay, Run
 from comet_gateway.records.cursor import Cursor
 from comet_gateway.records.record_json import Values
+from tests.unit.gateway_world import batch_of
 
 S = 1_000_000
 TOPIC_ID = bytes(range(16))
@@ -72,22 +73,6 @@ def test_a_change_of_speed_counts_from_now() -> None:
 # ---- a topic that is a list
 
 
-class Batch:
-    """As much of a RecordBatch as is looked at."""
-
-    def __init__(self, partition: int, records: list[tuple[int, int]]) -> None:
-        self.partition = partition
-        self.offsets = [offset for offset, _ in records]
-        self.timestamps = [at for _, at in records]
-        self.first_offset = self.offsets[0]
-
-    def records(self) -> list[Any]:
-        columns = zip(self.offsets, self.timestamps, strict=True)
-        return [
-            comet.Record("t", self.partition, offset, None, b"%d" % offset, at, []) for offset, at in columns
-        ]  # fmt: skip
-
-
 class Log:
     """A Reader and an Admin over lists: per partition the timestamps, by offset."""
 
@@ -105,7 +90,7 @@ class Log:
 
     async def fetch(
         self, topic: str, partition: int, start: Position, *, epoch: int | None = None, records_max: int = 100,
-        bytes_max: int = 0, wait_ms: int = 0, topic_id: bytes = b"",
+        bytes_max: int = 0, wait_ms: int = 0, topic_id: bytes = b"", isolation: str = "committed",
     ) -> comet.Fetched:  # fmt: skip
         self.fetches += 1
         await asyncio.sleep(0)
@@ -127,8 +112,9 @@ class Log:
         if bad[0] <= first < bad[1]:
             raise comet.DataLoss("damaged", details={"first": str(bad[0]), "end": str(bad[1])})
         end = min(first + min(records_max, 3), len(times), bad[0] if first < bad[0] else len(times))
-        batches = [Batch(partition, list(enumerate(times))[first:end])] if end > first else []
-        return comet.Fetched(batches, first, end, 1 if end else None, log_start, len(times))  # type: ignore[arg-type]
+        values = [b"%d" % offset for offset in range(first, end)]
+        batches = [batch_of(partition, range(first, end), values, timestamps=times[first:end])] if end > first else []
+        return comet.Fetched(batches, first, end, 1 if end else None, log_start, len(times))
 
 
 def played(start: Position = Earliest(), end: Position = Latest(), **members: Any) -> Played:  # noqa: B008 - frozen

@@ -6,10 +6,8 @@ import gc
 
 import pytest
 
-from comet.errors import CometError, DataLoss, OffsetOutOfRange, Truncated, Unavailable
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem
-from comet_gateway.push.catchup import Piece, gone
 from comet_gateway.push.chunk import Chunk, Slice, Source
 from comet_gateway.push.events import Begun, Failed, Lost, Missing
 from comet_gateway.push.ring import Ring
@@ -186,23 +184,6 @@ def test_the_last_word_comes_after_all_that_was_there(ring: Ring) -> None:
     assert given(follower.take()) == [0, 1, 2]
     assert follower.take() is follower.failed
     assert follower.take() is None
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (OffsetOutOfRange("", details={"log_start": "7", "log_end": "9"}), (7, Missing(0, 5, 7, "deleted"))),
-        (OffsetOutOfRange("", details={"log_start": "0", "log_end": "4"}), (4, Missing(0, 4, 5, "truncated"))),
-        (Truncated("", details={"log_start": "0", "log_end": "3"}), (3, Missing(0, 3, 5, "truncated"))),
-        (DataLoss("", details={"first": "4", "end": "8"}), (8, Missing(0, 5, 8, "damaged"))),
-        (DataLoss("", details={"first": "4", "end": "5"}), None),
-        (DataLoss(""), None),
-        (Unavailable(""), None),
-    ],
-)
-def test_an_error_says_what_is_gone(error: CometError, expected: tuple[int, Missing] | None) -> None:
-    piece = None if expected is None else Piece([], CursorPosition(expected[0]), expected[1])
-    assert gone(error, 0, CursorPosition(5, 1)) == piece
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,8 @@ async def _walk(
     for _ in range(200):
         wanted = Wanted("quotes", order, parts, filters=filters)
         scan = Scan(reader, wanted, Budget(limit, budget, 1 << 40, 60.0))  # type: ignore[arg-type] # as good as one
-        for source in scan._sources.values():
-            source.chunk = chunk  # smaller than it would be, so that much happens
+        for source in scan._merged.sources.values():
+            source.range._state._step = chunk  # smaller than it would be, so that much happens
         hits = [hit async for some in scan.run() for hit in some]
         assert len(hits) <= limit
         found += [(hit.batch.partition, hit.offset) for hit in hits]

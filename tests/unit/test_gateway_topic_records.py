@@ -52,7 +52,10 @@ def sources_of(leaders: Sequence[int], silent: Sequence[int]) -> Sources:
     async def topic(name: str) -> comet.TopicInfo:
         return replace(INFO, partitions=partitions)
 
-    backend = SimpleNamespace(catalog=SimpleNamespace(topic=topic), reader=Reader(silent))
+    async def with_topic(name: str, use: Any) -> Any:
+        return await use(await topic(name))
+
+    backend = SimpleNamespace(catalog=SimpleNamespace(with_topic=with_topic), reader=Reader(silent))
     found = SimpleNamespace(backend=backend, config=SimpleNamespace(limits=Limits()))
     slots = Slots(cast(Sources, found))
     found.part = lambda kind: slots

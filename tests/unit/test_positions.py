@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from comet.errors import OffsetOutOfRange, Unavailable
-from comet.types import AtOffset
+from comet.errors import CometError, CorruptRecords, DataLoss, OffsetOutOfRange, Truncated, Unavailable
+from comet.types import AtOffset, Gap
 from comet_broker.partitions.offset_lookup import resolve
 from tests.unit.replica_world import ReplicaWorld, replace_state, settle
 
@@ -49,3 +51,25 @@ async def test_who_is_named_as_leader_and_is_not_one_tells_nobody_of_a_loss() ->
     with pytest.raises(Unavailable):
         resolve(world.partition, AtOffset(RECORDS + 1))
     await world.partition.close(Unavailable("the test is over"))
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "following"),
+    [
+        (OffsetOutOfRange("", details={"log_start": "7", "log_end": "9"}), (5, 7, "deleted"), 7),
+        (OffsetOutOfRange("", details={"log_start": "0", "log_end": "4"}), (4, 5, "truncated"), 4),
+        (Truncated("", details={"log_start": "0", "log_end": "3"}), (3, 5, "truncated"), 3),
+        (DataLoss("", details={"first": "4", "end": "8"}), (5, 8, "damaged"), 8),
+        (CorruptRecords("", details={"first": "6", "end": "8"}), (6, 8, "damaged"), 8),
+        (DataLoss("", details={"first": "4", "end": "5"}), None, 0),
+        (OffsetOutOfRange("", details={"log_start": "5", "log_end": "5"}), None, 0),
+        (DataLoss(""), None, 0),
+        (Unavailable(""), None, 0),
+    ],
+)
+def test_an_error_reports_a_gap(error: CometError, expected: Any, following: int) -> None:
+    gap = Gap.of(error, "quotes", 1, position=5)
+    assert gap == (None if expected is None else Gap("quotes", 1, *expected))
+    if gap is not None:
+        assert gap.error is error
+        assert gap.next_offset == following

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from comet.consumer.range_reader import Fetched, Reader, fetch_known
-from comet.tables.scan_ranges import Bound, ScanRequest, Span, spans_of
-from comet.types import AtOffset, Latest, position
+from comet.consumer.range_reader import Reader
+from comet.consumer.ranges import Fetched, RangeReader, RangeSpec
+from comet.tables.scan_ranges import Bound, ScanRequest, ranges_of
+from comet.types import AtOffset, Gap, Latest, position
 
 ENDS = 100
 
@@ -47,31 +48,38 @@ class NewLeader:
 )
 async def test_where_a_scan_ends_is_asked_of_who_knows(end: Bound, found: int | None) -> None:
     asked = ScanRequest("t", "earliest", end, None, None, "committed", 1000)
-    spans = await spans_of(NewLeader(1000).typed(), asked)
-    assert spans == ([] if found is None else [Span(0, 0, found, topic_id=b"id")])
+    ranges = await ranges_of(NewLeader(1000).typed(), asked)
+    assert [(one.start, one.end, one.topic_id) for one in ranges] == ([] if found is None else [(0, found, b"id")])
 
 
-async def known(reader: NewLeader, start: int, within_ms: int) -> Fetched:
-    return await fetch_known(
-        reader.typed(), "t", 0, start, epoch=1, records_max=5, bytes_max=5, isolation="committed", topic_id=b"id",
-        within_ms=within_ms,
-    )  # fmt: skip
+def known(reader: NewLeader, within_ms: int, *, backward: bool = False) -> RangeReader:
+    spec = RangeSpec("t", 0, 50, ENDS, backward, b"id", None if backward else 1, step_bytes=5, wait_ms=within_ms)
+    return RangeReader(reader.typed(), spec)
 
 
-async def test_records_that_were_there_are_asked_for_again() -> None:
+@pytest.mark.parametrize("backward", [False, True])
+async def test_records_that_were_there_are_asked_for_again(backward: bool) -> None:
     reader = NewLeader(3)
-    assert (await known(reader, 50, 60_000)).next_offset == ENDS
-    assert reader.waits[0] == 0 and len(reader.waits) == 4 and all(reader.waits[1:])
+    reading = known(reader, 60_000, backward=backward)
+    assert await reading.step() == []
+    assert reading.done
+    assert reader.waits[0] == 0 and len(reader.waits) >= 4 and any(reader.waits[1:])
 
 
 async def test_that_they_are_gone_is_believed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = NewLeader(1_000_000)
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: sum(reader.waits) / 1000)
-    assert (await known(reader, 50, 20)).next_offset == 50
+    reading = known(reader, 20)
+    (gap,) = await reading.step()
+    assert gap == Gap("t", 0, 50, ENDS, "truncated")
+    assert str(gap.error) == "t/0 ends at 48, but ended at 100 when the read began"
+    assert reading.done
     assert reader.waits == [0, 20]
 
 
 async def test_what_is_there_is_asked_for_once() -> None:
     reader = NewLeader(0)
-    assert (await known(reader, 50, 60_000)).next_offset == ENDS
+    reading = known(reader, 60_000)
+    assert await reading.step() == []
+    assert reading.done
     assert reader.waits == [0]

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from comet import RecordBatch, records, sync
-from comet.consumer.range_reader import Fetched, Reader
+from comet.consumer.range_reader import Reader
+from comet.consumer.ranges import Fetched
 from comet.errors import CometError, DataLoss, OffsetOutOfRange, Truncated
 from comet.spark.options import SourceOptions
 from comet.spark.planning import NO_EPOCH, Range
 from comet.spark.ranges import AHEAD, Parts, in_turn
+from comet.types import AtOffset
 from tests.property.records_strategies import build, stamp
 from tests.waiting import until
 
@@ -34,7 +36,8 @@ class Log:
         self._script = script
         self.asked: list[tuple[int, int | None]] = []
 
-    async def fetch(self, topic: str, partition: int, start: int, *, epoch: int | None, **_: Any) -> Fetched:
+    async def fetch(self, topic: str, partition: int, at: AtOffset, *, epoch: int | None, **_: Any) -> Fetched:
+        start = at.offset
         self.asked.append((start, epoch))
         answer = self._script(len(self.asked), start)
         if isinstance(answer, CometError):
@@ -92,7 +95,7 @@ def test_behind_records_that_are_damaged_it_goes_on() -> None:
 
 def test_a_log_that_was_cut_is_read_on_only_where_losses_do_not_matter() -> None:
     def script(call: int, at: int) -> Answer | None:
-        return Truncated("cut back to 2") if call == 2 else None
+        return Truncated("cut back to 2", details={"log_end": "1"}) if call == 2 else None
 
     with pytest.raises(DataLoss, match="cut back to 2"):
         read(Log(script))

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import comet
 from comet.errors import Timeout, TopicNotFound, Unavailable
 from comet.types import TopicInfo, check_topic_name
+from comet_gateway.http.problems import Problem
+
+T = TypeVar("T")
 
 FRESH_S: Final = 1.0
 STALE_S: Final = 60.0  # age up to which metadata is used while no broker answers
@@ -50,6 +53,22 @@ class Catalog:
             if not task.done() or isinstance(task.exception(), Unavailable | Timeout):
                 return known.info
         return await asyncio.shield(task)
+
+    async def with_topic(self, name: str, use: Callable[[TopicInfo], Awaitable[T]]) -> T:
+        """The result of `use` with a topic's metadata: once more if the topic was recreated since they were cached.
+
+        `use` names the topic's id in its requests, and so finds no topic where another one has the name now."""
+        info = await self.topic(name)
+        try:
+            return await use(info)
+        except (TopicNotFound, Problem) as error:
+            if error.code != TopicNotFound.code:
+                raise
+            self.forget(name)
+            again = await self.topic(name)
+            if again.id == info.id:
+                raise
+        return await use(again)
 
     def forget(self, name: str) -> None:
         """Drops the metadata of a topic, as after a mismatch. An answer under way is too old for later callers."""

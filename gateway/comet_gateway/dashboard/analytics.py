@@ -14,7 +14,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from comet.errors import CometError, OffsetOutOfRange, PartitionNotFound
+import comet
+from comet.consumer.ranges import RangeSpec
+from comet.errors import CometError, PartitionNotFound
 from comet.types import AtTime
 from comet_gateway.dashboard.analytics_cache import AnalyticsCache
 from comet_gateway.dashboard.analytics_records import ALERTS, BARS_S, KINDS, ResultRecord
@@ -89,30 +91,30 @@ class Result:
         positions = {}
         for partition, end in ends.items():
             begin = max(0, min(since.get(partition, end), end), end - most)
-            positions[partition] = await self._read(partition, begin, end, deadline_s)
+            positions[partition] = await self._read(info.id, partition, begin, end, deadline_s)
         return Cursor(info.id, positions)
 
-    async def _read(self, partition: int, offset: int, end: int, deadline_s: float) -> CursorPosition:
+    async def _read(self, topic_id: bytes, partition: int, offset: int, end: int, deadline_s: float) -> CursorPosition:
         """Reads the records before `end`, until the deadline. The rest comes with the new records."""
-        epoch: int | None = None
-        while offset < end and asyncio.get_running_loop().time() < deadline_s:
+        spec = RangeSpec(
+            self.name, partition, offset, end, topic_id=topic_id,
+            step_records_first=FILL_RECORDS, step_records=FILL_RECORDS, step_bytes=FILL_BYTES,
+        )  # fmt: skip
+        reading = comet.RangeReader(self._backend.reader, spec)
+        while not reading.stopped and asyncio.get_running_loop().time() < deadline_s:
             try:
-                found = await self._backend.reader.fetch(
-                    self.name, partition, offset, records_max=FILL_RECORDS, bytes_max=FILL_BYTES
-                )
-            except OffsetOutOfRange as error:
-                offset, epoch = max(offset + 1, int(error.details.get("log_start", end))), None  # deleted meanwhile
-                continue
+                parts = await reading.step()
             except PartitionNotFound:
                 break
-            if found.next_offset <= offset:
-                break
-            for batch in found.batches:
-                for value, timestamp_us in zip(batch.values, batch.timestamps, strict=True):
+            for part in parts:
+                if isinstance(part, comet.Gap):
+                    if part.error is not None and part.reason == "damaged":
+                        raise part.error
+                    continue  # deleted meanwhile
+                for value, timestamp_us in zip(part.values, part.timestamps, strict=True):
                     self._take(value, timestamp_us)
-            offset, epoch = found.next_offset, found.epoch
             await asyncio.sleep(0)  # lets other tasks run
-        return CursorPosition(offset, epoch)
+        return CursorPosition(offset if reading.position is None else reading.position, reading.epoch)
 
     async def _follow(self, cursor: Cursor) -> None:
         subscription = await self._hub.subscribe(

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from comet.errors import OffsetOutOfRange, PartitionNotFound
+import comet
+from comet.consumer.ranges import Part, RangeSpec
+from comet.errors import PartitionNotFound
 from comet.types import AtTime
 from comet_gateway.dashboard.candles import CandleSymbol, Tick
+from comet_gateway.records.cursor import Cursor
 
 if TYPE_CHECKING:
     from comet_gateway.brokers.backend import Backend
@@ -80,12 +83,13 @@ Add = Callable[[int, int, BackfillRecord, Stretch], None]  # partition, offset, 
 class Past:
     """The history of one topic, before the offsets from which it is followed. Used once."""
 
-    def __init__(self, topic: str, backend: Backend, limits: Limits, ends: Mapping[int, int], start_us: int) -> None:
+    def __init__(self, topic: str, backend: Backend, limits: Limits, cursor: Cursor, start_us: int) -> None:
         self.reach = Reach(start_us)
         self._topic = topic
         self._backend = backend
         self._limits = limits
-        self._ends = dict(ends)
+        self._topic_id = cursor.topic_id
+        self._ends = {index: at.offset for index, at in cursor.positions.items()}
         self._start_us = start_us
 
     def bound(self, why: str) -> None:
@@ -133,25 +137,25 @@ class Past:
 
     async def _read(self, begins: Mapping[int, int], stretch: Stretch, add: Add) -> None:
         for partition, end in self._ends.items():
-            offset = begins[partition]
-            while offset < end:
-                try:
-                    found = await self._backend.reader.fetch(
-                        self._topic, partition, offset, records_max=FILL_RECORDS, bytes_max=FILL_BYTES
-                    )
-                except OffsetOutOfRange as error:
-                    offset = max(offset + 1, int(error.details.get("log_start", end)))  # deleted meanwhile
-                    continue
-                except PartitionNotFound:
-                    break
-                if found.next_offset <= offset:
-                    break
-                began_s = time.perf_counter()
-                for batch in found.batches:
-                    for at, record in zip(
-                        batch.offsets, map(BackfillRecord, batch.keys, batch.values, batch.timestamps), strict=True
-                    ):
-                        if at < end:
-                            add(partition, at, record, stretch)
-                offset = found.next_offset
-                await asyncio.sleep((time.perf_counter() - began_s) * (1 / FILL_SHARE - 1))
+            spec = RangeSpec(
+                self._topic, partition, begins[partition], end, topic_id=self._topic_id,
+                step_records_first=FILL_RECORDS, step_records=FILL_RECORDS, step_bytes=FILL_BYTES,
+            )  # fmt: skip
+            reading = comet.RangeReader(self._backend.reader, spec)
+            try:
+                while not reading.stopped:
+                    await self._take(partition, await reading.step(), stretch, add)
+            except PartitionNotFound:
+                continue
+
+    async def _take(self, partition: int, parts: Sequence[Part], stretch: Stretch, add: Add) -> None:
+        began_s = time.perf_counter()
+        for part in parts:
+            if isinstance(part, comet.Gap):
+                if part.error is not None and part.reason == "damaged":
+                    raise part.error
+                continue  # deleted meanwhile
+            columns = map(BackfillRecord, part.keys, part.values, part.timestamps)
+            for at, record in zip(part.offsets, columns, strict=True):
+                add(partition, at, record, stretch)
+        await asyncio.sleep((time.perf_counter() - began_s) * (1 / FILL_SHARE - 1))

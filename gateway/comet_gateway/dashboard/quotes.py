@@ -182,11 +182,10 @@ class QuoteFeed:
 
     def _fill_before(self, cursor: str) -> asyncio.Task[None]:
         self._began_us = self._clock_us()
-        ends = {index: position.offset for index, position in Cursor.parse(cursor).positions.items()}
-        return asyncio.create_task(self._fill(ends), name=f"gateway: history of quotes of {self.topic}")
+        return asyncio.create_task(self._fill(Cursor.parse(cursor)), name=f"gateway: history of quotes of {self.topic}")
 
-    async def _fill(self, ends: dict[int, int]) -> None:
-        past = Past(self.topic, self._backend, self._limits, ends, self._began_us)
+    async def _fill(self, before: Cursor) -> None:
+        past = Past(self.topic, self._backend, self._limits, before, self._began_us)
         try:
             async for stretch in past.stretches(self._add_past):
                 stretch.settle(self.symbols)

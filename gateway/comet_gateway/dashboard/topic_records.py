@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from comet.errors import CometError
-from comet.types import Earliest, Latest, Position, position
+from comet.types import Earliest, Latest, Position, TopicInfo, position
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http.problems import Problem
@@ -91,8 +91,11 @@ async def _first(sources: Sources, name: str, request: PageRequest) -> tuple[Rec
 
 async def _walk(sources: Sources, name: str, selection: Selection, budget: Budget) -> RecordScan:
     """A scan of all partitions with a leader: it would wait for the others."""
+    return await sources.backend.catalog.with_topic(name, lambda info: _walk_of(sources, info, selection, budget))
+
+
+async def _walk_of(sources: Sources, info: TopicInfo, selection: Selection, budget: Budget) -> RecordScan:
     backend = sources.backend
-    info = await backend.catalog.topic(name)
     led = tuple(one.index for one in info.partitions if one.leader)
     without = ""
     if not selection.partitions and 0 < len(led) < len(info.partitions):

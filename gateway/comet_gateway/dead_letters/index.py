@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import comet
-from comet.errors import CorruptRecords, OffsetOutOfRange, Truncated
-from comet.types import AtOffset, Latest, TopicInfo
+from comet.consumer.ranges import RangeSpec
+from comet.types import Latest, TopicInfo
 from comet_gateway.dead_letters.dead_letter import (
     DeadLetter,
     DeadLetterOffset,
@@ -28,6 +28,7 @@ from comet_gateway.dead_letters.dead_letter import (
 READ_RECORDS: Final = 250  # at once: handling them blocks the loop for some milliseconds
 READ_BYTES: Final = 1 << 20
 AT_ONCE: Final = 8  # partitions
+WAIT_MS: Final = 1_000  # for records that a new leader does not know yet
 REASONS_MAX: Final = 20_000  # distinct texts that dead letters share
 
 Cause = tuple[str, str]  # group, cause
@@ -216,38 +217,29 @@ class DeadLetterIndex:
         return self.complete
 
     async def _advance(self, source: IndexedPartition, reader: comet.Reader, until: float) -> None:
-        loop = asyncio.get_running_loop()
-        end: int | None = None
         if source.first < 0:
-            found = await reader.fetch(self.topic, source.partition, Latest(), records_max=1)
+            found = await reader.fetch(
+                self.topic, source.partition, Latest(), records_max=1, topic_id=self.topic_id
+            )  # fmt: skip
             share = max(self._records_max // len(self.sources), 1)
             source.first = source.next = max(found.log_start, found.log_end - share)
             source.log_start, source.end = found.log_start, found.log_end
-            end = found.log_end
-        while end is None or source.next < end:
-            try:
-                found = await reader.fetch(
-                    self.topic, source.partition, AtOffset(source.next), epoch=source.epoch,
-                    records_max=READ_RECORDS, bytes_max=READ_BYTES,
-                )  # fmt: skip
-            except OffsetOutOfRange as error:
-                log_start = int(error.details.get("log_start", "0"))
-                if log_start <= source.next:  # the log was created again
+        spec = RangeSpec(
+            self.topic, source.partition, source.next, None, topic_id=self.topic_id, epoch=source.epoch,
+            step_records_first=READ_RECORDS, step_records=READ_RECORDS, step_bytes=READ_BYTES, wait_ms=WAIT_MS,
+        )  # fmt: skip
+        reading = comet.RangeReader(reader, spec)
+        while not reading.stopped:
+            for part in await reading.step():
+                if not isinstance(part, comet.Gap):
+                    self.take(source, [part])
+                elif part.reason == "truncated":
                     self._clear(source)
                     return
-                self._cut(source, log_start)
-                continue
-            except Truncated:
-                self._clear(source)
-                return
-            except CorruptRecords as error:
-                source.next, source.epoch = int(error.details["end"]), None
-                continue
-            self.take(source, found.batches)
-            source.next, source.epoch, source.end = found.next_offset, found.epoch, found.log_end
-            self._cut(source, found.log_start)
-            end = found.log_end if end is None else end
-            if loop.time() >= until:
+            assert reading.position is not None
+            source.next, source.epoch, source.end = reading.position, reading.epoch, reading.log_end
+            self._cut(source, reading.log_start)
+            if asyncio.get_running_loop().time() >= until:
                 return
             await asyncio.sleep(0)
 

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import comet
-from comet.errors import CometError, KeyReused, OffsetOutOfRange
-from comet.types import Acks, AtOffset, Receipt
+from comet.consumer.ranges import RangeSpec
+from comet.errors import CometError, DataLoss, KeyReused
+from comet.types import Acks, Receipt
 from comet_gateway.dead_letters.dead_letter import (
     END,
     DeadLetter,
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 QUEUES: Final = 16  # that write at once
 WAITING_MAX: Final = 8  # in one queue
 READ_MAX: Final = 500  # read at once, and done before more are read
+WAIT_MS: Final = 1_000  # for records that a new leader does not know yet
 READ_BYTES: Final = 8 << 20  # of their values, unless one alone is larger
 TIMEOUT_MS: Final = 10_000  # of one write
 REPORTED_MAX: Final = 100  # failures that are reported one by one
@@ -187,23 +189,23 @@ class Settling:
         found: dict[int, comet.Record[bytes]] = {}
         at, end = dead_letters[0].offset, dead_letters[-1].offset + 1
         while at < end and not self._stop.is_set():
+            spec = RangeSpec(
+                self._topic_index.topic, partition, at, end, topic_id=self._topic_index.topic_id,
+                step_records_first=READ_MAX, step_bytes=READ_BYTES, wait_ms=WAIT_MS,
+            )  # fmt: skip
+            reading = comet.RangeReader(self._reader, spec)
             try:
-                part = await self._reader.fetch(
-                    self._topic_index.topic, partition, AtOffset(at), records_max=min(end - at, READ_MAX),
-                    bytes_max=READ_BYTES,
-                )  # fmt: skip
-            except OffsetOutOfRange as error:
-                at = max(at + 1, int(error.details.get("log_start", end)))
-                continue
-            except comet.CorruptRecords as error:
-                at = int(error.details["end"])
-                continue
+                parts = await reading.step()
             except CometError as error:
                 self.stop(Problem.of(error))
                 return found
-            for batch in part.batches:
-                found.update((record.offset, record) for record in batch.records() if record.offset in wanted)
-            at = max(part.next_offset, at + 1)
+            for part in parts:
+                if not isinstance(part, comet.Gap):
+                    found.update((record.offset, record) for record in part.records() if record.offset in wanted)
+                elif isinstance(part.error, DataLoss) and not isinstance(part.error, comet.CorruptRecords):
+                    self.stop(Problem.of(part.error))
+                    return found
+            at = max(reading.position or 0, at + 1)
             at = min((offset for offset in wanted if offset >= at), default=end)  # skips records that are not needed
         return found
 

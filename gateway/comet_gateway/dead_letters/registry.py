@@ -149,14 +149,14 @@ class DeadLetterIndexes:
         try:
             _, statuses = await self._admin.describe_topic(info.name)
             ends = tuple(status.log_end for status in statuses)
-            if (before is None or ends != before.ends) and await self._holds(info.name, statuses):
+            if (before is None or ends != before.ends) and await self._holds(info, statuses):
                 self._open(info)
                 self._found.add(info.name)
         except CometError:
             return  # inspected again later
         self._inspections[info.name] = _Inspection(info.id, now, ends)
 
-    async def _holds(self, topic: str, statuses: Sequence[PartitionStatus]) -> bool:
+    async def _holds(self, info: TopicInfo, statuses: Sequence[PartitionStatus]) -> bool:
         filled = sorted(
             (one for one in statuses if one.log_end > one.log_start), key=lambda one: one.log_start - one.log_end
         )
@@ -164,7 +164,13 @@ class DeadLetterIndexes:
             start = AtOffset(max(status.log_start, status.log_end - NEWEST))
             try:
                 found = await self._reader.fetch(
-                    topic, status.index, start, records_max=NEWEST, bytes_max=BYTES_MAX, isolation="uncommitted"
+                    info.name,
+                    status.index,
+                    start,
+                    records_max=NEWEST,
+                    bytes_max=BYTES_MAX,
+                    isolation="uncommitted",
+                    topic_id=info.id,
                 )
             except CorruptRecords:
                 continue

@@ -19,14 +19,14 @@ from random import uniform
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary
 
+import comet
+from comet.consumer.ranges import RangeSpec
 from comet.errors import (
     CometError,
-    DataLoss,
     NotLeader,
     OffsetOutOfRange,
     PartitionNotFound,
     Timeout,
-    Truncated,
     Unavailable,
 )
 from comet.types import AtOffset, Earliest, Position
@@ -37,7 +37,6 @@ from comet_gateway.push.ring import Ring
 from comet_gateway.records.cursor import INT64_MAX, Cursor, CursorPosition
 
 if TYPE_CHECKING:
-    import comet
     from comet_gateway.brokers.backend import Backend
     from comet_gateway.config import Limits
 
@@ -203,9 +202,6 @@ class Log:
                 async with share, self._room:
                     return await self._once(topic, topic_id, partition, position, bytes_max)
             except CometError as error:
-                found = gone(error, partition, position)
-                if found is not None:
-                    return found
                 if isinstance(error, PartitionNotFound):
                     unknown_until = loop.time() + _UNKNOWN_S if unknown_until is None else unknown_until
                     if loop.time() >= unknown_until:
@@ -223,35 +219,19 @@ class Log:
         self, topic: str, topic_id: bytes, partition: int, position: CursorPosition, bytes_max: int
     ) -> Piece:
         self.reads += 1
-        fetched: comet.Fetched = await self._reader.fetch(
-            topic,
-            partition,
-            position.offset,
-            epoch=position.epoch,
-            records_max=self._limits.records_max if bytes_max else 1,
-            bytes_max=bytes_max or 1,
-            wait_ms=_WAIT_MS if bytes_max else 0,
-            topic_id=topic_id,  # not a later topic with the same name
-        )
-        epoch = position.epoch if fetched.next_offset == position.offset else fetched.epoch
-        return Piece([Source(batch) for batch in fetched.batches], CursorPosition(fetched.next_offset, epoch))
-
-
-def gone(error: CometError, partition: int, position: CursorPosition) -> Piece | None:
-    """The gap that an error reports; None if it reports none."""
-    offset, log_start, log_end = position.offset, _number(error, "log_start"), _number(error, "log_end")
-    match error:
-        case OffsetOutOfRange() if offset < log_start:
-            return Piece([], CursorPosition(log_start), Missing(partition, offset, log_start, "deleted"))
-        case OffsetOutOfRange() | Truncated() if 0 <= log_end < offset:
-            return Piece([], CursorPosition(log_end), Missing(partition, log_end, offset, "truncated"))
-        case DataLoss():
-            first, end = _number(error, "first"), _number(error, "end")
-            if 0 <= first < end and offset < end:
-                return Piece([], CursorPosition(end), Missing(partition, max(first, offset), end, "damaged"))
-    return None
-
-
-def _number(error: CometError, name: str) -> int:
-    found = error.details.get(name, "")
-    return int(found) if found.isdecimal() else -1
+        spec = RangeSpec(
+            topic, partition, position.offset, None, topic_id=topic_id, epoch=position.epoch,
+            step_records_first=self._limits.records_max if bytes_max else 1, step_bytes=bytes_max or 1,
+            first_wait_ms=_WAIT_MS if bytes_max else 0,
+        )  # fmt: skip
+        reading = comet.RangeReader(self._reader, spec)
+        sources: list[Source] = []
+        for part in await reading.step():
+            if isinstance(part, comet.Gap):
+                return Piece(
+                    [], CursorPosition(part.next_offset), Missing(partition, part.first, part.end, part.reason)
+                )
+            sources.append(Source(part))
+        assert reading.position is not None
+        epoch = position.epoch if reading.position == position.offset else reading.epoch
+        return Piece(sources, CursorPosition(reading.position, epoch))

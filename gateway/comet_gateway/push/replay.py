@@ -1,8 +1,6 @@
 """Replay of a time range: at its recorded pace times `speed`, merged over the partitions by timestamp.
 
-    ReplayPartition ─► records read ahead ─┐
-    ReplayPartition ─► …                   ├─► by timestamp ─► Pace: due? ─► Run
-    ReplayPartition ─► …                  ─┘
+    ranges of the partitions ─► merged by timestamp ─► Pace: due? ─► Run
 
 The window is fixed at the start: per partition from the first record of `from` to the first of `to`, or to the log end
 offset at that time. A partition keeps its order; a record whose timestamp goes back is due at once. Only records read
@@ -14,21 +12,22 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, NamedTuple
 
 import comet
-from comet.errors import CometError
-from comet.types import AtOffset, AtTime, Gap, Latest, Position
+from comet.consumer.ranges import RangeSpec
+from comet.types import AtOffset, AtTime, Latest, Position
 from comet_gateway.config import Limits
 from comet_gateway.http.client_disconnect import together
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Begun, Lost, Missing
 from comet_gateway.push.parse_subscribe import Played, check_span
 from comet_gateway.records.cursor import Cursor, CursorPosition, position_text
-from comet_gateway.records.record_json import Values, fragments
+from comet_gateway.records.record_json import fragments
+
+Batch = comet.RecordBatch[bytes]
 
 FETCHES_MAX: Final = 8  # of one replay at once
 FETCH_BYTES_MIN: Final = 16 * 1024
@@ -93,28 +92,11 @@ class Pace:
 
 
 class Item(NamedTuple):
-    """A record read ahead."""
+    """A record that is due."""
 
     timestamp_us: int
     offset: int
     written: bytes
-
-
-@dataclass(slots=True)
-class ReplayPartition:
-    """The window in one partition."""
-
-    partition: int
-    next: int  # offset to play next
-    end: int
-    epoch: int | None = None  # of the record before `reading`
-    reading: int = -1  # offset to read next
-    ahead: deque[Item] = field(default_factory=deque)
-    stuck: bool = False  # the last read found nothing
-
-    @property
-    def hungry(self) -> bool:
-        return not self.ahead and self.reading < self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +156,9 @@ class Replay:
             one.index for one in info.partitions if played.partitions is None or one.index in played.partitions
         ]
         self._pace = Pace(played.speed, paused=played.paused)
-        self._sources: dict[int, ReplayPartition] = {}
-        self._heap: list[tuple[int, int]] = []  # (timestamp of the next record, partition) of partitions with records
+        self._next: dict[int, int] = {}  # by partition: the offset to play next
+        self._merged = comet.MergedReader([])
+        self._encoded: dict[int, tuple[Batch, list[bytes]]] = {}  # by partition: the batch that is played
         self._lost: deque[Lost] = deque()
         self._steered = asyncio.Event()
         self._begun = False
@@ -193,7 +176,8 @@ class Replay:
         strange = (played.partitions or frozenset()) - set(replay._chosen)
         if strange:
             raise Problem("PARTITION_NOT_FOUND", f"topic {played.topic!r} has no partitions {sorted(strange)[:10]}")
-        await replay._each(replay._chosen, replay._open)
+        await replay._open()
+        await replay._fill()
         replay._check_span()
         return replay
 
@@ -208,7 +192,7 @@ class Replay:
             await self._fill()
             if self._lost:
                 return self._lost.popleft()
-            if not self._heap:
+            if self._merged.done:
                 return Ended(self._played.topic, self._cursor())
             loop = asyncio.get_running_loop()
             run, wait = self._due(loop.time())
@@ -228,8 +212,8 @@ class Replay:
         raise NotImplementedError("a replay is paused and resumed")
 
     def close(self) -> None:
-        self._sources.clear()
-        self._heap.clear()
+        self._merged = comet.MergedReader([])
+        self._encoded.clear()
 
     def statistics(self) -> dict[str, Any]:
         return {"topic": self._played.topic, "given": self._given, "paused": self._pace.paused}
@@ -254,64 +238,70 @@ class Replay:
         """Records that are due, or the seconds until the next one."""
         run: list[tuple[int, Item]] = []
         size, wait = 0, 0.0
-        while self._heap and size < self._limits.delivery_bytes:
-            at_us, partition = self._heap[0]
-            wait = self._pace.due(at_us, now)
+        while size < self._limits.delivery_bytes:
+            head = self._merged.head()
+            if head is None or isinstance(head, comet.Gap):
+                break  # read on, or reported, before the next records
+            wait = self._pace.due(head.time_us, now)
             if wait > 0:
                 break
-            heappop(self._heap)
-            self._pace.given(at_us, now)
-            source = self._sources[partition]
-            item = source.ahead.popleft()
-            run.append((partition, item))
+            self._merged.ready(1)
+            self._pace.given(head.time_us, now)
+            item = Item(head.time_us, head.offset, self._written(head))
+            run.append((head.batch.partition, item))
             size += len(item.written)
-            if source.ahead:
-                heappush(self._heap, (source.ahead[0].timestamp_us, partition))
-            elif source.hungry:
-                break  # its next record may be older than those of the others
         return run, wait
+
+    def _written(self, head: comet.MergedRecord) -> bytes:
+        batch = head.batch
+        known = self._encoded.get(batch.partition)
+        if known is None or known[0] is not batch:
+            known = self._encoded[batch.partition] = batch, fragments(batch, self._played.values)
+        return known[1][head.number]
 
     def _run(self, items: list[tuple[int, Item]]) -> Run:
         run = Run(self._played.topic, f"c1.{self._topic_id.hex()}", self._texts(), items)
         for partition, item in items:
-            self._sources[partition].next = item.offset + 1
+            self._next[partition] = item.offset + 1
         self._given += len(items)
         return run
 
     def _texts(self) -> dict[int, str]:
-        return {index: position_text(index, source.next, None) for index, source in self._sources.items()}
+        return {index: position_text(index, offset, None) for index, offset in self._next.items()}
 
     def _cursor(self) -> str:
-        return str(
-            Cursor(self._topic_id, {index: CursorPosition(source.next) for index, source in self._sources.items()})
-        )
+        return str(Cursor(self._topic_id, {index: CursorPosition(offset) for index, offset in self._next.items()}))
 
     # ---- reading
 
-    async def _each(self, sources: Sequence[Any], do: Any) -> None:
+    async def _open(self) -> None:
         turns = asyncio.Semaphore(FETCHES_MAX)
 
-        async def one(source: Any) -> None:
+        async def one(partition: int) -> comet.RangeReader:
             async with turns:
-                await do(source)
+                return comet.RangeReader(self._reader, await self._window(partition))
 
-        await together(map(one, sources))
+        ranges = await together(map(one, self._chosen))
+        self._next = {one.partition: one.position or 0 for one in ranges}
+        self._merged = comet.MergedReader(ranges, at_once=FETCHES_MAX)
 
-    async def _open(self, partition: int) -> None:
-        """Finds the window in a partition."""
-        played = self._played
-        known = None if played.cursor is None else played.cursor.positions.get(partition)
+    async def _window(self, partition: int) -> RangeSpec:
+        """The window in a partition."""
+        played, epoch = self._played, None
         # An offset beyond the log end offset is not waited for.
         end = await self._find(partition, Latest() if isinstance(played.end, AtOffset) else played.end)
         if isinstance(played.end, AtOffset):
             end = min(played.end.offset, end)
+        known = None if played.cursor is None else played.cursor.positions.get(partition)
         if known is not None:
-            source = ReplayPartition(partition, known.offset, end, known.epoch, known.offset)
+            start, epoch = known
         else:
-            first = await self._find(partition, played.start)
-            source = ReplayPartition(partition, first, end, None, first)
-        self._sources[partition] = source
-        await self._read(source)
+            start = await self._find(partition, played.start)
+        return RangeSpec(
+            played.topic, partition, start, max(start, end), topic_id=self._topic_id, epoch=epoch,
+            step_records_first=FETCH_RECORDS, step_records=FETCH_RECORDS, step_bytes=self._fetch_bytes,
+            wait_ms=None,  # records of an open transaction come once it is decided
+        )  # fmt: skip
 
     async def _find(self, partition: int, where: Position) -> int:
         if isinstance(where, AtOffset):
@@ -326,79 +316,24 @@ class Replay:
 
     def _check_span(self) -> None:
         """Checks the span of a window whose start is not a time, once it is known."""
-        played = self._played
-        if isinstance(played.start, AtTime) or played.cursor is not None:
-            self._settle_heap()
+        played, head = self._played, self._merged.head()
+        if isinstance(played.start, AtTime) or played.cursor is not None or not isinstance(played.end, AtTime):
             return
-        self._settle_heap()
-        firsts = [source.ahead[0].timestamp_us for source in self._sources.values() if source.ahead]
-        if firsts and isinstance(played.end, AtTime):
-            check_span(min(firsts), played.end.timestamp_us, self._limits.replay_ms_max)
+        if isinstance(head, comet.MergedRecord):
+            check_span(head.time_us, played.end.timestamp_us, self._limits.replay_ms_max)
 
     async def _fill(self) -> None:
-        hungry = [source for source in self._sources.values() if source.hungry]
-        if hungry:
-            await self._each(hungry, self._read)
-            self._settle_heap()
-
-    def _settle_heap(self) -> None:
-        self._heap = [(source.ahead[0].timestamp_us, index) for index, source in self._sources.items() if source.ahead]
-        heapify(self._heap)
-
-    async def _read(self, source: ReplayPartition) -> None:
-        """Reads until there is a record, or the window ends."""
-        played = self._played
-        while source.hungry:
-            try:
-                found = await self._reader.fetch(
-                    played.topic, source.partition, AtOffset(source.reading), epoch=source.epoch,
-                    records_max=FETCH_RECORDS, bytes_max=self._fetch_bytes, wait_ms=WAIT_MS if source.stuck else 0,
-                    topic_id=self._topic_id,
-                )  # fmt: skip
-            except CometError as error:
-                self._pass(source, error)
-                continue
-            source.stuck = found.next_offset <= source.reading
-            for batch in found.batches:
-                self._take(source, batch, played.values)
-            source.reading, source.epoch = max(source.reading, found.next_offset), found.epoch
-
-    @staticmethod
-    def _take(source: ReplayPartition, batch: comet.RecordBatch[bytes], values: Values) -> None:
-        if batch.first_offset >= source.end:
-            return
-        for at_us, offset, written in zip(batch.timestamps, batch.offsets, fragments(batch, values), strict=True):
-            if offset >= source.end:
+        """Reads until the next record in order is known, and takes the gaps before it."""
+        while True:
+            head = self._merged.head()
+            if isinstance(head, comet.Gap):
+                self._merged.ready(1)
+                self._pass(head)
+            elif head is not None or not await self._merged.fill():
                 return
-            source.ahead.append(Item(at_us, offset, written))
 
-    def _pass(self, source: ReplayPartition, error: CometError) -> None:
-        """Continues behind a gap. Raises the error if it is not a gap."""
-        gap = gap_of(error, self._played.topic, source)
-        if gap is None:
-            raise error
-        missing = Missing(gap.partition, gap.first, min(gap.end, source.end), gap.reason)
-        source.epoch = None
-        source.reading = source.end if gap.reason == "truncated" else gap.end
-        source.next = source.reading = min(source.reading, source.end)
-        if missing.end > missing.first:
-            count = missing.end - missing.first
-            self._lost.append(Lost(self._played.topic, count, [missing], self._cursor()))
-
-
-def gap_of(error: CometError, topic: str, source: ReplayPartition) -> Gap | None:
-    """The gap that a failed read reports; None if there is none, or it is unknown."""
-
-    def detail(name: str) -> int:
-        text = error.details.get(name, "")
-        return int(text) if text.isdecimal() else -1
-
-    match error:
-        case comet.OffsetOutOfRange() if source.reading < detail("log_start"):
-            return Gap(topic, source.partition, source.reading, detail("log_start"), "deleted")
-        case comet.OffsetOutOfRange() | comet.Truncated() if detail("log_end") >= 0:
-            # The window's records are gone; those at these offsets now were written later.
-            return Gap(topic, source.partition, min(detail("log_end"), source.reading), source.end, "truncated")
-        case comet.DataLoss() if detail("end") > source.reading:
-            return Gap(topic, source.partition, max(detail("first"), source.reading), detail("end"), "damaged")
-    return None
+    def _pass(self, gap: comet.Gap) -> None:
+        """Reports a gap, behind which the replay continues."""
+        self._next[gap.partition] = gap.end
+        missing = Missing(gap.partition, gap.first, gap.end, gap.reason)
+        self._lost.append(Lost(self._played.topic, gap.end - gap.first, [missing], self._cursor()))

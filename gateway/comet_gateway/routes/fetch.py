@@ -72,27 +72,31 @@ async def fetch(request: Request) -> Answer:
     start, epoch = _start(query, partition)
     values = query.choice("values", Values.AUTO)
     wait_ms = query.number("wait_ms", 0, 0, limits.wait_ms_max)
-    info = await backend.catalog.topic(topic)
-    if "cursor" in query:
-        position = _cursor(query, info).positions.get(partition)
-        start, epoch = (Earliest(), None) if position is None else (AtOffset(position.offset), position.epoch)
-    reading = backend.reader.fetch(
-        topic, partition, start, epoch=epoch,
-        records_max=query.number("limit", LIMIT, 1, limits.records_max),
-        bytes_max=query.number("max_bytes", BYTES, 1, limits.answer_bytes_max),
-        wait_ms=wait_ms, isolation=_isolation(query),
-    )  # fmt: skip
-    try:
-        found = await (while_there(request, reading, state.draining) if wait_ms else reading)
-    except comet.CometError as error:
-        problem = problem_of(error, partition)
-        if isinstance(error, comet.CorruptRecords):
-            problem.hint = "Continue behind it, with `cursor` or from offset `end`."
-            problem.more["cursor"] = str(Cursor(info.id, {partition: CursorPosition(int(error.details["end"]))}))
-        raise problem from error
-    state.metrics.records_out += sum(map(len, found.batches))
-    cursor = Cursor(info.id, {partition: CursorPosition(found.next_offset, found.epoch)})
-    return _fetched(wanted, found, cursor, values)
+
+    async def read(info: TopicInfo) -> Answer:
+        at, known = start, epoch
+        if "cursor" in query:
+            position = _cursor(query, info).positions.get(partition)
+            at, known = (Earliest(), None) if position is None else (AtOffset(position.offset), position.epoch)
+        reading = backend.reader.fetch(
+            topic, partition, at, epoch=known,
+            records_max=query.number("limit", LIMIT, 1, limits.records_max),
+            bytes_max=query.number("max_bytes", BYTES, 1, limits.answer_bytes_max),
+            wait_ms=wait_ms, isolation=_isolation(query), topic_id=info.id,
+        )  # fmt: skip
+        try:
+            found = await (while_there(request, reading, state.draining) if wait_ms else reading)
+        except comet.CometError as error:
+            problem = problem_of(error, partition)
+            if isinstance(error, comet.CorruptRecords):
+                problem.hint = "Continue behind it, with `cursor` or from offset `end`."
+                problem.more["cursor"] = str(Cursor(info.id, {partition: CursorPosition(int(error.details["end"]))}))
+            raise problem from error
+        state.metrics.records_out += sum(map(len, found.batches))
+        cursor = Cursor(info.id, {partition: CursorPosition(found.next_offset, found.epoch)})
+        return _fetched(wanted, found, cursor, values)
+
+    return await backend.catalog.with_topic(topic, read)
 
 
 def _start(query: QueryParams, partition: int) -> tuple[Position, int | None]:
@@ -162,11 +166,14 @@ async def fetch_topic(request: Request) -> Answer:
     wanted = form(scope["comet.headers"].get(b"accept", b""))
     values = query.choice("values", Values.AUTO)
     order = query.choice("order", Order.OLDEST)
-    info = await backend.catalog.topic(scope["path_params"]["topic"])
-    range_ = await _range(query, order, info, backend, state.config.limits)
-    merged = await merge(backend.reader, order, range_)
-    state.metrics.records_out += len(merged.rows)
-    return _merged(wanted, merged, Cursor(info.id, merged.positions), values)
+
+    async def read(info: TopicInfo) -> Answer:
+        range_ = await _range(query, order, info, backend, state.config.limits)
+        merged = await merge(backend.reader, order, range_)
+        state.metrics.records_out += len(merged.records)
+        return _merged(wanted, merged, Cursor(info.id, merged.positions), values)
+
+    return await backend.catalog.with_topic(scope["path_params"]["topic"], read)
 
 
 async def _range(query: QueryParams, order: Order, info: TopicInfo, backend: Backend, limits: Limits) -> Range:
@@ -189,6 +196,7 @@ async def _range(query: QueryParams, order: Order, info: TopicInfo, backend: Bac
         positions = {partition: AtOffset(offsets[partition]) for partition in chosen if partition in offsets}
     return Range(
         info.name,
+        info.id,
         positions,
         await _bounds(bound, order, info.name, chosen, backend),
         records_max=query.number("limit", LIMIT, 1, limits.records_max),
@@ -250,14 +258,14 @@ def _merged(wanted: Form, merged: Merged, cursor: Cursor, values: Values) -> Ans
 
 def _heads(merged: Merged, cursor: Cursor) -> dict[str, str]:
     heads = {"comet-cursor": str(cursor), "comet-more": "true" if merged.more else "false"}
-    skipped = [f"{source.partition}/{first}-{end}" for source in merged.sources for first, end in source.skipped()]
+    skipped = [f"{source.partition}/{first}-{end}" for source in merged.sources for first, end in source.skipped]
     if skipped:
         heads["comet-unreadable"] = ", ".join(skipped)
     return heads
 
 
 def _source(source: MergePartition) -> bytes:
-    skipped = [b'{"first":"%d","end":"%d"}' % one for one in source.skipped()]
+    skipped = [b'{"first":"%d","end":"%d"}' % one for one in source.skipped]
     unreadable = b',"unreadable":[%b]' % b",".join(skipped) if skipped else b""
     return b'{"partition":%d,"next_offset":"%d","log_start":"%d","log_end":"%d"%b}' % (
         source.partition, source.position.offset, source.log_start, source.log_end, unreadable,

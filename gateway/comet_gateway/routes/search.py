@@ -10,8 +10,9 @@ from typing import Any, Final
 import msgspec
 from fastapi import APIRouter, Request
 
+import comet
 from comet.errors import CometError
-from comet.types import AtOffset
+from comet.types import AtOffset, TopicInfo
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem, answers
@@ -140,11 +141,14 @@ async def value(request: Request) -> Answer:
     topic: str = params["topic"]
     partition = whole("partition", params["partition"], 0, PARTITION_MAX)
     offset = whole("offset", params["offset"], 0, INT64_MAX - 1)
-    await backend.catalog.topic(topic)
-    try:
-        found = await backend.reader.fetch(topic, partition, AtOffset(offset), records_max=1)
-    except CometError as error:
-        raise problem_of(error, partition) from error
+
+    async def read(info: TopicInfo) -> comet.Fetched:
+        try:
+            return await backend.reader.fetch(topic, partition, AtOffset(offset), records_max=1, topic_id=info.id)
+        except CometError as error:
+            raise problem_of(error, partition) from error
+
+    found = await backend.catalog.with_topic(topic, read)
     record = next((one for batch in found.batches for one in batch.records()), None)
     if record is None or record.offset != offset or record.value is None:
         what = "is a tombstone" if record is not None and record.offset == offset else "is not a record"
@@ -159,9 +163,11 @@ async def _scan(
     state = request.scope["app"].state
     state.sources.part(Slots).check(quota_key(request.scope["comet.principal"]))  # before requests to brokers
     backend: Backend = state.backend
-    info = await backend.catalog.topic(request.scope["path_params"]["topic"])
-    wanted = await located(selection, info, backend, state.config.limits.merged_partitions_max)
-    return Scan(backend.reader, wanted, budget, skip_corrupt=skip_corrupt), info.id
+    most = state.config.limits.merged_partitions_max
+    wanted = await backend.catalog.with_topic(
+        request.scope["path_params"]["topic"], lambda info: located(selection, info, backend, most)
+    )
+    return Scan(backend.reader, wanted, budget, skip_corrupt=skip_corrupt), wanted.topic_id
 
 
 class OnCorrupt(Enum):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import comet
-from comet.errors import CometError, TopicNotFound
+from comet.consumer.ranges import locate
+from comet.errors import CometError
 from comet.types import AtOffset, Earliest, Latest, Position, TopicInfo
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.http.problems import Problem
@@ -74,42 +74,29 @@ async def located(selection: Selection, info: TopicInfo, backend: Backend, parti
     positions = _positions(selection.cursor, info)
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def part(index: int) -> tuple[int, int]:
-        async with gate:
-            edge = await _fetched(backend, info, index, Latest())
-            low = await _offset(start, edge, backend, info, index)
-            high = await _offset(end, edge, backend, info, index)
+    async def part(index: int) -> tuple[int, int, int | None]:
+        begin = Earliest() if isinstance(start, AtOffset) else start
+        try:
+            async with gate:
+                found = await locate(
+                    backend.reader, info.name, index, begin, end, isolation=selection.isolation, topic_id=info.id
+                )
+        except CometError as error:
+            raise problem_of(error, index) from error
+        low, high = start.offset if isinstance(start, AtOffset) else found.start, found.end
         position = positions.get(index)
         if position is not None and selection.order is Order.OLDEST:
             low = position.offset
         elif position is not None:
             high = position.offset
-        return max(low, edge.log_start), min(high, edge.log_end)
+        return max(low, found.log_start), min(high, found.log_end), found.end_epoch
 
     parts = dict(zip(chosen, await asyncio.gather(*map(part, chosen)), strict=True))
     epochs = {index: position.epoch for index, position in positions.items() if selection.order is Order.OLDEST}
-    return Wanted(info.name, selection.order, parts, epochs, selection.filters, selection.isolation, info.id)
-
-
-async def _offset(at: Position, edge: comet.Fetched, backend: Backend, info: TopicInfo, partition: int) -> int:
-    match at:
-        case AtOffset():
-            return at.offset
-        case Earliest():
-            return edge.log_start
-        case Latest():
-            return edge.log_end
-        case _:
-            return (await _fetched(backend, info, partition, at)).first_offset
-
-
-async def _fetched(backend: Backend, info: TopicInfo, partition: int, at: Position) -> comet.Fetched:
-    try:
-        return await backend.reader.fetch(info.name, partition, at, records_max=1, topic_id=info.id)
-    except CometError as error:
-        if isinstance(error, TopicNotFound):  # or it was created again since the lookup
-            backend.catalog.forget(info.name)
-        raise problem_of(error, partition) from error
+    return Wanted(
+        info.name, selection.order, {index: (low, high) for index, (low, high, _) in parts.items()}, epochs,
+        {index: epoch for index, (_, _, epoch) in parts.items()}, selection.filters, selection.isolation, info.id,
+    )  # fmt: skip
 
 
 def _positions(cursor: Cursor | None, info: TopicInfo) -> Mapping[int, CursorPosition]:

@@ -26,7 +26,6 @@ from comet.client.connection import Attachment, Connection
 from comet.client.metadata import mark_retrieved
 from comet.client.retry import Backoff
 from comet.consumer.broker_subscription import BrokerSubscription, PartitionSubscription, window_for
-from comet.consumer.gaps import gap_of, way_on
 from comet.consumer.options import ReadingOptions
 from comet.consumer.replica_choice import Replicas
 from comet.errors import (
@@ -39,7 +38,7 @@ from comet.errors import (
     Timeout,
     TopicNotFound,
 )
-from comet.types import AtOffset, Earliest, Latest, Position, TopicInfo, TopicPartition
+from comet.types import AtOffset, Earliest, Gap, Latest, Position, TopicInfo, TopicPartition
 from comet.wire.corrupt import CorruptPolicy
 
 log = logging.getLogger("comet")
@@ -355,13 +354,13 @@ class Fetcher:
     def _goes_on(self, reader: PartitionSubscription, error: CometError) -> bool:
         """Continues at another offset if records are missing and the application has chosen a policy for it."""
         resets = isinstance(error, OffsetOutOfRange) and self._on_out_of_range != "raise"
-        gap = gap_of(error, reader.topic, reader.partition, reader.next_offset)
+        gap = Gap.of(error, reader.topic, reader.partition, reader.next_offset)
         if resets:
             policy = self._on_out_of_range
             log.warning("comet: offset reset of %s/%d to %s: %s", reader.topic, reader.partition, policy, error)
             reader.restart(Earliest() if policy == "earliest" else Latest())
         elif gap is not None and self._on_gap is not None:
-            reader.restart(way_on(gap))
+            reader.restart(AtOffset(gap.next_offset))
         else:
             return False
         self._rouse()
@@ -371,11 +370,11 @@ class Fetcher:
 
     def passes(self, reader: PartitionSubscription, error: CometError) -> bool:
         """Reads records that a delivery lacks from the leader, or skips them. False: the error is to be raised."""
-        gap = gap_of(error, reader.topic, reader.partition, reader.position)
+        gap = Gap.of(error, reader.topic, reader.partition, reader.position)
         if self._replicas.only_here(reader, error):
             self.stop(reader, error, again=True)
         elif gap is not None and self._on_gap is not None:
-            self.stop(reader, error, again=True, where=way_on(gap))
+            self.stop(reader, error, again=True, where=AtOffset(gap.next_offset))
             self._on_gap(gap)
         else:
             return False

@@ -1,8 +1,8 @@
-"""The range reader: fetches parts of a partition by request. It has neither position nor subscription.
+"""The reader: fetches parts of partitions by request, and reads ranges of them. It has no subscription.
 
     fetch ─► the partition's leader, found again while it moves ─► whole batches ─► the requested records, as columns
 
-Each call stands alone, so that any number of them may be under way at once, also for one partition.
+Each `fetch` stands alone, so that any number of them may be under way at once, also for one partition.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import Random
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -21,8 +22,20 @@ from comet.client.leader_request import call_leader
 from comet.consumer.aborted import CONTROL, MARKED, Discards
 from comet.consumer.iteration import hole
 from comet.consumer.options import Isolation, check_isolation
-from comet.errors import CorruptBatch, CorruptRecords, InvalidArgument
-from comet.types import AtOffset, AtTime, Position, StartLike, TopicPartition, check_topic_name, position, wall_clock_us
+from comet.consumer.ranges import STEP_BYTES, STEP_RECORDS, Fetched, RangeReader, RangeSpec, locate
+from comet.consumer.time_merge import MergedReader
+from comet.errors import CorruptBatch, CorruptRecords, InvalidArgument, TopicNotFound
+from comet.types import (
+    AtOffset,
+    AtTime,
+    Position,
+    StartLike,
+    TopicInfo,
+    TopicPartition,
+    check_topic_name,
+    position,
+    wall_clock_us,
+)
 from comet.v1 import records_pb2 as pb
 from comet.values.record import RecordBatch
 from comet.wire.corrupt import headers, opened
@@ -31,29 +44,7 @@ from comet.wire.transport import Connect
 
 _FETCH: Final = "comet.v1.Comet/Fetch"
 INT64_MAX: Final = (1 << 63) - 1
-KNOWN_WAIT_MS: Final = 500  # at one broker, for records that are known to exist: another may lead by then
-
-
-class Fetched(NamedTuple):
-    """A part of a partition: whole batches and parts of batches, with only the requested records.
-
-    >>> async def example(address: str) -> None:
-    ...     async with comet.Producer(address) as producer:
-    ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
-    ...     async with comet.Reader(address) as reader:
-    ...         first = await reader.fetch("quotes", 0, "earliest", records_max=2)
-    ...         rest = await reader.fetch("quotes", 0, first.next_offset, epoch=first.epoch)
-    ...     print([batch.values for batch in first.batches], [batch.values for batch in rest.batches], rest.log_end)
-    >>> run(example)
-    [[b'1', b'2']] [[b'3']] 3
-    """
-
-    batches: list[RecordBatch[bytes]]
-    first_offset: int  # the offset of the requested start
-    next_offset: int  # the offset at which to continue
-    epoch: int | None  # of the record before next_offset, for the next fetch
-    log_start: int
-    log_end: int  # the end of the readable records
+_RESOLVED_AT_ONCE: Final = 64  # partitions of a merged read whose bounds are requested at once
 
 
 class _FetchSpec(NamedTuple):
@@ -180,6 +171,118 @@ class Reader:
             self._client, where, _FETCH, request, pb.FetchResponse, give_up=spec.give_up, writes=False
         )
 
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        start: StartLike = "earliest",
+        end: StartLike = "latest",
+        *,
+        backward: bool = False,
+        epoch: int | None = None,
+        topic_id: bytes = b"",
+        isolation: Isolation = "committed",
+        records_max: int | None = None,
+        bytes_max: int | None = None,
+        time_ms: int | None = None,
+        step_records: int = STEP_RECORDS,
+        step_bytes: int = STEP_BYTES,
+    ) -> RangeReader:
+        """Reads a partition from `start` up to, not including, `end`: an iterator over batches and gaps. Backward,
+        the newest batch comes first.
+
+        The positions are resolved when the read begins, so that it ends. It ends earlier once `records_max` records or
+        `bytes_max` bytes of keys and values were read, or after `time_ms`; one request brings at most `step_records`
+        and `step_bytes`. Missing records come as a `Gap`. With an offset, `epoch` is that of the record before it, as
+        in `fetch`. Raises TopicNotFound if the topic is recreated meanwhile, or does not have the id `topic_id`.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
+        ...     async with comet.Reader(address) as reader:
+        ...         async for part in reader.read("quotes", 0, start=1, end="latest"):
+        ...             print("gap" if isinstance(part, comet.Gap) else [*part.values])
+        >>> run(example)
+        [b'2', b'3']
+        """
+        now_us = self._clock_us()
+        first, last = position(start, now_us=now_us), position(end, now_us=now_us)
+        _check(first, epoch)
+        _check(last, None)
+        check_isolation(isolation)
+        for name, value in (("partition", partition + 1), ("step_records", step_records), ("step_bytes", step_bytes)):
+            _within(name, value, 1)
+        for name, most in (("records_max", records_max), ("bytes_max", bytes_max), ("time_ms", time_ms)):
+            if most is not None and most < 0:
+                raise InvalidArgument(f"{name} must not be negative, not {most!r}")
+        spec = RangeSpec(
+            check_topic_name(topic), partition, None, None, backward, topic_id, epoch, isolation=isolation,
+            step_records_first=step_records, step_records=step_records, step_bytes=step_bytes,
+            records_max=records_max, bytes_max=bytes_max, wait_ms=self._timeout_ms,
+        )  # fmt: skip
+
+        async def resolve() -> RangeSpec:
+            known = topic_id or (await self._topic(topic)).id
+            found = await locate(self, topic, partition, first, last, isolation=isolation, topic_id=known)
+            return replace(
+                spec, topic_id=known, start=found.start, end=found.end, end_epoch=found.end_epoch,
+                epoch=found.epoch if epoch is None else epoch,
+            )  # fmt: skip
+
+        return RangeReader(self, spec, time_ms=time_ms, resolve=resolve)
+
+    async def read_merged(
+        self,
+        topic: str,
+        start: StartLike = "earliest",
+        end: StartLike = "latest",
+        *,
+        partitions: Iterable[int] | None = None,
+        backward: bool = False,
+        isolation: Isolation = "committed",
+        step_records: int = STEP_RECORDS,
+        step_bytes: int = STEP_BYTES,
+    ) -> MergedReader:
+        """Reads partitions of a topic, merged by timestamp: an iterator over records and gaps. Backward, the newest
+        record comes first.
+
+        Within a partition records keep their order: a timestamp that goes back counts as the one before it. Of equal
+        timestamps, the lower partition comes first. Each partition is read as by `read`; `step_bytes` are for all of
+        them together.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         for second, text in enumerate([b"1", b"2", b"3"]):
+        ...             await producer.publish("quotes", text, timestamp_us=second * 1_000_000)
+        ...     async with comet.Reader(address) as reader:
+        ...         async for part in await reader.read_merged("quotes", backward=True):
+        ...             print("gap" if isinstance(part, comet.Gap) else part.value)
+        >>> run(example)
+        b'3'
+        b'2'
+        b'1'
+        """
+        now_us = self._clock_us()
+        begin, until = position(start, now_us=now_us), position(end, now_us=now_us)
+        info = await self._topic(topic)
+        chosen = sorted(set(range(len(info.partitions)) if partitions is None else partitions))
+        share = max(step_bytes // max(len(chosen), 1), 1)
+        ranges = [
+            self.read(
+                topic, partition, begin, until, backward=backward, topic_id=info.id, isolation=isolation,
+                step_records=step_records, step_bytes=share,
+            )
+            for partition in chosen
+        ]  # fmt: skip
+        return MergedReader(ranges, at_once=_RESOLVED_AT_ONCE)
+
+    async def _topic(self, name: str) -> TopicInfo:
+        """The metadata of a topic as brokers have it now: a cached id may be that of a deleted one."""
+        found = await self._client.fetch([check_topic_name(name)])
+        if name not in found:
+            raise TopicNotFound(f"topic {name!r} does not exist", details={"topic": name})
+        return found[name]
+
     async def close(self) -> None:
         """Closes the connections."""
         await self._client.close()
@@ -191,25 +294,6 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
-
-
-async def fetch_known(
-    reader: Reader, topic: str, partition: int, start: int, *,
-    epoch: int | None, records_max: int, bytes_max: int, isolation: Isolation, topic_id: bytes, within_ms: int,
-) -> Fetched:  # fmt: skip
-    """As `reader.fetch`, from an offset that was once known to have records. An empty answer counts only after
-    `within_ms`: a new leader may not know the high watermark yet."""
-    loop = asyncio.get_running_loop()
-    until, wait_ms = loop.time() + within_ms / 1000, 0
-    while True:
-        found = await reader.fetch(
-            topic, partition, start, epoch=epoch, records_max=records_max, bytes_max=bytes_max,
-            wait_ms=wait_ms, isolation=isolation, topic_id=topic_id,
-        )  # fmt: skip
-        left_s = until - loop.time()
-        if found.next_offset > start or left_s <= 0:
-            return found
-        wait_ms = min(left_ms(left_s, waits=True), KNOWN_WAIT_MS)
 
 
 def left_ms(left_s: float, *, waits: bool) -> int:
@@ -252,6 +336,8 @@ def _open(spec: _FetchSpec, answer: pb.FetchResponse) -> tuple[list[RecordBatch[
         if header.next_offset <= expected:
             continue
         if header.base_offset > expected:
+            if found:
+                return found, expected, epoch or None  # the records before it; the next call raises
             raise hole(*spec.tp, expected, header.base_offset)
         if not (header.flags & MARKED and _hidden(header, discards, uncommitted=spec.uncommitted)):
             try:

@@ -19,8 +19,8 @@ from typing import Final
 import pyarrow as pa
 
 import comet
-from comet.consumer.range_reader import fetch_known
-from comet.errors import CometError, DataLoss, OffsetOutOfRange, PartitionNotFound, TopicNotFound, Truncated
+from comet.consumer.ranges import Part, RangeReader, RangeSpec
+from comet.errors import CometError, DataLoss, PartitionNotFound, TopicNotFound, Truncated
 from comet.event_loop import begin, call, computed
 from comet.spark.coalesce import joined
 from comet.spark.columns import SparkColumns
@@ -29,12 +29,10 @@ from comet.spark.planning import NO_EPOCH, Range
 
 log = logging.getLogger(__name__)
 
-PART_BYTES: Final = 4 << 20  # of one request; a broker's limit
 PART_RECORDS: Final = 1 << 20
 AHEAD: Final = 4  # ranges of a task that are requested ahead
 MERGED_ROWS: Final = 10_000  # limits for merged batches:
 MERGED_BYTES: Final = 8 << 20  # Spark holds a batch in memory several times
-_LOSSES: Final = (OffsetOutOfRange, Truncated, DataLoss, TopicNotFound, PartitionNotFound)
 
 _readers: dict[tuple[str, int], comet.Reader] = {}
 
@@ -70,76 +68,53 @@ class Parts:
         self._range = one
         self._options = options
         self._reader = reader or reader_of(options)
-        self._at = one.start
-        self._epoch: int | None = None if one.epoch == NO_EPOCH else one.epoch
-        self._last: int | None = None if one.last == NO_EPOCH else one.last
-        self._first: Future[comet.Fetched] | None = None
+        self._at = one.start  # behind the last batch
+        self._reading = self._from(one.start, one.epoch, one.last)
+        self._first: Future[list[Part]] | None = None
+
+    def _from(self, start: int, epoch: int, last: int) -> RangeReader:
+        one, options = self._range, self._options
+        spec = RangeSpec(
+            one.topic, one.partition, start, one.end, topic_id=bytes.fromhex(one.topic_id),
+            epoch=None if epoch == NO_EPOCH else epoch, end_epoch=None if last == NO_EPOCH else last,
+            isolation="committed" if options.committed else "uncommitted",
+            step_records_first=PART_RECORDS, step_records=PART_RECORDS, wait_ms=options.timeout_ms,
+        )  # fmt: skip
+        return RangeReader(self._reader, spec)
 
     def prefetch(self) -> None:
         """Requests the first part, ahead of the iteration."""
-        if self._first is None and self._at < self._range.end:
-            self._first = self._fetch()
+        if self._first is None:
+            self._first = self._begin()
+
+    def _begin(self) -> Future[list[Part]] | None:
+        return None if self._reading.stopped else begin(self._reading.step())
 
     def __iter__(self) -> Iterator[comet.RecordBatch[bytes]]:
-        end = self._range.end
         self.prefetch()
         pending, self._first = self._first, None  # releases the first part
         while pending is not None:
             try:
-                fetched = pending.result()
-            except _LOSSES as error:
-                self._pass_over(error)
-                pending = self._fetch() if self._at < end else None
-                continue
-            if fetched.next_offset <= self._at:
-                self._pass_over(self._missing(fetched))
+                parts = pending.result()
+            except (TopicNotFound, PartitionNotFound) as error:
+                self._lose(self._at, self._range.end, error)
                 return
-            self._at, self._epoch = fetched.next_offset, fetched.epoch
-            pending = self._fetch() if self._at < end else None
-            for batch in fetched.batches:
-                wanted = batch if batch.next_offset <= end else batch.before(end)
-                if wanted is not None:
-                    if self._last is not None and wanted.epoch > self._last:
-                        self._written_anew(wanted)
-                    yield wanted
+            pending = self._begin()
+            for part in parts:
+                if isinstance(part, comet.Gap):
+                    self._pass_over(part)
+                    pending = pending or self._begin()
+                else:
+                    self._at = part.next_offset
+                    yield part
 
-    def _fetch(self) -> Future[comet.Fetched]:
-        one, options = self._range, self._options
-        return begin(
-            fetch_known(
-                self._reader,
-                one.topic,
-                one.partition,
-                self._at,
-                epoch=self._epoch,
-                records_max=min(self._range.end - self._at, PART_RECORDS),
-                bytes_max=PART_BYTES,
-                isolation="committed" if options.committed else "uncommitted",
-                topic_id=bytes.fromhex(one.topic_id),
-                within_ms=options.timeout_ms,
-            )
-        )
-
-    def _missing(self, fetched: comet.Fetched) -> DataLoss:
-        return DataLoss(f"the log ends at {fetched.log_end}; it was longer before")
-
-    def _pass_over(self, error: CometError) -> None:
-        """Continues after lost records, or raises the error about them."""
-        one, detail = self._range, ""
-        if isinstance(error, OffsetOutOfRange | DataLoss):
-            detail = "log_start" if isinstance(error, OffsetOutOfRange) else "end"
-        whole_again = int(error.details.get(detail, "0"))
-        to = min(whole_again, one.end) if whole_again > self._at else one.end
-        self._lose(self._at, to, error)
-        if not isinstance(error, Truncated):
-            self._at = to
-        self._epoch = None  # of a truncated log: the records that replaced the lost ones are read as part of this range
-
-    def _written_anew(self, batch: comet.RecordBatch[bytes]) -> None:
-        """Reports a truncation since the range was planned: its last record was of an older epoch."""
-        at = batch.first_offset
-        self._lose(at, self._range.end, Truncated(f"the records from {at} were replaced"))
-        self._last = None  # the records that replaced them are read as part of this range
+    def _pass_over(self, gap: comet.Gap) -> None:
+        """Continues after lost records, or raises an error about them."""
+        assert gap.error is not None
+        first = max(gap.first, self._at)
+        self._lose(first, gap.end, gap.error)
+        if isinstance(gap.error, Truncated):  # the records that replaced the lost ones are read as part of this range
+            self._reading = self._from(first, NO_EPOCH, NO_EPOCH)
 
     def _lose(self, start: int, end: int, error: CometError) -> None:
         """Raises DataLoss, or logs the loss."""

@@ -21,8 +21,10 @@ from comet.sync.delivery import BulkDelivery, Delivery
 from comet.sync.group_consumer import GroupConsumer
 from comet.sync.producer import Producer
 from comet.sync.range_reader import Reader
+from comet.sync.ranges import RangeReader
 from comet.sync.share_client import ShareClient
 from comet.sync.share_consumer import ShareConsumer, ShareRecord
+from comet.sync.time_merge import MergedReader
 from comet.sync.transaction import Transaction, TransactionalProducer
 
 __all__ = [
@@ -31,7 +33,9 @@ __all__ = [
     "Consumer",
     "Delivery",
     "GroupConsumer",
+    "MergedReader",
     "Producer",
+    "RangeReader",
     "Reader",
     "ShareClient",
     "ShareConsumer",

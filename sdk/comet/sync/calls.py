@@ -58,6 +58,30 @@ def _at_hand(consumer: RecordIterator[T]) -> Record[T] | None:
     return record
 
 
+class EndingIterator(Protocol[R_co]):
+    """An iterator that ends."""
+
+    def _take_ready(self) -> R_co | None: ...
+    async def __anext__(self) -> R_co: ...
+
+
+def next_part(parts: EndingIterator[R_co]) -> R_co:
+    """The next part of a read. What was read needs no turn of the loop."""
+    part = parts._take_ready()
+    if part is None:
+        part = call(_next_part(parts))
+    if part is None:
+        raise StopIteration
+    return part
+
+
+async def _next_part(parts: EndingIterator[R_co]) -> R_co | None:
+    try:
+        return await parts.__anext__()
+    except StopAsyncIteration:
+        return None
+
+
 def asynchronous(twin: Any) -> Any:
     """The asynchronous object of a twin; any other object stays as it is."""
     return getattr(twin, "_async", twin)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -11,9 +11,11 @@ from typing import Self
 from comet import limits
 from comet.client.client import Addresses
 from comet.consumer.options import Isolation
-from comet.consumer.range_reader import Fetched
 from comet.consumer.range_reader import Reader as AsyncReader
+from comet.consumer.ranges import STEP_BYTES, STEP_RECORDS, Fetched
 from comet.event_loop import call, computed
+from comet.sync.ranges import RangeReader
+from comet.sync.time_merge import MergedReader
 from comet.types import StartLike, wall_clock_us
 from comet.wire.transport import Connect
 
@@ -83,6 +85,108 @@ class Reader:
                 wait_ms=wait_ms,
                 isolation=isolation,
                 topic_id=topic_id,
+            )
+        )
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        start: StartLike = "earliest",
+        end: StartLike = "latest",
+        *,
+        backward: bool = False,
+        epoch: int | None = None,
+        topic_id: bytes = b"",
+        isolation: Isolation = "committed",
+        records_max: int | None = None,
+        bytes_max: int | None = None,
+        time_ms: int | None = None,
+        step_records: int = STEP_RECORDS,
+        step_bytes: int = STEP_BYTES,
+    ) -> RangeReader:
+        """Reads a partition from `start` up to, not including, `end`: an iterator over batches and gaps. Backward,
+        the newest batch comes first.
+
+        The positions are resolved when the read begins, so that it ends. It ends earlier once `records_max` records or
+        `bytes_max` bytes of keys and values were read, or after `time_ms`; one request brings at most `step_records`
+        and `step_bytes`. Missing records come as a `Gap`. With an offset, `epoch` is that of the record before it, as
+        in `fetch`. Raises TopicNotFound if the topic is recreated meanwhile, or does not have the id `topic_id`.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Producer(address) as producer:
+        ...         producer.send_many("quotes", [b"1", b"2", b"3"]).result()
+        ...     with comet.sync.Reader(address) as reader:
+        ...         for part in reader.read("quotes", 0, start=1, end="latest"):
+        ...             print("gap" if isinstance(part, comet.Gap) else [*part.values])
+        >>> run(example)
+        [b'2', b'3']
+        """
+        return RangeReader(
+            call(
+                computed(
+                    lambda: self._async.read(
+                        topic,
+                        partition,
+                        start,
+                        end,
+                        backward=backward,
+                        epoch=epoch,
+                        topic_id=topic_id,
+                        isolation=isolation,
+                        records_max=records_max,
+                        bytes_max=bytes_max,
+                        time_ms=time_ms,
+                        step_records=step_records,
+                        step_bytes=step_bytes,
+                    )
+                )
+            )
+        )
+
+    def read_merged(
+        self,
+        topic: str,
+        start: StartLike = "earliest",
+        end: StartLike = "latest",
+        *,
+        partitions: Iterable[int] | None = None,
+        backward: bool = False,
+        isolation: Isolation = "committed",
+        step_records: int = STEP_RECORDS,
+        step_bytes: int = STEP_BYTES,
+    ) -> MergedReader:
+        """Reads partitions of a topic, merged by timestamp: an iterator over records and gaps. Backward, the newest
+        record comes first.
+
+        Within a partition records keep their order: a timestamp that goes back counts as the one before it. Of equal
+        timestamps, the lower partition comes first. Each partition is read as by `read`; `step_bytes` are for all of
+        them together.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Producer(address) as producer:
+        ...         for second, text in enumerate([b"1", b"2", b"3"]):
+        ...             producer.publish("quotes", text, timestamp_us=second * 1_000_000)
+        ...     with comet.sync.Reader(address) as reader:
+        ...         for part in reader.read_merged("quotes", backward=True):
+        ...             print("gap" if isinstance(part, comet.Gap) else part.value)
+        >>> run(example)
+        b'3'
+        b'2'
+        b'1'
+        """
+        return MergedReader(
+            call(
+                self._async.read_merged(
+                    topic,
+                    start,
+                    end,
+                    partitions=partitions,
+                    backward=backward,
+                    isolation=isolation,
+                    step_records=step_records,
+                    step_bytes=step_bytes,
+                )
             )
         )
 

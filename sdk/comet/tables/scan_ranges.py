@@ -10,21 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final
 
 from comet.client.client import Addresses
 from comet.consumer.options import Isolation
-from comet.consumer.range_reader import Fetched, Reader, fetch_known
-from comet.errors import CorruptRecords, DataLoss, InvalidArgument, PartitionNotFound
-from comet.types import AtOffset, Latest, Position, StartLike, position, wall_clock_us
+from comet.consumer.range_reader import Reader
+from comet.consumer.ranges import RangeReader, RangeSpec, locate, read_ahead
+from comet.errors import CorruptRecords, InvalidArgument, PartitionNotFound
+from comet.types import Gap, Position, StartLike, position, wall_clock_us
 from comet.values.record import RecordBatch
-from comet.wire.corrupt import OnCorrupt, range_of
+from comet.wire.corrupt import OnCorrupt
 
 log = logging.getLogger("comet")
 
-PART_BYTES: Final = 4 << 20  # per request; a broker returns no more
-PART_RECORDS: Final = 1 << 17
 _AT_ONCE: Final = 64  # partitions whose ends are requested at once
 
 Bound = StartLike | Mapping[int, StartLike]
@@ -45,70 +44,47 @@ class ScanRequest:
     on_corrupt: OnCorrupt = "raise"
 
 
-class Span(NamedTuple):
-    """A part of a partition, from `start` up to, not including, `end`."""
-
-    partition: int
-    start: int
-    end: int
-    epoch: int | None = None  # of the record before `start`, if known
-    topic_id: bytes = b""
-
-
 async def parts(addresses: Addresses, request: ScanRequest) -> AsyncIterator[Part]:
     """The parts, which are never empty. Bound to the loop of the first request."""
     async with Reader(addresses, timeout_ms=request.timeout_ms, name="scan") as reader:
-        spans = await spans_of(reader, request)
-        shares = shared_out([span.end - span.start for span in spans], request.records_max)
+        found = await ranges_of(reader, request)
+        shares = shared_out([spec.size for spec in found], request.records_max)
         left = 0  # unused of earlier shares: not all their offsets were records
-        for span, share in zip(spans, shares, strict=True):
+        for spec, share in zip(found, shares, strict=True):
             left += share
-            async for part in _span(reader, request, span, left):
-                left -= sum(map(len, part))
-                yield part
+            reading = RangeReader(reader, replace(spec, records_max=left))
+            async for each in read_ahead(reading):
+                part: Part = []
+                for one in each:
+                    if isinstance(one, Gap):
+                        _raise_or_log(one, request.on_corrupt)
+                    else:
+                        part.append(one)
+                if part:
+                    left -= sum(map(len, part))
+                    yield part
 
 
-async def spans_of(reader: Reader, request: ScanRequest) -> list[Span]:
-    """The spans by partition, without empty ones."""
+async def ranges_of(reader: Reader, request: ScanRequest) -> list[RangeSpec]:
+    """The ranges by partition, without empty ones."""
     now_us = wall_clock_us()
     topic = await reader._client.topic(request.topic)
     chosen = partitions_of(request, len(topic.partitions))
     starts, ends = (_positions(where, chosen, now_us) for where in (request.start, request.end))
     gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def resolve(partition: int, at: Position) -> Fetched:
+    async def find(partition: int) -> RangeSpec:
         async with gate:
-            try:
-                return await reader.fetch(
-                    request.topic,
-                    partition,
-                    at,
-                    records_max=1,
-                    bytes_max=1,
-                    isolation=request.isolation,
-                    topic_id=topic.id,
-                )
-            except CorruptRecords as error:  # its offsets are skipped, or raised, in their turn
-                first = range_of(error)[0]
-                end = await reader.fetch(
-                    request.topic, partition, "latest", records_max=1, isolation=request.isolation, topic_id=topic.id
-                )
-                return end._replace(first_offset=first, next_offset=first, epoch=None)
+            found = await locate(
+                reader, request.topic, partition, starts[partition], ends[partition],
+                isolation=request.isolation, topic_id=topic.id,
+            )  # fmt: skip
+        return RangeSpec(
+            request.topic, partition, found.start, found.end, topic_id=topic.id, epoch=found.epoch,
+            end_epoch=found.end_epoch, isolation=request.isolation, wait_ms=request.timeout_ms,
+        )  # fmt: skip
 
-    async def span(partition: int) -> Span:
-        at, where = starts[partition], ends[partition]
-        # Another answer does not tell the log end: the leader may have just begun.
-        bound = Latest() if isinstance(where, AtOffset) else where
-        if bound == at:
-            found = until = await resolve(partition, at)
-        else:
-            found, until = await asyncio.gather(resolve(partition, at), resolve(partition, bound))
-        first, end = found.first_offset, min(until.first_offset, until.log_end)
-        if isinstance(where, AtOffset):
-            end = min(where.offset, end)
-        return Span(partition, first, end, found.epoch if found.next_offset == first else None, topic.id)
-
-    return [one for one in await asyncio.gather(*map(span, chosen)) if one.end > one.start]
+    return [one for one in await asyncio.gather(*map(find, chosen)) if one.size]
 
 
 def partitions_of(request: ScanRequest, count: int) -> list[int]:
@@ -152,51 +128,9 @@ def shared_out(sizes: Sequence[int], most: int | None) -> list[int]:
     return shares
 
 
-async def _span(reader: Reader, request: ScanRequest, span: Span, most: int) -> AsyncIterator[Part]:
-    """The parts of a span, with at most so many records."""
-    task: asyncio.Task[Fetched] | None = None
-
-    def fetch(at: int, epoch: int | None) -> asyncio.Task[Fetched]:
-        return asyncio.ensure_future(
-            fetch_known(
-                reader, request.topic, span.partition, at, epoch=epoch, records_max=min(most, PART_RECORDS),
-                bytes_max=PART_BYTES, isolation=request.isolation, topic_id=span.topic_id, within_ms=request.timeout_ms,
-            )
-        )  # fmt: skip
-
-    at = span.start
-    try:
-        task = fetch(at, span.epoch) if most else None
-        while task is not None:
-            try:
-                fetched = await task
-            except CorruptRecords as error:
-                if request.on_corrupt == "raise":
-                    raise
-                log.warning("comet: %s", error)
-                at = range_of(error)[1]
-                task = fetch(at, None) if at < span.end else None
-                continue
-            if fetched.next_offset <= at:
-                raise _cut_back(request.topic, span, fetched.log_end)
-            at = fetched.next_offset
-            part = [one for batch in fetched.batches if (one := _up_to(batch, span.end)) is not None]
-            most -= sum(map(len, part))
-            task = fetch(at, fetched.epoch) if at < span.end and most else None
-            if part:
-                yield part
-    finally:
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-
-def _up_to(batch: RecordBatch[bytes], end: int) -> RecordBatch[bytes] | None:
-    return batch if batch.next_offset <= end else batch.before(end)
-
-
-def _cut_back(topic: str, span: Span, log_end: int) -> DataLoss:
-    return DataLoss(
-        f"{topic}/{span.partition} ends at {log_end}, but ended at {span.end} when the scan began",
-        details={"topic": topic, "partition": str(span.partition), "log_end": str(log_end)},
-    )
+def _raise_or_log(gap: Gap, on_corrupt: OnCorrupt) -> None:
+    """Raises the error of a gap, or logs that of a corrupt batch."""
+    assert gap.error is not None
+    if on_corrupt == "raise" or not isinstance(gap.error, CorruptRecords):
+        raise gap.error
+    log.warning("comet: %s", gap.error)

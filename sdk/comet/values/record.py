@@ -160,6 +160,19 @@ class RecordBatch(Generic[T]):
         part = self._part
         return self._batch.size_of(0, len(self._batch)) if part is None else self._batch.size_of(part.start, part.stop)
 
+    def size_of(self, index: int) -> int:
+        """Bytes of the key and value of one record, computed without reading them."""
+        at = index if self._part is None else self._part.start + index
+        return self._batch.size_of(at, at + 1)
+
+    def record(self, index: int) -> Record[bytes]:
+        """One record, its value as bytes (a tombstone's is None): for a few of a batch. For all, use `records`."""
+        batch, at = self._batch, index if self._part is None else self._part.start + index
+        return Record(
+            self.topic, self.partition, batch.offsets[at], batch.keys[at], batch.values[at],  # type: ignore[arg-type]
+            batch.timestamps[at], [] if batch.header_columns is None else batch.headers[at],
+        )  # fmt: skip
+
     @property
     def values(self) -> Sequence[bytes | None]:
         """The values as bytes; None is a tombstone."""
