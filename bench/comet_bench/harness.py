@@ -1,9 +1,12 @@
-"""Runs subjects. Those that are compared with each other are measured in turn, in the same surroundings."""
+"""Runs subjects, and the suites that they belong to. Subjects that are compared with each other are measured in turn,
+in the same surroundings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from comet_bench.report import Result, combine
@@ -23,6 +26,35 @@ B = TypeVar("B", bound=Measured)
 Report = Callable[[int, int, Callable[[], Result]], Result]  # which of the names, which run, the run
 Subject = Callable[[B, Report], list[list[Result]]]
 Subjects = Mapping[tuple[str, ...], Subject[B]]  # by the names of what it measures
+
+
+class RunSuite(Protocol):
+    def __call__(
+        self, names: Sequence[str], sizes: Any, *, address: str | None, folder: Path | None, progress: Progress
+    ) -> dict[str, Result]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The benchmarks of one `comet bench NAME`. The sizes of a run are a dataclass with `runs`, and with `pairs` for
+    subjects that are compared."""
+
+    about: Mapping[str, str]  # of each benchmark, by name
+    full: Any
+    quick: Any
+    run: RunSuite
+    compared: frozenset[str] = frozenset()
+    starts_brokers: bool = False  # of its own, always
+    undivided: bool = False  # all of it runs, or none
+    facts: Callable[[Any], Mapping[str, Any]] = lambda _sizes: {}  # beside those of the machine
+
+    def sizes(self, *, quick: bool, runs: int | None) -> Any:
+        sizes = self.quick if quick else self.full
+        given = {} if runs is None else {"runs": runs, "pairs": runs}
+        return replace(sizes, **{name: count for name, count in given.items() if hasattr(sizes, name)})
+
+    def runs_of(self, name: str, sizes: Any) -> int:
+        return int(sizes.pairs if name in self.compared and hasattr(sizes, "pairs") else sizes.runs)
 
 
 def alone(subject: Callable[[B], Result]) -> Subject[B]:

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from comet.errors import CometError, DataLoss, InvalidArgument, OffsetOutOfRange, Truncated
 from comet.units import format_value, parse_value
 
 NO_LIMIT: Final = -1
+INT64: Final = object()
+Int64 = Annotated[int, INT64]  # a string in JSON, whose numbers lose digits in browsers
+GroupState = Literal["empty", "stable", "rebalancing"]
 REPLICAS_MAX: Final = 15
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,248}")
 _DAY_MS: Final = 24 * 3600 * 1000
@@ -508,13 +511,15 @@ class GroupSummary:
     """
 
     name: str
-    kind: Literal["consumer", "share"]
-    state: str
+    kind: Annotated[Literal["consumer", "share"], "consumer: members share partitions; share: records."]
+    state: GroupState
     members: int
-    coordinator: int
+    coordinator: Annotated[int, "Id of the broker that is its coordinator."]
     generation: int
     topics: tuple[str, ...]
-    assignment: str = ""
+    assignment: Annotated[
+        str, "Assignment strategy, that of most members: sticky, range or rack; empty in a share group."
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,14 +533,14 @@ class GroupMember:
     """
 
     id: str
-    instance: str
-    client: str
+    instance: Annotated[str, "Instance id of a static member; otherwise empty."]
+    client: Annotated[str, "The client's name."]
     owned: tuple[TopicPartition, ...]
-    release: tuple[TopicPartition, ...]
-    silent_ms: int
+    release: Annotated[tuple[TopicPartition, ...], "Partitions being revoked."]
+    silent_ms: Annotated[int, "Milliseconds since its last heartbeat."]
     session_timeout_ms: int
-    assignment: str = ""
-    rack: str = ""
+    assignment: Annotated[str, "The assignment strategy that it asks for; empty in a share group."] = ""
+    rack: Annotated[str, "Its rack; empty: unknown."] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,18 +557,18 @@ class PartitionLag:
 
     topic: str
     partition: int
-    member: str
-    committed: int | None
-    log_start: int
-    end: int
-    lag: int
-    age_s: float
-    drain_s: float | None = None
-    in_flight: int = 0
-    redelivered: int = 0
-    dead_lettered: int = 0
-    dead_waiting: int = 0
-    dead_problem: str = ""
+    member: Annotated[str | None, "The member to which it is assigned; null: none."]
+    committed: Annotated[Int64 | None, "Committed offset; null: none."]
+    log_start: Int64
+    end: Int64
+    lag: Annotated[Int64, "Records."]
+    age_s: Annotated[float, "Age of the oldest unprocessed record in seconds; 0: none."]
+    drain_s: Annotated[float | None, "Time to process the lag at the recent rate; null: it does not shrink."] = None
+    in_flight: Annotated[Int64, "Share groups: records acquired now."] = 0
+    redelivered: Annotated[Int64, "Share groups: records delivered more than once."] = 0
+    dead_lettered: Annotated[Int64, "Share groups: records that became dead letters."] = 0
+    dead_waiting: Annotated[Int64, "Share groups: dead letters that could not be written yet."] = 0
+    dead_problem: Annotated[str, "Why they could not be written; empty: no error."] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -591,10 +596,10 @@ class ResetPartition:
 
     topic: str
     partition: int
-    before: int | None
-    after: int
-    skipped: int
-    note: str
+    before: Int64 | None
+    after: Int64
+    skipped: Annotated[Int64, "Records that are skipped; negative: read again."]
+    note: Annotated[str, "For example: the log starts at 40: 12 records from 28 on are deleted."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -605,12 +610,12 @@ class LagPoint:
     60
     """
 
-    time_us: int
+    time_us: Int64
     topic: str
-    lag: int
+    lag: Int64
     age_s: float
-    committed: int
-    end: int
+    committed: Int64
+    end: Int64
 
 
 @dataclass(frozen=True, slots=True)

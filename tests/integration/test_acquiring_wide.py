@@ -101,10 +101,10 @@ async def test_a_store_that_is_slow_at_all_times_keeps_records_from_nobody(world
     """What one call began and could not wait for is there for a later one."""
     await acquire(call, topic="wide", partitions=[0])
     (state,) = world.broker.shares._states.values()
-    state.exists_until = 0.0
+    state.stored.check_again_at(0.0)
     world.store.reading.clear()
     answer = await call(LOCK, request(topic="wide", partitions=[0]))
     assert isinstance(answer, groups.AcquireResponse)
     assert list(answer.missing) == [0]
     world.store.reading.set()
-    await until(lambda: state.exists_until > 0.0, "the store has answered whom nobody waits for any more")
+    await until(lambda: state.stored.is_checked(0.0), "the store has answered whom nobody waits for any more")

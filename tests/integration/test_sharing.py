@@ -435,7 +435,7 @@ async def test_an_error_that_nobody_has_thought_of_ends_one_group_at_one_partiti
     other = await member.attach(partition=1)
     await member.share(handle, other)
     (state,) = [state for state in broker.shares._states.values() if state.partition.handle == handle]
-    state.shares._again.append(("a", "b"))  # type: ignore[arg-type]  # which cannot be
+    state.shares.window.again.append(("a", "b"))  # type: ignore[arg-type]  # which cannot be
     await produce(broker, handle, b"lost?")
     await produce(broker, other, b"fine")
     assert [value for _, value, _ in await member.take(1)] == [b"fine"]

@@ -101,7 +101,7 @@ async def test_what_breaks_while_one_is_written_has_no_other_written_twice(
     state.dead_letters.start()  # as the clock does, once a second
     await asyncio.sleep(0)
     may_write.set()
-    assert await until(lambda: not state.shares.dead, within_s=30)
+    assert await until(lambda: not state.shares.window.dead, within_s=30)
     fetched = await call("comet.v1.Comet/Fetch", pb.FetchRequest(topic="dead"))
     assert sorted(record.value for record in fetched.records) == [b"a", b"b"]
     broker.env.tasks.failed.clear()

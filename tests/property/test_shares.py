@@ -87,7 +87,7 @@ class Run:
     # ---- steps
 
     def acquire(self, a: int, b: int, c: int) -> None:
-        wanted = self.shares.wanted(self.now, self.end)
+        wanted = self.shares.window.wanted(self.now, self.end)
         if wanted is None:
             self.check_nothing_is_free()
             return
@@ -95,15 +95,15 @@ class Run:
         holder = self.holders[c % 3]
         granted = self.shares.acquire(self.now, holder, 1 + c % 12, self.readable(first, end))
         self.oracle.granted(holder, granted, self.now, self.end)
-        assert granted or self.shares.wanted(self.now, self.end) != wanted, "who asks again and again gets ahead"
+        assert granted or self.shares.window.wanted(self.now, self.end) != wanted, "who asks again and again gets ahead"
 
     def check_nothing_is_free(self) -> None:
-        reach = min(self.end, self.shares.floor + WINDOW)
+        reach = min(self.end, self.shares.window.floor + WINDOW)
         free = [one for one in self.records[self.oracle.start : reach] if self.oracle.free(one, self.now)]
         assert not free, f"{free} could be given"
 
     def chosen(self, a: int, b: int) -> tuple[int, int]:
-        first = self.shares.floor + a % (WINDOW + 4) - 2
+        first = self.shares.window.floor + a % (WINDOW + 4) - 2
         return max(first, 0), max(first, 0) + 1 + (b % 6 if b % 2 else 0)
 
     def acknowledge(
@@ -156,7 +156,7 @@ class Run:
         assert holder.open == 0
 
     def restart(self, _: int, __: int, ___: int) -> None:
-        kept = self.shares.snapshot()
+        kept = self.shares.window.snapshot()
         assert len(kept.marks) <= WINDOW
         self.shares = self.restored(kept)
         self.holders = [Holder() for _ in range(3)]
@@ -179,17 +179,17 @@ class Run:
 
     def check(self) -> None:
         shares, oracle = self.shares, self.oracle
-        assert shares.floor >= self.floor, "the floor never goes back"
-        self.floor = shares.floor
-        assert len(shares.snapshot().marks) <= WINDOW, "what is kept is bounded"
-        assert shares.floor <= max(oracle.floor, oracle.start), "what is not acknowledged is not below the floor"
+        assert shares.window.floor >= self.floor, "the floor never goes back"
+        self.floor = shares.window.floor
+        assert len(shares.window.snapshot().marks) <= WINDOW, "what is kept is bounded"
+        assert shares.window.floor <= max(oracle.floor, oracle.start), "what is not acknowledged is not below the floor"
         assert shares.in_flight == sum(record.state is Is.ACQUIRED for record in self.records)
         for holder in self.holders:
             assert holder.open == oracle.open_of(holder)
         if self.options.dead_letters:
             below = {record.offset for record in self.records[oracle.start :] if record.state is Is.DEAD}
-            assert set(shares.dead) <= below
-            assert all(dead.attempts >= 1 for dead in shares.dead.values())
+            assert set(shares.window.dead) <= below
+            assert all(dead.attempts >= 1 for dead in shares.window.dead.values())
 
     def drain(self) -> None:
         """One member takes all that is left: everything ends somewhere."""
@@ -198,7 +198,7 @@ class Run:
         self.expire(0, 0, 0)
         holder = Holder()
         for _ in range(10 * RECORDS):
-            wanted = self.shares.wanted(self.now, self.end)
+            wanted = self.shares.window.wanted(self.now, self.end)
             if wanted is None:
                 break
             granted = self.shares.acquire(self.now, holder, 7, self.readable(wanted, self.end))
@@ -208,11 +208,11 @@ class Run:
             for record in self.records:
                 if record.state is Is.ACQUIRED:
                     record.state = Is.ACKNOWLEDGED
-        assert self.shares.floor == RECORDS, "nothing is left behind"
+        assert self.shares.window.floor == RECORDS, "nothing is left behind"
         assert not [record for record in self.records if not record.over], "nothing is lost"
         if self.options.dead_letters:
             dead = {record.offset for record in self.records[self.oracle.start :] if record.state is Is.DEAD}
-            assert set(self.shares.dead) == dead
+            assert set(self.shares.window.dead) == dead
 
 
 @settings(max_examples=400, deadline=None)
@@ -235,21 +235,21 @@ def test_few_dead_letters_may_wait_and_none_is_lost(seed: int, dead_max: int, by
     keys = [random.choice([None, 1, 2]) for _ in range(60)]
     ended: list[int] = []
     for _ in range(2_000):
-        wanted = shares.wanted(0.0, 60)
+        wanted = shares.window.wanted(0.0, 60)
         if wanted is None:
-            if not shares.dead:
+            if not shares.window.dead:
                 break
-            buried = random.choice(list(shares.dead))
+            buried = random.choice(list(shares.window.dead))
             ended.append(buried)
-            shares.buried(buried)
+            shares.window.buried(buried)
         else:
             granted = shares.acquire(0.0, holder, 5, Readable(0, 60, [(0, 60)], keys))
             for first, end, _ in granted:
                 shares.reject(holder, [first], [end], "bad")
-        assert len(shares.dead) <= dead_max
+        assert len(shares.window.dead) <= dead_max
         if random.random() < 0.1:
-            kept = shares.snapshot()
+            kept = shares.window.snapshot()
             shares = Shares(kept, options, window_max=30, dead_max=dead_max)
             holder = Holder()
-    assert shares.floor == 60
+    assert shares.window.floor == 60
     assert sorted(ended) == list(range(60)), "each is written once where the leader lives on"

@@ -452,7 +452,7 @@ def acquire_what_was_accepted() -> list[Patch]:
 
 @mutant("what is given back is acquired by nobody any more", "C29 C35", SHARED)
 def forget_what_is_given_back() -> list[Patch]:
-    return [(ShareWindow, "_give_again", lambda self, first, end, due, why: None)]
+    return [(ShareWindow, "give_again", lambda self, first, end, due, why: None)]
 
 
 @mutant("a rejected record is acknowledged without a dead letter", "C35", SHARED)
@@ -468,10 +468,10 @@ def begin_behind_what_was_acquired() -> list[Patch]:
     real = StoredState.take
 
     def take(self: StoredState) -> bytes:
-        window = self.shares
-        for first in range(window.floor, window._next):
-            window._marks[first - window._base] = 255
-        window._advance()
+        window = self._state.shares.window
+        for first in range(window.floor, window.next):
+            window.marks[first - window.base] = 255
+        window.advance()
         return real(self)
 
     return [(StoredState, "take", take)]

@@ -142,6 +142,11 @@ def test_a_group_and_a_replay_are_asked_for() -> None:
         Values.AUTO,
         5,
     )
+    by_rack = subscribe(session_of(), group={"name": "engine", "assignment": "rack", "rack": "a", "auto": True})
+    assert isinstance(by_rack, Open) and isinstance(by_rack.request, Joined)
+    assert by_rack.request.options == comet.GroupOptions(start=Latest(), assignment="rack", rack="a")
+    error = refused(subscribe(session_of(), group={"name": "engine", "assignment": "rack"}))
+    assert 'give rack="..."' in error.problem["detail"]
     played = subscribe(session_of(), replay={"from": "-1h", "speed": 10, "paused": True}, partitions=[2])
     assert isinstance(played, Open)
     assert played.request == Played(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import comet
+import comet.sync
 
 
 @pytest.mark.parametrize("name", [name for name in comet.__all__ if inspect.isclass(getattr(comet, name))])
@@ -42,3 +43,25 @@ def test_every_method_of_the_main_classes_has_an_example(cls: Any) -> None:
         and ">>>" not in (function.__doc__ or "")
     ]
     assert not without
+
+
+def test_every_asynchronous_class_has_a_synchronous_twin() -> None:
+    """An App runs handlers, which may be synchronous; a Scan is read either way."""
+    asynchronous = {
+        name
+        for name in comet.__all__
+        if inspect.isclass(cls := getattr(comet, name))
+        for member in ("__aenter__", "__aiter__", "__await__", "close")
+        if member in dir(cls) and (member.startswith("__a") or inspect.iscoroutinefunction(getattr(cls, member)))
+    }
+    assert asynchronous - set(dir(comet.sync)) == {"Scan"}
+
+
+@pytest.mark.parametrize("name", [name for name in comet.sync.__all__ if inspect.isclass(getattr(comet.sync, name))])
+def test_a_synchronous_twin_has_all_methods_of_its_class(name: str) -> None:
+    def public(cls: type[Any]) -> set[str]:
+        return {member for member in dir(cls) if not member.startswith("_") and callable(getattr(cls, member))}
+
+    # Transactions take the asynchronous consumer behind the twin, and call these.
+    missing = public(getattr(comet, name)) - public(getattr(comet.sync, name))
+    assert missing <= {"offsets_to_commit", "were_committed"}

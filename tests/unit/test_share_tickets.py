@@ -102,5 +102,5 @@ def test_acknowledging_again_and_again_comes_to_the_same_whatever_happens_betwee
                 assert offset not in done or kind == NACK or ticket.remembered[offset] == ACK
                 if kind == ACK:
                     done.add(offset)
-        for record in range(shares.floor):
+        for record in range(shares.window.floor):
             assert record in done, "nothing else was acknowledged"

@@ -27,10 +27,10 @@ def test_records_go_to_one_member_each_in_order() -> None:
     assert shares.acquire(0.0, bert, 3, plain(10)) == [Granted(3, 6, 1)]
     assert (anna.open, bert.open, shares.in_flight) == (3, 3, 6)
     assert shares.accept(bert, [3], [6]) == []
-    assert shares.floor == 0, "what lies below is not acknowledged"
+    assert shares.window.floor == 0, "what lies below is not acknowledged"
     assert shares.accept(anna, [0, 1, 2], [1, 2, 3]) == []
-    assert shares.floor == 6
-    assert shares.acknowledged_above == 0
+    assert shares.window.floor == 6
+    assert shares.window.acknowledged_above == 0
 
 
 def test_what_is_not_acquired_to_a_member_cannot_be_acknowledged_by_it() -> None:
@@ -103,18 +103,18 @@ def test_what_cannot_be_read_is_given_to_nobody() -> None:
     shares.pass_over(0, 1)
     assert shares.acquire(0.0, anna, 9, readable) == [Granted(1, 2, 2), Granted(2, 3, 1)]
     shares.pass_over(8, 12)
-    assert shares.wanted(0.0, 20) == 12
-    assert shares.acknowledged_above == 4, "up to the floor it is forgotten"
+    assert shares.window.wanted(0.0, 20) == 12
+    assert shares.window.acknowledged_above == 4, "up to the floor it is forgotten"
 
 
 def test_a_released_record_waits_as_long_as_was_asked() -> None:
     shares, anna = make(), Holder()
     shares.acquire(0.0, anna, 1, plain(1))
     assert shares.release(1.0, anna, [0], [1], 2.0) == []
-    assert shares.wanted(2.9, 1) is None
+    assert shares.window.wanted(2.9, 1) is None
     assert shares.due() == 3.0
-    assert shares.waiting == 1
-    assert shares.wanted(3.0, 1) == 0
+    assert shares.window.waiting == 1
+    assert shares.window.wanted(3.0, 1) == 0
     assert shares.acquire(3.0, anna, 1, plain(1)) == [Granted(0, 1, 2)]
 
 
@@ -124,29 +124,29 @@ def test_after_so_many_deliveries_a_record_is_dead_and_holds_nothing_up() -> Non
     shares.release(0.0, anna, [0], [1])
     shares.acquire(0.0, anna, 1, plain(2))
     shares.drop(anna)
-    assert shares.dead == {0: Dead(2, "it was delivered 2 times; its member went away")}
-    assert shares.floor == 1, "set aside"
-    again = make(shares.snapshot(), deliveries_max=2, dead_letters=True)
-    assert again.dead == shares.dead, "and kept"
-    again.buried(0)
-    assert again.dead == {}
-    assert again.dead_lettered == 1
+    assert shares.window.dead == {0: Dead(2, "it was delivered 2 times; its member went away")}
+    assert shares.window.floor == 1, "set aside"
+    again = make(shares.window.snapshot(), deliveries_max=2, dead_letters=True)
+    assert again.window.dead == shares.window.dead, "and kept"
+    again.window.buried(0)
+    assert again.window.dead == {}
+    assert again.window.dead_lettered == 1
 
 
 def test_with_no_place_for_dead_letters_they_are_dropped_and_counted() -> None:
     shares, anna = make(), Holder()
     shares.acquire(0.0, anna, 3, plain(3))
     assert shares.reject(anna, [0], [3], "no such account") == []
-    assert (shares.dropped, shares.floor, shares.dead) == (3, 3, {})
+    assert (shares.window.dropped, shares.window.floor, shares.window.dead) == (3, 3, {})
 
 
 def test_one_record_of_a_key_is_out_at_a_time() -> None:
     shares, anna, bert = make(by_key=True), Holder(), Holder()
     readable = keyed(1, 1, 2, None, None, 1)
     assert shares.acquire(0.0, anna, 9, readable) == [Granted(0, 1, 1), Granted(2, 5, 1)]
-    assert shares.wanted(0.0, 6) is None
+    assert shares.window.wanted(0.0, 6) is None
     shares.release(0.0, anna, [0], [1], 5.0)
-    assert shares.wanted(1.0, 6) is None, "its followers wait with it"
+    assert shares.window.wanted(1.0, 6) is None, "its followers wait with it"
     assert shares.acquire(5.0, bert, 9, readable) == [Granted(0, 1, 2)]
     shares.accept(bert, [0], [1])
     assert shares.acquire(5.0, anna, 9, readable) == [Granted(1, 2, 1)]
@@ -159,7 +159,7 @@ def test_by_key_order_holds_over_a_restart() -> None:
     readable = keyed(1, 2, 1, 2)
     shares.acquire(0.0, anna, 9, readable)
     shares.accept(anna, [1], [2])
-    shares = make(shares.snapshot(), by_key=True)
+    shares = make(shares.window.snapshot(), by_key=True)
     assert shares.acquire(0.0, anna, 9, readable) == [Granted(0, 1, 2), Granted(3, 4, 1)]
 
 
@@ -167,17 +167,17 @@ def test_what_nobody_is_to_have_is_passed_over() -> None:
     shares, anna = make(), Holder()
     readable = Readable(0, 10, [(2, 4), (6, 7)])
     assert shares.acquire(0.0, anna, 9, readable) == [Granted(2, 4, 1), Granted(6, 7, 1)]
-    assert shares.floor == 2
+    assert shares.window.floor == 2
     shares.accept(anna, [2, 6], [4, 7])
-    assert shares.floor == 10
+    assert shares.window.floor == 10
 
 
 def test_nobody_runs_too_far_ahead_of_what_is_not_acknowledged() -> None:
     shares, anna = make(window_max=10), Holder()
     assert shares.acquire(0.0, anna, 99, plain(50)) == [Granted(0, 10, 1)]
     shares.accept(anna, [1], [10])
-    assert shares.wanted(0.0, 50) is None
-    assert len(shares.snapshot().marks) == 10
+    assert shares.window.wanted(0.0, 50) is None
+    assert len(shares.window.snapshot().marks) == 10
     shares.accept(anna, [0], [1])
     assert shares.acquire(0.0, anna, 99, plain(50)) == [Granted(10, 20, 1)]
 
@@ -187,11 +187,11 @@ def test_nor_over_what_nobody_is_to_have(*, by_key: bool) -> None:
     shares, anna = make(window_max=10, by_key=by_key), Holder()
     readable = Readable(0, 50, [(0, 8), (30, 50)], [None] * 50)
     assert shares.acquire(0.0, anna, 99, readable) == [Granted(0, 8, 1)]
-    assert len(shares.snapshot().marks) == 10
+    assert len(shares.window.snapshot().marks) == 10
     shares.accept(anna, [0], [8])
-    assert shares.floor == 10
+    assert shares.window.floor == 10
     while not (granted := shares.acquire(0.0, anna, 99, readable)):
-        assert shares.wanted(0.0, 50) is not None
+        assert shares.window.wanted(0.0, 50) is not None
     assert granted == [Granted(30, 40, 1)]
 
 
@@ -201,11 +201,11 @@ def test_deleted_records_are_nobodys_any_more() -> None:
     shares.reject(anna, [0], [1], "bad")
     shares.release(0.0, anna, [2], [4], 9.0)
     assert shares.forget_below(3) == 3
-    assert shares.floor == 3
+    assert shares.window.floor == 3
     assert shares.in_flight == anna.open == 2
-    assert shares.wanted(9.0, 10) == 3
+    assert shares.window.wanted(9.0, 10) == 3
     assert shares.forget_below(1_000_000) == 999_997
-    assert (shares.floor, anna.open, shares.waiting) == (1_000_000, 0, 0)
+    assert (shares.window.floor, anna.open, shares.window.waiting) == (1_000_000, 0, 0)
 
 
 def test_old_locks_do_not_pile_up() -> None:
@@ -222,14 +222,14 @@ def test_a_long_run_keeps_only_its_window() -> None:
         (granted,) = shares.acquire(0.0, anna, 100, plain(20_000))
         assert granted == (first, first + 100, 1)
         assert shares.accept(anna, [first], [first + 100]) == []
-    assert len(shares._marks) == len(shares._locks) < 5_000
-    assert shares.acknowledged == shares.floor == 20_000
+    assert len(shares.window.marks) == len(shares.window.locks) < 5_000
+    assert shares.window.acknowledged == shares.window.floor == 20_000
 
 
 def test_acquiring_twice_is_a_bug_that_is_found() -> None:
     shares, anna = make(), Holder()
     shares.acquire(0.0, anna, 1, plain(1))
-    shares._again.append((0, 1))
-    shares._again_count += 1
+    shares.window.again.append((0, 1))
+    shares.window.again_count += 1
     with pytest.raises(AssertionError, match="never acquired by two"):
         shares.acquire(0.0, anna, 1, plain(1))

@@ -91,6 +91,17 @@ def test_partitions_of_a_group_with_whom_has_them() -> None:
     assert document.tables["members"].rows[0].cells[3].text == "quotes 0-2, 7"
 
 
+def test_the_assignment_strategy_is_shown_and_members_that_ask_for_another_one() -> None:
+    alike = Member("m1", "", "engine-1", {}, 0, 10_000, assignment="rack", rack="eu-1")
+    found = group.view(detail(one("g"), members=(alike,), assignment="rack"), PageRequest())
+    assert (found.fields["assignment"].text, found.fields["assignment"].tone) == ("rack", "")
+    assert [cell.text for cell in found.tables["members"].rows[0].cells][4] == "eu-1"
+    other = Member("m2", "", "engine-2", {}, 0, 10_000, assignment="sticky")
+    found = group.view(detail(one("g"), members=(alike, other), assignment="rack"), PageRequest())
+    assert found.fields["assignment"].title == "1 member of 2 ask for another strategy; most decide"
+    assert "assignment" not in group.view(detail(one("g", kind="share")), PageRequest()).fields
+
+
 def test_a_shared_group_says_what_is_in_flight_and_dead() -> None:
     lags = (lag(0, in_flight=3, redelivered=2, dead_lettered=1), lag(1, in_flight=4))
     document = group.view(detail(one("g", kind="share", lag=40), lags=lags), PageRequest())

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from comet_bench.harness import Progress, Subjects, alone, run_compared
+from comet_bench.harness import Progress, Subjects, Suite, alone, run_compared
 from comet_bench.machine import ProcessMeter, Usage
 from comet_bench.processes import Broker, Worker, given_broker, own_broker
 from comet_bench.report import Result
@@ -383,3 +383,6 @@ def _tidied(run: Callable[[Bench], Result]) -> Callable[[Bench], Result]:
         return result
 
     return tidied
+
+
+SUITE: Final = Suite({name: subject.about for name, subject in SUBJECTS.items()}, FULL, QUICK, run_subjects)

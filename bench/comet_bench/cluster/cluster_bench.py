@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from comet_bench.broker.broker_bench import LEAD_S, RECORD_BYTES, WARM_SHARE, delete_topics
-from comet_bench.harness import Progress, Subjects, alone, run_compared
+from comet_bench.harness import Progress, Subjects, Suite, alone, run_compared
 from comet_bench.machine import ProcessMeter
 from comet_bench.processes import BenchFailed, Worker, own_broker
 from comet_bench.report import Result, combine
@@ -273,3 +273,13 @@ def run_cluster(sizes: ClusterSizes, *, folder: Path | None, progress: Progress)
             )
     finally:
         shutil.rmtree(data, ignore_errors=True)
+
+
+def _run(
+    names: Sequence[str], sizes: ClusterSizes, *, address: str | None, folder: Path | None, progress: Progress
+) -> dict[str, Result]:
+    assert address is None and list(names) == list(ABOUT)
+    return run_cluster(sizes, folder=folder, progress=progress)
+
+
+SUITE: Final = Suite(ABOUT, FULL, QUICK, _run, starts_brokers=True, undivided=True)

@@ -32,7 +32,7 @@ from typing import Any, Final
 
 from comet_bench.broker.broker_bench import RECORD_BYTES, written
 from comet_bench.gateway.servers import Served, start_bare, start_gateway
-from comet_bench.harness import Progress, Report, Subject, Subjects, alone, compared, run_compared
+from comet_bench.harness import Progress, Report, Subject, Subjects, Suite, alone, compared, run_compared
 from comet_bench.processes import START_TIMEOUT_S, BenchFailed, Broker, Worker, given_broker, own_broker
 from comet_bench.report import Result
 
@@ -351,3 +351,6 @@ def run_gateway(
             yield GatewayBench(sizes, broker, gateway, Path(scratch))
 
     return run_compared(_SUBJECTS, names, surroundings, progress)
+
+
+SUITE: Final = Suite(ABOUT, FULL, QUICK, run_gateway, COMPARED)

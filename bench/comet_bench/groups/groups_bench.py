@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from comet_bench.broker.broker_bench import RECORD_BYTES, broker_use, delete_topics
-from comet_bench.harness import Progress, Report, Subjects, alone, compared, run_compared
+from comet_bench.harness import Progress, Report, Subjects, Suite, alone, compared, run_compared
 from comet_bench.processes import BenchFailed, Broker, Worker, given_broker, own_broker
 from comet_bench.report import Result
 
@@ -369,3 +369,6 @@ def run_groups(
             yield GroupBench(sizes, broker)
 
     return run_compared(_SUBJECTS, names, surroundings, progress)
+
+
+SUITE: Final = Suite(ABOUT, FULL, QUICK, run_groups, COMPARED)

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from comet_bench.broker.broker_bench import broker_use, delete_topics, written
 from comet_bench.gateway.servers import start_gateway
-from comet_bench.harness import Progress, Report, Subjects, alone, compared, run_compared
+from comet_bench.harness import Progress, Report, Subjects, Suite, alone, compared, run_compared
 from comet_bench.processes import RUN_TIMEOUT_S, BenchFailed, Broker, Worker, own_broker, served
 from comet_bench.report import Result
 from comet_bench.spark.reads import READS, cpu_s
@@ -308,3 +308,13 @@ def run_spark(names: Sequence[str], sizes: SparkSizes, *, folder: Path | None, p
     with own_broker(folder) as broker, ExitStack() as stack:
         bench = SparkBench(sizes, broker, folder, stack)
         return run_compared(_SUBJECTS, names, lambda _subject: nullcontext(bench), progress)
+
+
+def _run(
+    names: Sequence[str], sizes: SparkSizes, *, address: str | None, folder: Path | None, progress: Progress
+) -> dict[str, Result]:
+    assert address is None
+    return run_spark(names, sizes, folder=folder, progress=progress)
+
+
+SUITE: Final = Suite(ABOUT, FULL, QUICK, _run, starts_brokers=True, facts=describe)

@@ -54,7 +54,7 @@ def by_rack(
         member: _Kind(tuple(sorted(set(topics) & partitions.keys())), homes[member])
         for member, topics in sorted(members.items())
     }
-    draft = _Draft(kinds, found, before, racks)
+    draft = _Exchanges(kinds, found, before, racks)
     visited = 0
     while visited < EDGES_MAX:
         edges = draft.edges()
@@ -66,8 +66,8 @@ def by_rack(
     return draft.owner
 
 
-class _Draft:
-    """An assignment under construction."""
+class _Exchanges:
+    """An assignment, and the exchanges of partitions between kinds of members."""
 
     def __init__(
         self, kinds: Mapping[str, _Kind], owner: dict[Partition, str], before: Mapping[Partition, str],
@@ -165,7 +165,7 @@ class _Draft:
 def _cycle(edges: Mapping[tuple[_Kind, _Kind], _Edge]) -> list[_Kind]:
     """A cycle that makes partitions local, found as Bellman and Ford do; empty if there is none."""
     distance = dict.fromkeys((kind for pair in edges for kind in pair), 0)
-    came_from: dict[_Kind, _Kind] = {}
+    previous: dict[_Kind, _Kind] = {}
     last: _Kind | None = None
     if not distance:
         return []
@@ -174,13 +174,13 @@ def _cycle(edges: Mapping[tuple[_Kind, _Kind], _Edge]) -> list[_Kind]:
         for (giver, taker), edge in edges.items():
             if distance[giver] + edge.lost < distance[taker]:
                 distance[taker] = distance[giver] + edge.lost
-                came_from[taker], last = giver, taker
+                previous[taker], last = giver, taker
         if last is None:
             return []
     assert last is not None
     for _ in distance:  # from a node that is still improved, the way back ends in the cycle
-        last = came_from[last]
+        last = previous[last]
     cycle = [last]
-    while (before := came_from[cycle[-1]]) != cycle[0]:
+    while (before := previous[cycle[-1]]) != cycle[0]:
         cycle.append(before)
     return cycle[::-1]

@@ -4,14 +4,14 @@ One mark for each record from the floor on: its delivery count, or that it is ac
 in a heap by offset, those that wait for a time in a heap by that time. Dead records are set aside, so that they hold up
 nothing; when too many are set aside, further ones stay in the window.
 
-Pure, single-threaded; the base of core.shares, which adds the locks.
+Pure, single-threaded. Owned by a Shares (core.shares), which grants and ends the locks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from comet_broker.core.share_keys import KeyOrder
@@ -88,7 +88,7 @@ class WindowSnapshot(NamedTuple):
 
 
 class ShareWindow:
-    """The states of one group's records in one partition. Subclassed by Shares."""
+    """The states of one group's records in one partition. Owned by a Shares."""
 
     def __init__(self, stored: WindowSnapshot, options: Options, *, window_max: int, dead_max: int) -> None:
         assert len(stored.marks) <= window_max
@@ -99,181 +99,206 @@ class ShareWindow:
         self.dead_lettered = 0
         self.dropped = 0  # dead, without a dead-letter topic
         self.deleted = 0  # from the log, before they were acknowledged
-        self._window_max = window_max
+        self.window_max = window_max
         self._dead_max = dead_max
-        self._base = stored.floor  # offset of the first entry of the three lists
-        self._marks = bytearray(stored.marks)
-        self._locks: list[AcquisitionLock | None] = [None] * len(stored.marks)
-        self._keys = KeyOrder(stored.floor) if options.by_key else None
-        self._next = stored.floor  # the first record that was not considered yet
-        self._again: list[Range] = []  # heap
-        self._again_count = 0
-        self._waiting: list[tuple[float, int, int]] = []  # heap by the time they are due
-        self._waiting_count = 0
-        self._doomed: dict[int, None] = {}
+        self.base = stored.floor  # offset of the first entry of the three lists
+        self.marks = bytearray(stored.marks)
+        self.locks: list[AcquisitionLock | None] = [None] * len(stored.marks)
+        self.keys = KeyOrder(stored.floor) if options.by_key else None
+        self.next = stored.floor  # the first record that was not considered yet
+        self.again: list[Range] = []  # heap
+        self.again_count = 0
+        self.delayed: list[tuple[float, int, int]] = []  # heap by the time they are due
+        self.delayed_count = 0
+        self.doomed: dict[int, None] = {}
         self._pass_over_acknowledged()
-        self._advance()
+        self.advance()
 
     def snapshot(self) -> WindowSnapshot:
-        return WindowSnapshot(self.floor, bytes(memoryview(self._marks)[self.floor - self._base :]), dict(self.dead))
+        return WindowSnapshot(self.floor, bytes(memoryview(self.marks)[self.floor - self.base :]), dict(self.dead))
 
     @property
     def waiting(self) -> int:
         """The number of records that are to be delivered again, now or later."""
-        return self._waiting_count + self._again_count
+        return self.delayed_count + self.again_count
 
     @property
     def acknowledged_above(self) -> int:
         """The number of acknowledged records above the floor."""
-        return self._marks.count(ACKNOWLEDGED, self.floor - self._base)
+        return self.marks.count(ACKNOWLEDGED, self.floor - self.base)
 
     def wanted(self, now: float, end: int) -> int | None:
         """The next record to deliver, of those below `end`; None if none may be delivered now."""
-        self._ripen(now)
+        self.ripen(now)
         if len(self.dead) >= self._dead_max:
             return None
-        if self._again:
-            return self._again[0][0]
+        if self.again:
+            return self.again[0][0]
         self._pass_over_acknowledged()
-        return self._next if self._next < min(end, self.floor + self._window_max) else None
+        return self.next if self.next < min(end, self.floor + self.window_max) else None
 
     def is_new(self, offset: int) -> bool:
         """Whether the record was never considered for delivery."""
-        return offset >= self._next
+        return offset >= self.next
 
     def backlog(self, end: int) -> int:
         """The highest number of records that could be acquired now."""
-        return self._again_count + max(0, min(end, self.floor + self._window_max) - self._next)
+        return self.again_count + max(0, min(end, self.floor + self.window_max) - self.next)
 
     # ---- states of records
 
-    def _acknowledge(self, first: int, end: int) -> None:
-        self._marks[first - self._base : end - self._base] = bytes((ACKNOWLEDGED,)) * (end - first)
+    def acknowledge(self, first: int, end: int) -> None:
+        self.marks[first - self.base : end - self.base] = bytes((ACKNOWLEDGED,)) * (end - first)
         self.acknowledged += end - first
-        if self._keys is not None:
+        if self.keys is not None:
             for offset in range(first, end):
-                self._unblock(self._keys, offset)
+                self.unblock(self.keys, offset)
 
-    def _unblock(self, keys: KeyOrder, offset: int) -> None:
+    def unblock(self, keys: KeyOrder, offset: int) -> None:
         """Frees the next record of a key for delivery; the one at `offset` is finished."""
         while (following := keys.done(offset)) is not None:
-            if self._marks[following - self._base] < self.options.deliveries_max:
-                heappush(self._again, (following, following + 1))
-                self._again_count += 1
+            if self.marks[following - self.base] < self.options.deliveries_max:
+                heappush(self.again, (following, following + 1))
+                self.again_count += 1
                 return
             self._set_aside(following, _too_often(self.options.deliveries_max))
             offset = following
 
-    def _give_again(self, first: int, end: int, due: float | None, why: str) -> None:
-        for run, upto, mark in self._same_marks(first, end):
+    def give_again(self, first: int, end: int, due: float | None, why: str) -> None:
+        for run, upto, mark in self.same_marks(first, end):
             if mark >= self.options.deliveries_max:
-                self._put_away(run, upto, why)
+                self.put_away(run, upto, why)
             elif due is None:
-                heappush(self._again, (run, upto))
-                self._again_count += upto - run
+                heappush(self.again, (run, upto))
+                self.again_count += upto - run
             else:
-                heappush(self._waiting, (due, run, upto))
-                self._waiting_count += upto - run
+                heappush(self.delayed, (due, run, upto))
+                self.delayed_count += upto - run
 
-    def _uncount(self, first: int, end: int) -> int:
+    def cut_again(self, first: int, end: int) -> list[Range]:
+        """Removes the records of a range from those that are to be delivered again; returns them."""
+        remaining: list[Range] = []
+        cut: list[Range] = []
+        for run, upto in self.again:
+            middle = max(run, first), min(upto, end)
+            if middle[0] >= middle[1]:
+                remaining.append((run, upto))
+                continue
+            cut.append(middle)
+            remaining += [part for part in ((run, middle[0]), (middle[1], upto)) if part[0] < part[1]]
+        self.again = remaining
+        heapify(self.again)
+        self.again_count = sum(upto - run for run, upto in remaining)
+        return cut
+
+    def forget_again_below(self, offset: int) -> None:
+        """Drops deleted records from those that are to be delivered again, now or later."""
+        self.again = [(max(first, offset), end) for first, end in self.again if end > offset]
+        self.delayed = [(due, max(first, offset), end) for due, first, end in self.delayed if end > offset]
+        heapify(self.again)
+        heapify(self.delayed)
+        self.again_count = sum(end - first for first, end in self.again)
+        self.delayed_count = sum(end - first for _, first, end in self.delayed)
+
+    def uncount(self, first: int, end: int) -> int:
         """Lowers the delivery counts by one; returns the number of records that had earlier deliveries."""
-        start, stop = first - self._base, end - self._base
-        marks = self._marks[start:stop]
+        start, stop = first - self.base, end - self.base
+        marks = self.marks[start:stop]
         assert min(marks) >= 1, "they were delivered"
         assert max(marks) < DOOMED, "they are not finished"
-        self._marks[start:stop] = bytes(mark - 1 for mark in marks)
+        self.marks[start:stop] = bytes(mark - 1 for mark in marks)
         return len(marks) - marks.count(1)
 
-    def _ripen(self, now: float) -> None:
-        while self._waiting and self._waiting[0][0] <= now:
-            _, first, end = heappop(self._waiting)
-            heappush(self._again, (first, end))
-            self._waiting_count -= end - first
-            self._again_count += end - first
+    def ripen(self, now: float) -> None:
+        while self.delayed and self.delayed[0][0] <= now:
+            _, first, end = heappop(self.delayed)
+            heappush(self.again, (first, end))
+            self.delayed_count -= end - first
+            self.again_count += end - first
 
-    def _put_away(self, first: int, end: int, why: str = "") -> None:
+    def put_away(self, first: int, end: int, why: str = "") -> None:
         """Ends records whose deliveries are used up."""
         reason = _too_often(self.options.deliveries_max) + (f"; {why}" if why else "")
         for offset in range(first, end):
-            self._die(offset, reason)
+            self.die(offset, reason)
 
-    def _die(self, offset: int, reason: str) -> None:
+    def die(self, offset: int, reason: str) -> None:
         self._set_aside(offset, reason)
-        if self._keys is not None:
-            self._unblock(self._keys, offset)
+        if self.keys is not None:
+            self.unblock(self.keys, offset)
 
     def _set_aside(self, offset: int, reason: str) -> None:
-        at = offset - self._base
+        at = offset - self.base
         if not self.options.dead_letters:
             self.dropped += 1
         elif len(self.dead) >= self._dead_max:
-            self._marks[at] = DOOMED
-            self._doomed[offset] = None
+            self.marks[at] = DOOMED
+            self.doomed[offset] = None
             return
         else:
-            self.dead[offset] = Dead(min(self._marks[at], self.options.deliveries_max), reason)
-        self._marks[at] = ACKNOWLEDGED
+            self.dead[offset] = Dead(min(self.marks[at], self.options.deliveries_max), reason)
+        self.marks[at] = ACKNOWLEDGED
 
     def buried(self, offset: int) -> None:
         """A dead record was written to the dead-letter topic, or dropped."""
         if self.dead.pop(offset, None) is None:
             return
         self.dead_lettered += 1
-        if self._doomed:
-            doomed = next(iter(self._doomed))
-            del self._doomed[doomed]
+        if self.doomed:
+            doomed = next(iter(self.doomed))
+            del self.doomed[doomed]
             self._set_aside(doomed, _too_often(self.options.deliveries_max))
-            self._advance()
+            self.advance()
 
     # ---- the floor
 
     def _pass_over_acknowledged(self) -> None:
         """Skips records that were acknowledged in the stored state."""
-        marks, at = self._marks, self._next - self._base
+        marks, at = self.marks, self.next - self.base
         while at < len(marks) and marks[at] == ACKNOWLEDGED:
-            if self._keys is not None:
-                self._keys.add(self._base + at, None)
+            if self.keys is not None:
+                self.keys.add(self.base + at, None)
             at += 1
-        self._next = self._base + at
+        self.next = self.base + at
 
-    def _advance(self) -> None:
-        marks, at, end = self._marks, self.floor - self._base, self._next - self._base
+    def advance(self) -> None:
+        marks, at, end = self.marks, self.floor - self.base, self.next - self.base
         while at < end and marks[at] == ACKNOWLEDGED:
             at += 1
-        self.floor = self._base + at
+        self.floor = self.base + at
         if at >= TRIM_RECORDS:
-            del self._marks[:at]
-            del self._locks[:at]
-            if self._keys is not None:
-                self._keys.trim(self.floor)
-            self._base = self.floor
+            del self.marks[:at]
+            del self.locks[:at]
+            if self.keys is not None:
+                self.keys.trim(self.floor)
+            self.base = self.floor
 
-    def _leave_out(self, end: int) -> None:
+    def leave_out(self, end: int) -> None:
         """Marks records below `end` that were not considered yet as acknowledged: they are never delivered."""
-        first = self._next
+        first = self.next
         if end <= first:
             return
-        known = self._base + len(self._marks)
+        known = self.base + len(self.marks)
         if end > known:
-            self._marks.extend(bytes(end - known))
-            self._locks.extend([None] * (end - known))
-        self._marks[first - self._base : end - self._base] = bytes((ACKNOWLEDGED,)) * (end - first)
-        if self._keys is not None:
+            self.marks.extend(bytes(end - known))
+            self.locks.extend([None] * (end - known))
+        self.marks[first - self.base : end - self.base] = bytes((ACKNOWLEDGED,)) * (end - first)
+        if self.keys is not None:
             for offset in range(first, end):
-                self._keys.add(offset, None)
-        self._next = end
+                self.keys.add(offset, None)
+        self.next = end
 
-    def _restart(self, offset: int) -> None:
+    def restart(self, offset: int) -> None:
         """Begins an empty window at `offset`."""
-        self._base = self.floor = self._next = offset
-        self._marks.clear()
-        self._locks.clear()
-        if self._keys is not None:
-            self._keys = KeyOrder(offset)
+        self.base = self.floor = self.next = offset
+        self.marks.clear()
+        self.locks.clear()
+        if self.keys is not None:
+            self.keys = KeyOrder(offset)
 
-    def _same_marks(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+    def same_marks(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
         """The range in runs of records with the same mark."""
-        marks = bytes(memoryview(self._marks)[first - self._base : end - self._base])
+        marks = bytes(memoryview(self.marks)[first - self.base : end - self.base])
         at, size = 0, end - first
         while at < size:
             mark = marks[at]

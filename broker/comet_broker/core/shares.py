@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Final
 
 from comet_broker.core.share_keys import KeyOrder
@@ -58,11 +58,11 @@ __all__ = [
 LOCKS_LISTED_MIN: Final = 256
 
 
-class Shares(ShareWindow):
+class Shares:
     """One group in one partition. Owned by its driver."""
 
     def __init__(self, stored: WindowSnapshot, options: Options, *, window_max: int, dead_max: int) -> None:
-        super().__init__(stored, options, window_max=window_max, dead_max=dead_max)
+        self.window = ShareWindow(stored, options, window_max=window_max, dead_max=dead_max)
         self.in_flight = 0
         self.delivered = 0
         self.redelivered = 0
@@ -74,7 +74,7 @@ class Shares(ShareWindow):
         """The time at which the next lock ends or the next record becomes due; None if there is neither."""
         while self._by_deadline and not self._by_deadline[0].open:
             self._by_deadline.popleft()
-        times = [self._waiting[0][0]] if self._waiting else []
+        times = [self.window.delayed[0][0]] if self.window.delayed else []
         if self._by_deadline:
             times.append(self._by_deadline[0].deadline)
         return min(times, default=None)
@@ -84,63 +84,63 @@ class Shares(ShareWindow):
     def acquire(self, now: float, holder: Holder, count: int, readable: Readable) -> list[Granted]:
         """Acquires up to `count` of the readable records: first redeliveries, then new ones, by offset."""
         assert count > 0
-        self._ripen(now)
-        lock = AcquisitionLock(holder, now + self.options.lock_s)
+        self.window.ripen(now)
+        lock = AcquisitionLock(holder, now + self.window.options.lock_s)
         granted: list[Granted] = []
         count -= self._acquire_again(lock, count, readable, granted)
-        if count and readable.first <= self._next < readable.end:
-            if self._keys is None:
+        if count and readable.first <= self.window.next < readable.end:
+            if self.window.keys is None:
                 self._acquire_new(lock, count, readable, granted)
             else:
-                self._acquire_by_key(self._keys, lock, count, readable, granted)
-            self._advance()
+                self._acquire_by_key(self.window.keys, lock, count, readable, granted)
+            self.window.advance()
         if granted:
             self._book(lock)
-            assert self.floor <= granted[0].first
+            assert self.window.floor <= granted[0].first
         return granted
 
     def _acquire_again(self, lock: AcquisitionLock, count: int, readable: Readable, granted: list[Granted]) -> int:
         taken = 0
-        while self._again and taken < count and readable.first <= self._again[0][0] < readable.end:
-            first, last = heappop(self._again)
+        while self.window.again and taken < count and readable.first <= self.window.again[0][0] < readable.end:
+            first, last = heappop(self.window.again)
             end = min(last, readable.end, first + count - taken)
             if end < last:
-                heappush(self._again, (end, last))
+                heappush(self.window.again, (end, last))
             taken += end - first
-            for run, upto, mark in self._same_marks(first, end):
+            for run, upto, mark in self.window.same_marks(first, end):
                 self._grant(lock, run, upto, mark + 1, granted)
-        self._again_count -= taken
+        self.window.again_count -= taken
         return taken
 
     def _acquire_new(self, lock: AcquisitionLock, count: int, readable: Readable, granted: list[Granted]) -> None:
-        limit = min(readable.end, self.floor + self._window_max)
+        limit = min(readable.end, self.window.floor + self.window.window_max)
         for run_first, run_end in readable.runs:
             end = min(run_end, limit)
-            if end <= self._next:
+            if end <= self.window.next:
                 continue
-            if run_first > self._next:
-                self._leave_out(min(run_first, limit))
-            while count and self._next < end:
-                count -= self._take(lock, min(end, self._next + count), granted)
-            if self._next < end:
+            if run_first > self.window.next:
+                self.window.leave_out(min(run_first, limit))
+            while count and self.window.next < end:
+                count -= self._take(lock, min(end, self.window.next + count), granted)
+            if self.window.next < end:
                 return
-        self._leave_out(limit)
+        self.window.leave_out(limit)
 
     def _take(self, lock: AcquisitionLock, end: int, granted: list[Granted]) -> int:
         """Acquires new records up to `end`, as far as their marks are the same; returns how many."""
-        first, known = self._next, self._base + len(self._marks)
+        first, known = self.window.next, self.window.base + len(self.window.marks)
         if first >= known:
-            self._marks.extend(bytes(end - first))
-            self._locks.extend([None] * (end - first))
-            self._next = end
+            self.window.marks.extend(bytes(end - first))
+            self.window.locks.extend([None] * (end - first))
+            self.window.next = end
             self._grant(lock, first, end, 1, granted)
             return end - first
-        first, end, mark = next(self._same_marks(first, min(end, known)))
-        self._next = end
+        first, end, mark = next(self.window.same_marks(first, min(end, known)))
+        self.window.next = end
         if mark == ACKNOWLEDGED:
             return 0
-        if mark >= self.options.deliveries_max:
-            self._put_away(first, end)
+        if mark >= self.window.options.deliveries_max:
+            self.window.put_away(first, end)
             return 0
         self._grant(lock, first, end, mark + 1, granted)
         return end - first
@@ -148,37 +148,37 @@ class Shares(ShareWindow):
     def _acquire_by_key(
         self, keys: KeyOrder, lock: AcquisitionLock, count: int, readable: Readable, granted: list[Granted]
     ) -> None:
-        limit = min(readable.end, self.floor + self._window_max)
+        limit = min(readable.end, self.window.floor + self.window.window_max)
         for run_first, run_end in readable.runs:
             end = min(run_end, limit)
-            if run_first > self._next:
-                self._leave_out(min(run_first, limit))
-            while self._next < end:
+            if run_first > self.window.next:
+                self.window.leave_out(min(run_first, limit))
+            while self.window.next < end:
                 if not count:
                     return
-                offset, known = self._next, self._base + len(self._marks)
+                offset, known = self.window.next, self.window.base + len(self.window.marks)
                 if offset >= known:
-                    self._marks.append(0)
-                    self._locks.append(None)
-                mark = self._marks[offset - self._base]
-                self._next += 1
+                    self.window.marks.append(0)
+                    self.window.locks.append(None)
+                mark = self.window.marks[offset - self.window.base]
+                self.window.next += 1
                 free = keys.add(offset, None if mark == ACKNOWLEDGED else readable.keys[offset - readable.first])
                 if mark == ACKNOWLEDGED:
                     continue
-                if mark >= self.options.deliveries_max:
+                if mark >= self.window.options.deliveries_max:
                     if free:
-                        self._put_away(offset, offset + 1)
+                        self.window.put_away(offset, offset + 1)
                 elif free:
                     self._grant(lock, offset, offset + 1, mark + 1, granted)
                     count -= 1
-        self._leave_out(limit)
+        self.window.leave_out(limit)
 
     def _grant(self, lock: AcquisitionLock, first: int, end: int, delivery_count: int, granted: list[Granted]) -> None:
-        size, at = end - first, first - self._base
-        assert self._locks[at] is None, "never acquired by two at once"
-        assert self._marks[at] < DOOMED, "never delivered again once acknowledged"
-        self._marks[at : at + size] = bytes((delivery_count,)) * size
-        self._locks[at : at + size] = [lock] * size
+        size, at = end - first, first - self.window.base
+        assert self.window.locks[at] is None, "never acquired by two at once"
+        assert self.window.marks[at] < DOOMED, "never delivered again once acknowledged"
+        self.window.marks[at : at + size] = bytes((delivery_count,)) * size
+        self.window.locks[at : at + size] = [lock] * size
         lock.open += size
         self.delivered += size
         if delivery_count > 1:
@@ -204,7 +204,7 @@ class Shares(ShareWindow):
     def accept(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int]) -> list[Range]:
         """Accepts records. Returns the ranges that the holder had not acquired, which stay as they were."""
         lost: list[Range] = []
-        base, locks, marks, keys = self._base, self._locks, self._marks, self._keys
+        base, locks, marks, keys = self.window.base, self.window.locks, self.window.marks, self.window.keys
         size = len(locks)
         acknowledged = 0
         for first, end in zip(firsts, ends, strict=True):
@@ -212,7 +212,7 @@ class Shares(ShareWindow):
             if end - first != 1 or not 0 <= at < size:
                 for lock, run, upto in self._acquired(holder, first, end, lost):
                     self._unlock(lock, run, upto)
-                    self._acknowledge(run, upto)
+                    self.window.acknowledge(run, upto)
                 continue
             found = locks[at]
             if found is None or found.holder is not holder:
@@ -225,11 +225,11 @@ class Shares(ShareWindow):
             if not found.open:
                 del self._held[holder][found]
             if keys is not None:
-                self._unblock(keys, first)
+                self.window.unblock(keys, first)
         holder.open -= acknowledged
         self.in_flight -= acknowledged
-        self.acknowledged += acknowledged
-        self._advance()
+        self.window.acknowledged += acknowledged
+        self.window.advance()
         return lost
 
     def release(
@@ -240,8 +240,8 @@ class Shares(ShareWindow):
         for first, end in zip(firsts, ends, strict=True):
             for lock, run, upto in self._acquired(holder, first, end, lost):
                 self._unlock(lock, run, upto)
-                self._give_again(run, upto, now + delay_s if delay_s > 0 else None, "it was released each time")
-        self._advance()
+                self.window.give_again(run, upto, now + delay_s if delay_s > 0 else None, "it was released each time")
+        self.window.advance()
         return lost
 
     def reject(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], reason: str) -> list[Range]:
@@ -251,8 +251,8 @@ class Shares(ShareWindow):
             for lock, run, upto in self._acquired(holder, first, end, lost):
                 self._unlock(lock, run, upto)
                 for offset in range(run, upto):
-                    self._die(offset, reason)
-        self._advance()
+                    self.window.die(offset, reason)
+        self.window.advance()
         return lost
 
     def give_back(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int]) -> list[Range]:
@@ -263,21 +263,21 @@ class Shares(ShareWindow):
             for lock, run, upto in self._acquired(holder, first, end, lost):
                 self._unlock(lock, run, upto)
                 self.delivered -= upto - run
-                self.redelivered -= self._uncount(run, upto)
-                self._give_again(run, upto, None, "")
-        self._advance()
+                self.redelivered -= self.window.uncount(run, upto)
+                self.window.give_again(run, upto, None, "")
+        self.window.advance()
         return lost
 
     def extend(self, now: float, holder: Holder, firsts: Sequence[int], ends: Sequence[int]) -> list[Range]:
         """Restarts the locks of records. Returns the ranges that the holder had not acquired."""
         lost: list[Range] = []
-        renewed = AcquisitionLock(holder, now + self.options.lock_s)
+        renewed = AcquisitionLock(holder, now + self.window.options.lock_s)
         for first, end in zip(firsts, ends, strict=True):
             for lock, run, upto in self._acquired(holder, first, end, lost):
                 if lock is renewed:
                     continue  # named twice
                 self._unlock(lock, run, upto)
-                self._locks[run - self._base : upto - self._base] = [renewed] * (upto - run)
+                self.window.locks[run - self.window.base : upto - self.window.base] = [renewed] * (upto - run)
                 renewed.open += upto - run
                 renewed.ranges.append((run, upto))
         if renewed.open:
@@ -290,21 +290,21 @@ class Shares(ShareWindow):
         while self._by_deadline and (not self._by_deadline[0].open or self._by_deadline[0].deadline <= now):
             lock = self._by_deadline.popleft()
             count += self._take_back(lock, "it was not acknowledged in time")
-        self._ripen(now)
-        self._advance()
+        self.window.ripen(now)
+        self.window.advance()
         return count
 
     def drop(self, holder: Holder) -> int:
         """Takes back the records of a holder that is gone; returns how many."""
         count = sum(self._take_back(lock, "its member went away") for lock in list(self._held.get(holder, ())))
         self._held.pop(holder, None)
-        self._advance()
+        self.window.advance()
         return count
 
     def forgive(self, now: float) -> None:
         """Restarts all locks after a stall, in which acknowledgements were impossible."""
         for lock in self._by_deadline:
-            lock.deadline = now + self.options.lock_s
+            lock.deadline = now + self.window.options.lock_s
 
     def _take_back(self, lock: AcquisitionLock, why: str) -> int:
         count = lock.open
@@ -312,7 +312,7 @@ class Shares(ShareWindow):
             for found, run, upto in self._acquired(lock.holder, first, end, []):
                 if found is lock:
                     self._unlock(lock, run, upto)
-                    self._give_again(run, upto, None, why)
+                    self.window.give_again(run, upto, None, why)
         assert not lock.open
         return count
 
@@ -320,14 +320,14 @@ class Shares(ShareWindow):
         self, holder: Holder, first: int, end: int, lost: list[Range]
     ) -> Iterator[tuple[AcquisitionLock, int, int]]:
         """The parts of a range that the holder has acquired, in runs of one lock each. The caller may end the locks."""
-        base = self._base
-        start, stop = max(first, base), min(end, base + len(self._locks))
+        base = self.window.base
+        start, stop = max(first, base), min(end, base + len(self.window.locks))
         if start >= stop:
             lost.append((first, end))
             return
         if first < start:
             lost.append((first, start))
-        locks = self._locks[start - base : stop - base]
+        locks = self.window.locks[start - base : stop - base]
         at, size = 0, stop - start
         while at < size:
             lock = locks[at]
@@ -343,8 +343,8 @@ class Shares(ShareWindow):
             lost.append((stop, end))
 
     def _unlock(self, lock: AcquisitionLock, first: int, end: int) -> None:
-        size, at = end - first, first - self._base
-        self._locks[at : at + size] = [None] * size
+        size, at = end - first, first - self.window.base
+        self.window.locks[at : at + size] = [None] * size
         lock.open -= size
         lock.holder.open -= size
         self.in_flight -= size
@@ -356,60 +356,43 @@ class Shares(ShareWindow):
 
     def pass_over(self, first: int, end: int) -> None:
         """Ends the delivery of unreadable records. Acquired ones stay acquired."""
-        remaining: list[Range] = []
-        cut: list[Range] = []
-        for run, upto in self._again:
-            middle = max(run, first), min(upto, end)
-            if middle[0] >= middle[1]:
-                remaining.append((run, upto))
-                continue
-            cut.append(middle)
-            remaining += [part for part in ((run, middle[0]), (middle[1], upto)) if part[0] < part[1]]
-        self._again = remaining
-        heapify(self._again)
-        self._again_count = sum(upto - run for run, upto in remaining)
-        for run, upto in cut:
-            self._acknowledge(run, upto)
-        if first <= self._next:
-            self._leave_out(min(end, self.floor + self._window_max))
-        self._advance()
+        for run, upto in self.window.cut_again(first, end):
+            self.window.acknowledge(run, upto)
+        if first <= self.window.next:
+            self.window.leave_out(min(end, self.window.floor + self.window.window_max))
+        self.window.advance()
 
     def forget_below(self, offset: int) -> int:
         """Drops deleted records: the log start offset is `offset` now. Returns how many were not acknowledged."""
-        before = self.deleted
-        if offset > self.floor:
+        before = self.window.deleted
+        if offset > self.window.floor:
             self._forget_below(offset)
-        for dead in [dead for dead in self.dead if dead < offset]:
-            del self.dead[dead]
-            self.deleted += 1
-        return self.deleted - before
+        for dead in [dead for dead in self.window.dead if dead < offset]:
+            del self.window.dead[dead]
+            self.window.deleted += 1
+        return self.window.deleted - before
 
     def _forget_below(self, offset: int) -> None:
-        known = self._base + len(self._marks)
-        for record in range(self.floor, min(offset, known)):
-            if self._marks[record - self._base] != ACKNOWLEDGED:
+        known = self.window.base + len(self.window.marks)
+        for record in range(self.window.floor, min(offset, known)):
+            if self.window.marks[record - self.window.base] != ACKNOWLEDGED:
                 self._delete(record)
         if offset >= known:
-            self.deleted += offset - known
-            self._restart(offset)
+            self.window.deleted += offset - known
+            self.window.restart(offset)
         else:
-            self._leave_out(offset)
-        self._again = [(max(first, offset), end) for first, end in self._again if end > offset]
-        self._waiting = [(due, max(first, offset), end) for due, first, end in self._waiting if end > offset]
-        heapify(self._again)
-        heapify(self._waiting)
-        self._again_count = sum(end - first for first, end in self._again)
-        self._waiting_count = sum(end - first for _, first, end in self._waiting)
-        self._advance()
-        assert self.floor >= offset
+            self.window.leave_out(offset)
+        self.window.forget_again_below(offset)
+        self.window.advance()
+        assert self.window.floor >= offset
 
     def _delete(self, offset: int) -> None:
-        lock = self._locks[offset - self._base]
+        lock = self.window.locks[offset - self.window.base]
         if lock is not None:
             self._unlock(lock, offset, offset + 1)
-        out_of_the_way = offset in self._doomed or offset >= self._next
-        self._doomed.pop(offset, None)
-        self._marks[offset - self._base] = ACKNOWLEDGED
-        self.deleted += 1
-        if self._keys is not None and not out_of_the_way:
-            self._unblock(self._keys, offset)
+        out_of_the_way = offset in self.window.doomed or offset >= self.window.next
+        self.window.doomed.pop(offset, None)
+        self.window.marks[offset - self.window.base] = ACKNOWLEDGED
+        self.window.deleted += 1
+        if self.window.keys is not None and not out_of_the_way:
+            self.window.unblock(self.window.keys, offset)

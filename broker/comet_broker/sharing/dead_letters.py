@@ -63,7 +63,7 @@ class DeadLetters:
 
     def start(self) -> None:
         state = self._state
-        if self._task is None and state.shares.dead and state.agreed.dead_letter and state.closed is None:
+        if self._task is None and state.shares.window.dead and state.agreed.dead_letter and state.closed is None:
             self._task = self._context.env.tasks.spawn(self._run(), f"dead letters of {state}")
 
     def stop(self) -> None:
@@ -73,8 +73,8 @@ class DeadLetters:
     async def _run(self) -> None:
         state, pause_s = self._state, RETRY_S
         try:
-            while state.closed is None and state.shares.dead and state.agreed.dead_letter:
-                chosen = list(state.shares.dead.items())[:TOGETHER_MAX]
+            while state.closed is None and state.shares.window.dead and state.agreed.dead_letter:
+                chosen = list(state.shares.window.dead.items())[:TOGETHER_MAX]
                 written = await asyncio.gather(*(self._write(offset, dead) for offset, dead in chosen))
                 if all(written):
                     pause_s, self.problem = RETRY_S, ""
@@ -87,7 +87,7 @@ class DeadLetters:
 
     def _later(self, offsets: list[int]) -> None:
         """Postpones these records: the others are still written."""
-        dead = self._state.shares.dead
+        dead = self._state.shares.window.dead
         for offset in offsets:
             if offset in dead:
                 dead[offset] = dead.pop(offset)
@@ -108,7 +108,7 @@ class DeadLetters:
             self._context.env.tasks.report(f"writing dead record {offset} of {state}", error)
             self.problem = f"unexpected error: {error!r}"
             return False
-        state.shares.buried(offset)
+        state.shares.window.buried(offset)
         state.changed()
         return True
 

@@ -59,7 +59,7 @@ class ShareReader:
         if self.loading is not None:
             return None
         partition = self._state.partition
-        bytes_max = limits.SHARE_READ_BYTES if self._state.shares.is_new(offset) else AGAIN_BYTES
+        bytes_max = limits.SHARE_READ_BYTES if self._state.shares.window.is_new(offset) else AGAIN_BYTES
         tail = partition.readers.tail.frame_from(
             offset, end, partition.high_watermark, partition.leader_epoch, bytes_max
         )

@@ -59,7 +59,7 @@ class Acquirer(Protocol):
         """Called at the end: no more records come."""
 
 
-class SharePartition(StoredState):
+class SharePartition:
     """Implements partition.Reader and Waiter."""
 
     def __init__(
@@ -71,7 +71,12 @@ class SharePartition(StoredState):
         snapshot: WindowSnapshot,
         revision: int,
     ) -> None:
-        super().__init__(context, partition, group, revision)
+        self.context = context
+        self.partition = partition
+        self.group = group
+        self.epoch = partition.leader_epoch
+        self.closed: CometError | None = None
+        self.stored = StoredState(self, context, revision)
         self.agreed = agreed
         self.shares = self._machine(snapshot)
         self.subscribers: dict[Acquirer, None] = {}
@@ -91,6 +96,9 @@ class SharePartition(StoredState):
         self._calling_again = False
         self._idle_ticks = 0
         partition.readers.add(self, self, leader_only=True)
+
+    def __str__(self) -> str:
+        return f"group {self.group} at {self.partition}"
 
     def _machine(self, snapshot: WindowSnapshot) -> Shares:
         return Shares(
@@ -115,7 +123,7 @@ class SharePartition(StoredState):
                 f"the members of group {self.group!r} use {self.agreed}, and this one asks for {agreed}"
             )
         self.agreed = agreed
-        self.shares = self._machine(self.shares.snapshot())
+        self.shares = self._machine(self.shares.window.snapshot())
         self._reader.clear()
         self.changed()
 
@@ -204,14 +212,14 @@ class SharePartition(StoredState):
             chunk = self._reader.at(wanted, end)
             if chunk is None:
                 return None  # being read; the queue is woken afterwards
-            fair = -(-self.shares.backlog(end) // max(1, len(self._queue)))
+            fair = -(-self.shares.window.backlog(end) // max(1, len(self._queue)))
             count = min(credit, limits.SHARE_FRAME_RECORDS_MAX, max(1, fair))
             if subscriber.bytes_max:
                 count = min(count, chunk.records_in(subscriber.bytes_max))
             granted = self.shares.acquire(now, subscriber.holder, count, chunk.readable)
             self._refresh()
             if granted:
-                self.touched = True
+                self.stored.touch()
                 self.partition.counts.delivered(sum(end - first for first, end, _ in granted), 0)
                 self._queue.pop(subscriber, None)
                 self._queue[subscriber] = None
@@ -222,10 +230,10 @@ class SharePartition(StoredState):
 
     def _wanted(self, now: float, end: int) -> int | None:
         log_start = self.partition.log.log_start
-        if self.shares.floor < log_start:
+        if self.shares.window.floor < log_start:
             self.shares.forget_below(log_start)
             self.changed()
-        return self.shares.wanted(now, end)
+        return self.shares.window.wanted(now, end)
 
     def _leads(self) -> bool:
         if self.closed is None and self.partition.leader_epoch != self.epoch:
@@ -235,7 +243,7 @@ class SharePartition(StoredState):
 
     def _refresh(self) -> None:
         """Updates timers and dead letters after records were acquired or released."""
-        if self.shares.dead:
+        if self.shares.window.dead:
             self.dead_letters.start()
         self._set_timer()
 
@@ -255,7 +263,7 @@ class SharePartition(StoredState):
             self.partition.readers.wait(ReadBound.LAST_STABLE_OFFSET, self, self)
             return
         uncalled = (subscriber for subscriber in self._queue if not subscriber.called)
-        for subscriber in list(islice(uncalled, max(1, self.shares.backlog(end)))):
+        for subscriber in list(islice(uncalled, max(1, self.shares.window.backlog(end)))):
             subscriber.call()
         if not self._calling_again and next(uncalled, None) is not None:
             self._calling_again = True
@@ -314,7 +322,7 @@ class SharePartition(StoredState):
         return lost
 
     def _acknowledged(self, lost: list[Range], done: Acknowledged) -> list[Range]:
-        self._waiting.append(done)
+        self.stored.wait(done)
         self.changed()
         self._refresh()
         self._wake_soon()
@@ -358,10 +366,9 @@ class SharePartition(StoredState):
         """Called every second."""
         if not self._leads():
             return
-        if self.touched:
-            self.changed()
+        self.stored.tick()
         self._check_time()
-        busy = self.unstored or self.shares.dead
+        busy = self.stored.unstored or self.shares.window.dead
         needed = self.subscribers or self.callers or self.shares.in_flight or len(self.tickets) or busy
         self._idle_ticks = 0 if needed else self._idle_ticks + 1
         if self._idle_ticks > IDLE_TICKS_MAX:
@@ -370,7 +377,7 @@ class SharePartition(StoredState):
     # ---- partition.Reader and Waiter
 
     def next_offset(self, _: SharePartition) -> int:
-        return self.shares.floor
+        return self.shares.window.floor
 
     def advanced(self, _: SharePartition) -> None:
         self.wake()
@@ -379,6 +386,10 @@ class SharePartition(StoredState):
         self.close(error)
 
     # ---- the end
+
+    def changed(self) -> None:
+        """Something has changed that is to be stored."""
+        self.stored.changed()
 
     def halt(self, error: Exception) -> None:
         """An unexpected error stops the group in this partition, here. Members come again, and find the state in the
@@ -399,7 +410,7 @@ class SharePartition(StoredState):
         if self._timer is not None:
             self._timer.cancel()
         self.partition.readers.remove(self)
-        self._fail_waiters(error)
+        self.stored.close(error)
         subscribers, self.subscribers, self.callers = [*self.subscribers, *self.callers], {}, {}
         self._queue.clear()
         for subscriber in subscribers:
@@ -415,17 +426,17 @@ class SharePartition(StoredState):
             "members": len(self.subscribers),
             "callers": len(self.callers),
             "tickets": len(self.tickets),
-            "floor": shares.floor,
-            "acknowledged_above": shares.acknowledged_above,
+            "floor": shares.window.floor,
+            "acknowledged_above": shares.window.acknowledged_above,
             "in_flight": shares.in_flight,
-            "waiting": shares.waiting,
+            "waiting": shares.window.waiting,
             "delivered": shares.delivered,
             "redelivered": shares.redelivered,
-            "acknowledged": shares.acknowledged,
-            "dead": len(shares.dead),
-            "dead_lettered": shares.dead_lettered,
-            "dropped": shares.dropped,
-            "deleted": shares.deleted,
+            "acknowledged": shares.window.acknowledged,
+            "dead": len(shares.window.dead),
+            "dead_lettered": shares.window.dead_lettered,
+            "dropped": shares.window.dropped,
+            "deleted": shares.window.deleted,
             "lost": self.lost,
             "problem": self.dead_letters.problem,
         }

@@ -3,14 +3,14 @@
     changed ─► the journal takes a snapshot of the machine ─► stored: the callers that waited for it are called
                                                            └► replaced: another leader has written, or it was deleted
 
-The lower half of sharing.state, which says what a change is. On the loop's thread.
+Owned by a SharePartition, which says what a change is. On the loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Protocol
 
 from comet.errors import CometError
 from comet_broker.core.share_record import ShareRecord, record_of, share_key
@@ -22,37 +22,58 @@ from comet_broker.sharing.context import ShareContext
 Acknowledged = Callable[[CometError | None], None]
 
 
-class StoredState(ABC):
-    """Implements journal.Keeping."""
+class StoredShares(Protocol):
+    """The part of a SharePartition that its storing needs."""
 
-    shares: Shares
+    @property
+    def partition(self) -> Partition: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def shares(self) -> Shares: ...
+    @property
+    def closed(self) -> CometError | None: ...
+    def close(self, error: CometError) -> None: ...
+    def halt(self, error: Exception) -> None: ...
 
-    def __init__(self, context: ShareContext, partition: Partition, group: str, revision: int) -> None:
-        self.context = context
-        self.partition = partition
-        self.group = group
-        self.epoch = partition.leader_epoch
-        self.key = share_key(partition.topic_id, partition.index, group)
+
+class StoredState:
+    """Implements journal.StoredValue."""
+
+    def __init__(self, state: StoredShares, context: ShareContext, revision: int) -> None:
+        self.key = share_key(state.partition.topic_id, state.partition.index, state.group)
         self.mod_revision = revision
-        self.exists_until = 0.0  # until then the store need not be asked whether the group was deleted
-        self.closed: CometError | None = None
-        self.touched = False  # changed in something that may be stored a little later
+        self._state = state
+        self._context = context
+        self._exists_until = 0.0  # until then the store need not be asked whether the group was deleted
+        self._touched = False  # changed in something that may be stored a little later
         self._sequence = 0
         self._taken = b""  # what is being written
         self._waiting: list[Acknowledged] = []  # for the next snapshot
         self._writing: list[Acknowledged] = []  # for the snapshot that is being written
 
-    def __str__(self) -> str:
-        return f"group {self.group} at {self.partition}"
+    # ---- changes
 
-    @abstractmethod
-    def close(self, error: CometError) -> None:
-        """Ends the state and notifies all members."""
+    def touch(self) -> None:
+        """Something has changed that may be stored a little later."""
+        self._touched = True
 
     def changed(self) -> None:
-        self.touched = False
-        if self.closed is None:
-            self.context.journal.mark(self)
+        """Something has changed that is to be stored now."""
+        self._touched = False
+        if not self.over:
+            self._context.journal.mark(self)
+
+    def wait(self, done: Acknowledged) -> None:
+        """Calls `done` when all changes up to the next `changed` are stored."""
+        self._waiting.append(done)
+
+    def tick(self) -> None:
+        """Called now and then: stores what could wait."""
+        if self._touched:
+            self.changed()
 
     async def claim(self) -> None:
         """Returns once this leader's state is in the store. Raises if another leader's is."""
@@ -65,40 +86,51 @@ class StoredState(ABC):
                 else:
                     future.set_exception(error)
 
-        if self.closed is not None:
-            raise self.closed
+        if self._state.closed is not None:
+            raise self._state.closed
         self._waiting.append(done)
         self.changed()
         await future
+
+    # ---- the group in the store
+
+    def is_checked(self, now: float) -> bool:
+        """Whether the store was asked a moment ago if the group still exists."""
+        return now < self._exists_until
+
+    def check_again_at(self, then: float) -> None:
+        self._exists_until = then
 
     def is_current(self, item: KeyValue | None) -> bool:
         """Whether the stored state is this leader's. If not, the group was deleted, or another leads."""
         if item is None:
             return self.mod_revision == 0
         return item.mod_revision == self.mod_revision or ShareRecord.decode(item.value).written_by(
-            self.context.env.me, self.context.broker_epoch(), self.epoch
+            self._context.env.me, self._context.broker_epoch(), self._state.epoch
         )
+
+    # ---- journal.StoredValue
 
     @property
     def over(self) -> bool:
         """Nothing of it is stored any more."""
-        return self.closed is not None
+        return self._state.closed is not None
 
     @property
     def unstored(self) -> bool:
         """Whether something is to be written, or being written."""
-        return bool(self.touched or self._waiting or self._writing)
+        return bool(self._touched or self._waiting or self._writing)
 
     def take(self) -> bytes:
         assert not self._writing, "one transaction is under way at a time"
         self._writing, self._waiting = self._waiting, []
         self._sequence += 1
-        self.touched = False
+        self._touched = False
         record = record_of(
-            self.shares.snapshot(),
-            broker=self.context.env.me,
-            broker_epoch=self.context.broker_epoch(),
-            epoch=self.epoch,
+            self._state.shares.window.snapshot(),
+            broker=self._context.env.me,
+            broker_epoch=self._context.broker_epoch(),
+            epoch=self._state.epoch,
             sequence=self._sequence,
         )
         self._taken = record.encode()
@@ -117,19 +149,19 @@ class StoredState(ABC):
         if item.mod_revision == self.mod_revision:
             return False
         record = ShareRecord.decode(item.value)
-        if not record.written_by(self.context.env.me, self.context.broker_epoch(), self.epoch):
+        if not record.written_by(self._context.env.me, self._context.broker_epoch(), self._state.epoch):
             return None
         self.mod_revision = item.mod_revision
         return item.value == self._taken
 
     def replaced(self) -> None:
-        self.close(self.partition.not_leader(f"another broker leads {self.partition} now, or the group was deleted"))
+        partition = self._state.partition
+        self._state.close(partition.not_leader(f"another broker leads {partition} now, or the group was deleted"))
 
-    @abstractmethod
     def halt(self, error: Exception) -> None:
-        """An unexpected error stops the group in this partition."""
+        self._state.halt(error)
 
-    def _fail_waiters(self, error: CometError) -> None:
+    def close(self, error: CometError) -> None:
         """Passes the error to all waiters; the write under way may still take effect."""
         waiting = [*self._writing, *self._waiting]
         self._writing, self._waiting = [], []

@@ -129,13 +129,13 @@ class ShareTable:
     async def _still_exists(self, state: SharePartition) -> bool:
         """Whether the state of a group without members still exists in the store; if not, ends it with its locks."""
         now = self._env.clock.monotonic()
-        if now < state.exists_until:
+        if state.stored.is_checked(now):
             return True
-        item = await self._stored(state.key)
-        state.exists_until = now + limits.SHARE_CHECK_S
-        if state.closed is None and not state.is_current(item):
+        item = await self._stored(state.stored.key)
+        state.stored.check_again_at(now + limits.SHARE_CHECK_S)
+        if state.closed is None and not state.stored.is_current(item):
             self.founded.pop((state.group, state.partition.topic_id), None)
-            state.replaced()
+            state.stored.replaced()
         return state.closed is None
 
     async def _stored(self, key: str) -> KeyValue | None:
@@ -158,8 +158,8 @@ class ShareTable:
             self._context, partition, key[2], agreed, snapshot, 0 if item is None else item.mod_revision
         )
         self._states[key] = state
-        await state.claim()
-        log.info("%s goes on from offset %d", state, state.shares.floor)
+        await state.stored.claim()
+        log.info("%s goes on from offset %d", state, state.shares.window.floor)
         if self._ticking is None:
             self._tick_at = self._env.clock.monotonic() + TICK_S
             self._ticking = self._env.tasks.spawn(self._tick(), "look after share groups")
@@ -185,7 +185,7 @@ class ShareTable:
 
     def _ended(self, state: SharePartition) -> None:
         """Removes a state that has ended."""
-        self.journal.forget(state)
+        self.journal.forget(state.stored)
         key = (state.partition.topic_id, state.partition.index, state.group)
         if self._states.get(key) is state:
             del self._states[key]
@@ -300,13 +300,13 @@ def _status(state: SharePartition) -> ShareStatus:
         topic_id=state.partition.topic_id,
         partition=state.partition.index,
         members=len(state.subscribers),
-        floor=shares.floor,
-        acknowledged=shares.acknowledged_above,
+        floor=shares.window.floor,
+        acknowledged=shares.window.acknowledged_above,
         in_flight=shares.in_flight,
-        waiting=shares.waiting,
+        waiting=shares.window.waiting,
         redelivered=shares.redelivered,
-        dead=len(shares.dead),
-        dead_lettered=shares.dead_lettered,
-        dropped=shares.dropped,
+        dead=len(shares.window.dead),
+        dead_lettered=shares.window.dead_lettered,
+        dropped=shares.window.dropped,
         problem=state.dead_letters.problem,
     )

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -51,6 +52,25 @@ class Pulse(Protocol):
         """The time near `when` that follows new facts."""
 
 
+class PageVersion:
+    """One version of a page. Its document and its delta are encoded once, for all who need them."""
+
+    def __init__(self, number: int, wire: dict[str, Any], before: dict[str, Any]) -> None:
+        self.number = number  # 0: the page has not been built yet
+        self.wire = wire
+        self._before = before
+
+    @cached_property
+    def document(self) -> bytes:
+        """The whole document."""
+        return encode(self.wire)
+
+    @cached_property
+    def step(self) -> bytes:
+        """The delta from the version before."""
+        return encode(delta(self._before, self.wire))
+
+
 class LivePage:
     """One page and its task. Lives while it has watchers."""
 
@@ -60,13 +80,9 @@ class LivePage:
         self._load = load
         self._pulse = pulse
         self._filtering = filtering
-        self.version = 0
-        self.wire: dict[str, Any] = {}
+        self.latest = PageVersion(0, {}, {})
         self.problem: Problem | None = None
         self.attempts = 0
-        self._document = b""
-        self._before: dict[str, Any] = {}
-        self._step = b""
         self._begun_at = 0.0
         self._watchers: set[Watcher] = set()
         self._wanted = asyncio.Event()
@@ -78,7 +94,7 @@ class LivePage:
         now = asyncio.get_running_loop().time()
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"dashboard: live page {self._request.path}")
-        elif self.version and self._begun_at >= max(self._pulse.outdated_at, now - FRESH_S):
+        elif self.latest.number and self._begun_at >= max(self._pulse.outdated_at, now - FRESH_S):
             watcher.wake()
         else:
             self._wanted.set()
@@ -94,20 +110,6 @@ class LivePage:
     def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
-
-    @property
-    def document(self) -> bytes:
-        """The whole document of this version."""
-        if not self._document:
-            self._document = encode(self.wire)
-        return self._document
-
-    @property
-    def step(self) -> bytes:
-        """The delta from the version before."""
-        if not self._step:
-            self._step = encode(delta(self._before, self.wire))
-        return self._step
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -144,9 +146,7 @@ class LivePage:
             self.problem = Problem("INTERNAL", "the gateway failed to build this page; see its log")
         else:
             self.problem = None
-            self._before, self.wire = self.wire, made
-            self._document = self._step = b""
-            self.version += 1
+            self.latest = PageVersion(self.latest.number + 1, made, self.latest.wire)
 
 
 class Watcher:
@@ -177,20 +177,21 @@ class Watcher:
             self._attempts = live.attempts
             problem = encode(live.problem.document())
             return [b'{"type":"error","id":%b,"of":"subscribe","problem":%b}' % (self._id, problem)]
-        skipped = live.version - self._version - 1
+        latest = live.latest
+        skipped = latest.number - self._version - 1
         if skipped < 0:
             return []
         if not self._version:
             interval = encode(live.page.interval_s)
-            return self._frame(live, b"page", b'"interval_s":%b,"document":' % interval, live.document)
+            return self._frame(latest, b"page", b'"interval_s":%b,"document":' % interval, latest.document)
         if not skipped:
-            return self._frame(live, b"delta", b'"delta":', live.step)
-        return self._frame(live, b"delta", b'"skipped":%d,"delta":' % skipped, encode(delta(self._had, live.wire)))
+            return self._frame(latest, b"delta", b'"delta":', latest.step)
+        return self._frame(latest, b"delta", b'"skipped":%d,"delta":' % skipped, encode(delta(self._had, latest.wire)))
 
-    def _frame(self, live: LivePage, type_: bytes, name: bytes, body: bytes) -> list[bytes]:
+    def _frame(self, latest: PageVersion, type_: bytes, name: bytes, body: bytes) -> list[bytes]:
         head = b'{"type":"%b","id":%b,"seq":%d,%b' % (type_, self._id, self._seq, name)
         self._seq += 1
-        self._version, self._had = live.version, live.wire
+        self._version, self._had = latest.number, latest.wire
         return [head, body, b"}"]
 
 

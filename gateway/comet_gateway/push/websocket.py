@@ -15,15 +15,17 @@ import logging
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
 import comet
 from comet.errors import CometError
-from comet_gateway.config import GatewayConfig
+from comet_gateway.brokers.backend import Backend
+from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.http.problems import Problem
-from comet_gateway.http.wire import Gone, wire_of
+from comet_gateway.http.wire import Gone, Wire, wire_of
 from comet_gateway.push import frames, session
 from comet_gateway.push.close_codes import Close
 from comet_gateway.push.connections import Connections
@@ -47,27 +49,26 @@ class WebSocketConnection:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope["app"].state
         config: GatewayConfig = state.config
+        self._scope = scope
         self._receive = receive
         self._send = send
         self._limits = config.limits
-        self._hub: SubscribeHub = state.hub
-        self._backend = state.backend
         self._connections: Connections = state.connections
-        self._request_id: str = scope["comet.request_id"]
         self._session = session.PushSession(self._limits, scope["comet.principal"], state.dashboard)
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
-        self._writing = Writing(self._backend, self._send_text, self._limits, state.metrics, state.traffic)
+        self._source_of = partial(source_of, state.backend, state.hub, self._wire, self._limits)
+        self._writing = Writing(state.backend, self._send_text, self._limits, state.metrics, state.traffic)
         self._writes = False  # it has written records
         self._sources: dict[str, tuple[FrameSource, asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered = asyncio.Semaphore(self._limits.in_flight_max)  # acks under way
         self._serving: asyncio.Task[None] | None = None  # the task of the ASGI call, while it reads
         self._moving = False
-        self._subprotocol = SUBPROTOCOL if SUBPROTOCOL in scope.get("subprotocols", ()) else None
 
     async def run(self) -> None:
         await self._receive()  # websocket.connect
-        await self._send({"type": "websocket.accept", "subprotocol": self._subprotocol})
+        subprotocol = SUBPROTOCOL if SUBPROTOCOL in self._scope.get("subprotocols", ()) else None
+        await self._send({"type": "websocket.accept", "subprotocol": subprotocol})
         close: Close | None = None
         with self._connections.holding(self):
             self._serving = asyncio.current_task()
@@ -99,7 +100,7 @@ class WebSocketConnection:
                     self._limits.in_flight_max,
                     self._limits.idle_s,
                 ),
-                self._request_id,
+                self._scope["comet.request_id"],
             )
         )
         try:
@@ -167,28 +168,9 @@ class WebSocketConnection:
     # ---- subscriptions
 
     def _open(self, action: session.Open) -> None:
-        source = self._source(action.id, action.request)
+        source = self._source_of(action.id, action.request)
         task = asyncio.create_task(self._run(action.id, source, action.request))
         self._sources[action.id] = source, task
-
-    def _source(self, id_: str, request: session.Request) -> FrameSource:
-        limits, backend, hub = self._limits, self._backend, self._hub
-        match request:
-            case Joined():
-                if request.group.kind == "share":
-                    return ShareMember(id_, request, backend, limits)
-                return GroupMembership(id_, request, backend, self._wire, limits)
-            case Played():
-                return SubscriptionFrames(
-                    id_,
-                    lambda: Replay.begin(request, backend.admin, backend.reader, limits),
-                    limits.delivery_bytes,
-                    (request.topic,),
-                )
-            case DashboardRequest():
-                return request.open(id_)
-            case _:
-                return SubscriptionFrames(id_, lambda: hub.subscribe(request), limits.delivery_bytes, request.topics)
 
     async def _run(self, id_: str, source: FrameSource, request: session.Request) -> None:
         self._connections.subscriptions += 1  # here: a task that is dropped before its first turn never reaches the end
@@ -312,6 +294,28 @@ class WebSocketConnection:
             self._wire.abort()  # the client does not read
         except (OSError, RuntimeError):
             pass  # the client closed first
+
+
+def source_of(
+    backend: Backend, hub: SubscribeHub, wire: Wire, limits: Limits, id_: str, request: session.Request
+) -> FrameSource:
+    """The source of a subscription's frames."""
+    match request:
+        case Joined():
+            if request.group.kind == "share":
+                return ShareMember(id_, request, backend, limits)
+            return GroupMembership(id_, request, backend, wire, limits)
+        case Played():
+            return SubscriptionFrames(
+                id_,
+                lambda: Replay.begin(request, backend.admin, backend.reader, limits),
+                limits.delivery_bytes,
+                (request.topic,),
+            )
+        case DashboardRequest():
+            return request.open(id_)
+        case _:
+            return SubscriptionFrames(id_, lambda: hub.subscribe(request), limits.delivery_bytes, request.topics)
 
 
 class WebSocketEndpoint:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Final, TypeVar
+from contextlib import nullcontext
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
 
 import comet
 from comet.admin.acts import OPERATIONS
+from comet.admin.documents import document
 from comet.errors import CometError
 from comet.types import TOPIC_SETTINGS
 from comet_gateway.brokers.catalog import Catalog
 from comet_gateway.http.problems import Problem
 from comet_gateway.schemas.common import ProblemDocument
+from comet_gateway.schemas.derived import model_of
+from comet_gateway.schemas.lists import PATH_PARAMETERS, DryRun
 from comet_gateway.schemas.topics import OffsetRange, Partition, Replica, Topic, TopicSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
+_PARAMETER: Final = re.compile(r"{(\w+)}")
 INTERNAL: Final = "__"
 
 
@@ -62,6 +69,25 @@ def act_route(router: APIRouter, operation: str, **more: Any) -> Callable[[F], F
         description=route.about or act.about or f"{act.summary}.",
         **more,
     )
+
+
+def serve(router: APIRouter, operation: str, *, responses: dict[int | str, Any], **fixed: Any) -> None:
+    """Adds the route of an act without a body: `comet.Admin` has the method, its result is the answer. `fixed` are
+    further arguments."""
+    act, route = OPERATIONS[operation]
+    method = getattr(comet.Admin, act.method)
+    names = _PARAMETER.findall(route.path)
+
+    async def answer(admin: AdminClient, catalog: TopicCatalog, dry_run: DryRun = False, **path: Any) -> dict[str, Any]:
+        changes = "topic" in path and not dry_run
+        with catalog.changing(path["topic"]) if changes else nullcontext():
+            return document(await method(admin, *(path[name] for name in names), dry_run=dry_run, **fixed))
+
+    shared = [one for one in signature(answer, eval_str=True).parameters.values() if one.name != "path"]
+    own = [Parameter(name, Parameter.KEYWORD_ONLY, annotation=PATH_PARAMETERS[name]) for name in names]
+    answer.__signature__ = Signature([*shared, *own])  # type: ignore[attr-defined] # which FastAPI reads
+    model = model_of(get_type_hints(method)["return"])
+    act_route(router, operation, responses=responses, response_model=model)(answer)
 
 
 def links(**operations: dict[str, Any]) -> dict[str, Any]:

@@ -10,21 +10,17 @@ from fastapi import APIRouter, Depends, Query, Request
 import comet
 from comet_gateway.brokers import leader_transfer
 from comet_gateway.http.problems import answers
-from comet_gateway.routes.admin import STRICT, AdminClient, act_route, links
+from comet_gateway.routes.admin import STRICT, AdminClient, act_route, links, serve
 from comet_gateway.schemas.brokers import (
     Broker,
     BrokerDetails,
     BrokerList,
     Cluster,
-    Drain,
     Failure,
-    Handover,
     LeaderChange,
     LeaderCount,
     LeaderMoves,
     LeadersMoved,
-    Resumed,
-    Stopped,
 )
 from comet_gateway.schemas.lists import PAGE, BrokerId, DryRun, Filter, Limit
 
@@ -123,34 +119,9 @@ def _exact(value: Any) -> Any:
 # ---- draining
 
 
-@act_route(router, "drainBroker", responses=answers("BROKER_NOT_FOUND"))
-async def drain_broker(admin: AdminClient, broker: BrokerId, dry_run: DryRun = False) -> Drain:
-    return await _drain(admin, broker, dry_run=dry_run)
-
-
-@act_route(router, "undoDrain", responses=answers("BROKER_NOT_FOUND"))
-async def undo_drain(admin: AdminClient, broker: BrokerId, dry_run: DryRun = False) -> Drain:
-    return await _drain(admin, broker, undo=True, dry_run=dry_run)
-
-
-async def _drain(admin: comet.Admin, broker: int, *, undo: bool = False, dry_run: bool) -> Drain:
-    done = await admin.drain_broker(broker, undo=undo, dry_run=dry_run)
-    return Drain(
-        dry_run=dry_run,
-        broker=broker,
-        draining=done.draining,
-        leading=done.leading,
-        staying=done.staying,
-        partitions=[Handover(**asdict(one)) for one in done.partitions],
-    )
-
-
-@act_route(router, "resumeBroker", responses=answers("BROKER_NOT_FOUND"))
-async def resume_broker(admin: AdminClient, broker: BrokerId, dry_run: DryRun = False) -> Resumed:
-    done = await admin.resume(broker, dry_run=dry_run)
-    return Resumed(
-        dry_run=dry_run, broker=broker, resumed=done.resumed, failed=[Stopped(**asdict(one)) for one in done.failed]
-    )
+serve(router, "drainBroker", responses=answers("BROKER_NOT_FOUND"))
+serve(router, "undoDrain", responses=answers("BROKER_NOT_FOUND"), undo=True)
+serve(router, "resumeBroker", responses=answers("BROKER_NOT_FOUND"))
 
 
 # ---- leadership

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-import comet
+from comet.admin.documents import document
+from comet.types import GroupState
 from comet_gateway.http.problems import answers
-from comet_gateway.routes.admin import STRICT, AdminClient, act_route, links, problem_of
+from comet_gateway.routes.admin import STRICT, AdminClient, act_route, links, problem_of, serve
 from comet_gateway.schemas.groups import (
     CommitBody,
     CommitOutcome,
@@ -20,7 +18,6 @@ from comet_gateway.schemas.groups import (
     CommittedOffset,
     CommittedOffsets,
     Group,
-    GroupDeletion,
     GroupDetails,
     GroupList,
     Lag,
@@ -30,8 +27,6 @@ from comet_gateway.schemas.groups import (
     Reset,
     ResetOutcome,
     ResetPartition,
-    State,
-    TopicPartitions,
 )
 from comet_gateway.schemas.lists import (
     NAME_PATTERN,
@@ -61,7 +56,7 @@ async def list_groups(
     limit: Limit = PAGE,
     after: After = "",
     filter: Filter = "",  # noqa: A002 - what the rules of the wire call it
-    state: Annotated[State | None, Query(description="Only groups in this state.")] = None,
+    state: Annotated[GroupState | None, Query(description="Only groups in this state.")] = None,
     topic: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only groups that read this topic.")] = None,
 ) -> GroupList:
     part = filter.casefold()
@@ -72,7 +67,7 @@ async def list_groups(
     ]
     rest = [group for group in found if group.name > after]
     return GroupList(
-        items=[Group(**{**asdict(group), "topics": list(group.topics)}) for group in rest[:limit]],
+        items=[Group(**document(group)) for group in rest[:limit]],
         next=rest[limit - 1].name if len(rest) > limit else None,
         total=len(found),
     )
@@ -88,32 +83,14 @@ async def list_groups(
 )
 async def describe_group(admin: AdminClient, group: GroupName) -> GroupDetails:
     found = await admin.describe_group(group)
-    lags = [_lag(lag) for lag in found.lags]
-    summary = {**asdict(found.summary), "topics": list(found.summary.topics)}
-    summary["members"] = [_member(member) for member in found.members]
+    lags = found.lags
+    summary = document(found.summary) | {"members": [Member(**document(member)) for member in found.members]}
     return GroupDetails(
         **summary,
-        partitions=lags,
+        partitions=[Lag(**document(lag)) for lag in lags],
         lag=sum(lag.lag for lag in lags),
         age_s=max((lag.age_s for lag in lags), default=0.0),
     )
-
-
-def _member(member: comet.GroupMember) -> Member:
-    return Member(
-        **{**asdict(member), "owned": _topic_partitions(member.owned), "release": _topic_partitions(member.release)}
-    )
-
-
-def _topic_partitions(tps: Iterable[comet.TopicPartition]) -> list[TopicPartitions]:
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for tp in tps:
-        found[tp.topic].append(tp.partition)
-    return [TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in found.items()]
-
-
-def _lag(lag: comet.PartitionLag) -> Lag:
-    return Lag(**{**asdict(lag), "member": lag.member or None})
 
 
 @act_route(router, "getLag", responses=answers("GROUP_NOT_FOUND", *_MOVING))
@@ -126,7 +103,9 @@ async def get_lag(
 ) -> LagHistory:
     now, history = await admin.group_lag(group, points_max=points)
     return LagHistory(
-        group=group, now=[_lag(lag) for lag in now], history=[LagPoint(**asdict(point)) for point in history]
+        group=group,
+        now=[Lag(**document(lag)) for lag in now],
+        history=[LagPoint(**document(point)) for point in history],
     )
 
 
@@ -142,7 +121,7 @@ async def get_lag(
 async def get_offsets(admin: AdminClient, group: GroupName) -> CommittedOffsets:
     """Gets the group's committed offsets by topic and partition. A share group has none."""
     found = await admin.group_offsets(group)
-    return CommittedOffsets(group=group, offsets=[CommittedOffset(**asdict(one)) for one in found])
+    return CommittedOffsets(group=group, offsets=[CommittedOffset(**document(one)) for one in found])
 
 
 @router.put(
@@ -189,7 +168,7 @@ async def reset_group(admin: AdminClient, group: GroupName, body: Reset, dry_run
     return ResetOutcome(
         dry_run=dry_run,
         group=group,
-        partitions=[ResetPartition(**asdict(change)) for change in changes],
+        partitions=[ResetPartition(**document(change)) for change in changes],
         skipped=sum(max(0, change.skipped) for change in changes),
         repeated=sum(max(0, -change.skipped) for change in changes),
     )
@@ -204,7 +183,4 @@ def _target(body: Reset) -> dict[str, Any]:
     return {"to": body.to, "shift": body.shift, "topics": topics}
 
 
-@act_route(router, "deleteGroup", responses=answers("GROUP_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING))
-async def delete_group(admin: AdminClient, group: GroupName, dry_run: DryRun = False) -> GroupDeletion:
-    done = await admin.delete_group(group, dry_run=dry_run)
-    return GroupDeletion(dry_run=dry_run, group=group, offsets=done.offsets, lag=done.lag)
+serve(router, "deleteGroup", responses=answers("GROUP_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING))

@@ -7,11 +7,12 @@ import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from itertools import starmap
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter, Response
 
 import comet
+from comet.admin.documents import document
 from comet.errors import CometError, InvalidArgument
 from comet.types import AtOffset, position
 from comet_gateway.http.problems import answers
@@ -28,14 +29,13 @@ from comet_gateway.routes.admin import (
     problem_of,
     replicas_of,
 )
+from comet_gateway.schemas.derived import model_of
 from comet_gateway.schemas.lists import DryRun, PartitionIndex, TopicName
 from comet_gateway.schemas.topics import (
     Elected,
     Election,
     Move,
-    Moved,
     PartitionDetails,
-    PartitionsAdded,
     PartitionsWanted,
     PartitionTruncation,
     RecordsDeleted,
@@ -73,15 +73,17 @@ async def describe_partition(admin: AdminClient, topic: TopicName, partition: Pa
     )
 
 
-@act_route(router, "addPartitions", responses=answers("TOPIC_NOT_FOUND", "LIMIT_EXCEEDED", "NOT_LEADER"))
+@act_route(
+    router,
+    "addPartitions",
+    response_model=model_of(comet.PartitionsAdded),
+    responses=answers("TOPIC_NOT_FOUND", "LIMIT_EXCEEDED", "NOT_LEADER"),
+)
 async def add_partitions(
     admin: AdminClient, catalog: TopicCatalog, topic: TopicName, body: PartitionsWanted, dry_run: DryRun = False
-) -> PartitionsAdded:
+) -> dict[str, Any]:
     with catalog.changing(topic) if not dry_run else nullcontext():
-        done = await admin.add_partitions(topic, body.total, dry_run=dry_run)
-    return PartitionsAdded(
-        dry_run=dry_run, topic=topic, before=done.before, after=done.after, keys_moved=done.keys_moved
-    )
+        return document(await admin.add_partitions(topic, body.total, dry_run=dry_run))
 
 
 # ---- records
@@ -162,21 +164,16 @@ async def _wanted(admin: comet.Admin, info: comet.TopicInfo, body: RecordsDeleti
 # ---- replicas
 
 
-@act_route(router, "movePartition", responses=answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "BROKER_NOT_FOUND"))
+@act_route(
+    router,
+    "movePartition",
+    response_model=model_of(comet.PartitionMove),
+    responses=answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "BROKER_NOT_FOUND"),
+)
 async def move_partition(
     admin: AdminClient, topic: TopicName, partition: PartitionIndex, body: Move, dry_run: DryRun = False
-) -> Moved:
-    done = await admin.move_partition(topic, partition, body.replicas, dry_run=dry_run)
-    return Moved(
-        dry_run=dry_run,
-        topic=topic,
-        partition=partition,
-        before=list(done.before),
-        after=list(done.after),
-        added=list(done.added),
-        removed=list(done.removed),
-        bytes=done.bytes,
-    )
+) -> dict[str, Any]:
+    return document(await admin.move_partition(topic, partition, body.replicas, dry_run=dry_run))
 
 
 @act_route(router, "electLeader", responses=answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "BROKER_NOT_FOUND"))

@@ -18,6 +18,7 @@ from comet_gateway.routes.admin import (
     described,
     links,
     partition_document,
+    serve,
     settings_document,
     sources_document,
     topic_document,
@@ -26,12 +27,10 @@ from comet_gateway.routes.admin import (
 from comet_gateway.schemas.lists import PAGE, After, DryRun, Filter, Limit, PositionText, TopicName
 from comet_gateway.schemas.topics import (
     PartitionOffset,
-    Reading,
     Topic,
     TopicAlteration,
     TopicChanges,
     TopicCreation,
-    TopicDeletion,
     TopicDetails,
     TopicList,
     TopicOffsets,
@@ -197,18 +196,4 @@ async def alter_topic(
     )
 
 
-@act_route(router, "deleteTopic", responses=answers("TOPIC_NOT_FOUND"))
-async def delete_topic(
-    admin: AdminClient, catalog: TopicCatalog, topic: TopicName, dry_run: DryRun = False
-) -> TopicDeletion:
-    with catalog.changing(topic) if not dry_run else nullcontext():
-        done = await admin.delete_topic(topic, dry_run=dry_run)
-    return TopicDeletion(
-        dry_run=dry_run,
-        topic=topic,
-        partitions=done.partitions,
-        records=done.records,
-        bytes=done.bytes,
-        complete=done.complete,
-        groups=[Reading(group=group.name, state=group.state, members=group.members) for group in done.groups],
-    )
+serve(router, "deleteTopic", responses=answers("TOPIC_NOT_FOUND"))

@@ -28,18 +28,6 @@ class BrokerList(Model):
     total: int = Field(description="Matches on all pages.")
 
 
-class Stopped(Model):
-    """An entity that an unexpected error stopped on a broker, until it is resumed or the broker restarts."""
-
-    broker: int
-    kind: str = Field(description="`partition`, `slot`, `group`, `transaction`, `share`, `topic` or `task`.")
-    name: str
-    step: str = Field(description="The operation that failed.")
-    reason: str
-    since_us: Int64
-    count: int = Field(description="Errors since the first one.")
-
-
 class Failure(Model):
     """An entity with an unexpected error on a broker."""
 
@@ -50,15 +38,6 @@ class Failure(Model):
     since_us: Int64
     count: int = Field(description="Errors since the first one.")
     stopped: bool = Field(description="Stopped until it is resumed or the broker restarts.")
-
-
-class Resumed(Model):
-    """The result of resuming a broker: what runs again, and what is still stopped."""
-
-    dry_run: bool = Field(description=DRY_RUN_TEXT)
-    broker: int
-    resumed: int = Field(description="Partitions, topics, slots, groups and transactional ids.")
-    failed: list[Stopped] = Field(description="Still stopped; in a dry run, stopped now.")
 
 
 class BrokerDetails(Broker):
@@ -83,25 +62,6 @@ class Cluster(Model):
     brokers: list[Broker]
     topics: int
     partitions: int
-
-
-class Handover(Model):
-    topic: str
-    partition: int
-    to: int | None = Field(description="The next leader; null: no other replica is in sync, so the leader stays.")
-
-
-class Drain(Model):
-    """A drain: the partitions that a broker leads, and their next leaders.
-
-    The broker continues to serve, and hands over one partition after the other."""
-
-    dry_run: bool = Field(description=DRY_RUN_TEXT)
-    broker: int
-    draining: bool = Field(description="Whether it drains now; in a dry run, whether it drains already.")
-    leading: int = Field(description="Partitions that the broker leads now.")
-    staying: int = Field(description="Of those, partitions that no other replica can take over.")
-    partitions: list[Handover] = Field(description="The first thousand partitions that it leads.")
 
 
 # ---- leaders

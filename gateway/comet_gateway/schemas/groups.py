@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+import comet
+from comet.types import GroupState
 from comet_gateway.schemas.common import Int64, Model, ProblemDocument
+from comet_gateway.schemas.derived import model_of
 from comet_gateway.schemas.lists import DRY_RUN_TEXT, PARTITION_MAX, Name, PositionText, Strict
 
 OFFSETS_MAX = 10_000
-State = Literal["empty", "stable", "rebalancing"]
-_ASSIGNMENT = "Assignment strategy, that of most members: sticky, range or rack; empty in a share group."
 
-
-class Group(Model):
-    """A group in a list."""
-
-    name: str = Field(examples=["engine"])
-    kind: Literal["consumer", "share"] = Field(description="consumer: members share partitions; share: records.")
-    state: State
-    members: int
-    coordinator: int = Field(description="Id of the broker that is its coordinator.")
-    generation: int
-    topics: list[str]
-    assignment: str = Field(description=_ASSIGNMENT, examples=["sticky"])
+if TYPE_CHECKING:
+    Group = Any
+    Member = Any
+    Lag = Any
+    LagPoint = Any
+    CommittedOffset = Any
+    ResetPartition = Any
+else:  # the SDK's types
+    Group, Member, Lag, LagPoint, CommittedOffset, ResetPartition = map(
+        model_of,
+        (
+            comet.GroupSummary,
+            comet.GroupMember,
+            comet.PartitionLag,
+            comet.LagPoint,
+            comet.CommittedOffset,
+            comet.ResetPartition,
+        ),
+    )
 
 
 class GroupList(Model):
@@ -33,78 +41,27 @@ class GroupList(Model):
     total: int = Field(description="Matches on all pages.")
 
 
-class TopicPartitions(Model):
-    topic: str
-    partitions: list[int]
-
-
-class Member(Model):
-    id: str
-    instance: str = Field(description="Instance id of a static member; otherwise empty.")
-    client: str = Field(description="The client's name.", examples=["engine-1"])
-    owned: list[TopicPartitions]
-    release: list[TopicPartitions] = Field(description="Partitions being revoked.")
-    silent_ms: int = Field(description="Milliseconds since its last heartbeat.")
-    session_timeout_ms: int
-    assignment: str = Field(description="The assignment strategy that it asks for; empty in a share group.")
-    rack: str = Field(description="Its rack; empty: unknown.")
-
-
-class Lag(Model):
-    """Lag of a group in one partition."""
-
-    topic: str
-    partition: int
-    member: str | None = Field(description="The member to which it is assigned; null: none.")
-    committed: Int64 | None = Field(description="Committed offset; null: none.")
-    log_start: Int64
-    end: Int64
-    lag: Int64 = Field(description="Events.")
-    age_s: float = Field(description="Age of the oldest unprocessed record in seconds; 0: none.")
-    drain_s: float | None = Field(description="Time to process the lag at the recent rate; null: it does not shrink.")
-    in_flight: Int64 = Field(description="Share groups: records acquired now.")
-    redelivered: Int64 = Field(description="Share groups: records delivered more than once.")
-    dead_lettered: Int64 = Field(description="Share groups: records that became dead letters.")
-    dead_waiting: Int64 = Field(description="Share groups: dead letters that could not be written yet.")
-    dead_problem: str = Field(description="Why they could not be written; empty: no error.")
-
-
 class GroupDetails(Model):
     name: str = Field(examples=["engine"])
     kind: Literal["consumer", "share"]
-    state: State
+    state: GroupState
     coordinator: int
     generation: int
     topics: list[str]
-    assignment: str = Field(description=_ASSIGNMENT, examples=["sticky"])
+    assignment: str = Field(
+        description="Assignment strategy, that of most members: sticky, range or rack; empty in a share group.",
+        examples=["sticky"],
+    )
     members: list[Member]
     partitions: list[Lag]
     lag: Int64 = Field(description="Records, all partitions together.")
     age_s: float = Field(description="Age of the oldest unprocessed record in seconds.")
 
 
-class LagPoint(Model):
-    """Lag of a group in one topic at a time, all partitions together."""
-
-    time_us: Int64
-    topic: str
-    lag: Int64
-    age_s: float
-    committed: Int64
-    end: Int64
-
-
 class LagHistory(Model):
     group: str
     now: list[Lag]
     history: list[LagPoint] = Field(description="Oldest first, as far back as the coordinator has it.")
-
-
-class CommittedOffset(Model):
-    topic: str
-    partition: int
-    offset: Int64 = Field(description="The next record to read.")
-    epoch: int | None = Field(description="Leader epoch of the record before it, if known.")
 
 
 class CommittedOffsets(Model):
@@ -190,25 +147,9 @@ class Reset(Strict):
         return self
 
 
-class ResetPartition(Model):
-    topic: str
-    partition: int
-    before: Int64 | None
-    after: Int64
-    skipped: Int64 = Field(description="Records that are skipped; negative: read again.")
-    note: str = Field(examples=["the log starts at 40: 12 records from 28 on are deleted"])
-
-
 class ResetOutcome(Model):
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     group: str
     partitions: list[ResetPartition]
     skipped: Int64 = Field(description="Records that are skipped, all partitions together.")
     repeated: Int64 = Field(description="Records that are read again, all partitions together.")
-
-
-class GroupDeletion(Model):
-    dry_run: bool = Field(description=DRY_RUN_TEXT)
-    group: str
-    offsets: int = Field(description="Partitions whose committed offsets are deleted.")
-    lag: Int64 = Field(description="Records that it has not processed.")

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from comet.admin.documents import DRY_RUN
 from comet_gateway.http.query_params import parse_position
 from comet_gateway.schemas.common import Model
 
@@ -86,6 +87,7 @@ PartitionIndex = Annotated[
     Path(description="Number of a partition, from 0.", examples=[0]),
 ]
 BrokerId = Annotated[int, Field(ge=1, le=BROKER_MAX), Integer, Path(description="Id of a broker.", examples=[1])]
+PATH_PARAMETERS: Final = {"topic": TopicName, "group": GroupName, "partition": PartitionIndex, "broker": BrokerId}
 
 Limit = Annotated[int, Field(ge=1, le=PAGE_MAX), Integer, Query(description="Entries on one page at most.")]
 After = Annotated[
@@ -98,4 +100,4 @@ DryRun = Annotated[
     Query(description="Only compute the effect. The answer is the same document, with `dry_run` true."),
     WithJsonSchema({"type": "boolean"}),
 ]
-DRY_RUN_TEXT: Final = "True: nothing was changed, and the numbers are the expected effect."
+DRY_RUN_TEXT: Final = DRY_RUN

@@ -214,24 +214,6 @@ class TopicOffsets(Model):
     partitions: list[PartitionOffset]
 
 
-class Reading(Model):
-    """A group that reads a topic."""
-
-    group: str
-    state: str
-    members: int
-
-
-class TopicDeletion(Model):
-    dry_run: bool = Field(description=DRY_RUN_TEXT)
-    topic: str
-    partitions: int
-    records: Int64
-    bytes: Int64
-    complete: bool = Field(description="False: a broker did not answer, so there may be more records and groups.")
-    groups: list[Reading] = Field(description="Groups that read it; their committed offsets in it are deleted, too.")
-
-
 class TopicAlteration(Model):
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     topic: str
@@ -251,14 +233,6 @@ class PartitionsWanted(Strict):
     model_config = ConfigDict(json_schema_extra={"examples": [{"total": 6}]})
 
     total: int = Field(ge=1, le=PARTITIONS_MAX, description="Partitions after the change.")
-
-
-class PartitionsAdded(Model):
-    dry_run: bool = Field(description=DRY_RUN_TEXT)
-    topic: str
-    before: int
-    after: int
-    keys_moved: float = Field(description="Share of keys that map to another partition afterwards.", examples=[0.5])
 
 
 Index = Annotated[int, Field(ge=0, le=PARTITION_MAX)]
@@ -321,19 +295,6 @@ class Move(Strict):
     replicas: list[Annotated[int, Field(ge=1, le=BROKER_MAX)]] = Field(
         min_length=1, max_length=REPLICAS_MAX, description="Ids of brokers, the preferred leader first."
     )
-
-
-class Moved(Model):
-    """A reassignment, which has started; the partition shows its progress."""
-
-    dry_run: bool = Field(description=DRY_RUN_TEXT)
-    topic: str
-    partition: int
-    before: list[int]
-    after: list[int]
-    added: list[int] = Field(description="Brokers that get a replica.")
-    removed: list[int] = Field(description="Brokers that delete their replica once the new ones are in sync.")
-    bytes: Int64 | None = Field(description="Bytes to copy, all together; null: the leader cannot be reached.")
 
 
 class Election(Strict):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
-from comet.types import GroupSummary, PartitionStatus, TopicConfig, TopicInfo
+from comet.admin.documents import DRY_RUN
+from comet.types import GroupSummary, Int64, PartitionStatus, TopicConfig, TopicInfo
 from comet.v1 import admin_pb2 as admin
 from comet.wire import group_protobuf, protobuf
 
@@ -23,7 +25,7 @@ class TopicAlteration:
     ('retention_ms',)
     """
 
-    dry_run: bool
+    dry_run: Annotated[bool, DRY_RUN]
     before: TopicInfo
     after: TopicInfo
     records: int
@@ -50,13 +52,13 @@ class TopicDeletion:
     3
     """
 
-    dry_run: bool
+    dry_run: Annotated[bool, DRY_RUN]
     topic: str
     partitions: int
-    records: int
-    bytes: int
-    complete: bool
-    groups: tuple[GroupSummary, ...]
+    records: Int64
+    bytes: Int64
+    complete: Annotated[bool, "False: a broker did not answer, so there may be more records and groups."]
+    groups: Annotated[tuple[GroupSummary, ...], "Groups that read it; their committed offsets in it are deleted, too."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class PartitionsAdded:
     0.5
     """
 
-    dry_run: bool
+    dry_run: Annotated[bool, DRY_RUN]
     topic: str
     before: int
     after: int
@@ -87,14 +89,14 @@ class RecordDeletion:
     3
     """
 
-    dry_run: bool
+    dry_run: Annotated[bool, DRY_RUN]
     topic: str
     partition: int
-    before: int
-    log_start: int
+    before: Annotated[Int64, "Log start offset before."]
+    log_start: Int64
 
     @property
-    def records(self) -> int:
+    def records(self) -> Int64:
         """Offsets that are deleted."""
         return max(0, self.log_start - self.before)
 
@@ -103,19 +105,17 @@ class RecordDeletion:
 class PartitionMove:
     """The reassignment of a partition, decided but not done. `bytes` are copied to new replicas; None: unknown.
 
-    >>> partition = comet.PartitionInfo(index=0, leader=1, leader_epoch=0, replicas=(1,), in_sync=(1,))
-    >>> topic = comet.TopicInfo("quotes", bytes(16), (partition,), comet.TopicConfig(), created_us=0)
-    >>> move = comet.PartitionMove(False, topic, 0, before=(1, 2), after=(2, 3), bytes=99)
+    >>> move = comet.PartitionMove(False, "quotes", 0, before=(1, 2), after=(2, 3), bytes=99)
     >>> move.added, move.removed
     ((3,), (1,))
     """
 
-    dry_run: bool
-    topic: TopicInfo
+    dry_run: Annotated[bool, DRY_RUN]
+    topic: str
     partition: int
     before: tuple[int, ...]
     after: tuple[int, ...]
-    bytes: int | None
+    bytes: Annotated[Int64 | None, "Bytes to copy, all together; null: the leader cannot be reached."]
 
     @property
     def added(self) -> tuple[int, ...]:
@@ -139,7 +139,7 @@ class LeaderElection:
     3
     """
 
-    dry_run: bool
+    dry_run: Annotated[bool, DRY_RUN]
     topic: TopicInfo
     partition: int
     broker: int
@@ -157,7 +157,7 @@ class Handover:
 
     topic: str
     partition: int
-    to: int | None
+    to: Annotated[int | None, "The next leader; null: no other replica is in sync, so the leader stays."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +169,12 @@ class BrokerDrain:
     0
     """
 
-    dry_run: bool
+    dry_run: Annotated[bool, DRY_RUN]
     broker: int
-    draining: bool
-    leading: int
-    staying: int
-    partitions: tuple[Handover, ...]
+    draining: Annotated[bool, "Whether it drains now; in a dry run, whether it drains already."]
+    leading: Annotated[int, "Partitions that the broker leads now."]
+    staying: Annotated[int, "Of those, partitions that no other replica can take over."]
+    partitions: Annotated[tuple[Handover, ...], "The first thousand partitions that it leads."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +186,12 @@ class BrokerFailure:
     """
 
     broker: int
-    kind: str  # partition, slot, group, transaction, share, topic, task
+    kind: Annotated[str, "`partition`, `slot`, `group`, `transaction`, `share`, `topic` or `task`."]
     name: str
-    step: str  # that failed
+    step: Annotated[str, "The operation that failed."]
     reason: str
-    since_us: int
-    count: int  # errors since then
+    since_us: Int64
+    count: Annotated[int, "Errors since the first one."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +202,9 @@ class Resumed:
     2
     """
 
-    dry_run: bool
-    resumed: int
-    failed: tuple[BrokerFailure, ...]
+    dry_run: Annotated[bool, DRY_RUN]
+    resumed: Annotated[int, "Partitions, topics, slots, groups and transactional ids."]
+    failed: Annotated[tuple[BrokerFailure, ...], "Still stopped; in a dry run, stopped now."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +215,10 @@ class GroupDeletion:
     40
     """
 
-    dry_run: bool
+    dry_run: Annotated[bool, DRY_RUN]
     group: str
-    offsets: int
-    lag: int
+    offsets: Annotated[int, "Partitions whose committed offsets are deleted."]
+    lag: Annotated[Int64, "Records that it has not processed."]
 
 
 def alteration_from_pb(answer: admin.AlterTopicResponse, *, dry_run: bool) -> TopicAlteration:
@@ -238,9 +238,8 @@ def deletion_from_pb(topic: str, answer: admin.DeleteTopicResponse, *, dry_run: 
 def move_from_pb(
     partition: int, after: tuple[int, ...], answer: admin.MovePartitionResponse, *, dry_run: bool
 ) -> PartitionMove:
-    topic = protobuf.topic_from_pb(answer.topic)
     size = answer.bytes if answer.HasField("bytes") else None
-    return PartitionMove(dry_run, topic, partition, tuple(answer.before), after, size)
+    return PartitionMove(dry_run, answer.topic.name, partition, tuple(answer.before), after, size)
 
 
 def election_from_pb(

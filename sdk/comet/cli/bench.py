@@ -15,8 +15,9 @@ from comet.cli._output import note, print_table
 from comet.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from comet_bench.harness import Suite
     from comet_bench.report import Result
 
 CLUSTER: Final = "cluster"
@@ -49,79 +50,58 @@ def bench(
 ) -> None:
     """Measure speed, latency and memory, beside the machine's own limits."""
     import signal
-    from dataclasses import replace
 
     _check_installed()
     from comet_bench import machine, report
-    from comet_bench.broker.broker_bench import FULL, QUICK, SUBJECTS, run_subjects
+
+    signal.signal(signal.SIGTERM, _ended)
+    suites = _suites()
+    if list_:
+        about = [(kind, *row) for kind, suite in suites.items() for row in suite.about.items()]
+        print_table(["name", "what"], [[f"{kind}: {name}" if kind else name, what] for kind, name, what in about])
+        return
+    kind, chosen = _chosen(suites, names or [], bootstrap)
+    suite = suites[kind]
+    sizes = suite.sizes(quick=quick, runs=runs)
+    found = suite.run(
+        chosen or list(suite.about), sizes, address=bootstrap, folder=data,
+        progress=lambda name, *step: _show(suite.runs_of(name, sizes), name, *step),
+    )  # fmt: skip
+    _present(report.document(machine.describe() | dict(suite.facts(sizes)), found), json_file)
+
+
+def _suites() -> dict[str, Suite]:
+    """By the word after `comet bench`; that of one broker has none."""
+    from comet_bench.broker import broker_bench
     from comet_bench.cluster import cluster_bench
     from comet_bench.gateway import gateway_bench
     from comet_bench.groups import groups_bench
     from comet_bench.spark import spark_bench
 
-    signal.signal(signal.SIGTERM, _ended)
-    if list_:
-        print_table(
-            ["name", "what"],
-            [
-                *([name, subject.about] for name, subject in SUBJECTS.items()),
-                *([f"{CLUSTER}: {name}", about] for name, about in cluster_bench.ABOUT.items()),
-                *([f"{GROUPS}: {name}", about] for name, about in groups_bench.ABOUT.items()),
-                *([f"{GATEWAY}: {name}", about] for name, about in gateway_bench.ABOUT.items()),
-                *([f"{SPARK}: {name}", about] for name, about in spark_bench.ABOUT.items()),
-            ],
-        )
-        return
-    if CLUSTER in (names or ()):
-        if names != [CLUSTER] or bootstrap is not None:
-            raise InvalidArgument("the cluster benchmark runs alone and starts its own brokers: comet bench cluster")
-        kind = cluster_bench.QUICK if quick else cluster_bench.FULL
-        kind = kind if runs is None else replace(kind, runs=runs)
-        found = cluster_bench.run_cluster(kind, folder=data, progress=lambda *step: _show(kind.runs, *step))
-        _present(report.document(machine.describe(), found), json_file)
-        return
-    if names and names[0] == GROUPS:
-        _check(names[1:], groups_bench.ABOUT, " of groups")
-        load = groups_bench.QUICK if quick else groups_bench.FULL
-        load = load if runs is None else replace(load, runs=runs, pairs=runs)
-        found = groups_bench.run_groups(
-            names[1:] or list(groups_bench.ABOUT), load, address=bootstrap, folder=data,
-            progress=lambda name, *step: _show(load.pairs if name in groups_bench.COMPARED else load.runs, name, *step),
-        )  # fmt: skip
-        _present(report.document(machine.describe(), found), json_file)
-        return
-    if names and names[0] == GATEWAY:
-        _check(names[1:], gateway_bench.ABOUT, " of the gateway")
-        much = gateway_bench.QUICK if quick else gateway_bench.FULL
-        much = much if runs is None else replace(much, runs=runs, pairs=runs)
-        found = gateway_bench.run_gateway(
-            names[1:] or list(gateway_bench.ABOUT), much, address=bootstrap, folder=data,
-            progress=lambda name, *step: _show(
-                much.pairs if name in gateway_bench.COMPARED else much.runs, name, *step
-            ),
-        )  # fmt: skip
-        _present(report.document(machine.describe(), found), json_file)
-        return
-    if names and names[0] == SPARK:
-        _check(names[1:], spark_bench.ABOUT, " of Spark")
-        if bootstrap is not None:
-            raise InvalidArgument("the Spark benchmark starts its own brokers: leave --bootstrap out")
-        load_of_spark = spark_bench.QUICK if quick else spark_bench.FULL
-        load_of_spark = load_of_spark if runs is None else replace(load_of_spark, runs=runs)
-        found = spark_bench.run_spark(
-            names[1:] or list(spark_bench.ABOUT), load_of_spark, folder=data,
-            progress=lambda *step: _show(load_of_spark.runs, *step),
-        )  # fmt: skip
-        _present(report.document(machine.describe() | spark_bench.describe(load_of_spark), found), json_file)
-        return
-    _check(names or [], SUBJECTS)
-    sizes = QUICK if quick else FULL
-    if runs is not None:
-        sizes = replace(sizes, runs=runs)
-    results = run_subjects(
-        names or list(SUBJECTS), sizes, address=bootstrap, folder=data, progress=lambda *step: _show(sizes.runs, *step)
-    )
-    _present(report.document(machine.describe(), results), json_file)
+    return {
+        "": broker_bench.SUITE,
+        CLUSTER: cluster_bench.SUITE,
+        GROUPS: groups_bench.SUITE,
+        GATEWAY: gateway_bench.SUITE,
+        SPARK: spark_bench.SUITE,
+    }
+
+
+def _chosen(suites: Mapping[str, Suite], names: Sequence[str], bootstrap: str | None) -> tuple[str, Sequence[str]]:
+    """The suite that the words name, and its benchmarks; none: all."""
+    kind = names[0] if names and names[0] in suites else ""
+    undivided = [name for name in names if name in suites and suites[name].undivided]
+    if undivided and (len(names) > 1 or bootstrap is not None):
+        word = undivided[0]
+        raise InvalidArgument(f"the {word} benchmark runs alone and starts its own brokers: comet bench {word}")
+    chosen = names[1:] if kind else names
+    for name in chosen:
+        if name not in suites[kind].about:
+            of_what = f" of {kind}" if kind else ""
+            raise InvalidArgument(f"unknown benchmark{of_what} {name!r}; use {', '.join(suites[kind].about)}")
+    if suites[kind].starts_brokers and bootstrap is not None:
+        raise InvalidArgument(f"the {kind} benchmark starts its own brokers: leave --bootstrap out")
+    return kind, chosen
 
 
 def _check_installed() -> None:
@@ -133,12 +113,6 @@ def _check_installed() -> None:
 def _ended(*_: object) -> None:
     """Ends the process with its clean-up: the started servers would outlive it."""
     raise SystemExit(143)
-
-
-def _check(names: Sequence[str], known: Iterable[str], of_what: str = "") -> None:
-    for name in names:
-        if name not in known:
-            raise InvalidArgument(f"unknown benchmark{of_what} {name!r}; use {', '.join(known)}")
 
 
 def _present(document: dict[str, Any], json_file: str | None) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from comet.admin.documents import document
 from comet.cli._acts import act_command
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json
@@ -81,7 +82,7 @@ async def drain(
             await asyncio.sleep(WAIT_S)
             done = await admin.drain_broker(broker)
     if json_output:
-        print_json(asdict(done))
+        print_json(document(done))
     elif dry_run:
         print_fields(_drain_effect(done))
     elif undo:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import sys
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from comet.admin.documents import document
 from comet.cli._acts import Confirmation, act_command, confirmed, count, title
 from comet.cli._guard import guarded
 from comet.cli._lag import history_rows, lag_table, partitions_text, topic_trends, unwritten
@@ -40,7 +40,7 @@ async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = Fa
     async with comet.Admin(bootstrap) as admin:
         groups = await admin.list_groups()
     if json_output:
-        print_json([asdict(group) for group in groups])
+        print_json([document(group) for group in groups])
         return
     if not groups:
         note("no groups yet; a consumer creates one: comet consume TOPIC --group NAME")
@@ -124,8 +124,8 @@ async def _show_lag(admin: Admin, name: str, *, history: bool, points: int, json
     else:
         now, past = await admin.group_lag(name, points_max=points)
         if json_output:
-            document: dict[str, Any] = {"group": name, "now": [asdict(one) for one in now]}
-            print_json(document | ({"history": [asdict(point) for point in past]} if history else {}))
+            found: dict[str, Any] = {"group": name, "now": [document(one) for one in now]}
+            print_json(found | ({"history": [document(point) for point in past]} if history else {}))
         elif not past:
             note("no history yet: the coordinator measures once a second")
         else:
@@ -193,11 +193,11 @@ async def delete(
 ) -> None:
     import comet
 
-    how = Confirmation(yes, dry_run, json_output, _deletion_question, _deletion_effect, asdict)
+    how = Confirmation(yes, dry_run, json_output, _deletion_question, _deletion_effect, document)
     async with comet.Admin(bootstrap) as admin:
         done = await confirmed(lambda dry: admin.delete_group(name, dry_run=dry), how)
     if done is not None:
-        print_json(asdict(done)) if json_output else print(f"deleted group {name}")
+        print_json(document(done)) if json_output else print(f"deleted group {name}")
 
 
 def _deletion_question(plan: GroupDeletion) -> str:
@@ -228,16 +228,9 @@ def parse_topics(words: Sequence[str]) -> list[str | tuple[str, int]]:
 
 def group_document(group: GroupInfo) -> dict[str, Any]:
     """A group as a document of --json."""
-    return asdict(group.summary) | {
-        "members": [
-            asdict(member)
-            | {
-                which: [{"topic": tp.topic, "partition": tp.partition} for tp in getattr(member, which)]
-                for which in ("owned", "release")
-            }
-            for member in group.members
-        ],
-        "partitions": [asdict(one) for one in group.lags],
+    return document(group.summary) | {
+        "members": [document(member) for member in group.members],
+        "partitions": [document(one) for one in group.lags],
     }
 
 
@@ -268,7 +261,7 @@ def _member_row(member: GroupMember) -> list[object]:
 
 
 def _reset_document(name: str, changes: Sequence[ResetPartition], *, dry_run: bool) -> dict[str, Any]:
-    return {"group": name, "dry_run": dry_run, "partitions": [asdict(change) for change in changes]}
+    return {"group": name, "dry_run": dry_run, "partitions": [document(change) for change in changes]}
 
 
 def _print_plan(plan: Sequence[ResetPartition]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from comet.admin.documents import document
 from comet.cli._acts import Confirmation, act_command, confirmed, count, least, title
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json, Settings, Topic, Yes
@@ -190,7 +190,7 @@ async def move(
     replicas = parse_brokers(to)
     async with comet.Admin(bootstrap) as admin:
         plan = await admin.move_partition(name, partition, replicas, dry_run=dry_run)
-        topic = plan.topic
+        topic, _ = await admin.describe_topic(name)
         while wait and not dry_run and not _has_moved(topic, partition, replicas):
             await asyncio.sleep(WAIT_S)
             topic, _ = await admin.describe_topic(name)
@@ -243,11 +243,11 @@ async def delete(
 ) -> None:
     import comet
 
-    how = Confirmation(yes, dry_run, json_output, _deletion_question, _deletion_effect, _deletion_document)
+    how = Confirmation(yes, dry_run, json_output, _deletion_question, _deletion_effect, document)
     async with comet.Admin(bootstrap) as admin:
         done = await confirmed(lambda dry: admin.delete_topic(name, dry_run=dry), how)
     if done is not None:
-        print_json(_deletion_document(done)) if json_output else print(f"deleted {name}")
+        print_json(document(done)) if json_output else print(f"deleted {name}")
 
 
 def _deletion_question(plan: TopicDeletion) -> str:
@@ -266,10 +266,6 @@ def _deletion_effect(plan: TopicDeletion) -> dict[str, object]:
     }
 
 
-def _deletion_document(plan: TopicDeletion) -> dict[str, Any]:
-    return asdict(plan) | {"groups": [group.name for group in plan.groups]}
-
-
 @act_command(app, "DeleteRecords")
 @guarded
 async def delete_records(
@@ -284,11 +280,11 @@ async def delete_records(
     import comet
 
     offset = None if before == -1 else before
-    how = Confirmation(yes, dry_run, json_output, _truncation_question, _truncation_effect, _truncation_document)
+    how = Confirmation(yes, dry_run, json_output, _truncation_question, _truncation_effect, document)
     async with comet.Admin(bootstrap) as admin:
         done = await confirmed(lambda dry: admin.delete_records(name, partition, offset, dry_run=dry), how)
     if done is not None and json_output:
-        print_json(_truncation_document(done))
+        print_json(document(done))
     elif done is not None:
         print(f"{name}/{partition} now starts at offset {done.log_start}")
 
@@ -301,10 +297,6 @@ def _truncation_question(plan: RecordDeletion) -> str:
 def _truncation_effect(plan: RecordDeletion) -> dict[str, object]:
     tp = f"{plan.topic}/{plan.partition}"
     return {"partition": tp, "records": f"{plan.records:,}", "log start": f"{plan.before} -> {plan.log_start}"}
-
-
-def _truncation_document(plan: RecordDeletion) -> dict[str, Any]:
-    return asdict(plan) | {"records": plan.records}
 
 
 def topic_document(topic: TopicInfo) -> dict[str, Any]:

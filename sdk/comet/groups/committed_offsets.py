@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 from comet import limits
 from comet.client.client import Client
 from comet.client.coordinator import Coordinator
 from comet.client.retry import Backoff
 from comet.errors import CometError, InvalidArgument, TopicNotFound
-from comet.types import TopicPartition, check_topic_name
+from comet.types import Int64, TopicPartition, check_topic_name
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
 from comet.wire import protobuf
@@ -37,8 +37,8 @@ class CommittedOffset:
 
     topic: str
     partition: int
-    offset: int
-    epoch: int | None
+    offset: Annotated[Int64, "The next record to read."]
+    epoch: Annotated[int | None, "Leader epoch of the record before it, if known."]
 
 
 @dataclass(frozen=True, slots=True)

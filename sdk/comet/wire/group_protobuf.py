@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 from comet.types import (
     GroupInfo,
     GroupMember,
+    GroupState,
     GroupSummary,
     LagPoint,
     PartitionLag,
@@ -21,7 +23,7 @@ def summary_from_pb(message: admin.GroupSummary) -> GroupSummary:
     return GroupSummary(
         name=message.name,
         kind="share" if message.kind == pb.GROUP_KIND_SHARE else "consumer",
-        state=message.state,
+        state=cast(GroupState, message.state),
         members=message.members,
         coordinator=message.coordinator,
         generation=message.generation,
@@ -61,7 +63,7 @@ def lag_from_pb(message: admin.PartitionLag) -> PartitionLag:
     return PartitionLag(
         topic=message.topic,
         partition=message.partition,
-        member=message.member,
+        member=message.member or None,
         committed=message.committed if message.HasField("committed") else None,
         log_start=message.log_start,
         end=message.end,

@@ -77,7 +77,7 @@ export async function deleteTopics(topics) {
     load: async () => {
       const found = await each(topics, (topic) => call("deleteTopic", { topic }, undefined, { dryRun: true }));
       const sum = (key) => found.reduce((all, answer) => all + Number(answer[key]), 0);
-      const groups = new Map(found.flatMap((answer) => answer.groups.map((group) => [group.group, group])));
+      const groups = new Map(found.flatMap((answer) => answer.groups.map((group) => [group.name, group])));
       const least = found.every((answer) => answer.complete) ? "" : "at least ";
       return [
         ...(one ? [] : [["Topics", listed(topics)]]),
@@ -109,7 +109,7 @@ async function gone(deleting) {
 
 function readers(groups) {
   if (!groups.length) return "none";
-  return listed(groups.map((group) => (group.members ? `${group.group} (${many(group.members, "active member")})` : group.group)));
+  return listed(groups.map((group) => (group.members ? `${group.name} (${many(group.members, "active member")})` : group.name)));
 }
 
 function listed(names) {
