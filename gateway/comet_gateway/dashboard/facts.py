@@ -191,7 +191,7 @@ def _owned(partitions: Iterable[comet.TopicPartition]) -> dict[str, tuple[int, .
 
 
 def _lag(lag: comet.PartitionLag) -> facts.Lag:
-    return facts.Lag(**asdict(lag))
+    return facts.Lag(**asdict(lag) | {"member": lag.member or ""})
 
 
 # ---- a broker
