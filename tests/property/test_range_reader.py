@@ -149,6 +149,7 @@ async def test_a_budget_ends_a_read_and_the_next_one_goes_on_there(
     start, end, epoch, end_epoch = whole.start, whole.end, whole.epoch, whole._state.spec.end_epoch
     assert start is not None
     got: list[Row] = []
+    missing: set[int] = set()
     for _ in range(400):
         spec = RangeSpec(
             "t", 0, start, end, backward, topic.id, epoch, end_epoch, step_records_first=step[0], step_bytes=step[1],
@@ -162,6 +163,7 @@ async def test_a_budget_ends_a_read_and_the_next_one_goes_on_there(
                 break
         read = rows_of(parts, backward=backward)
         assert len(read) <= most
+        missing.update(*(range(part.first, part.end) for part in parts if isinstance(part, Gap)))
         got += read
         if backward:
             end = reader.position
@@ -170,6 +172,7 @@ async def test_a_budget_ends_a_read_and_the_next_one_goes_on_there(
             start, epoch = reader.position, reader.epoch
         if reader.done:
             assert got == (log.rows[::-1] if backward else log.rows)
+            assert missing == {at for at in range(log.log_start, log.readable_end) if log.unreadable(at)}
             return
     raise AssertionError("it never ends")
 

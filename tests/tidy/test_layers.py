@@ -135,6 +135,11 @@ def test_only_the_server_knows_the_composition_root_of_the_broker() -> None:
     )
 
 
+def test_the_broker_imports_nothing_for_types_alone() -> None:
+    """Such an import hides a cycle from the interpreter. A type is named by a protocol, or stands in a lower module."""
+    assert [source for source in sources() if source.within("comet_broker") and "TYPE_CHECKING" in source.text] == []
+
+
 @pytest.mark.parametrize(
     "pure", ["comet_broker.core", "comet_broker.metadata.keyspace", "comet_broker.metadata.history"]
 )

@@ -56,7 +56,7 @@ async def groups_of(world: ReplicaWorld) -> Groups:
     revision = (await world.store.transact([], [Put(key, head.encode())])).revision
     callbacks: Any = {"lost": None, "halt": None}
     journal = Journal(world.store, key=key, head=head, revision=revision, tasks=world.tasks, **callbacks)
-    logs: Any = SimpleNamespace(catalog=lambda: {"t": Shape(TOPIC_ID, 1)})
+    logs: Any = SimpleNamespace(catalog=lambda: {"t": Shape(TOPIC_ID, 1)}, racks=lambda _: ())
     unused: Any = None
     world.view.state.coordinators[SLOT] = SimpleNamespace(value=SimpleNamespace(epoch=1))  # type: ignore[assignment]
     context = SlotContext(world.env, world.view, world.store, logs, unused, lag_series=lambda: 0)

@@ -40,7 +40,7 @@ ALL = 2
 
 def acks_waiting(partition: Partition) -> int:
     assert partition.leadership is not None
-    return len(partition.leadership.acks)
+    return partition.leadership.acks.pending
 
 
 def part(sequence: int = 0, *, epoch: int = 1, producer: int = ME, value: bytes = b"x") -> memoryview:

@@ -145,7 +145,7 @@ def html(name: str, shown: Any, asked: PageRequest) -> str:
     page = next(page for page in PAGES if page.name == name)
     return render.page(
         page.template, doc=page.view(shown, asked), page=page, request=asked, root="", static="/static/x",
-        cluster_name="demo", nav=NAV, csrf="", csv="/x.csv",
+        cluster_name="demo", nav=NAV, csrf="", csv="/x.csv", acts="{}",
     )  # fmt: skip
 
 

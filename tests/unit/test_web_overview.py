@@ -162,7 +162,7 @@ def test_names_that_are_markup_stay_text() -> None:
     page = next(page for page in PAGES if page.name == "overview")
     html = render.page(
         page.template, doc=found, page=page, request=ASKED, root="/mounted", static="/mounted/static/v",
-        cluster_name=hostile, nav=NAV, csrf="", csv="",
+        cluster_name=hostile, nav=NAV, csrf="", csv="", acts="{}",
     )  # fmt: skip
     assert "<b>&" not in html and "&lt;b&gt;" in html
     assert 'href="/mounted/topics/%3Cb%3E%26%22%27%3C%2Fb%3E"' in html
@@ -174,7 +174,7 @@ def test_who_may_not_create_is_told_why() -> None:
     asked = replace(ASKED, role=VIEWER, open=False)
     html = render.page(
         page.template, doc=overview.view(cluster(), asked), page=page, request=asked, root="", static="/s",
-        cluster_name="", nav=NAV, csrf="c", csv="",
+        cluster_name="", nav=NAV, csrf="c", csv="", acts="{}",
     )  # fmt: skip
     assert 'data-refusal="needs the role operator; you are viewer"' in html
 

@@ -32,6 +32,7 @@ class ReadBound(IntEnum):
 Moved = tuple[ReadBound, ...]
 
 NOTHING: Final[Moved] = ()
+APPENDED: Final[Moved] = (ReadBound.LOG_END,)
 VISIBLE: Final[Moved] = (ReadBound.HIGH_WATERMARK,)
 STABLE: Final[Moved] = (ReadBound.LAST_STABLE_OFFSET,)
 BOTH: Final[Moved] = (ReadBound.HIGH_WATERMARK, ReadBound.LAST_STABLE_OFFSET)

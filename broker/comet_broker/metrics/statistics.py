@@ -168,7 +168,7 @@ def statistics(partition: Partition) -> dict[str, Any]:
         "last_stable_offset": partition.last_stable_offset,
         "transactions_waiting": len(partition.transaction_batches),
         "readers": len(partition.readers),
-        "acks_waiting": 0 if partition.leadership is None else len(partition.leadership.acks),
+        "acks_waiting": 0 if partition.leadership is None else partition.leadership.acks.pending,
         "appended_batches": partition.counts.appended_batches,
         "appended_records": partition.counts.appended_records,
         "appended_bytes": partition.counts.appended_bytes,

@@ -25,11 +25,9 @@ class Acknowledgements:
 
     def __init__(self, answer: Callable[[Callable[[Any], None], CometError | None], None]) -> None:
         self._answer = answer
+        self.pending = 0  # how many wait
         self._durable: deque[tuple[int, Durable]] = deque()
         self._committed: deque[tuple[int, Durable]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._durable) + len(self._committed)
 
     def are_waiting(self, acks: int) -> bool:
         """Whether earlier batches with these acks wait: they are acknowledged first."""
@@ -38,14 +36,17 @@ class Acknowledgements:
     def wait(self, end_offset: int, acks: int, done: Durable) -> None:
         """Calls `done` once: when the batch that ends there may be acknowledged, or never will be."""
         (self._committed if acks == _ALL else self._durable).append((end_offset, done))
+        self.pending += 1
 
     def advance(self, durable: int, committed: int) -> None:
         for waiting, reached in ((self._durable, durable), (self._committed, committed)):
             while waiting and waiting[0][0] <= reached:
+                self.pending -= 1
                 self._answer(waiting.popleft()[1], None)
 
     def release(self, error: CometError) -> None:
         """Answers all of them with the error."""
         for waiting in (self._durable, self._committed):
             while waiting:
+                self.pending -= 1
                 self._answer(waiting.popleft()[1], error)

@@ -17,7 +17,7 @@ from typing import Protocol
 from comet import records
 from comet.errors import CometError, Unavailable
 from comet_broker.core.cluster import Conflict, GivenUp
-from comet_broker.core.watermarks import ReadBound, Watermarks
+from comet_broker.core.watermarks import APPENDED, Watermarks
 from comet_broker.partitions.context import Gap, PartitionContext
 from comet_broker.partitions.counts import RecordCounts
 from comet_broker.partitions.flushing import Flushing
@@ -75,7 +75,7 @@ class FollowerState:
             partition.counts.followed(header)
         self.learn(epoch, high_watermark)
         partition.flushing.appended()
-        partition.readers.wake((ReadBound.LOG_END,))
+        partition.readers.wake(APPENDED)
 
     def learn(self, epoch: int, high_watermark: int) -> None:
         """Takes the high watermark from the leader of `epoch`."""

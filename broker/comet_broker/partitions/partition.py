@@ -38,7 +38,7 @@ from comet.types import Consistency, TopicConfig
 from comet_broker.core.admission import admit
 from comet_broker.core.cluster import NO_BROKER, PartitionId, PartitionState, Versioned
 from comet_broker.core.tail import Tail
-from comet_broker.core.watermarks import ReadBound, Watermarks
+from comet_broker.core.watermarks import APPENDED, Watermarks
 from comet_broker.partitions.context import Accepted, Durable, PartitionContext
 from comet_broker.partitions.counts import RecordCounts
 from comet_broker.partitions.delete_records import RecordDeletion
@@ -223,7 +223,7 @@ class Partition:
             self.readers.push(appended.base_offset, end, batch, appended.stamp)
             self.counts.appended(header)
             self.flushing.appended()
-            self.readers.wake((ReadBound.LOG_END,))
+            self.readers.wake(APPENDED)
         except CometError:
             raise
         except Exception as error:  # an error before the append concerns the batch; this one concerns the partition
@@ -246,14 +246,15 @@ class Partition:
 
     def moved(self) -> None:
         """Advances offsets and wakes waiters after the log, its durable end or the followers have moved."""
-        leadership, marks = self.leadership, self.watermarks
+        leadership, marks, state = self.leadership, self.watermarks, self.log.state
         durable = self.flushing.durable_end
         if leadership is not None and marks.commit(leadership.committed_end(durable)):
             leadership.committed_moved(marks.committed)
         # Readers first: a producer with an acknowledgement must find its record.
-        self.readers.wake(marks.advance(durable, available=self.available, log_start=self.log.state.log_start))
+        available = state.config.consistency is Consistency.AVAILABLE
+        self.readers.wake(marks.advance(durable, available=available, log_start=state.log_start))
         # A leader that may have been replaced must not acknowledge.
-        if leadership is not None and leadership.acks and self.sure:
+        if leadership is not None and leadership.acks.pending and self.sure:
             leadership.acks.advance(durable, marks.committed)
 
     # ---- failures

@@ -139,6 +139,8 @@ class RangeState:
     @property
     def position(self) -> int | None:
         """The offset at which the read continues; backward: the exclusive end of what is left."""
+        if self._waiting is not None:  # a gap that is not reported yet: the next read finds it again
+            return self._waiting.end
         return self.high if self.spec.backward else self.low
 
     def request(self) -> RangeRequest | None:

@@ -80,6 +80,7 @@ class MergeSource:
 
     range: RangeReader
     sign: int  # 1: forward; -1: backward
+    rank: int  # among equal timestamps: the partition, with the sign
     items: deque[Item] = field(default_factory=deque)  # read, and not handed out
     parts: deque[Part] = field(default_factory=deque)  # read, and not made into items; the first one maybe in part
     made: int = 0  # records of the first part that were
@@ -95,11 +96,13 @@ class MergeSource:
 
     def key(self) -> tuple[bool, int, int]:
         """Sort key of its next item; sources that were not read, and gaps, come first."""
-        time_us = self.time_us
         if self.items:
             head = self.items[0]
-            time_us = None if isinstance(head, Gap) else head.time_us
-        return time_us is not None, self.sign * (time_us or 0), self.sign * self.range.partition
+            if type(head) is MergedRecord:
+                return True, self.sign * head.time_us, self.rank
+            return False, 0, self.rank
+        time_us = self.time_us
+        return time_us is not None, self.sign * (time_us or 0), self.rank
 
     def reached(self, time_us: int) -> int:
         """Moves the timestamp that was read up to, which never goes back, and returns it."""
@@ -107,15 +110,14 @@ class MergeSource:
             self.time_us = time_us
         return self.time_us
 
-    def take(self) -> Item:
-        item = self.items.popleft()
+    def taken(self, item: Item) -> None:
+        """Moves the position behind an item that was handed out."""
         if self.sign < 0:
             self.behind = (item.first if isinstance(item, Gap) else item.offset), None
         elif isinstance(item, Gap):
             self.behind = item.end, None
         else:
             self.behind = item.offset + 1, item.batch.epoch
-        return item
 
     def position(self) -> ReadPosition | None:
         """Where reading continues, behind what was handed out; None if nothing is known yet."""
@@ -178,7 +180,8 @@ class MergedReader:
         self._turn = clock()
         backward = bool(ranges) and ranges[0].backward
         assert all(one.backward is backward for one in ranges), "ranges of one merge have one direction"
-        self.sources = {one.partition: MergeSource(one, -1 if backward else 1) for one in ranges}
+        sign = -1 if backward else 1
+        self.sources = {one.partition: MergeSource(one, sign, sign * one.partition) for one in ranges}
         assert len(self.sources) == len(ranges), "each partition of a merge has one range"
         self._heap = [(source.key(), source) for source in self.sources.values() if source.open]
         heapify(self._heap)  # keys are unique, so that sources are never compared
@@ -207,7 +210,7 @@ class MergedReader:
         left = sys.maxsize if items_max is None else items_max
         while heap and heap[0][1].items and left > 0:
             source = heappop(heap)[1]
-            items = source.items
+            items, before = source.items, len(found)
             # Up to the next source's item, so that those of a single source are handed out at once.
             bound = heap[0][0] if heap else None
             while items and left > 0 and (bound is None or source.key() < bound):
@@ -217,8 +220,10 @@ class MergedReader:
                     if size > bytes_max and found:
                         left = 0
                         break
-                found.append(source.take())
+                found.append(items.popleft())
                 left -= 1
+            if len(found) > before:
+                source.taken(found[-1])
             self._push(source)
         return found
 

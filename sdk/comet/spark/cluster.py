@@ -202,7 +202,7 @@ class Cluster:
             asyncio.ensure_future(
                 self.reader.fetch(
                     tp.topic, tp.partition, mark.offset, records_max=1, bytes_max=1,
-                    wait_ms=options.wait_ms, isolation=_isolation(options),
+                    wait_ms=options.wait_ms, isolation=_isolation(options), topic_id=bytes.fromhex(mark.topic_id),
                 )
             )
             for tp, mark in list(after.items())[:AT_ONCE]
