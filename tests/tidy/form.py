@@ -119,9 +119,12 @@ def _names(module: ast.Module) -> Iterator[tuple[str, int]]:
 
 
 def import_cycles() -> list[list[str]]:
-    """Groups of modules that import each other in a circle, lazily or not, the largest first."""
+    """Groups of modules of one package that import each other in a circle, lazily or not, the largest first."""
     names = {source.name for source in sources()}
-    graph = {source.name: _imported(source, names) for source in sources()}
+    graph = {
+        source.name: {one for one in _imported(source, names) if one.partition(".")[0] == _package(source)}
+        for source in sources()
+    }
     return sorted((group for group in _components(graph) if len(group) > 1), key=len, reverse=True)
 
 
@@ -236,7 +239,9 @@ def report(since: str = "") -> Iterator[str]:
         yield f"{big.methods:6} methods, {big.attributes} attributes: {name}"
     for package, count in loose_modules().items():
         yield f"{count:6} modules at the top of {package}"
-    for cycle in import_cycles():
+    cycles = import_cycles()
+    yield f"{len(cycles):6} import cycles"
+    for cycle in cycles:
         yield f"{len(cycle):6} modules in an import cycle: {_some(cycle)}"
     for name, places in places_of_settings().items():
         yield f"{len(places):6} files name the topic setting {name}"

@@ -13,19 +13,16 @@ Arrow's own code, which takes a fraction of the time ours would.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from comet.errors import CorruptBatch, InvalidArgument
-from comet.records._columns import Binary
+from comet.records._columns import Binary, Columns
 
 try:
     import pyarrow as pa
     import pyarrow.compute as pc
 except ImportError as error:
     raise ImportError('to_arrow() needs pyarrow: pip install "comet-stream[arrow]"') from error
-
-if TYPE_CHECKING:
-    from comet.records._batch import Batch
 
 _ONE = pa.scalar(1, pa.int64())
 _PAIR = pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
@@ -44,7 +41,7 @@ SCHEMA = pa.schema(
 COUNT = pa.array(range(1 << 14), pa.int64())  # what offsets are made of: to count up in Arrow takes ten times as long
 
 
-def to_arrow(batch: Batch, columns: Iterable[str] | None = None) -> pa.RecordBatch:
+def to_arrow(batch: Columns, columns: Iterable[str] | None = None) -> pa.RecordBatch:
     body = _aligned(batch.body)
     schema = SCHEMA if columns is None else chosen(columns)
     arrays = [_MAKERS[name](batch, body) for name in schema.names]
@@ -71,7 +68,7 @@ def _aligned(body: memoryview) -> pa.Buffer:
     return buffer if buffer.address % 8 == 0 else pa.py_buffer(body.tobytes())
 
 
-def _offsets(batch: Batch, _: pa.Buffer) -> Any:
+def _offsets(batch: Columns, _: pa.Buffer) -> Any:
     first, count = batch.header.base_offset, len(batch)
     if batch.deltas_at >= 0:
         return pa.array(batch.offsets, pa.int64())
@@ -80,7 +77,7 @@ def _offsets(batch: Batch, _: pa.Buffer) -> Any:
     return pc.cumulative_sum(pa.repeat(_ONE, count), start=pa.scalar(first - 1, pa.int64()))
 
 
-def _timestamps(batch: Batch, body: pa.Buffer) -> Any:
+def _timestamps(batch: Columns, body: pa.Buffer) -> Any:
     kind, count = SCHEMA.field("timestamp").type, len(batch)
     low, high = batch.header.min_timestamp_us, batch.header.max_timestamp_us
     if batch.timestamps_at < 0:
@@ -91,7 +88,7 @@ def _timestamps(batch: Batch, body: pa.Buffer) -> Any:
     return times.view(kind)
 
 
-def _keys(batch: Batch, body: pa.Buffer) -> Any:
+def _keys(batch: Columns, body: pa.Buffer) -> Any:
     if batch.keys_column is None:
         return pa.nulls(len(batch), pa.binary())
     if batch.keys_column.bitmap >= 0:
@@ -99,7 +96,7 @@ def _keys(batch: Batch, body: pa.Buffer) -> Any:
     return _binary(body, batch.keys_column, len(batch), pa.binary())
 
 
-def _values(batch: Batch, body: pa.Buffer) -> Any:
+def _values(batch: Columns, body: pa.Buffer) -> Any:
     if batch.values_column.bitmap >= 0:
         _ = batch.values
     return _binary(body, batch.values_column, len(batch), pa.binary())
@@ -118,7 +115,7 @@ def _starts_at_zero(body: pa.Buffer, at: int) -> None:
         raise CorruptBatch("an offsets column does not start at 0")
 
 
-def _headers(batch: Batch, body: pa.Buffer) -> Any:
+def _headers(batch: Columns, body: pa.Buffer) -> Any:
     count = len(batch)
     if batch.header_columns is None:
         none = pa.StructArray.from_arrays([pa.array([], pa.string()), pa.array([], pa.binary())], fields=list(_PAIR))
@@ -130,6 +127,6 @@ def _headers(batch: Batch, body: pa.Buffer) -> Any:
     return pa.Array.from_buffers(_HEADERS, count, [None, body.slice(lists_at, 4 * count + 4)], children=[pairs])
 
 
-_MAKERS: Final[dict[str, Callable[[Batch, pa.Buffer], Any]]] = {
+_MAKERS: Final[dict[str, Callable[[Columns, pa.Buffer], Any]]] = {
     "offset": _offsets, "timestamp": _timestamps, "key": _keys, "value": _values, "headers": _headers,
 }  # fmt: skip

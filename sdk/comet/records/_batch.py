@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from operator import lt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from comet.errors import CorruptBatch
 from comet.records._check import check
 from comet.records._columns import (
-    Binary,
     Cursor,
+    HeaderColumns,
     read_binary,
     read_i32,
     read_i64,
@@ -204,15 +204,6 @@ class Batch:
         from comet.records._arrow import to_arrow
 
         return to_arrow(self, columns)
-
-
-class HeaderColumns(NamedTuple):
-    """The places of the three columns that make up the headers, and the number of headers."""
-
-    lists_at: int
-    names: Binary
-    values: Binary
-    total: int
 
 
 def _take_headers(cursor: Cursor, count: int) -> HeaderColumns:

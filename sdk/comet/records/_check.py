@@ -21,13 +21,10 @@ from functools import lru_cache
 from itertools import compress, pairwise
 from operator import sub
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from comet.errors import CorruptBatch
-from comet.records._columns import Binary, equal_size, read_i64, read_offsets, view_i32
-
-if TYPE_CHECKING:
-    from comet.records._batch import Batch
+from comet.records._columns import Binary, Columns, equal_size, read_i64, read_offsets, view_i32
 
 _I64: Final = Struct("<q")
 _ZERO: Final = bytes(4)
@@ -37,7 +34,7 @@ _CONTINUES: Final = 0x80  # a byte of UTF-8 within a character is from here
 _CONTINUES_END: Final = 0xC0  # up to, not including, here
 
 
-def check(batch: Batch, times: bool) -> None:
+def check(batch: Columns, times: bool) -> None:
     """Raises CorruptBatch with the column and its error."""
     header, body, count = batch.header, batch.body, len(batch)
     if times and batch.timestamps_at >= 0:

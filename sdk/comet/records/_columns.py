@@ -20,10 +20,10 @@ from io import BytesIO
 from itertools import accumulate, chain, repeat
 from operator import sub
 from struct import Struct, pack, unpack
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from comet.errors import CorruptBatch
-from comet.records._header import BODY_BYTES_MAX
+from comet.records._header import BODY_BYTES_MAX, BatchHeader
 
 PADDING: Final = tuple(bytes(n) for n in range(8))
 _LITTLE: Final = sys.byteorder == "little"
@@ -126,6 +126,43 @@ class Binary(NamedTuple):
     offsets: int
     data: int
     size: int
+
+
+class HeaderColumns(NamedTuple):
+    """The positions of the three columns that make up the headers, and the number of headers."""
+
+    lists_at: int
+    names: Binary
+    values: Binary
+    total: int
+
+
+class Columns(Protocol):
+    """The columns of a batch in its body: -1 or None where it has no such column."""
+
+    @property
+    def header(self) -> BatchHeader: ...
+    @property
+    def body(self) -> memoryview: ...
+    @property
+    def timestamps_at(self) -> int: ...
+    @property
+    def deltas_at(self) -> int: ...
+    @property
+    def keys_column(self) -> Binary | None: ...
+    @property
+    def values_column(self) -> Binary: ...
+    @property
+    def header_columns(self) -> HeaderColumns | None: ...
+    @property
+    def offsets(self) -> Sequence[int]: ...
+    @property
+    def deltas(self) -> Sequence[int]: ...
+    @property
+    def keys(self) -> Sequence[bytes | None]: ...
+    @property
+    def values(self) -> Sequence[bytes | None]: ...
+    def __len__(self) -> int: ...
 
 
 class Cursor:
