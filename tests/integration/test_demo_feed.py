@@ -23,6 +23,7 @@ from comet_demo import sample_workload
 from comet_demo.feed import LAYOUT, Feed, ensure_topics, feed
 from comet_demo.model import DEAD_ORDERS, FILLS, INSTRUMENTS, TOPIC, TRADES, Fill, Quote, Trade
 from comet_demo.paper_trading import Paper, last_fills
+from comet_demo.program import run
 from comet_demo.providers import Event, Provider
 from comet_demo.providers.public_feeds import Coinbase
 from comet_demo.providers.replay import ReplayProvider
@@ -220,7 +221,7 @@ def test_what_makes_no_sense_ends_the_command_with_what_to_do(
     monkeypatch.delenv("COMET_ALPACA_KEY", raising=False)
     monkeypatch.setattr(sys, "argv", ["feed", "--provider", "alpaca"])
     with pytest.raises(SystemExit) as ended:
-        feeding.main()
+        run("comet_demo.feed", feeding.main)
     assert ended.value.code == 2
     assert "set COMET_ALPACA_KEY" in capsys.readouterr().err
 

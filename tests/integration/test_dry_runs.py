@@ -30,6 +30,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 async def admin(cluster: LocalCluster) -> AsyncIterator[comet.Admin]:
     async with comet.Admin(cluster.addresses, connect=cluster.network.connect) as one:
         await one.create_topic("t", partitions=PARTITIONS, replicas=2, segment_bytes=SEGMENT)
+        await cluster.opened("t", partitions=PARTITIONS, replicas=2)
         yield one
 
 
@@ -114,6 +115,7 @@ async def test_a_leader_that_does_not_answer_makes_the_effect_incomplete(
     cluster: LocalCluster, admin: comet.Admin
 ) -> None:
     await admin.create_topic("alone", partitions=3, replicas=1)
+    await cluster.opened("alone", partitions=3, replicas=1)
     gone = cluster.leader("alone", 0)
     await cluster.stop(gone)
     await until(lambda: cluster.leader("alone", 0) == 0, "it has no leader")
