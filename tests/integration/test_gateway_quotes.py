@@ -191,7 +191,9 @@ async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_re
         await write(producer, 6.0)
         await producer.flush()
         await until(lambda: feed.records == 2, "what comes is seen again")
-        seen = look(feed, step="1m")
+        # A minute is shown once what comes late to the one before has come.
+        settled_us = feed.symbols["A"].latest.time_us + quotes.SETTLED_US
+        seen = feed.snapshot(PageRequest("/quotes", query={"step": "1m"}), settled_us)
         assert (seen.quotes["A"].records, seen.quotes["A"].volume) == (5, 5)
         assert seen.candles is not None
         formed = [*seen.candles.volume, seen.candles.forming[4] if seen.candles.forming else 0]
