@@ -187,6 +187,7 @@ class Broker:
             halt=self.eligibility.halt,
             unopened=self._unopened,
             requalify=self.eligibility.requalify,
+            note_lost=self.folder.note_lost_here,
             add_partition=self._add_partition,
             outcome=self._outcome,
         )

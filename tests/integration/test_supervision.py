@@ -19,6 +19,7 @@ from comet_broker.broker import Broker
 from comet_broker.core.cluster import NO_BROKER
 from comet_broker.core.slots import slot_of
 from comet_broker.failures import Failure
+from comet_broker.storage.data_folder import read_identity
 from tests import waiting
 from tests.integration.group_client import Member, Stream, settled
 from tests.integration.local_cluster import LocalCluster, until
@@ -193,6 +194,13 @@ async def test_a_log_that_lost_its_end_while_it_was_opened_anew_is_not_written_i
         assert code(answer.error.error) == "NOT_LEADER" and "restart the broker" in answer.error.error.message
         (failure,) = standing(broker)
         assert "ended at 6 when it was closed, and at 1 when it was opened" in failure.reason
+    # The log that was opened shows no loss any more: the folder says so, until a start has reported it.
+    found = read_identity(broker.folder.files)
+    assert found is not None and found.lossy
+    await broker.registration.note_loss_known(broker.view, broker.membership.broker_epoch)
+    assert not broker.registration.record().clean
+    await one.stop(1)
+    assert not (await one.start(1)).folder.identity.clean
 
 
 async def test_a_batch_that_breaks_the_checks_ends_neither_the_stream_nor_the_leadership(one: LocalCluster) -> None:

@@ -4,6 +4,7 @@ operator resumes the broker. The other partitions must not notice."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
@@ -30,11 +31,12 @@ async def breaks(world: ClusterWorld, random: Random) -> None:
     partition = next((one for one in host.partitions() if (one.topic, one.index) == tp), None)
     if partition is None or host.broker is None:
         return
-    where, name = _where(partition, random)
+    methods = _methods(partition, random)
+    name = methods[0][1]
     broker = host.broker
     before = _in_sync(world, tp)
     world.broken.append(tp)
-    _break(where, name)
+    mends = [_break(where, method) for where, method in methods]
     world.note(f"{name} of {tp} raises on broker {host.broker_id}")
     try:
         give_up = world.now() + random.uniform(2.0, LASTS_S_MAX)
@@ -42,28 +44,42 @@ async def breaks(world: ClusterWorld, random: Random) -> None:
             await asyncio.sleep(0.25)
             _look(world, tp, before)
     finally:
-        vars(where).pop(name, None)
+        for mend in mends:
+            mend()
     await _resume(world, host, broker)
     await asyncio.sleep(RECOVERS_S)
     world.broken.remove(tp)
 
 
-def _where(partition: Partition, random: Random) -> tuple[Any, str]:
-    """An object of the partition's own, and the method of it that raises."""
-    tps: list[tuple[Any, str]] = [(partition, "apply"), (partition, "moved")]
+def _methods(partition: Partition, random: Random) -> list[tuple[Any, str]]:
+    """One method of an object of the partition's own, wherever it is kept, that raises."""
+    follower, flushing = partition.follower, partition.flushing
+    methods: list[list[tuple[Any, str]]] = [[(partition, "apply")], [(partition, "moved"), (flushing, "_moved")]]
     if partition.leadership is None:
-        tps += [(partition, "learn"), (partition, "replicate"), (partition.log, "append_stamped")] * 2
+        methods += [[(follower, "learn")], [(follower, "replicate")], [(partition.log, "append_stamped")]] * 2
     else:
         replicas = partition.leadership.replicas
-        tps += [(replicas, "progress"), (replicas, "shrunk"), (replicas, "committed"), (partition.log, "append")] * 2
-    return random.choice([(where, name) for where, name in tps if hasattr(where, "__dict__")])
+        methods += [
+            [(replicas, "progress")], [(replicas, "shrunk")], [(replicas, "committed")], [(partition.log, "append")]
+        ] * 2  # fmt: skip
+    return random.choice([found for found in methods if all(hasattr(where, "__dict__") for where, _ in found)])
 
 
-def _break(where: Any, name: str) -> None:
+def _break(where: Any, name: str) -> Callable[[], None]:
+    """Returns what mends it again."""
+
     def raises(*_: object, **__: object) -> None:
         raise PlantedError(name)
 
+    def mend() -> None:
+        if name in vars(type(where)):
+            delattr(where, name)
+        else:
+            setattr(where, name, before)
+
+    before = getattr(where, name)
     setattr(where, name, raises)
+    return mend
 
 
 def _in_sync(world: ClusterWorld, but: PartitionName) -> dict[PartitionName, int]:

@@ -189,8 +189,8 @@ def commit_in_any_generation() -> list[Patch]:
 def give_without_release() -> list[Patch]:
     real = Group.plan
 
-    def plan(self: Group, now: float) -> None:
-        real(self, now)
+    def plan(self: Group, now: float, racks: Any) -> None:
+        real(self, now, racks)
         moved = [tp for tp, member in self.target.items() if self.owners[tp].member != member]
         if moved:
             self.generation += 1
@@ -249,9 +249,9 @@ def load_without_members() -> list[Patch]:
 def keep_the_generation() -> list[Patch]:
     real = Group.plan
 
-    def plan(self: Group, now: float) -> None:
+    def plan(self: Group, now: float, racks: Any) -> None:
         before = self.generation
-        real(self, now)
+        real(self, now, racks)
         if before:
             for tp, owner in self.owners.items():
                 if owner.since > before:

@@ -136,10 +136,14 @@ class ReplicaWorld:
             halt=self._halt,
             unopened=lambda *_: None,
             requalify=lambda _: None,
+            note_lost=self._note_lost,
             add_partition=self.add_partition,
             outcome=self.outcome,
         )
         self.partition = Partition(1, "t", IDENTITY.topic_id, IDENTITY.partition, self.log, context)
+
+    async def _note_lost(self) -> None:
+        raise AssertionError("nothing is opened again here")
 
     async def add_partition(self, producer_id: int, epoch: int, topic_id: bytes, index: int) -> None:
         """The coordinator, which adds each partition."""

@@ -29,12 +29,14 @@ class Registration:
             folder=folder.identity.folder,
             lease=0,  # filled in by the membership
             rack=config.rack,
-            clean=folder.identity.clean or folder.loss_known,  # a later registration: the loss is known
+            # A later registration: the loss is known.
+            clean=(folder.identity.clean or folder.loss_known) and not folder.lost_here,
             adopted=folder.identity.adopted,
         )
 
     async def note_loss_known(self, view: ClusterView, broker_epoch: int) -> None:
         """Notes in the folder that the controller has recorded the loss, if it has."""
+        await self._folder.write_lost_here()
         if not self._folder.loss_known and broker_epoch and self._is_recorded(view, broker_epoch):
             await self._folder.note_loss_known()
 

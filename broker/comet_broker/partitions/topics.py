@@ -436,6 +436,7 @@ class TopicTable:
             )
             storage.state.fail(missing)
             self._context.halt(partition, missing)
+            await self._context.note_lost()
         elif storage.lost:
             self._context.disqualify(partition)
         else:

@@ -157,12 +157,15 @@ class DataFolder:
     """This broker's data folder from its start to its stop. Owned by the broker.
 
     loss_known   the cluster knows what may have been lost before this start, or nothing was
+    lost_here    records were lost since this start: the next start reports it, whatever the cluster knows before
     """
 
     def __init__(self, files: Files, worker: Worker, *, broker_id: int, boot_id: str) -> None:
         self.files = files
         self.identity: Identity  # from `open` on
         self.loss_known = False
+        self.lost_here = False
+        self._lost_is_written = True
         self._worker = worker
         self._broker_id = broker_id
         self._boot_id = boot_id
@@ -185,8 +188,26 @@ class DataFolder:
             self.identity = mark_records_missing(self.files, self.identity)
             self.loss_known = False
 
+    async def note_lost_here(self) -> None:
+        """Notes that a log has lost records while it was open: nothing on the disk may show it at the next start.
+        `write_lost_here` is tried again when it cannot be written."""
+        self.lost_here, self.loss_known, self._lost_is_written = True, False, False
+        await self.write_lost_here()
+
+    async def write_lost_here(self) -> None:
+        if self._lost_is_written:
+            return
+        try:
+            self.identity = await self._worker.run(lambda: mark_records_missing(self.files, self.identity))
+        except OSError as error:
+            log.error("cannot write that records are missing; do not restart this broker yet: %s", error)
+        else:
+            self._lost_is_written = True
+
     async def note_loss_known(self) -> None:
         """See `loss_is_known`; retried by the caller when it cannot be written."""
+        if self.lost_here:
+            return
         try:
             await self._worker.run(lambda: loss_is_known(self.files, self.identity))
         except OSError as error:
