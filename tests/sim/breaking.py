@@ -66,18 +66,19 @@ def _methods(partition: Partition, random: Random) -> list[tuple[Any, str]]:
 
 
 def _break(where: Any, name: str) -> Callable[[], None]:
-    """Returns what mends it again."""
+    """Returns what mends it again. Two faults may break the same method: the first that ends mends it."""
 
     def raises(*_: object, **__: object) -> None:
         raise PlantedError(name)
 
     def mend() -> None:
         if name in vars(type(where)):
-            delattr(where, name)
+            vars(where).pop(name, None)
         else:
-            setattr(where, name, before)
+            setattr(where, name, vars(raises)["whole"])
 
     before = getattr(where, name)
+    vars(raises)["whole"] = vars(before).get("whole", before) if hasattr(before, "__dict__") else before
     setattr(where, name, raises)
     return mend
 

@@ -34,18 +34,19 @@ class Keeper:
         self._schedule = schedule
         self._report = report
         self._policy = RestartPolicy[Child](schedule)
-        self._unproven: set[Child] = set()  # restarted, and not recovered yet
+        self._restarted: dict[Child, float] = {}  # and when
+        self._unproven: set[Child] = set()  # of those, not recovered yet
 
     def check(self, now: float) -> float:
         """Reports ends and starts due children; returns the time to the next start in seconds."""
         for child in self.children:
             if child.ended is not None and not self._policy.waits(child):
-                pause_s = self._policy.ended(child, now, now - child.started)
+                pause_s = self._policy.ended(child, now, now - self._restarted.get(child, child.started))
                 self._unproven.discard(child)
                 self._report(KeeperEvent("given up" if pause_s is None else "ended", child, pause_s or 0.0))
         for child in self._policy.take_due(now):
             self._start(child, now)
-        for child in [one for one in self._unproven if now - one.started > self._schedule.pauses_s[-1]]:
+        for child in [one for one in self._unproven if now - self._restarted[one] > self._schedule.pauses_s[-1]]:
             self._unproven.remove(child)
             self._report(KeeperEvent("recovered", child))
         due = self._policy.next_due()
@@ -58,5 +59,6 @@ class Keeper:
             self._policy.postpone(child, now + AGAIN_S)
             self._report(KeeperEvent("not started", child, AGAIN_S, str(error)))
         else:
+            self._restarted[child] = now
             self._unproven.add(child)
             self._report(KeeperEvent("restarted", child))
