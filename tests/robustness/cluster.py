@@ -90,6 +90,20 @@ class ClusterProcesses:
                 pass  # a look takes long enough
         return found
 
+    async def complete(self) -> None:
+        """Waits until every broker knows all the others: a new one is in the views of the others a moment later."""
+
+        async def holds() -> bool:
+            with contextlib.suppress(comet.CometError):
+                for address in self.addresses:
+                    async with comet.Admin(address) as admin:
+                        if len((await admin.describe_cluster()).brokers) < len(self.brokers):
+                            return False
+                return True
+            return False
+
+        assert await until_answered(holds, within_s=WELL_S_MAX), "the brokers do not know each other"
+
     async def well(self, name: str, *, replicas: int | None = None) -> None:
         """Waits until every partition has a leader and all its replicas in sync."""
         wanted = len(self.brokers) if replicas is None else replicas

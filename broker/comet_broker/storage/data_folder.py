@@ -157,7 +157,7 @@ class DataFolder:
     """This broker's data folder from its start to its stop. Owned by the broker.
 
     loss_known   the cluster knows what may have been lost before this start, or nothing was
-    lost_here    records were lost since this start: the next start reports it, whatever the cluster knows before
+    lost_here    records were lost since this start: the next start reports it again, in any case
     """
 
     def __init__(self, files: Files, worker: Worker, *, broker_id: int, boot_id: str) -> None:
