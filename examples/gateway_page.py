@@ -48,7 +48,7 @@ class Tables:
 async def main(url: str, page: str, count: int) -> None:
     subscribe = json.dumps({"type": "subscribe", "id": "p", "page": page})
     left = count
-    # Each turn is a connection; after one that ended the library waits a little longer each time.
+    # Each turn is a connection. The library pauses, longer each time, only while it cannot connect.
     async for socket in websockets.connect(url, subprotocols=[websockets.Subprotocol("comet.v1")], max_size=None):
         tables, seq = Tables({"tables": {}}), -1
         try:

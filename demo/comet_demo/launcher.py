@@ -67,18 +67,14 @@ def run(options: Options) -> QuoteTable:
     quote_table = QuoteTable()
     for number in set(STOP_SIGNALS) - {signal.SIGINT}:  # a closed terminal must not leave a broker behind
         signal.signal(number, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), _crew() as crew:  # the normal end of the demo and its processes
+    crew = Crew("comet-demo-", "SPARK_LOCAL_DIRS")
+    with suppress(KeyboardInterrupt), crew:  # the normal end of the demo and its processes
         try:
             _start_and_watch(quote_table, crew, options)
         finally:
             for number in STOP_SIGNALS:  # once is enough
                 signal.signal(number, signal.SIG_IGN)
     return quote_table
-
-
-def _crew() -> Crew:
-    """The demo's processes, with a folder for logs and temporary files, those of Spark included."""
-    return Crew("comet-demo-", "SPARK_LOCAL_DIRS")
 
 
 def _start_and_watch(quote_table: QuoteTable, crew: Crew, options: Options) -> None:

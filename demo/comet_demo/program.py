@@ -1,4 +1,4 @@
-"""What the demo's programs have in common: they end in order at a signal, and an error becomes one line."""
+"""How the demo's programs end: in order at a signal, and with one line for an error."""
 
 from __future__ import annotations
 

@@ -126,6 +126,16 @@ def test_a_topic_lives_and_dies(up: Up) -> None:
     done = up.run("topic", "alter", "mayfly", "--unset", "retention-bytes", "--flush", "os", "--segment-ms", "1h")
     assert done.stdout == b"mayfly: flush=os, segment_ms=1h, retention_bytes=none\n"
     assert re.search(r"retention_bytes +none +built-in +none", up.run("topic", "describe", "mayfly").stdout.decode())
+    plan = ("topic", "alter", "mayfly", "--retention-ms", "1h", "--partitions", "4", "--dry-run")
+    shown = up.run(*plan)
+    assert shown.stdout.split() == [
+        *(b"topic", b"mayfly", b"retention_ms", b"7d", b"->", b"1h", b"partitions", b"3", b"->", b"4")
+    ]
+    assert b"Retention deletes 0 records (0 B) at its next check" in shown.stderr
+    planned: Any = up.json(*plan)
+    assert (planned["dry_run"], planned["records"], planned["config"]["retention_ms"]) == (True, 0, 3_600_000)
+    unchanged: Any = up.json("topic", "describe", "mayfly")
+    assert (unchanged["config"]["retention_ms"], len(unchanged["partitions"])) == (604_800_000, 3)
     up.run("topic", "alter", "mayfly", "--unset", "flush", "--flush", "os", code=2)
     up.run("topic", "alter", "mayfly", "--set", "flush=os", "--flush", "os", code=2)
     up.run("topic", "alter", "mayfly", code=2)

@@ -122,6 +122,7 @@ def test_a_partition_moves_and_a_broker_is_drained(cluster: tuple[Up, subprocess
     assert [broker["leading"] for broker in found["brokers"] if broker["id"] == 2] == [0]
     up.run("cluster", "drain", "2", "--undo")
     assert up.json("cluster", "resume", "--broker", "2") == {"dry_run": False, "resumed": 0, "failed": []}
+    assert up.run("cluster", "resume", "--dry-run").stdout == b"nothing to resume\n"
     shown: Any = up.json("cluster")
     assert shown["failed"] == []
     assert b"BROKER_NOT_FOUND" in up.run("cluster", "drain", "9", code=3).stderr

@@ -17,6 +17,7 @@ from comet.errors import Timeout
 from comet.processes.child import Child, ChildEnded, python_module, stop_all, stop_in_order
 from comet.processes.hang_watchdog import HangWatchdog
 from comet.processes.keeper import Keeper, KeeperEvent
+from comet.processes.output import RELAYED_BYTES_MAX
 from comet.processes.ports import HeldPorts, listening
 from comet.processes.restart_policy import Schedule
 from comet.processes.tied import Tie, tied
@@ -85,6 +86,21 @@ def test_without_a_log_each_line_goes_to_stderr_after_the_name(make: Make, capfd
         child.line(WITHIN_S)
     assert caught.value.details["hint"] == "see its output above"
     assert capfd.readouterr().err == "worker: warned\nworker: no luck\n"
+
+
+def test_an_endless_line_is_passed_on_in_parts(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
+    child = make(f"import sys; sys.stderr.write('x' * {RELAYED_BYTES_MAX + 1}); sys.exit()", name="worker", piped=True)
+    child.start()
+    with pytest.raises(ChildEnded):
+        child.line(WITHIN_S)
+    assert capfd.readouterr().err.split() == ["worker:", "x" * RELAYED_BYTES_MAX, "worker:", "x"]
+
+
+def test_a_line_that_comes_in_pieces_is_one(make: Make) -> None:
+    child = make("print('x' * 1_000_000); print('y')", piped=True)
+    child.start()
+    assert child.line(WITHIN_S) == "x" * 1_000_000
+    assert child.line(WITHIN_S) == "y"
 
 
 def test_a_child_is_ready_when_it_listens(make: Make) -> None:

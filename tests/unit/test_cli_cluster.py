@@ -16,18 +16,19 @@ from typing import Any, ClassVar
 
 import pytest
 
+import comet
 from comet.cli import _etcd_checks, up
 from comet.cli._cluster_checks import _about_broker, _about_conflicts, _about_leaders
 from comet.cli._etcd_checks import MemberCheck, check_members
 from comet.cli._gateway_process import RESTARTS, GatewayProcess, restarting
 from comet.cli._local_cluster import LocalCluster
-from comet.cli.cluster import Health, failures, show_failed
+from comet.cli.cluster import Health, failures, resumed_text, show_failed
 from comet.cli.topic import topic_document
 from comet.errors import InvalidArgument, Unavailable
-from comet.processes.child import Child
 from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, ReplicaConflict, TopicConfig, TopicInfo
 from comet_bench.cluster.failover_load import Load
 from comet_bench.report import combine, table_row
+from tests.unit.fake_child import FakeChild
 
 
 def topic(*partitions: PartitionInfo, min_insync: int = 2) -> TopicInfo:
@@ -80,28 +81,12 @@ async def test_what_has_failed_is_shown_with_its_reason(capsys: pytest.CaptureFi
     assert not capsys.readouterr().out
 
 
+def test_a_dry_run_of_resume_counts_the_failures() -> None:
+    failure = comet.BrokerFailure(1, "group", "engine", "writing", "KeyError(3)", since_us=0, count=1)
+    assert resumed_text(comet.Resumed(True, resumed=0, failed=(failure,))) == "1 would be resumed"
+
+
 # ---- processes that die
-
-
-class FakeChild(Child):
-    """Dies when the test says so."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, [])
-        self.starts = 0
-        self.code: int | None = None
-        self.words = "its last words"
-
-    @property
-    def ended(self) -> int | None:
-        return self.code
-
-    def last_lines(self, beginning: str = "") -> list[str]:
-        return [self.words]
-
-    def start(self) -> None:
-        self.starts += 1
-        self.code = None
 
 
 def test_an_ended_process_restarts_after_growing_pauses(capsys: pytest.CaptureFixture[str]) -> None:

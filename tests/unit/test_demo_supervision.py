@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import comet
-from comet.processes.child import Child
 from comet.processes.crew import Crew
 from comet_demo.launcher import RESTARTS, Supervision
 from comet_demo.terminal.quote_table import SILENT_US, QuoteTable
+from tests.unit.fake_child import FakeChild
 
-
-class FakeChild(Child):
-    """Ends when the test says so."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, [], log=Path(f"{name}.log"))
-        self.code: int | None = None
-        self.starts = 0
-
-    @property
-    def ended(self) -> int | None:
-        return self.code
-
-    def last_lines(self, beginning: str = "") -> list[str]:
-        return ["comet_demo.feed: no luck"]
-
-    def start(self) -> None:
-        self.code = None
-        self.starts += 1
+WORDS = "comet_demo.feed: no luck"
 
 
 class World:
@@ -38,7 +18,9 @@ class World:
 
     def __init__(self) -> None:
         self.table, self.crew = QuoteTable(), Crew("comet-demo-")
-        self.broker, self.feed, self.paper, self.spark = map(FakeChild, ("broker", "feed", "paper", "spark"))
+        self.broker, self.feed, self.paper, self.spark = (
+            FakeChild(name, WORDS) for name in ("broker", "feed", "paper", "spark")
+        )
         self.supervision = Supervision(self.table, self.crew, self.broker, self.feed, [self.paper, self.spark])
 
     def check(self, now: float, now_us: int = 0) -> None:

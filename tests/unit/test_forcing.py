@@ -77,7 +77,7 @@ def test_a_folder_that_began_anew_can_be_chosen_when_no_other_comes_back() -> No
 def test_it_is_refused_while_somebody_is_about_to_lead(*, lossy: bool) -> None:
     picture = stuck()
     picture.brokers(1, life=2, lossy=(1,) if lossy else ())
-    with pytest.raises(InvalidArgument, match="broker 1 has what is needed"):
+    with pytest.raises(InvalidArgument, match="broker 1 will lead in a moment"):
         forced(picture.state, TP, 3)
 
 

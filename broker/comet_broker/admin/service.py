@@ -385,7 +385,7 @@ class AdminService:
         before = partition.high_watermark if request.before_offset == -1 else request.before_offset
         if not 0 <= before <= partition.high_watermark:
             raise InvalidArgument(
-                f"before_offset must be -1 (all) or between 0 and the end, {partition.high_watermark}, not {before}"
+                f"before_offset must be -1 (all records) or an offset up to {partition.high_watermark}, not {before}"
             )
         log_start = partition.log.log_start
         if request.dry_run:

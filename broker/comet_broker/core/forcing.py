@@ -41,10 +41,10 @@ def forced(state: ClusterState, where: PartitionId, broker: int) -> Change:
         if (holder, *where) in state.conflicts
     ]
     if now.leader != NO_BROKER and not contested:
-        raise InvalidArgument(f"broker {now.leader} leads this partition: there is nothing to force")
+        raise InvalidArgument(f"broker {now.leader} leads this partition already")
     able = NO_BROKER if contested else _able(state, where)
     if able != NO_BROKER:
-        raise InvalidArgument(f"broker {able} has what is needed and will lead in a moment: there is nothing to force")
+        raise InvalidArgument(f"broker {able} will lead in a moment, by the controller's own choice")
     if broker not in now.holders or broker not in state.brokers:
         alive = sorted(state.brokers.keys() & set(now.holders))
         raise InvalidArgument(f"broker {broker} is not a live replica of this partition; choose one of {alive}")

@@ -9,7 +9,7 @@
             └─► archive                   ─► Parquet, in the folder of --parquet: closed minutes, by date
                     └─ of each query: quotes.job
 
-The computations are in `analytics`, the restarts of queries in `query_supervisor`, a Java is found in `spark.local`.
+`analytics` has the computations, `query_supervisor` restarts queries, `comet.spark.local` finds a Java.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def _option(default: Any, parse: Callable[[str], Any], about: str, flag: str = "
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The options of all providers; each uses its own. The command's options are these."""
+    """The options of all providers, which the command has too; each provider uses its own."""
 
     symbols: tuple[str, ...] = _option((), _words, "separated by commas; synthetic: all by default")
     rate: float = _option(1000.0, float, "synthetic: quotes a second, on average")
@@ -61,11 +61,13 @@ class Choice:
     @staticmethod
     def add_options(parser: argparse.ArgumentParser) -> None:
         for one in (one for one in fields(Choice) if one.metadata):
-            flag, parse = "--" + (one.metadata["flag"] or one.name).replace("_", "-"), one.metadata["parse"]
+            name, parse = one.metadata["flag"] or one.name, one.metadata["parse"]
             form: dict[str, Any] = (
-                {"action": "store_true"} if parse is bool else {"type": parse, "default": one.default}
+                {"action": "store_true"}
+                if parse is bool
+                else {"type": parse, "default": one.default, "metavar": name.upper()}
             )
-            parser.add_argument(flag, dest=one.name, help=one.metadata["help"], **form)
+            parser.add_argument(f"--{name.replace('_', '-')}", dest=one.name, help=one.metadata["help"], **form)
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Choice:

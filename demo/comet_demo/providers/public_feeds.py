@@ -132,7 +132,7 @@ class PublicFeed:
         """Interprets a message, or raises one of MALFORMED."""
         raise NotImplementedError
 
-    def sides_of(self, part: Any) -> tuple[str, float, float, int, int]:
+    def offer_of(self, part: Any) -> tuple[str, float, float, int, int]:
         """Symbol, bid, ask and their sizes."""
         market = self.market
         low, high = price(part[market.bid]), price(part[market.ask])
@@ -185,7 +185,7 @@ class Coinbase(PublicFeed):
             case "ticker":
                 at_us = moment(message["time"], now_us)
                 last, traded = price(message["price"]), size(message.get("last_size", 0), self.market.units)
-                parsed.events.append(Quote(*self.sides_of(message), last, traded, at_us))
+                parsed.events.append(Quote(*self.offer_of(message), last, traded, at_us))
             case "match" | "last_match" as kind:
                 self.add_trade(message, moment(message["time"], now_us), parsed, earlier=kind == "last_match")
             case "heartbeat":
@@ -245,7 +245,7 @@ class Binance(PublicFeed):
         elif data.get("e") == "serverShutdown":
             parsed.again = "the server is about to stop"
         elif stream == "bookTicker":
-            offer = self.sides_of(data)
+            offer = self.offer_of(data)
             # None: an older one. The numbers have gaps, so missing ones are unknown.
             if self._books.missed(offer[0], whole(data["u"])) is not None:
                 self.add_quote(offer, now_us, parsed)
@@ -280,7 +280,7 @@ class Alpaca(PublicFeed):
                 self.symbol_of(part)
                 if part["bp"] and part["ap"]:
                     at_us = moment(part["t"], now_us)
-                    self.add_quote(self.sides_of(part), at_us, parsed)
+                    self.add_quote(self.offer_of(part), at_us, parsed)
             case "t":
                 self.add_trade(part, moment(part["t"], now_us), parsed)
             case "success" if part["msg"] == "connected":

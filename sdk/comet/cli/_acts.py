@@ -26,11 +26,11 @@ def act_command(app: typer.Typer, name: str, *, more: str = "") -> Callable[[F],
     return app.command(act.command.rpartition(" ")[2], help=f"{act.text} {more}".rstrip())
 
 
-def title(operation: str, **what: object) -> str:
+def title(operation: str, **names: object) -> str:
     """The title of the act's confirmation, which begins a question."""
     _, route = OPERATIONS[operation]
     assert route.dialog is not None
-    return route.dialog.title.format(**what)
+    return route.dialog.title.format(**names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Confirmation(Generic[R]):
 
 
 async def confirmed(act: Callable[[bool], Awaitable[R]], how: Confirmation[R]) -> R | None:
-    """The result of `act(dry_run)`, done; None after --dry-run, which prints the effect. Raises typer.Abort."""
+    """Runs the act and returns its result; with --dry-run prints the effect and returns None. Raises typer.Abort."""
     if how.dry_run:
         plan = await act(True)
         if how.json_output:

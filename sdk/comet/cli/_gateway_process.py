@@ -37,7 +37,7 @@ def _note(event: KeeperEvent) -> None:
     elif event.kind == "restarted":
         note(f"{child.name} restarted (pid {child.pid})")
     elif event.kind == "not started":
-        note(f"cannot restart the {child.name} yet: {event.reason}")
+        note(f"cannot restart {child.name} yet: {event.reason}")
 
 
 class GatewayProcess:

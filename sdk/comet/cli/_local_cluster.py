@@ -111,10 +111,7 @@ class LocalCluster:
                 if member.ended is not None and NO_ETCD in member.last_line():
                     member.start()  # etcd runs, but stalled for longer than a broker waits
                 elif member.ended is not None:
-                    hint = {"hint": f"see its log: {member.log}"}
-                    raise Unavailable(
-                        f"{member.ending()} before the cluster was up: {member.last_line()}", details=hint
-                    )
+                    raise member.ended_early(" before the cluster was up")
             if time.monotonic() > deadline:
                 hint = {"hint": f"see the logs in {self.folder}"}
                 raise Unavailable(f"the cluster was not up after {START_S_MAX:.0f} s", details=hint)

@@ -27,6 +27,12 @@ Settings = Annotated[
 ]
 
 
+def bootstrap_of(context: typer.Context, bootstrap: str) -> str:
+    """The address of a command that takes it before or after its name: `comet cluster -b HOST:PORT drain 1`."""
+    source = context.get_parameter_source("bootstrap")
+    return bootstrap if source is not None and source.name == "COMMANDLINE" else str(context.obj or bootstrap)
+
+
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
     """Names of the cluster's topics for the shell; empty if no broker answers within a second."""
     return _complete(context, incomplete, lambda admin: admin.list_topics())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from comet.cli._guard import guarded
-from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, bootstrap_of
 from comet.cli._output import note, print_fields, print_json, print_table
 
 if TYPE_CHECKING:
@@ -28,16 +28,9 @@ async def recover(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Have brokers accept a metadata store that was restored from an old snapshot, or was emptied.
-
-    Chooses one replica of each partition, which the others follow. Shows what each choice would lose first.
-    """
     import comet
 
-    source = context.get_parameter_source("bootstrap")
-    explicit = source is not None and source.name == "COMMANDLINE"
-    addresses = broker or (bootstrap if explicit else str(context.obj or bootstrap))
-    async with comet.Admin(addresses) as admin:
+    async with comet.Admin(broker or bootstrap_of(context, bootstrap)) as admin:
         found = await admin.recover_cluster()
         if yes:
             found = await admin.recover_cluster(accept=found.digest)

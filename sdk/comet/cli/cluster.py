@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -11,7 +11,7 @@ import typer
 from comet.admin.documents import document
 from comet.cli._acts import act_command
 from comet.cli._guard import guarded
-from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json, bootstrap_of
 from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._recover import recover
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import comet
-    from comet import BrokerDrain
+    from comet import BrokerDrain, Resumed
     from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
 
 app = typer.Typer(help="Show the cluster, drain brokers, resume failures, recover a lost metadata store.")
@@ -74,9 +74,7 @@ async def drain(
 
     import comet
 
-    source = context.get_parameter_source("bootstrap")
-    explicit = source is not None and source.name == "COMMANDLINE"
-    async with comet.Admin(bootstrap if explicit else str(context.obj)) as admin:
+    async with comet.Admin(bootstrap_of(context, bootstrap)) as admin:
         done = await admin.drain_broker(broker, undo=undo, dry_run=dry_run)
         while wait and not (undo or dry_run) and done.leading:
             await asyncio.sleep(WAIT_S)
@@ -115,19 +113,24 @@ async def resume(
 ) -> None:
     import comet
 
-    source = context.get_parameter_source("bootstrap")
-    explicit = source is not None and source.name == "COMMANDLINE"
-    async with comet.Admin(bootstrap if explicit else str(context.obj)) as admin:
+    async with comet.Admin(bootstrap_of(context, bootstrap)) as admin:
         done = await admin.resume(broker, dry_run=dry_run)
-        failed = [
-            one for one in await failures(admin, await admin.describe_cluster()) if broker in (None, one["broker"])
-        ]
     if json_output:
-        print_json({"dry_run": dry_run, "resumed": done.resumed, "failed": failed})
+        print_json(document(done))
         return
-    if not dry_run:
-        print(f"{done.resumed} resumed" if done.resumed else "nothing to resume")
-    show_failed(failed)
+    print(resumed_text(done))
+    show_failed([asdict(one) | {"stopped": True} for one in done.failed])
+
+
+def resumed_text(done: Resumed) -> str:
+    """The effect of `resume` in one line.
+
+    >>> import comet
+    >>> resumed_text(comet.Resumed(False, resumed=2, failed=())), resumed_text(comet.Resumed(True, 0, ()))
+    ('2 resumed', 'nothing to resume')
+    """
+    number, verb = (len(done.failed), "would be resumed") if done.dry_run else (done.resumed, "resumed")
+    return f"{number} {verb}" if number else "nothing to resume"
 
 
 async def failures(admin: comet.Admin, found: ClusterInfo) -> list[dict[str, Any]]:

@@ -152,17 +152,25 @@ async def alter(
         topic, _ = await admin.describe_topic(name)
     if json_output:
         effect = {"dry_run": dry_run, "records": 0 if plan is None else plan.records}
-        print_json(topic_document(topic) | effect)
+        print_json(topic_document(plan.after if dry_run and plan is not None else topic) | effect)
         return
-    changed = {}
-    if plan is not None:
-        config = plan.after.config
-        changed = {one: TOPIC_SETTINGS[one].format(getattr(config, one)) for one in (*settings, *reset)}
+    changes = {} if plan is None else _changes(plan, [*settings, *reset])
     if partitions is not None:
-        changed["partitions"] = str(added.after)
-    print(f"{topic.name}: " + ", ".join(f"{setting}={value}" for setting, value in changed.items()))
+        changes["partitions"] = added.before, added.after
+    if dry_run:
+        print_fields(
+            {"topic": topic.name} | {name: f"{before} -> {after}" for name, (before, after) in changes.items()}
+        )
+    else:
+        print(f"{topic.name}: " + ", ".join(f"{name}={after}" for name, (_, after) in changes.items()))
     if plan is not None and (dry_run or plan.records):
         note(_deleted(plan))
+
+
+def _changes(plan: TopicAlteration, names: Sequence[str]) -> dict[str, tuple[object, ...]]:
+    """The values of settings before and after, as texts."""
+    states = (plan.before.config, plan.after.config)
+    return {name: tuple(TOPIC_SETTINGS[name].format(getattr(state, name)) for state in states) for name in names}
 
 
 def _deleted(plan: TopicAlteration) -> str:
@@ -198,7 +206,7 @@ async def move(
     if json_output:
         print_json(topic_document(topic) | {"dry_run": dry_run, "bytes": plan.bytes})
     elif dry_run:
-        print(f"{name}/{partition} would move from {brokers_text(plan.before)} to {to}; {size} is copied")
+        print(f"{name}/{partition} would move from {brokers_text(plan.before)} to {to}; that copies {size}")
     elif _has_moved(topic, partition, replicas):
         print(f"{name}/{partition} is on {to}")
     else:
@@ -280,7 +288,7 @@ async def delete_records(
     import comet
 
     offset = None if before == -1 else before
-    how = Confirmation(yes, dry_run, json_output, _truncation_question, _truncation_effect, document)
+    how = Confirmation(yes, dry_run, json_output, _records_question, _records_effect, document)
     async with comet.Admin(bootstrap) as admin:
         done = await confirmed(lambda dry: admin.delete_records(name, partition, offset, dry_run=dry), how)
     if done is not None and json_output:
@@ -289,12 +297,12 @@ async def delete_records(
         print(f"{name}/{partition} now starts at offset {done.log_start}")
 
 
-def _truncation_question(plan: RecordDeletion) -> str:
+def _records_question(plan: RecordDeletion) -> str:
     tp = f"{plan.topic}/{plan.partition}"
-    return f"Delete {count(plan.records, 'record')} of {tp}? It starts at offset {plan.log_start} then."
+    return f"Delete {count(plan.records, 'record')} of {tp}? It then starts at offset {plan.log_start}."
 
 
-def _truncation_effect(plan: RecordDeletion) -> dict[str, object]:
+def _records_effect(plan: RecordDeletion) -> dict[str, object]:
     tp = f"{plan.topic}/{plan.partition}"
     return {"partition": tp, "records": f"{plan.records:,}", "log start": f"{plan.before} -> {plan.log_start}"}
 

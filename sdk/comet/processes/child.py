@@ -68,8 +68,11 @@ class Child:
         self.log = log
         self.address = address
         self.started = 0.0  # monotonic
-        self._options = (piped, takes_input or tie is Tie.STDIN, environment)
-        self._tie, self._folder = tie, folder
+        self._piped = piped
+        self._has_input = takes_input or tie is Tie.STDIN
+        self._environment = environment
+        self._tie = tie
+        self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._lines: PipeLines | None = None
         self._relay: Relay | None = None
@@ -82,7 +85,6 @@ class Child:
         """Starts the process; it must not be running."""
         assert self._process is None or self.ended is not None
         self._close_pipes()
-        piped, has_input, environment = self._options
         with ExitStack() as stack:
             log: IO[bytes] | None = None
             if self.log is not None:
@@ -91,19 +93,19 @@ class Child:
             self._process = _STARTER.submit(
                 subprocess.Popen,  # our own modules, and programs that the caller has found
                 tied(self.command, self._tie, self._folder),
-                stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if piped or log is None else log,
-                stderr=log or (subprocess.PIPE if piped else subprocess.STDOUT),
-                env=environment,
+                stdin=subprocess.PIPE if self._has_input else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if self._piped or log is None else log,
+                stderr=log or (subprocess.PIPE if self._piped else subprocess.STDOUT),
+                env=self._environment,
                 start_new_session=True,
             ).result()
         self._swept = False
         self.started = time.monotonic()
-        if piped:
+        if self._piped:
             assert self._process.stdout is not None
             self._lines = PipeLines(self._process.stdout.fileno())
         if log is None:
-            passed_on = self._process.stderr if piped else self._process.stdout
+            passed_on = self._process.stderr if self._piped else self._process.stdout
             assert passed_on is not None
             self._relay = Relay(passed_on, self.name)
 
@@ -145,14 +147,17 @@ class Child:
         self, within_s: float, ready: Callable[[], bool] | None = None, *, enough: Callable[[], bool] = lambda: False
     ) -> bool:
         """Waits until `ready` is true, or until it listens at its address. False: not in time, or `enough` became true.
-        Raises ChildEnded."""
+        Raises ChildEnded.
+
+        A port sends no signal when a process begins to listen at it, so the wait is for the child's end, and looks at
+        the port in between."""
         deadline = time.monotonic() + within_s
         while not (listening(self.address) if ready is None else ready()):
             if self.ended is not None:
                 raise self.ended_early(" before it was ready")
             if enough() or time.monotonic() > deadline:
                 return False
-            time.sleep(POLL_S)
+            _wait_for_one([self])
         return True
 
     # ---- how it ended
@@ -216,7 +221,7 @@ class Child:
         stop_all([self], hurry, within_s=within_s)
 
     def _sweep(self) -> None:
-        """Kills what is left of its process group, such as a JVM that was still starting; once, before the system can
+        """Kills the rest of its process group, such as a JVM that was still starting; once, before the system can
         give the number to another process."""
         if self._process is not None and not self._swept:
             self._swept = True

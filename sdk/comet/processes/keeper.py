@@ -15,7 +15,7 @@ AGAIN_S: Final = 1.0  # after a failed start
 
 @dataclass(frozen=True, slots=True)
 class KeeperEvent:
-    """What has become of a child."""
+    """An end or a restart of a child, or a failed restart."""
 
     kind: Literal["ended", "given up", "restarted", "not started", "recovered"]
     child: Child
@@ -34,8 +34,8 @@ class Keeper:
         self._schedule = schedule
         self._report = report
         self._policy = RestartPolicy[Child](schedule)
-        self._restarted: dict[Child, float] = {}  # and when
-        self._unproven: set[Child] = set()  # of those, not recovered yet
+        self._restarted: dict[Child, float] = {}  # time of the last restart
+        self._unproven: set[Child] = set()  # restarted, and not recovered yet
 
     def check(self, now: float) -> float:
         """Reports ends and starts due children; returns the time to the next start in seconds."""

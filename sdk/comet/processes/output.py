@@ -15,6 +15,7 @@ from typing import IO, Final
 from comet.errors import Timeout
 
 LINE_BYTES_MAX: Final = 64 << 20
+RELAYED_BYTES_MAX: Final = 64 << 10  # of a line; a longer one is passed on in parts
 TAIL_BYTES: Final = 16_384
 TAIL_LINES: Final = 20
 SHOWN_CHARS_MAX: Final = 300
@@ -28,9 +29,11 @@ class PipeLines:
         self._held = bytearray()
 
     def next(self, within_s: float) -> bytes | None:
-        """The next line; None if the other side has closed. Raises Timeout."""
+        """The next line; None if the other side has closed, or its line is too long. Raises Timeout."""
         deadline = time.monotonic() + within_s
-        while (end := self._held.find(b"\n")) < 0:
+        searched = 0
+        while (end := self._held.find(b"\n", searched)) < 0:
+            searched = len(self._held)
             readable, _, _ = select.select([self._descriptor], [], [], max(deadline - time.monotonic(), 0))
             if not readable:
                 raise Timeout(f"no line for {within_s:.0f} s")
@@ -56,7 +59,7 @@ class Relay:
 
     def _run(self) -> None:
         with self._pipe, suppress(ValueError):
-            for line in self._pipe:
+            while line := self._pipe.readline(RELAYED_BYTES_MAX):
                 text = line.decode(errors="replace").rstrip()
                 self.tail.append(text)
                 with suppress(OSError, ValueError):  # our own stderr is closed

@@ -39,7 +39,7 @@ class RestartBackoff:
         self._failures = 0  # in a row
 
     def failed(self, ran_s: float) -> float | None:
-        """The pause before the next restart; None: there is none."""
+        """The pause before the next restart; None: no further restart."""
         pauses_s = self._schedule.pauses_s
         if ran_s > self._schedule.calm_s:
             self._failures = 0
@@ -69,7 +69,7 @@ class RestartPolicy(Generic[K]):
         return name in self._due or name in self._given_up
 
     def ended(self, name: K, now: float, ran_s: float) -> float | None:
-        """Takes the end of a process. Returns the pause before its restart, or None if it is given up."""
+        """Records the end of a process. Returns the pause before its restart, or None if it is given up."""
         assert not self.waits(name)
         pause_s = self._backoffs.setdefault(name, RestartBackoff(self._schedule)).failed(ran_s)
         if pause_s is None:
