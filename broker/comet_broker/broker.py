@@ -348,7 +348,7 @@ class Broker:
             self.folder.restored()
         await self.topics.load()
         if self.topics.short:
-            self.folder.records_missing()
+            await self.folder.records_missing()
         self.view.listen(lambda keys: self.guard.moved(keys, self.view.state))
         self.view.listen(self.topics.view_moved)
         self.view.listen(self._marked)

@@ -4,6 +4,7 @@ stands still, is shown, and is taken up again by an operator."""
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from comet_broker.broker import Broker
 from comet_broker.core.cluster import NO_BROKER
 from comet_broker.core.slots import slot_of
 from comet_broker.failures import Failure
+from comet_broker.partitions.partition import Partition
 from comet_broker.storage.data_folder import read_identity
 from tests import waiting
 from tests.integration.group_client import Member, Stream, settled
@@ -201,6 +203,30 @@ async def test_a_log_that_lost_its_end_while_it_was_opened_anew_is_not_written_i
     assert not broker.registration.record().clean
     await one.stop(1)
     assert not (await one.start(1)).folder.identity.clean
+
+
+async def test_a_log_whose_last_sync_fails_counts_as_short_before_it_is_opened_anew(one: LocalCluster) -> None:
+    broker = one.brokers[1]
+    await write(one, 0, b"kept")
+    partition = one.replicas("t", 0)[1]
+    mend = bug(partition.log, "append")
+    await write(one, 0, b"fails")
+    mend()
+    opening, lossy = broker.topics._open, []
+
+    def close() -> None:
+        raise partition.log.state.poison(OSError(errno.EIO, "an error of the disk"), "syncing")
+
+    async def open_again(*args: Any) -> Partition:
+        found = read_identity(broker.folder.files)
+        assert found is not None
+        lossy.append(found.lossy)
+        return await opening(*args)
+
+    partition.log.durability.close = close  # type: ignore[method-assign]
+    broker.topics._open = open_again  # type: ignore[method-assign, assignment]
+    await resume(one, 1)
+    assert lossy == [True]
 
 
 async def test_a_batch_that_breaks_the_checks_ends_neither_the_stream_nor_the_leadership(one: LocalCluster) -> None:

@@ -512,11 +512,8 @@ def append_from_any_epoch() -> list[Patch]:
             found[0].follower.replicate(batches, epoch, high_watermark)
             self._progress_due(found[0])
 
-    def truncate(self: FollowerState, offset: int, *, restart: bool) -> Any:
-        async def nothing() -> None:
-            return
-
-        return nothing()
+    async def truncate(self: FollowerState, offset: int, epoch: int, *, restart: bool, aside: bool = False) -> None:
+        return
 
     return [
         (FollowerState, "replicate", replicate),

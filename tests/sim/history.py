@@ -148,9 +148,7 @@ class History:
     final: dict[PartitionName, FinalLog] = field(default_factory=dict)
     flush: dict[str, Flush] = field(default_factory=dict)  # by topic
     loss_window_s: dict[str, float] = field(default_factory=dict)  # by topic with flush=interval
-    deletes: dict[PartitionName, int] = field(
-        default_factory=dict
-    )  # records below may be gone, as asked or by retention
+    deletes: dict[PartitionName, int] = field(default_factory=dict)  # records below may be deleted
     faults: Counter[str] = field(default_factory=Counter)
     complaints: list[str] = field(default_factory=list)  # what an observer saw that must never be, as it happened
     compared: int = 0  # batches of replicas that were compared at the end

@@ -73,7 +73,7 @@ class SlowStore(MemoryStore):
 
 
 class Follower:
-    """leadership.Link."""
+    """leader_state.Link."""
 
     def __init__(self) -> None:
         self.marks = 0

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 
 import pytest
 
 from comet.errors import InvalidArgument, StoreDamaged
-from comet_broker.storage.data_folder import FILE, Identity, close_clean, loss_is_known, open_identity
+from comet_broker.storage.data_folder import (
+    FILE,
+    DataFolder,
+    Identity,
+    close_clean,
+    loss_is_known,
+    open_identity,
+    read_identity,
+)
 from comet_broker.storage.memory import MemoryFiles
+from tests.unit.replica_world import HeldWorker
 
 
 class Folder:
@@ -125,3 +135,63 @@ def test_a_damaged_identity_is_noticed_wherever_it_is_damaged() -> None:
         folder.open()
     folder.files.write_atomic(FILE, data)
     assert len(folder.open().folder) == 32
+
+
+# ---- losses since the start
+
+
+class OpenFolder:
+    """The data folder of a broker that runs, after a power cut or not, with a worker that can be held."""
+
+    def __init__(self, *, lossy: bool = False) -> None:
+        self.files = MemoryFiles(Random(1))
+        self.worker = HeldWorker()
+        if not lossy:
+            folder = self.start()
+            loss_is_known(self.files, folder.identity)
+        self.folder = self.start()
+        assert self.folder.identity.clean is not lossy
+
+    def start(self) -> DataFolder:
+        folder = DataFolder(self.files, self.worker, broker_id=1, boot_id="boot 1")
+        folder.open("c1", Random(2))
+        return folder
+
+    @property
+    def lossy(self) -> bool:
+        found = read_identity(self.files)
+        assert found is not None
+        return found.lossy
+
+
+async def test_a_loss_since_the_start_is_reported_by_the_next_one_after_an_orderly_stop_too() -> None:
+    world = OpenFolder()
+    await world.folder.note_lost_here()
+    await world.folder.note_loss_known()
+    world.folder.close_clean()
+    assert world.lossy
+    assert not world.start().identity.clean
+
+
+async def test_a_loss_that_cannot_be_written_is_written_later() -> None:
+    world = OpenFolder()
+    world.files.faults.append_full_in = 1
+    await world.folder.note_lost_here()
+    assert world.folder.lost_here and not world.lossy
+    await world.folder.write_lost_here()
+    assert world.lossy
+
+
+async def test_a_loss_in_the_middle_of_writing_that_an_earlier_one_is_known_is_not_forgotten() -> None:
+    world = OpenFolder(lossy=True)
+    world.worker.free.clear()
+    known = asyncio.ensure_future(world.folder.note_loss_known())
+    await asyncio.sleep(0)
+    lost = asyncio.ensure_future(world.folder.note_lost_here())
+    await asyncio.sleep(0)
+    world.worker.free.set()
+    await asyncio.gather(known, lost)
+    assert not world.folder.loss_known
+    world.folder.close_clean()
+    assert world.lossy
+    assert not world.start().identity.clean

@@ -87,7 +87,7 @@ class AdminRecovery:
     async def _own(self) -> Inventory:
         copies, topics = await self._topics.inventory()
         if self._topics.short:
-            self._folder.records_missing()  # or the next start would not know
+            await self._folder.records_missing()  # or the next start would not know
         return Inventory(
             broker=self._me,
             folder=self._folder.identity.folder,

@@ -29,16 +29,18 @@ class Registration:
             folder=folder.identity.folder,
             lease=0,  # filled in by the membership
             rack=config.rack,
-            # A later registration: the loss is known.
+            # A later registration in this process: a loss before the start is known, one since then is reported.
             clean=(folder.identity.clean or folder.loss_known) and not folder.lost_here,
             adopted=folder.identity.adopted,
         )
 
     async def note_loss_known(self, view: ClusterView, broker_epoch: int) -> None:
-        """Notes in the folder that the controller has recorded the loss, if it has."""
-        await self._folder.write_lost_here()
-        if not self._folder.loss_known and broker_epoch and self._is_recorded(view, broker_epoch):
-            await self._folder.note_loss_known()
+        """Notes in the folder that the controller has recorded the loss, if it has. A loss since this start stays."""
+        folder = self._folder
+        if folder.lost_here:
+            await folder.write_lost_here()
+        elif not folder.loss_known and broker_epoch and self._is_recorded(view, broker_epoch):
+            await folder.note_loss_known()
 
     def _is_recorded(self, view: ClusterView, broker_epoch: int) -> bool:
         me, record, mine = self._config.broker_id, self.record(), (LOSSY, broker_epoch)

@@ -63,7 +63,7 @@ class PartitionContext:
     halt: Callable[[Replica, Exception], None]  # the same, after an unexpected error
     unopened: Callable[[PartitionId, str], None]  # report a replica that cannot be opened, and why
     requalify: Callable[[Replica], None]  # withdraw such a report
-    note_lost: Callable[[], Awaitable[None]]  # a log has lost records since this broker was started
+    note_lost: Callable[[], Awaitable[None]]  # a log has lost records since this broker was started, or may have
     # Producer, epoch, topic id, index: adds the partition to the transaction, or raises.
     add_partition: Callable[[int, int, bytes, int], Awaitable[None]]
     # Producer, epoch: whether the transaction was committed; None while it is open.

@@ -479,6 +479,8 @@ class TopicTable:
             self._ends[partition.tp] = partition.log.log_end
             await self._close(partition, Unavailable(f"{partition} is being reopened", retry_after_ms=100))
             del topic.partitions[partition.index]
+            if partition.log.state.failed is not None:  # at the last sync: an opening cuts off the trace of a loss
+                await self._context.note_lost()
         await self._try(partition.topic)
         return True
 

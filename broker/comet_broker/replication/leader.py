@@ -330,7 +330,7 @@ class ReplicaSession:
             # Its pending deliveries are dropped unreported, and must not block the others.
             self._feed.grant(_SUBSCRIPTION, limits.CREDIT_BYTES_MAX)
 
-    # ---- notifications from the partition (leadership.Link)
+    # ---- notifications from the partition (leader_state.Link)
 
     def watermark_moved(self, handle: int) -> None:
         if handle in self._stale or handle not in self._following:

@@ -60,7 +60,7 @@ class Acquirer(Protocol):
 
 
 class SharePartition:
-    """Implements partition.Reader and Waiter."""
+    """Implements partitions.context.Reader and Waiter."""
 
     def __init__(
         self,
@@ -374,7 +374,7 @@ class SharePartition:
         if self._idle_ticks > IDLE_TICKS_MAX:
             self.close(NotLeader(f"{self} has no members"))
 
-    # ---- partition.Reader and Waiter
+    # ---- partitions.context.Reader and Waiter
 
     def next_offset(self, _: SharePartition) -> int:
         return self.shares.window.floor

@@ -14,6 +14,7 @@ start could not see it any more.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from random import Random
@@ -158,6 +159,8 @@ class DataFolder:
 
     loss_known   the cluster knows what may have been lost before this start, or nothing was
     lost_here    records were lost since this start: the next start reports it again, in any case
+
+    After `open`, one write of the identity is under way at a time.
     """
 
     def __init__(self, files: Files, worker: Worker, *, broker_id: int, boot_id: str) -> None:
@@ -166,6 +169,7 @@ class DataFolder:
         self.loss_known = False
         self.lost_here = False
         self._lost_is_written = True
+        self._writing = asyncio.Lock()
         self._worker = worker
         self._broker_id = broker_id
         self._boot_id = boot_id
@@ -182,38 +186,45 @@ class DataFolder:
         self.identity = mark_restored(self.files, self.identity)
         self.loss_known = False
 
-    def records_missing(self) -> None:
+    async def records_missing(self) -> None:
         """See `mark_records_missing`; does nothing where a loss is noted already."""
-        if self.identity.clean:
-            self.identity = mark_records_missing(self.files, self.identity)
-            self.loss_known = False
+        async with self._writing:
+            if self.identity.clean:
+                await self._mark_records_missing()
+                self.loss_known = False
 
     async def note_lost_here(self) -> None:
-        """Notes that a log has lost records while it was open: nothing on the disk may show it at the next start.
+        """Notes that records are missing in a log since this start: its next opening may find no trace of that.
         `write_lost_here` is tried again when it cannot be written."""
         self.lost_here, self.loss_known, self._lost_is_written = True, False, False
         await self.write_lost_here()
 
     async def write_lost_here(self) -> None:
-        if self._lost_is_written:
-            return
-        try:
-            self.identity = await self._worker.run(lambda: mark_records_missing(self.files, self.identity))
-        except OSError as error:
-            log.error("cannot write that records are missing; do not restart this broker yet: %s", error)
-        else:
-            self._lost_is_written = True
+        """Writes what `note_lost_here` has noted, unless it is written."""
+        async with self._writing:
+            if self._lost_is_written:
+                return
+            try:
+                await self._mark_records_missing()
+            except OSError as error:
+                log.error("cannot write that records are missing; do not restart this broker yet: %s", error)
+            else:
+                self._lost_is_written = True
+
+    async def _mark_records_missing(self) -> None:
+        self.identity = await self._worker.run(lambda: mark_records_missing(self.files, self.identity))
 
     async def note_loss_known(self) -> None:
         """See `loss_is_known`; retried by the caller when it cannot be written."""
-        if self.lost_here:
-            return
-        try:
-            await self._worker.run(lambda: loss_is_known(self.files, self.identity))
-        except OSError as error:
-            log.warning("cannot write that the loss is accounted for: %s", error)
-        else:
-            self.loss_known = True
+        async with self._writing:
+            if self.lost_here:
+                return
+            try:
+                await self._worker.run(lambda: loss_is_known(self.files, self.identity))
+            except OSError as error:
+                log.warning("cannot write that the loss is accounted for: %s", error)
+            else:
+                self.loss_known = not self.lost_here  # noted during the write: it is written next
 
     def close_clean(self) -> None:
         """See `close_clean`; later starts must still report a loss that the cluster does not know."""

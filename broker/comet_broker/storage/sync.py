@@ -1,8 +1,8 @@
 """Syncing a log on a worker thread, in the order in which it was written.
 
-    loop     ticket = log.start_sync()          the unsynced parts
-    worker   ticket.run()                       sealed segments, the last one, the folder; then derived files
-    loop     log.finish_sync(ticket, error)     moves flushed_end, or poisons the log
+    loop     ticket = durability.start_sync()          the unsynced parts
+    worker   ticket.run()                              sealed segments, the last one, the folder; then derived files
+    loop     durability.finish_sync(ticket, error)     moves flushed_end, or poisons the log
 
 A failed fsync is final. The kernel reports it once, marks the pages clean and lets the next fsync succeed, so
 nothing may be synced after it: syncs of one log take turns, and all after a failed one fail with it.

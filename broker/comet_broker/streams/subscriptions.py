@@ -37,7 +37,7 @@ Ended = Callable[["Cursor[Partition]", CometError], None]
 
 
 class Feed:
-    """The subscriptions of one stream and their deliveries. Implements partition.Reader and Waiter, by cursor."""
+    """The subscriptions of one stream and their deliveries. Implements context.Reader and context.Waiter, by cursor."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Feed:
         marks = cursor.partition.watermarks
         return marks.high_watermark if cursor.uncommitted else marks.last_stable_offset
 
-    # ---- partition.Reader and Waiter
+    # ---- partitions.context.Reader and Waiter
 
     def next_offset(self, cursor: Cursor[Partition]) -> int:
         """The offset up to which the cursor has read, or is reading."""
