@@ -465,7 +465,7 @@ def keywords_text(keywords: Keywords) -> str:
     body += f'    """The fields of {names}, all optional."""\n\n'
     body += "".join(f"    {name}: {kind}\n" for name, kind in lines.items())
     statements = {known[name][0] for name in names_in(ast.parse(body)) if name in known}
-    head = f'{HEADER}"""The options of {keywords.module.split(".")[1]} by name."""\n\n'
+    head = f'{HEADER}"""Options as keyword arguments, for the type checker."""\n\n'
     return f"{head}from __future__ import annotations\n\n{chr(10).join(sorted(statements))}\n\n\n{body}"
 
 

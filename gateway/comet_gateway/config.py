@@ -7,6 +7,7 @@ from typing import Final
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
+READ_WAIT_MS: Final = 1_000  # for records that a new leader does not know yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ class App:
 
         Options are given by name: those of HandlerOptions, and those of its consumer, which are ConsumerOptions,
         GroupOptions with a `group`, or ShareOptions with `shared`. Or as objects, `options` and `consumer`, for several
-        handlers; those given by name come first. By default it reads from "latest".
+        handlers; an option given by name replaces theirs. By default it reads from "latest".
 
         >>> app = comet.App("localhost:9092")
         >>> @app.on("quotes", group="engine", retries=3, dead_letter="quotes-failed")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from comet.errors import InvalidArgument
+
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 UINT32_MAX: Final = (1 << 32) - 1
@@ -125,3 +127,9 @@ assert SESSION_TIMEOUT_MS_MIN <= SESSION_TIMEOUT_MS <= SESSION_TIMEOUT_MS_MAX
 assert LEAVE_TIMEOUT_MS <= COMMIT_TIMEOUT_MS
 assert PING_AFTER_MS % HEARTBEAT_MS == PING_TIMEOUT_MS % HEARTBEAT_MS == 0
 assert BACKOFF_FIRST_MS <= ROUTE_BACKOFF_MAX_MS <= BACKOFF_MAX_MS <= CONNECT_TIMEOUT_MS
+
+
+def within(name: str, value: float, low: float, high: float) -> None:
+    """Raises InvalidArgument for an argument that is out of its bounds."""
+    if not low <= value <= high:
+        raise InvalidArgument(f"{name} must be from {low} to {high}, not {value!r}")

@@ -3,6 +3,8 @@ reads takes records of the one for those of the other."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,7 +13,21 @@ import pytest
 
 import comet
 import comet.testing
+from comet.types import Earliest, Latest
 from comet_gateway.brokers import catalog
+from comet_gateway.brokers.backend import Backend
+from comet_gateway.config import GatewayConfig, Limits
+from comet_gateway.dashboard.analytics import Result
+from comet_gateway.dashboard.backfill import Past
+from comet_gateway.dead_letters.dead_letter import PREFIX, DeadLetterState
+from comet_gateway.dead_letters.index import DeadLetterIndex, Room
+from comet_gateway.dead_letters.redrive import RedriveProgress, Settling, Task
+from comet_gateway.dead_letters.registry import DeadLetterIndexes
+from comet_gateway.push import replay
+from comet_gateway.push.hub import Hub
+from comet_gateway.push.parse_subscribe import Played
+from comet_gateway.records.cursor import Cursor, CursorPosition
+from comet_gateway.records.record_json import Values
 from tests.integration.records_client import http, lines_of
 
 __all__ = ["http"]  # a fixture
@@ -29,17 +45,23 @@ async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[comet.testing
         yield one
 
 
-async def write(address: str, *values: str) -> None:
+@pytest.fixture
+async def backend(broker: comet.testing.TestBroker) -> AsyncIterator[Backend]:
+    async with Backend(GatewayConfig(bootstrap=broker.address)) as one:
+        yield one
+
+
+async def write(address: str, *values: str, **more: Any) -> None:
     async with comet.Producer(address, acks="all") as producer:
         for value in values:
-            await producer.publish("quotes", value)
+            await producer.publish("quotes", value, **more)
 
 
-async def recreate(address: str) -> None:
+async def recreate(address: str, **more: Any) -> None:
     async with comet.Admin(address) as admin:
         await admin.delete_topic("quotes")
         await admin.create_topic("quotes", partitions=1)
-    await write(address, *(f"new {number}" for number in range(6)))
+    await write(address, *(f"new {number}" for number in range(6)), **more)
 
 
 async def cursor_of(http: httpx.AsyncClient, path: str) -> str:
@@ -103,3 +125,101 @@ async def test_a_range_does_not_go_on_in_the_new_topic(broker: comet.testing.Tes
                 await anext(reading)
             with pytest.raises(comet.TopicNotFound, match="deleted and recreated"):
                 await anext(merged)
+
+
+async def test_a_replay_does_not_go_on_in_the_new_topic(
+    broker: comet.testing.TestBroker, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "FETCH_RECORDS", 1)
+    await write(broker.address, *(f"old {number}" for number in range(4)))
+    played = Played("quotes", None, Earliest(), Latest(), None, Values.AUTO, speed=0.0, paused=False)
+    running = await replay.Replay.begin(played, backend.admin, backend.reader, Limits())
+    await running.next()
+    run = await running.next()
+    assert isinstance(run, replay.Run)
+    assert b"old 0" in run.sse()
+    await recreate(broker.address)
+    with pytest.raises(comet.TopicNotFound, match="deleted and recreated"):
+        await running.next()
+
+
+def letter(number: int) -> dict[str, str]:
+    """Headers of a dead letter of the topic orders."""
+    told = {"topic": "orders", "partition": "0", "offset": str(number), "group": "work", "reason": "late"}
+    return {PREFIX + name: value for name, value in told.items()}
+
+
+async def test_an_index_of_dead_letters_does_not_go_on_in_the_new_topic(
+    broker: comet.testing.TestBroker, backend: Backend
+) -> None:
+    await write(broker.address, "old 0", "old 1", headers=letter(0))
+    info, statuses = await backend.admin.describe_topic("quotes")
+    fresh, index = (DeadLetterIndex(info, Room(100), 100) for _ in range(2))
+    until = asyncio.get_running_loop().time() + 60
+    assert await index.advance(backend.reader, until)
+    assert len(list(index.dead_letters())) == 2
+    await recreate(broker.address, headers=letter(1))
+    for one in (fresh, index):
+        with pytest.raises(comet.TopicNotFound, match="deleted and recreated"):
+            await one.advance(backend.reader, until)
+    assert not list(fresh.dead_letters())
+    with pytest.raises(comet.TopicNotFound, match="deleted and recreated"):
+        await DeadLetterIndexes(backend.admin, backend.reader, Limits())._holds(info, statuses)
+
+
+async def test_a_redrive_does_not_write_records_of_the_new_topic(
+    broker: comet.testing.TestBroker, backend: Backend
+) -> None:
+    await write(broker.address, "old 0", "old 1", headers=letter(0))
+    async with comet.Admin(broker.address) as admin:
+        await admin.create_topic("orders")
+    info, _ = await backend.admin.describe_topic("quotes")
+    index = DeadLetterIndex(info, Room(100), 100)
+    await index.advance(backend.reader, asyncio.get_running_loop().time() + 60)
+    await recreate(broker.address, headers=letter(1))
+    task = Task(DeadLetterState.REDRIVEN, list(index.dead_letters()), 1_000, "me", partitions={"orders": 1})
+    settling = Settling(index, backend.reader, backend.producers[comet.Acks.ALL], task)
+    end = [event async for event in settling.events()][-1]
+    assert isinstance(end, RedriveProgress)
+    assert (end.done, end.failed, end.stopped) == (0, 0, True)
+    assert end.problem is not None
+    assert end.problem.code == "TOPIC_NOT_FOUND"
+    assert (await backend.admin.offsets("orders"))[0] == 0
+
+
+async def test_the_history_of_a_chart_has_no_records_of_the_new_topic(
+    broker: comet.testing.TestBroker, backend: Backend
+) -> None:
+    await write(broker.address, *(f"old {number}" for number in range(4)))
+    info, _ = await backend.admin.describe_topic("quotes")
+    await recreate(broker.address)
+    past = Past("quotes", backend, Limits(), Cursor(info.id, {0: CursorPosition(4)}), time.time_ns() // 1000)
+    added: list[Any] = []
+    with pytest.raises(comet.TopicNotFound, match="deleted and recreated"):
+        async for _ in past.stretches(lambda *record: added.append(record)):
+            pass
+    assert not added
+
+
+async def test_the_history_of_results_has_no_records_of_the_new_topic(
+    broker: comet.testing.TestBroker, backend: Backend
+) -> None:
+    await write(broker.address, *(f"old {number}" for number in range(4)))
+    config, taken = GatewayConfig(bootstrap=broker.address), list[Any]()
+    hub = Hub(config, backend)
+    result = Result(
+        "quotes", lambda *record: taken.append(record), 3_600, hub, backend, Limits(), lambda: time.time_ns() // 1000
+    )
+    try:
+        await result.caught_up.wait()
+        assert len(taken) == 4
+        info, _ = await backend.admin.describe_topic("quotes")
+        await hub.close()
+        await recreate(broker.address)
+        with pytest.raises(comet.TopicNotFound, match="deleted and recreated"):
+            await result._read(info.id, 0, 0, 4, asyncio.get_running_loop().time() + 60)
+        assert not [value for value, _ in taken if value.startswith(b"new")]
+    finally:
+        result.task.cancel()
+        await asyncio.wait([result.task])
+        await hub.close()

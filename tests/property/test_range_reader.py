@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comet.consumer.ranges import Part, RangeReader, RangeSpec, locate
+from comet.consumer.ranges import Fetched, Part, RangeReader, RangeSpec, locate
 from comet.consumer.time_merge import MergedReader
 from comet.errors import OffsetOutOfRange, TopicNotFound
 from comet.types import AtOffset, AtTime, Earliest, Gap, Latest, Position
@@ -184,6 +184,45 @@ async def test_a_read_ends_when_its_time_is_over() -> None:
     reader = RangeReader(topic, RangeSpec("t", 0, 0, 10, topic_id=topic.id, step_records_first=1), time_ms=0)
     assert [part async for part in reader] == []
     assert (reader.done, reader.stopped, reader.position, topic.calls) == (False, True, 0, 0)
+
+
+class ShortLeader(ListedTopic):
+    """Its leader does not know the last `unknown` records yet, and fails the request that waits for them."""
+
+    unknown = 2
+
+    async def fetch(self, topic: str, partition: int, start: Any, **more: Any) -> Fetched:
+        log = self.partitions[partition]
+        known = log.log_end - self.unknown
+        if more["wait_ms"] and start == AtOffset(known):
+            self.unknown = 0
+            raise OffsetOutOfRange("truncated", details={"log_start": "0", "log_end": str(known - 1)})
+        log.open_from = known
+        return await super().fetch(topic, partition, start, **more)
+
+
+async def test_a_backward_read_goes_on_when_the_log_is_truncated_while_it_waits() -> None:
+    log = ListedPartition(0)
+    for _ in range(4):
+        log.append("data", 1, [(0, 1)])
+    topic = ShortLeader([log])
+    spec = RangeSpec("t", 0, 0, 4, True, topic.id, step_records_first=8, wait_ms=60_000)
+    assert [row[0] for row in rows_of([part async for part in RangeReader(topic, spec)], backward=True)] == [3, 2, 1, 0]
+
+
+class Overdue(ListedTopic):
+    """Fails with a timeout of its own."""
+
+    async def fetch(self, *_: Any, **more: Any) -> Fetched:
+        raise TimeoutError("a name server is silent")
+
+
+@pytest.mark.parametrize("time_ms", [None, 60_000])
+async def test_a_timeout_within_the_budget_is_raised(time_ms: int | None) -> None:
+    topic = Overdue([ListedPartition(0)])
+    reader = RangeReader(topic, RangeSpec("t", 0, 0, 10, topic_id=topic.id), time_ms=time_ms)
+    with pytest.raises(TimeoutError, match="silent"):
+        await anext(reader)
 
 
 # ---- the merge

@@ -107,7 +107,7 @@ def test_an_error_of_options_names_the_option_and_the_remedy(options: dict[str, 
 
 
 def test_a_name_that_is_no_option_is_refused() -> None:
-    with pytest.raises(TypeError, match="retry is no option; ConsumerOptions has start, buffer_bytes"):
+    with pytest.raises(TypeError, match="unknown option 'retry'; ConsumerOptions has start, buffer_bytes"):
         App(ADDRESS).on("quotes", retry=3)  # type: ignore[call-arg]
 
 
@@ -120,6 +120,11 @@ def test_options_given_by_name_come_before_those_of_an_object() -> None:
     assert handler_options("", None, None, {}) == (comet.HandlerOptions(), comet.ConsumerOptions(start="latest"))
     _, shared = handler_options("g", None, None, {"shared": True, "concurrency": 8})
     assert shared == comet.ShareOptions(in_flight=40)
+
+
+def test_partitions_from_an_iterator_serve_each_consumer() -> None:
+    options = comet.ConsumerOptions(partitions=iter([2, 0, 2]))
+    assert [comet.ConsumerOptions(partitions=options.partitions).partitions, options.partitions] == [(0, 2), (0, 2)]
 
 
 def test_handlers_that_cannot_be_called_are_refused() -> None:

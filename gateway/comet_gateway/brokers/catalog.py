@@ -55,9 +55,9 @@ class Catalog:
         return await asyncio.shield(task)
 
     async def with_topic(self, name: str, use: Callable[[TopicInfo], Awaitable[T]]) -> T:
-        """The result of `use` with a topic's metadata: once more if the topic was recreated since they were cached.
+        """Calls `use` with a topic's metadata; once more if the topic was recreated since they were cached.
 
-        `use` names the topic's id in its requests, and so finds no topic where another one has the name now."""
+        The requests of `use` carry the topic's id: they fail with TopicNotFound if another topic has the name now."""
         info = await self.topic(name)
         try:
             return await use(info)

@@ -110,7 +110,7 @@ class Result:
                 if isinstance(part, comet.Gap):
                     if part.error is not None and part.reason == "damaged":
                         raise part.error
-                    continue  # deleted meanwhile
+                    continue  # deleted or truncated meanwhile
                 for value, timestamp_us in zip(part.values, part.timestamps, strict=True):
                     self._take(value, timestamp_us)
             await asyncio.sleep(0)  # lets other tasks run

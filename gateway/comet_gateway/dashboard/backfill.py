@@ -154,7 +154,7 @@ class Past:
             if isinstance(part, comet.Gap):
                 if part.error is not None and part.reason == "damaged":
                     raise part.error
-                continue  # deleted meanwhile
+                continue  # deleted or truncated meanwhile
             columns = map(BackfillRecord, part.keys, part.values, part.timestamps)
             for at, record in zip(part.offsets, columns, strict=True):
                 add(partition, at, record, stretch)

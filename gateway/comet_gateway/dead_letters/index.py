@@ -16,6 +16,7 @@ from typing import Final
 import comet
 from comet.consumer.ranges import RangeSpec
 from comet.types import Latest, TopicInfo
+from comet_gateway.config import READ_WAIT_MS
 from comet_gateway.dead_letters.dead_letter import (
     DeadLetter,
     DeadLetterOffset,
@@ -28,7 +29,6 @@ from comet_gateway.dead_letters.dead_letter import (
 READ_RECORDS: Final = 250  # at once: handling them blocks the loop for some milliseconds
 READ_BYTES: Final = 1 << 20
 AT_ONCE: Final = 8  # partitions
-WAIT_MS: Final = 1_000  # for records that a new leader does not know yet
 REASONS_MAX: Final = 20_000  # distinct texts that dead letters share
 
 Cause = tuple[str, str]  # group, cause
@@ -218,15 +218,13 @@ class DeadLetterIndex:
 
     async def _advance(self, source: IndexedPartition, reader: comet.Reader, until: float) -> None:
         if source.first < 0:
-            found = await reader.fetch(
-                self.topic, source.partition, Latest(), records_max=1, topic_id=self.topic_id
-            )  # fmt: skip
+            found = await reader.fetch(self.topic, source.partition, Latest(), records_max=1, topic_id=self.topic_id)
             share = max(self._records_max // len(self.sources), 1)
             source.first = source.next = max(found.log_start, found.log_end - share)
             source.log_start, source.end = found.log_start, found.log_end
         spec = RangeSpec(
             self.topic, source.partition, source.next, None, topic_id=self.topic_id, epoch=source.epoch,
-            step_records_first=READ_RECORDS, step_records=READ_RECORDS, step_bytes=READ_BYTES, wait_ms=WAIT_MS,
+            step_records_first=READ_RECORDS, step_records=READ_RECORDS, step_bytes=READ_BYTES, wait_ms=READ_WAIT_MS,
         )  # fmt: skip
         reading = comet.RangeReader(reader, spec)
         while not reading.stopped:

@@ -23,6 +23,7 @@ import comet
 from comet.consumer.ranges import RangeSpec
 from comet.errors import CometError, DataLoss, KeyReused
 from comet.types import Acks, Receipt
+from comet_gateway.config import READ_WAIT_MS
 from comet_gateway.dead_letters.dead_letter import (
     END,
     DeadLetter,
@@ -42,7 +43,6 @@ log = logging.getLogger(__name__)
 QUEUES: Final = 16  # that write at once
 WAITING_MAX: Final = 8  # in one queue
 READ_MAX: Final = 500  # read at once, and done before more are read
-WAIT_MS: Final = 1_000  # for records that a new leader does not know yet
 READ_BYTES: Final = 8 << 20  # of their values, unless one alone is larger
 TIMEOUT_MS: Final = 10_000  # of one write
 REPORTED_MAX: Final = 100  # failures that are reported one by one
@@ -191,7 +191,7 @@ class Settling:
         while at < end and not self._stop.is_set():
             spec = RangeSpec(
                 self._topic_index.topic, partition, at, end, topic_id=self._topic_index.topic_id,
-                step_records_first=READ_MAX, step_bytes=READ_BYTES, wait_ms=WAIT_MS,
+                step_records_first=READ_MAX, step_bytes=READ_BYTES, wait_ms=READ_WAIT_MS,
             )  # fmt: skip
             reading = comet.RangeReader(self._reader, spec)
             try:

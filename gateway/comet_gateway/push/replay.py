@@ -32,7 +32,6 @@ Batch = comet.RecordBatch[bytes]
 FETCHES_MAX: Final = 8  # of one replay at once
 FETCH_BYTES_MIN: Final = 16 * 1024
 FETCH_RECORDS: Final = 1_000
-WAIT_MS: Final = 1_000  # for records of an open transaction
 
 
 class Pace:

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import comet
 from comet.consumer.ranges import RangeSpec
-from comet_gateway.config import KIB, MIB
+from comet_gateway.config import KIB, MIB, READ_WAIT_MS
 from comet_gateway.records.cursor import CursorPosition
 from comet_gateway.records.merge import Isolation, Order, merge_problem, problem_of
 from comet_gateway.search.filters import Filters
@@ -30,7 +30,6 @@ CHUNK_LEAST: Final = 64  # records of the first read of a partition; each next o
 CHUNK_MOST: Final = 4096
 READ_BYTES: Final = 4 * MIB  # of the reads of all partitions together
 READ_BYTES_LEAST: Final = 64 * KIB
-WAIT_MS: Final = 1_000  # for records that a new leader does not know yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class Scan:
                 wanted.topic, partition, low, max(low, high), self._back, wanted.topic_id,
                 wanted.epochs.get(partition), wanted.end_epochs.get(partition),
                 isolation=wanted.isolation, step_records_first=first, step_records=CHUNK_MOST,
-                step_bytes=max(READ_BYTES // count, READ_BYTES_LEAST), wait_ms=WAIT_MS,
+                step_bytes=max(READ_BYTES // count, READ_BYTES_LEAST), wait_ms=READ_WAIT_MS,
             ))
             for partition, (low, high) in wanted.parts.items()
         ]  # fmt: skip

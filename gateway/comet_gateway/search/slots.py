@@ -18,7 +18,7 @@ def quota_key(principal: Principal) -> str:
 
 
 class HasConfig(Protocol):
-    """The sources of an application."""
+    """Has the gateway's configuration, as the sources of an application do."""
 
     @property
     def config(self) -> GatewayConfig: ...

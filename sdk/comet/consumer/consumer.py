@@ -61,7 +61,7 @@ class Consumer(RecordIterator[T]):
     `read_from` chooses the brokers: "leader", the leader of each partition; "any", all in-sync replicas, each for a
     share of the partitions; "nearest", an in-sync replica in the consumer's `rack` if there is one, else the leader.
 
-    `options` has all of these as one ConsumerOptions, for several consumers; those given by name come first.
+    `options` has all of these as one ConsumerOptions, for several consumers; an option given by name replaces its own.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -111,7 +111,7 @@ class Consumer(RecordIterator[T]):
         self._clock_us = clock_us
         self._client = Client(addresses, name=name, connect=connect, random=random)
         start = position(reading.start, now_us=clock_us())
-        partitions = None if reading.partitions is None else sorted(set(reading.partitions))
+        partitions = None if reading.partitions is None else list(reading.partitions)
         self._fetcher = Fetcher(self._client, self.topic, reading, start=start, partitions=partitions)
         self._closed = False
 

@@ -384,13 +384,13 @@ class Fetcher:
         self, reader: PartitionSubscription, error: CometError, *, again: bool, where: AtOffset | None = None
     ) -> None:
         """Drops an unusable delivery; with `again` reads its records once more."""
-        tp = AtOffset(reader.position) if where is None else where
+        at = AtOffset(reader.position) if where is None else where
         reader.generation += 1
         reader.stopped = error
         reader.paused = True
 
         async def leave() -> None:
-            await self.move(reader, tp)
+            await self.move(reader, at)
             if not again:
                 reader.stopped = error
             self._rouse()

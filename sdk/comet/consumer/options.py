@@ -23,7 +23,7 @@ ReadFrom = Literal["leader", "any", "nearest"]
 
 
 class Options(Protocol):
-    """Any options: a frozen dataclass."""
+    """Options of any kind: a frozen dataclass."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -32,7 +32,7 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 class ClientKeywords(TypedDict, total=False):
-    """What a consumer passes to its client: its name for metrics and logs, and in tests a network, chance and time."""
+    """Further arguments of a consumer: a name for metrics and logs; in tests a network, randomness and a clock."""
 
     name: str
     connect: Connect | None
@@ -55,7 +55,9 @@ class ReadingOptions:
 
     def __post_init__(self) -> None:
         check_start(self.start)
-        within("buffer_bytes", self.buffer_bytes, limits.CONSUMER_BUFFER_BYTES_MIN, limits.CONSUMER_BUFFER_BYTES_MAX)
+        limits.within(
+            "buffer_bytes", self.buffer_bytes, limits.CONSUMER_BUFFER_BYTES_MIN, limits.CONSUMER_BUFFER_BYTES_MAX
+        )
         one_of("on_out_of_range", self.on_out_of_range, "raise", "earliest", "latest")
         check_on_corrupt(self.on_corrupt)
         check_isolation(self.isolation)
@@ -74,15 +76,20 @@ class ConsumerOptions(ReadingOptions):
 
     partitions: Iterable[int] | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.partitions is not None:  # an iterator would be empty for the next consumer
+            object.__setattr__(self, "partitions", tuple(sorted(set(self.partitions))))
+
 
 def chosen(options: AnyOptions, keywords: Mapping[str, Any]) -> AnyOptions:
-    """The options, with those that are given by name instead. Raises TypeError for a name that is none of them."""
+    """The options, changed by those that are given by name. Raises TypeError for an unknown name."""
     if not keywords:
         return options
     names = names_of(type(options))
     for name in keywords:
         if name not in names:
-            raise TypeError(f"{name} is no option; {type(options).__name__} has {', '.join(names)}")
+            raise TypeError(f"unknown option {name!r}; {type(options).__name__} has {', '.join(names)}")
     return replace(options, **keywords)
 
 
@@ -113,8 +120,3 @@ def one_of(name: str, value: object, *allowed: str) -> None:
     if value not in allowed:
         *others, last = (f'"{one}"' for one in allowed)
         raise InvalidArgument(f"{name} must be {', '.join(others)} or {last}, not {value!r}")
-
-
-def within(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise InvalidArgument(f"{name} must be from {low} to {high}, not {value!r}")

@@ -110,10 +110,10 @@ class Reader:
         """
         at = position(start, now_us=self._clock_us())
         _check(at, epoch)
-        _within("partition", partition, 0)
-        _within("records_max", records_max, 1)
-        _within("bytes_max", bytes_max, 1)
-        _within("wait_ms", wait_ms, 0)
+        limits.within("partition", partition, 0, limits.UINT32_MAX)
+        limits.within("records_max", records_max, 1, limits.UINT32_MAX)
+        limits.within("bytes_max", bytes_max, 1, limits.UINT32_MAX)
+        limits.within("wait_ms", wait_ms, 0, limits.UINT32_MAX)
         loop = asyncio.get_running_loop()
         wait_until = loop.time() + wait_ms / 1000
         spec = _FetchSpec(
@@ -210,8 +210,9 @@ class Reader:
         _check(first, epoch)
         _check(last, None)
         check_isolation(isolation)
-        for name, value in (("partition", partition + 1), ("step_records", step_records), ("step_bytes", step_bytes)):
-            _within(name, value, 1)
+        limits.within("partition", partition, 0, limits.UINT32_MAX)
+        limits.within("step_records", step_records, 1, limits.UINT32_MAX)
+        limits.within("step_bytes", step_bytes, 1, limits.UINT32_MAX)
         for name, most in (("records_max", records_max), ("bytes_max", bytes_max), ("time_ms", time_ms)):
             if most is not None and most < 0:
                 raise InvalidArgument(f"{name} must not be negative, not {most!r}")
@@ -315,12 +316,7 @@ def _check(at: Position, epoch: int | None) -> None:
             raise InvalidArgument("epoch needs an offset as start: it is the leader epoch of the record before it")
     if not -INT64_MAX <= number <= INT64_MAX:
         raise InvalidArgument(f"invalid offset or time: {number} is over 64 bits")
-    _within("epoch", epoch or 0, 0)
-
-
-def _within(name: str, value: int, least: int) -> None:
-    if not least <= value <= limits.UINT32_MAX:
-        raise InvalidArgument(f"{name} must be from {least} to {limits.UINT32_MAX}, not {value!r}")
+    limits.within("epoch", epoch or 0, 0, limits.UINT32_MAX)
 
 
 def _open(spec: _FetchSpec, answer: pb.FetchResponse) -> tuple[list[RecordBatch[bytes]], int, int | None]:

@@ -18,11 +18,12 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol, Self
 
 from comet.consumer.options import Isolation
-from comet.errors import CometError, DataLoss, Truncated
+from comet.errors import CometError, DataLoss, OffsetOutOfRange, Truncated
 from comet.limits import UINT32_MAX
 from comet.types import AtOffset, Gap, Latest, Position, StartLike
 from comet.values.record import RecordBatch
@@ -464,7 +465,7 @@ class RangeReader:
         if self._over():
             return []
         try:
-            async with asyncio.timeout_at(self._give_up):
+            async with asyncio.timeout_at(self._give_up) as budget:
                 if self._resolve is not None:
                     self._state, self._resolve = RangeState(await self._resolve()), None
                 request = self._state.request()
@@ -474,8 +475,10 @@ class RangeReader:
                     fetched = await self._fetch(request)
                 except CometError as error:
                     return self._state.fail(request, error)
-        except TimeoutError:  # the budget: nothing was read
-            return []
+        except TimeoutError:
+            if not budget.expired():
+                raise
+            return []  # nothing was read
         return self._state.take(request, fetched)
 
     def _over(self) -> bool:
@@ -499,15 +502,11 @@ class RangeReader:
             left_s = until - loop.time()
             if left_s <= 0 or not state.short(request, found):
                 return found
-            wait_ms = self._wait_ms(until)
+            wait_ms = math.ceil(min(left_s * 1000, KNOWN_WAIT_MS))
             if spec.backward:  # the answer has records, so that it would not wait
-                await self._call(AtOffset(found.next_offset), 1, None, wait_ms, 1)
+                with suppress(OffsetOutOfRange):  # truncated meanwhile: the next answer shows it
+                    await self._call(AtOffset(found.next_offset), 1, None, wait_ms, 1)
                 wait_ms = 0
-
-    def _wait_ms(self, until: float) -> int:
-        """How long one request waits, at least 1 ms: a leader that does not know its end refuses others."""
-        left_ms = (until - asyncio.get_running_loop().time()) * 1000
-        return 0 if left_ms <= 0 else math.ceil(min(left_ms, KNOWN_WAIT_MS))
 
     async def _call(
         self, start: Position, records_max: int, epoch: int | None, wait_ms: int, bytes_max: int

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, get_args
 
 from comet import limits
-from comet.consumer.options import ReadingOptions, one_of, within
+from comet.consumer.options import ReadingOptions, one_of
 from comet.errors import InvalidArgument
 from comet.types import AssignmentStrategy, StartLike, TopicPartition, check_topic_name
 from comet.v1 import groups_pb2 as groups_pb
@@ -48,7 +48,9 @@ def check_member(pattern: str, session_timeout_ms: int) -> None:
     """Checks the options of members of any group."""
     if len(pattern) > limits.PATTERN_CHARS_MAX:
         raise InvalidArgument(f"pattern has at most {limits.PATTERN_CHARS_MAX} characters, not {len(pattern)}")
-    within("session_timeout_ms", session_timeout_ms, limits.SESSION_TIMEOUT_MS_MIN, limits.SESSION_TIMEOUT_MS_MAX)
+    limits.within(
+        "session_timeout_ms", session_timeout_ms, limits.SESSION_TIMEOUT_MS_MIN, limits.SESSION_TIMEOUT_MS_MAX
+    )
 
 
 class MemberOptions(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
 from comet import limits
-from comet.consumer.options import ConsumerOptions, chosen, given, names_of, one_of, within
+from comet.consumer.options import ConsumerOptions, chosen, given, names_of, one_of
 from comet.errors import InvalidArgument
 from comet.groups.options import GroupOptions
 from comet.share.options import ShareOptions
@@ -64,11 +64,11 @@ class HandlerOptions:
             if self.on_error == "skip":
                 raise InvalidArgument('dead_letter and on_error="skip" exclude each other: give one of them')
         shared_max = limits.DELIVERIES_MAX - DEATHS_SPARE - 1
-        within("retries", self.retries, 0, shared_max if self.shared else limits.RETRIES_MAX)
-        within("backoff_ms", self.backoff_ms, 0, limits.RETRY_BACKOFF_MS_MAX)
-        within("concurrency", self.concurrency, 1, limits.CONCURRENCY_MAX)
-        within("transaction_records", self.transaction_records, 1, limits.TRANSACTION_RECORDS_MAX)
-        within("transaction_ms", self.transaction_ms, 0, limits.TRANSACTION_GATHER_MS_MAX)
+        limits.within("retries", self.retries, 0, shared_max if self.shared else limits.RETRIES_MAX)
+        limits.within("backoff_ms", self.backoff_ms, 0, limits.RETRY_BACKOFF_MS_MAX)
+        limits.within("concurrency", self.concurrency, 1, limits.CONCURRENCY_MAX)
+        limits.within("transaction_records", self.transaction_records, 1, limits.TRANSACTION_RECORDS_MAX)
+        limits.within("transaction_ms", self.transaction_ms, 0, limits.TRANSACTION_GATHER_MS_MAX)
 
 
 def handler_options(

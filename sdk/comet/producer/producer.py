@@ -87,12 +87,12 @@ class Producer:
         random: Random | None = None,
         clock_us: Callable[[], int] = wall_clock_us,
     ) -> None:
-        _within("linger_ms", linger_ms, 0, 60_000)
-        _within("batch_bytes", batch_bytes, 1, limits.BATCH_BYTES_CHOSEN_MAX)
-        _within("bulk_batch_bytes", bulk_batch_bytes, 1, limits.BATCH_BYTES_CHOSEN_MAX)
-        _within("buffer_bytes", buffer_bytes, 1, 1 << 40)
-        _within("timeout_ms", timeout_ms, 1, limits.PRODUCER_TIMEOUT_MS_MAX)
-        _within("in_flight_max", in_flight_max, 1, limits.IN_FLIGHT_BATCHES_MAX)
+        limits.within("linger_ms", linger_ms, 0, 60_000)
+        limits.within("batch_bytes", batch_bytes, 1, limits.BATCH_BYTES_CHOSEN_MAX)
+        limits.within("bulk_batch_bytes", bulk_batch_bytes, 1, limits.BATCH_BYTES_CHOSEN_MAX)
+        limits.within("buffer_bytes", buffer_bytes, 1, 1 << 40)
+        limits.within("timeout_ms", timeout_ms, 1, limits.PRODUCER_TIMEOUT_MS_MAX)
+        limits.within("in_flight_max", in_flight_max, 1, limits.IN_FLIGHT_BATCHES_MAX)
         if compression not in _CODECS:
             raise InvalidArgument(f'compression must be "lz4", "zstd" or None, not {compression!r}')
         self._acks = Acks.of(acks)
@@ -263,7 +263,7 @@ class Producer:
         acks = self._acks if acks is None else Acks.of(acks)
         request = request_of(topic, records, idempotency_key, acks, self._plain)
         if timeout_ms is not None:
-            _within("timeout_ms", timeout_ms, 1, limits.PRODUCER_TIMEOUT_MS_MAX)
+            limits.within("timeout_ms", timeout_ms, 1, limits.PRODUCER_TIMEOUT_MS_MAX)
         receipts = await publish_once(
             self._client, request, self._settings.timeout_s if timeout_ms is None else timeout_ms / 1000
         )
@@ -567,8 +567,3 @@ class Producer:
             log.warning("comet: flush failed while closing after an error: %s", failure)
         finally:
             await self._shut()
-
-
-def _within(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise InvalidArgument(f"{name} must be from {low} to {high}, not {value!r}")

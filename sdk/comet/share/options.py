@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from comet import limits
-from comet.consumer.options import check_start, within
+from comet.consumer.options import check_start
 from comet.groups.options import check_member
 from comet.types import StartLike, check_topic_name
 
@@ -31,8 +31,8 @@ class ShareOptions:
     def __post_init__(self) -> None:
         check_start(self.start)
         check_member(self.pattern, self.session_timeout_ms)
-        within("in_flight", self.in_flight, 1, limits.IN_FLIGHT_RECORDS_MAX)
-        within("lock_ms", self.lock_ms, limits.LOCK_MS_MIN, limits.LOCK_MS_MAX)
-        within("deliveries_max", self.deliveries_max, 0, limits.DELIVERIES_MAX)
+        limits.within("in_flight", self.in_flight, 1, limits.IN_FLIGHT_RECORDS_MAX)
+        limits.within("lock_ms", self.lock_ms, limits.LOCK_MS_MIN, limits.LOCK_MS_MAX)
+        limits.within("deliveries_max", self.deliveries_max, 0, limits.DELIVERIES_MAX)
         if self.dead_letter:
             check_topic_name(self.dead_letter)

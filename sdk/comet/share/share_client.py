@@ -116,11 +116,11 @@ class ShareClient:
         """
         check_topic_name(group)
         check_topic_name(topic)
-        _within("records_max", records_max, 1, limits.ACQUIRE_RECORDS_MAX)
-        _within("bytes_max", bytes_max, 1, limits.UINT32_MAX)
-        _within("wait_ms", wait_ms, 0, limits.UINT32_MAX)
-        _within("lock_ms", lock_ms, limits.LOCK_MS_MIN, limits.UINT32_MAX)
-        _within("deliveries_max", deliveries_max, 0, limits.UINT32_MAX)
+        limits.within("records_max", records_max, 1, limits.ACQUIRE_RECORDS_MAX)
+        limits.within("bytes_max", bytes_max, 1, limits.UINT32_MAX)
+        limits.within("wait_ms", wait_ms, 0, limits.UINT32_MAX)
+        limits.within("lock_ms", lock_ms, limits.LOCK_MS_MIN, limits.UINT32_MAX)
+        limits.within("deliveries_max", deliveries_max, 0, limits.UINT32_MAX)
         options = pb.ShareOptions(
             lock_ms=lock_ms,
             deliveries_max=deliveries_max,
@@ -166,7 +166,7 @@ class ShareClient:
         >>> run(example)
         2
         """
-        _within("delay_ms", delay_ms, 0, limits.UINT32_MAX)
+        limits.within("delay_ms", delay_ms, 0, limits.UINT32_MAX)
         return await self._acknowledge(tokens, group, AckRequest(pb.ACKNOWLEDGE_TYPE_RELEASE, delay_ms))
 
     async def reject(self, tokens: Sequence[str], *, reason: str = "", group: str = "") -> list[CometError | None]:
@@ -248,11 +248,6 @@ class ShareClient:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise InvalidArgument(f"{name} must be from {least} to {most}, not {value!r}")
 
 
 def _record(taken: AcquiredEntry) -> AcquiredRecord:

@@ -109,7 +109,7 @@ class ShareConsumer(Generic[T]):
     long as this consumer's event loop runs. With `by_key`, records of one key go to one member at a time, in order.
 
     These settings belong to the group: all members must have the same. A new group begins at `start`. `options` has
-    them as one ShareOptions; those given by name come first.
+    them as one ShareOptions; an option given by name replaces its own.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:

@@ -43,7 +43,7 @@ class Consumer(Generic[T]):
     `read_from` chooses the brokers: "leader", the leader of each partition; "any", all in-sync replicas, each for a
     share of the partitions; "nearest", an in-sync replica in the consumer's `rack` if there is one, else the leader.
 
-    `options` has all of these as one ConsumerOptions, for several consumers; those given by name come first.
+    `options` has all of these as one ConsumerOptions, for several consumers; an option given by name replaces its own.
 
     >>> def example(address: str) -> None:
     ...     with comet.sync.Producer(address) as producer:

@@ -108,7 +108,7 @@ class ShareConsumer(Generic[T]):
     long as this consumer's event loop runs. With `by_key`, records of one key go to one member at a time, in order.
 
     These settings belong to the group: all members must have the same. A new group begins at `start`. `options` has
-    them as one ShareOptions; those given by name come first.
+    them as one ShareOptions; an option given by name replaces its own.
 
     >>> def example(address: str) -> None:
     ...     with comet.sync.Producer(address) as producer:
