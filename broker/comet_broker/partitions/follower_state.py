@@ -133,12 +133,12 @@ class FollowerState:
             if partition.closed is None:
                 partition.flushing.resume()
 
-    # ---- what was decided about it
+    # ---- decisions about it
 
     def finish_giving_up(self, given_up: GivenUp) -> None:
         """The records that an operator has given up are truncated, or need not be any more."""
         self.gave_up = given_up
 
     def note_conflict(self, conflict: Conflict | None) -> None:
-        """Notes why it does not follow its leader; None: it may follow."""
+        """Notes the reason for which it does not follow its leader; None: it may follow."""
         self.conflict = conflict
