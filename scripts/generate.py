@@ -103,7 +103,7 @@ RUNTIME: Final = {
     "comet.event_loop": ("awaited", "call", "computed"),
     "comet.sync.calls": ("asynchronous", "get_record", "next_part", "next_record", "outcome"),
 }
-# What is said otherwise without async.
+# Texts that differ without async.
 PHRASES: Final = (
     (r"Async; `comet\.sync\.(\w+)` is the same for synchronous code\.", r"Synchronous; `comet.\1` is the same, async."),
     (r"`async with`", "`with`"),
@@ -200,7 +200,7 @@ def all_arguments(arguments: ast.arguments) -> Iterator[ast.arg]:
 
 
 def text_of(documented: ast.ClassDef | Function, note: str = "") -> str:
-    """A docstring without async; empty if there is none."""
+    """A docstring without async; empty without a docstring."""
     text = ast.get_docstring(documented)
     if text is None:
         return ""
@@ -362,7 +362,7 @@ def written(twin: Twin, name: str, definitions: Sequence[Function]) -> str:
     text += f"    {head.replace('self)', 'self, timeout_s: float | None = None)') if name in twin.timed else head}:\n"
     documented = text_of(function)
     if name == "__await__":
-        documented = "Waits for the result. Raises Timeout if there is none in time."
+        documented = "Waits for the result. Raises Timeout if it does not come in time."
     if documented:
         text += quoted(documented, "        ")
     if name == "__aiter__":

@@ -132,7 +132,7 @@ class TopicSetting:
         return "any, or none" if self.unlimited else f"{self.format(self.low)} to {self.format(self.high)}"
 
     def default_for(self, replicas: int) -> Any:
-        """The built-in default of a topic with so many replicas."""
+        """The built-in default of a topic with this number of replicas."""
         use_replicated = self.default_replicated is not None and replicas >= _REPLICATED
         return self.default_replicated if use_replicated else self.default
 
@@ -310,15 +310,15 @@ def topic_setting(name: str) -> TopicSetting:
 
 @dataclass(frozen=True, slots=True)
 class TopicDefaults:
-    """What a new topic gets where nothing else is asked for: the defaults of the broker that answers, and which of them
-    are the cluster's own.
+    """The values of settings that a new topic does not set: the defaults of the broker that answers, and the sources of
+    those that are not built in.
 
     >>> TopicDefaults(TopicConfig(retention_ms=3_600_000), {"retention_ms": SettingSource.CLUSTER}).source("flush")
     <SettingSource.BUILT_IN: 'built-in'>
     """
 
     config: TopicConfig = field(default_factory=TopicConfig)
-    sources: Mapping[str, SettingSource] = field(default_factory=dict, hash=False)  # of those that are not built in
+    sources: Mapping[str, SettingSource] = field(default_factory=dict, hash=False)  # of defaults that are not built in
     replicas: int = 1
 
     def source(self, name: str) -> SettingSource:

@@ -107,7 +107,7 @@ def test_an_error_of_options_names_the_option_and_the_remedy(options: dict[str, 
 
 
 def test_a_name_that_is_no_option_is_refused() -> None:
-    with pytest.raises(TypeError, match="retry is no option; ConsumerOptions has start, buffer_bytes"):
+    with pytest.raises(TypeError, match="unknown option retry; ConsumerOptions has start, buffer_bytes"):
         App(ADDRESS).on("quotes", retry=3)  # type: ignore[call-arg]
 
 

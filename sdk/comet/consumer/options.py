@@ -76,13 +76,13 @@ class ConsumerOptions(ReadingOptions):
 
 
 def chosen(options: AnyOptions, keywords: Mapping[str, Any]) -> AnyOptions:
-    """The options, with those that are given by name instead. Raises TypeError for a name that is none of them."""
+    """The options, with those that are given by name instead. Raises TypeError for an unknown name."""
     if not keywords:
         return options
     names = names_of(type(options))
     for name in keywords:
         if name not in names:
-            raise TypeError(f"{name} is no option; {type(options).__name__} has {', '.join(names)}")
+            raise TypeError(f"unknown option {name}; {type(options).__name__} has {', '.join(names)}")
     return replace(options, **keywords)
 
 
