@@ -108,6 +108,7 @@ PHRASES: Final = (
     (r"Async; `comet\.sync\.(\w+)` is the same for synchronous code\.", r"Synchronous; `comet.\1` is the same, async."),
     (r"`async with`", "`with`"),
     (r"\bAwait the Delivery for the receipt\.", "The Delivery's `result()` is the receipt."),
+    (r"\bAwait the BulkDelivery for the receipts\.", "The BulkDelivery's `result()` has the receipts."),
     (r"Awaiting it gives", "Its `result()` gives"),
     (r"It need not be awaited:", "`result()` need not be called:"),
     (r"The Delivery need not be awaited:", "Its `result()` need not be called:"),
@@ -207,7 +208,7 @@ def text_of(documented: ast.ClassDef | Function, note: str = "") -> str:
     prose, mark, examples = text.partition(">>> ")
     for phrase, other in PHRASES:
         prose = re.sub(phrase, other, prose)
-    assert not re.search(r"\bawait|\basync\b(?!\.$)", prose) or "is the same, async." in prose, prose
+    assert not re.search(r"\b[Aa]wait|\basync\b(?!\.$)", prose) or "is the same, async." in prose, prose
     if note:
         prose = f"{prose.rstrip()}\n\n{note}\n{chr(10) if mark else ''}"
     return prose + synchronous_examples(mark + examples)
@@ -249,6 +250,8 @@ def synchronous(source: str) -> str:
                 edits.append((end(node.value), end(node), ".result()"))
         elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "comet" and node.attr in NAMES:
             edits.append((end(node) - len(node.attr), end(node) - len(node.attr), "sync."))
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "asyncio.sleep":
+            edits.append((end(node) - len("asyncio.sleep"), end(node), "time.sleep"))
     changed = source.encode()
     for first, behind, other in sorted(edits, reverse=True):
         changed = changed[:first] + other.encode() + changed[behind:]

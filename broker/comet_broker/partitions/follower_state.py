@@ -50,8 +50,8 @@ class FollowedPartition(Protocol):
 class FollowerState:
     def __init__(self, partition: FollowedPartition) -> None:
         self.truncating = False  # a worker is truncating the log: nothing else may touch it
-        self.gave_up: GivenUp | None = None  # what an operator has given up, and is dealt with
-        self.conflict: Conflict | None = None  # why it does not follow its leader
+        self.gave_up: GivenUp | None = None  # records that an operator has given up; they are truncated
+        self.conflict: Conflict | None = None  # the reason for which it does not follow its leader
         self._partition = partition
 
     # ---- appending

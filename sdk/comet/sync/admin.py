@@ -360,7 +360,7 @@ class Admin:
         >>> def example(address: str) -> None:
         ...     with comet.sync.Admin(address) as admin:
         ...         while admin.drain_broker(2).leading:
-        ...             asyncio.sleep(0.1)
+        ...             time.sleep(0.1)
         """
         return call(self._async.drain_broker(broker, undo=undo, dry_run=dry_run))
 
