@@ -532,7 +532,7 @@ class Admin:
         all brokers: the contents of their data folders decide.
 
         Without `accept` it is a dry run: the answer says what would be done and lost. Give its `digest` as `accept`
-        to do it. Raises InvalidArgument if there is nothing to recover, or the answer has changed since.
+        to do it. Raises InvalidArgument if every broker trusts the store, or the answer has changed since.
 
         >>> async def example(addresses: list[str]) -> None:
         ...     async with comet.Admin(addresses) as admin:
