@@ -103,11 +103,12 @@ RUNTIME: Final = {
     "comet.event_loop": ("awaited", "call", "computed"),
     "comet.sync.calls": ("asynchronous", "get_record", "next_part", "next_record", "outcome"),
 }
-# What is said otherwise without async.
+# Texts that differ without async.
 PHRASES: Final = (
     (r"Async; `comet\.sync\.(\w+)` is the same for synchronous code\.", r"Synchronous; `comet.\1` is the same, async."),
     (r"`async with`", "`with`"),
     (r"\bAwait the Delivery for the receipt\.", "The Delivery's `result()` is the receipt."),
+    (r"\bAwait the BulkDelivery for the receipts\.", "The BulkDelivery's `result()` has the receipts."),
     (r"Awaiting it gives", "Its `result()` gives"),
     (r"It need not be awaited:", "`result()` need not be called:"),
     (r"The Delivery need not be awaited:", "Its `result()` need not be called:"),
@@ -200,14 +201,14 @@ def all_arguments(arguments: ast.arguments) -> Iterator[ast.arg]:
 
 
 def text_of(documented: ast.ClassDef | Function, note: str = "") -> str:
-    """A docstring without async; empty if there is none."""
+    """A docstring without async; empty without a docstring."""
     text = ast.get_docstring(documented)
     if text is None:
         return ""
     prose, mark, examples = text.partition(">>> ")
     for phrase, other in PHRASES:
         prose = re.sub(phrase, other, prose)
-    assert not re.search(r"\bawait|\basync\b(?!\.$)", prose) or "is the same, async." in prose, prose
+    assert not re.search(r"\b[Aa]wait|\basync\b(?!\.$)", prose) or "is the same, async." in prose, prose
     if note:
         prose = f"{prose.rstrip()}\n\n{note}\n{chr(10) if mark else ''}"
     return prose + synchronous_examples(mark + examples)
@@ -249,6 +250,8 @@ def synchronous(source: str) -> str:
                 edits.append((end(node.value), end(node), ".result()"))
         elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "comet" and node.attr in NAMES:
             edits.append((end(node) - len(node.attr), end(node) - len(node.attr), "sync."))
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "asyncio.sleep":
+            edits.append((end(node) - len("asyncio.sleep"), end(node), "time.sleep"))
     changed = source.encode()
     for first, behind, other in sorted(edits, reverse=True):
         changed = changed[:first] + other.encode() + changed[behind:]
@@ -362,7 +365,7 @@ def written(twin: Twin, name: str, definitions: Sequence[Function]) -> str:
     text += f"    {head.replace('self)', 'self, timeout_s: float | None = None)') if name in twin.timed else head}:\n"
     documented = text_of(function)
     if name == "__await__":
-        documented = "Waits for the result. Raises Timeout if there is none in time."
+        documented = "Waits for the result. Raises Timeout if it does not come in time."
     if documented:
         text += quoted(documented, "        ")
     if name == "__aiter__":

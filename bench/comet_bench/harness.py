@@ -19,7 +19,7 @@ class Measured(Protocol):
 
     @property
     def sizes(self) -> Any:
-        """Has `runs`: how often a subject that is compared with nothing is run."""
+        """Has `runs`: the number of runs of a subject without a comparison."""
 
 
 B = TypeVar("B", bound=Measured)
@@ -58,7 +58,7 @@ class Suite:
 
 
 def alone(subject: Callable[[B], Result]) -> Subject[B]:
-    """A subject that is compared with nothing. A run without a result, which could not be measured, does not count."""
+    """A subject without a comparison. A run without a result, which could not be measured, does not count."""
 
     def run(bench: B, report: Report) -> list[list[Result]]:
         runs = [report(0, number, lambda: subject(bench)) for number in range(1, bench.sizes.runs + 1)]
@@ -68,7 +68,7 @@ def alone(subject: Callable[[B], Result]) -> Subject[B]:
 
 
 def compared(subjects: Subjects[B]) -> frozenset[str]:
-    """The names of those that are not alone."""
+    """The names of subjects that are compared."""
     return frozenset(name for together in subjects if len(together) > 1 for name in together)
 
 

@@ -1,4 +1,4 @@
-"""What a measuring process is made of: its work, and its link to the command that started it."""
+"""A measuring process from inside: its work, and its link to the command that started it."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@
         drain   hand over leadership, take nothing new, send what is queued
         close   leave
 
-Builds the parts, connects their callbacks, starts and closes them in order. No part knows it: each is given what it
-needs. One event loop, one thread; `worker` runs what blocks.
+Builds the parts, connects their callbacks, starts and closes them in order. Each part is given what it needs, and does
+not know the broker. One event loop, one thread; `worker` runs what blocks.
 """
 
 from __future__ import annotations
@@ -330,7 +330,7 @@ class Broker:
     # ---- life
 
     async def start(self) -> None:
-        """Opens the logs of this broker, if the metadata store can be trusted. Nothing is led before `join`."""
+        """Opens the logs of this broker, if the metadata store can be trusted. Leadership begins with `join`."""
         self._started_us = self.env.clock.wall_us()
         self.guard.open()
         self.view.cluster_id = await self.guard.find_cluster()
@@ -421,7 +421,7 @@ class Broker:
         """One snapshot of everything: metrics, dashboard and tests read the same numbers."""
         return self._statistics.full()
 
-    # ---- what one part tells the others
+    # ---- callbacks between the parts
 
     def _connect(self) -> None:
         self.membership.on_registered.append(self._joined)

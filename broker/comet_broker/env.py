@@ -1,4 +1,4 @@
-"""The surroundings of a broker's parts: what every part may use, and none changes."""
+"""The environment of a broker's parts: every part may use it, and none changes it."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class TopicSetting:
         return "any, or none" if self.unlimited else f"{self.format(self.low)} to {self.format(self.high)}"
 
     def default_for(self, replicas: int) -> Any:
-        """The built-in default, by the number of the topic's replicas."""
+        """The built-in default of a topic with this number of replicas."""
         use_replicated = self.default_replicated is not None and replicas >= _REPLICATED
         return self.default_replicated if use_replicated else self.default
 
@@ -318,7 +318,7 @@ class TopicDefaults:
     """
 
     config: TopicConfig = field(default_factory=TopicConfig)
-    sources: Mapping[str, SettingSource] = field(default_factory=dict, hash=False)  # of those that are not built in
+    sources: Mapping[str, SettingSource] = field(default_factory=dict, hash=False)  # of defaults that are not built in
     replicas: int = 1
 
     def source(self, name: str) -> SettingSource:

@@ -242,7 +242,7 @@ async def test_settings_are_edited_in_place_looked_at_and_saved(page: Page, stag
             await producer.send("tuned", b"x" * 100)
         await producer.flush()
         await page.goto(stage.at("/topics/tuned/config"))
-        await expect(page.get_by_text("no setting is set for this topic")).to_be_visible()
+        await expect(page.get_by_text("all settings have their defaults")).to_be_visible()
         await page.get_by_role("button", name="Edit retention_ms").click()
         box = page.get_by_label("retention_ms", exact=True)
         await expect(box).to_have_value("7 d")

@@ -107,7 +107,7 @@ async def test_the_page_says_where_values_come_from_and_goes_back_to_the_default
         await page.get_by_role("button", name="Review and save").click()
         await expect(dialog(page).locator("dl")).to_contain_text("retention_ms1 d → 1 h, the default")
         await dialog(page).get_by_role("button", name="Save").click()
-        await expect(page.get_by_text("no setting is set for this topic")).to_be_visible()
+        await expect(page.get_by_text("all settings have their defaults")).to_be_visible()
         info, _ = await admin.describe_topic("daily")
         assert info.config.retention_ms == HOUR_MS
         assert info.source("retention_ms") is comet.SettingSource.CLUSTER

@@ -11,6 +11,7 @@ import pytest
 
 import comet
 from comet.v1 import admin_pb2
+from comet_broker.core.cluster import NO_BROKER
 from comet_broker.partitions.partition import Partition
 from tests.integration.local_cluster import LocalCluster, until
 
@@ -53,6 +54,16 @@ def leaders(cluster: LocalCluster) -> list[Partition]:
     ]
 
 
+async def alter(cluster: LocalCluster, admin: comet.Admin, **settings: Any) -> comet.TopicAlteration:
+    """Alters the topic; returns when all leaders have its new settings."""
+    done = await admin.alter_topic("t", **settings)
+    config = done.after.config
+    await until(
+        lambda: all(one.log.state.config == config for one in leaders(cluster)), "all leaders have the settings"
+    )
+    return done
+
+
 async def retained(cluster: LocalCluster) -> int:
     """Runs retention; returns how many records it has deleted at the leaders."""
     for broker in cluster.brokers.values():
@@ -75,7 +86,7 @@ async def test_a_replay_of_old_data_loses_nothing_by_a_shorter_retention_and_the
     )
     topic, _ = await admin.describe_topic("t")
     assert topic.config == plan.before.config != plan.after.config
-    done = await admin.alter_topic("t", retention_ms=HOUR_MS)
+    done = await alter(cluster, admin, retention_ms=HOUR_MS)
     assert (done.dry_run, done.records, done.after.config) == (False, 0, plan.after.config)
     assert await retained(cluster) == 0
 
@@ -88,7 +99,7 @@ async def test_records_of_the_future_go_when_they_were_written_long_ago_and_the_
     newest = sum(one.log.log_end - one.log.segments.active.base_offset for one in leaders(cluster))
     assert plan.records == PARTITIONS * 40 - newest > 0 and plan.bytes > PARTITIONS * SEGMENT and plan.complete
     assert await retained(cluster) == 0, "a dry run changes nothing"
-    await admin.alter_topic("t", retention_ms=0)
+    await alter(cluster, admin, retention_ms=0)
     assert await retained(cluster) == plan.records
 
 
@@ -107,7 +118,7 @@ async def test_every_limit_deletes_what_the_dry_run_says(
     await until(aged, "the newest segment is older than segment_ms")
     plan = await admin.alter_topic("t", dry_run=True, **settings)
     assert plan.records > 0
-    await admin.alter_topic("t", **settings)
+    await alter(cluster, admin, **settings)
     assert await retained(cluster) == plan.records
 
 
@@ -118,7 +129,11 @@ async def test_a_leader_that_does_not_answer_makes_the_effect_incomplete(
     await cluster.opened("alone", partitions=3, replicas=1)
     gone = cluster.leader("alone", 0)
     await cluster.stop(gone)
-    await until(lambda: cluster.leader("alone", 0) == 0, "it has no leader")
+    views = [broker.view for broker in cluster.brokers.values()]
+    tp = views[0].state.topics["alone"].value.id, 0
+    await until(
+        lambda: all(view.state.partitions[tp].value.leader == NO_BROKER for view in views), "all know of no leader"
+    )
     assert not (await admin.alter_topic("alone", retention_ms=1, dry_run=True)).complete
     plan = await admin.delete_topic("alone", dry_run=True)
     assert (plan.partitions, plan.complete) == (3, False)

@@ -290,9 +290,9 @@ async def test_children_end_with_a_parent_that_is_killed(make: Make, tmp_path: P
     assert await until(lambda: not any(map(alive, pids)), within_s=WITHIN_S), [pid for pid in pids if alive(pid)]
 
 
-def test_a_child_outlives_the_thread_that_has_started_it(make: Make) -> None:
+async def test_a_child_outlives_the_thread_that_has_started_it(make: Make) -> None:
     """The kernel knows threads, not processes: a child is tied to the whole program."""
-    child = make(SLEEPS, piped=True)
+    child = make("print('up', flush=True); print(input())", piped=True, takes_input=True)
     lines: list[str] = []
 
     def start() -> None:
@@ -303,8 +303,10 @@ def test_a_child_outlives_the_thread_that_has_started_it(make: Make) -> None:
     thread.start()
     thread.join()
     assert lines == ["up"]
-    with pytest.raises(Timeout):
-        child.wait(0.3)
+    task = Path("/proc/self/task", str(thread.native_id))  # on Linux, while the kernel has the thread
+    assert await until(lambda: not task.exists(), within_s=WITHIN_S)
+    child.send(b"still here")
+    assert child.line(WITHIN_S) == "still here"
 
 
 def test_a_command_line_says_how_it_is_tied(tmp_path: Path) -> None:

@@ -64,4 +64,4 @@ def test_a_synchronous_twin_has_all_methods_of_its_class(name: str) -> None:
 
     # Transactions take the asynchronous consumer behind the twin, and call these.
     missing = public(getattr(comet, name)) - public(getattr(comet.sync, name))
-    assert missing <= {"offsets_to_commit", "were_committed"}
+    assert missing == ({"offsets_to_commit", "were_committed"} if name == "GroupConsumer" else set())

@@ -1,10 +1,7 @@
-"""The table of topic settings: its rows, values and their sources, and a new row, which appears everywhere."""
+"""The table of topic settings: its rows, values and their sources."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from enum import Enum
 from typing import Any
 
@@ -24,23 +21,6 @@ HOURLY = topic_defaults(TopicConfig(retention_ms=3_600_000), replicas=1)
 
 
 # ---- a row
-
-
-def test_a_new_row_appears_everywhere() -> None:
-    command = [sys.executable, "-m", "tests.unit.new_topic_setting"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
-        "created": "5000",
-        "described": ["5000", "topic", "2000"],
-        "unset": [2000, "cluster"],
-        "listed": ["Probe interval", "2000", "cluster"],
-        "schemas": ["TopicChanges", "TopicSettings", "TopicSettingsGiven"],
-        "page": ["probe_ms", "5 s", "2 s", "topic", "How often it is probed."],
-        "flags": {"create": True, "alter": True},
-        "broker": "--topic-probe-ms",
-        "docs": True,
-    }
 
 
 @ROWS

@@ -208,7 +208,7 @@ def test_what_was_set_comes_first() -> None:
     document = topic_config.view(found, asked())
     assert [row.key for row in document.tables["settings"].rows] == ["retention_ms", "flush", "a"]
     assert document.fields["changed"].text == "1 of 3 settings is set for this topic"
-    assert topic_config.view(detail(), asked()).fields["changed"].text == "no setting is set for this topic"
+    assert topic_config.view(detail(), asked()).fields["changed"].text == "all settings have their defaults"
 
 
 def test_the_source_of_a_setting_is_shown_as_told() -> None:

@@ -246,7 +246,7 @@ def _import_s() -> float:
 @contextmanager
 def _comet_up(folder: str) -> Iterator[str]:
     command = python_module("comet.cli", "up", "--data", folder, "--port", "0", "--json")
-    up = Child("comet up", command, piped=True, tie=Tie.NONE)  # whose start would be measured too
+    up = Child("comet up", command, piped=True, tie=Tie.NONE)  # the start of a tie would be measured too
     with started(up):
         yield json.loads(up.line(STARTUP_TIMEOUT_S))["address"]
 

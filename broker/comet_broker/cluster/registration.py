@@ -1,6 +1,6 @@
-"""What this broker registers, and whether the cluster has recorded that it may have lost records.
+"""The registration of this broker, and whether the cluster has recorded that it may have lost records.
 
-Until the cluster has, later starts report it again. Owned by the broker.
+Until then, later starts report it again. Owned by the broker.
 """
 
 from __future__ import annotations

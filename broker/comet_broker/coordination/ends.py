@@ -27,7 +27,7 @@ _BUFFER_BYTES: Final = 256 << 10
 
 class LocalEnds:
     """Owned by the broker. `share_status` returns the status of a share group in a partition, by group, topic id and
-    index; None if there is none here."""
+    index; None if this broker does not have it."""
 
     def __init__(
         self,

@@ -295,7 +295,7 @@ def _can_lag(group: LiveGroup) -> bool:
 
 
 def shared_partitions(catalog: Mapping[str, Shape], group: LiveGroup) -> set[PartitionId]:
-    """The partitions of its members' topics, and of those it is acquired from."""
+    """The partitions of its members' topics, and of topics whose records were acquired."""
     machine = group.machine
     acquired = [shape for shape in catalog.values() if shape.topic_id in machine.acquired]
     shapes = {*machine.shapes.values(), *acquired}

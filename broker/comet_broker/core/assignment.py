@@ -30,7 +30,7 @@ class Subscriber(NamedTuple):
 
 
 class AssignmentInput(NamedTuple):
-    """What a strategy decides by: `before` has the present owners, `racks` the racks of a partition's replicas."""
+    """The input of a strategy: `before` has the present owners, `racks` the racks of a partition's replicas."""
 
     members: Mapping[str, Subscriber]
     partitions: Mapping[str, int]

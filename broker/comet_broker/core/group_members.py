@@ -78,7 +78,7 @@ def check(claim: Claim) -> None:
             f"a release timeout is from {limits.SESSION_MS_MIN} to {limits.RELEASE_MS_MAX} ms, not {claim.release_ms}"
         )
     if claim.assignment not in STRATEGIES:
-        raise InvalidArgument(f"assignment {claim.assignment!r} is no strategy: use {', '.join(STRATEGIES)}")
+        raise InvalidArgument(f"unknown assignment {claim.assignment!r}: use {', '.join(STRATEGIES)}")
     if len(claim.rack) > limits.RACK_CHARS_MAX:
         raise InvalidArgument(f"a rack has at most {limits.RACK_CHARS_MAX} characters, not {len(claim.rack)}")
     if not _INSTANCE.fullmatch(claim.instance):

@@ -3,8 +3,8 @@
 A partition is local to a member whose rack has a replica of it. Members that read the same topics in the same rack are
 of one kind. A cycle of kinds, each of which gives a partition to the next, leaves all loads as they are; so does one in
 which a kind gives none, and a member with one partition more and a member with one less change places. The exchanges
-follow cycles that make partitions local, until there is none: with equal subscriptions no assignment with equal loads
-has more local partitions.
+follow cycles that make partitions local, until all are used up: with equal subscriptions the assignment then has as
+many local partitions as equal loads allow.
 
 Pure: the same arguments give the same assignment on every broker.
 """
@@ -163,7 +163,7 @@ class _Exchanges:
 
 
 def _cycle(edges: Mapping[tuple[_Kind, _Kind], _Edge]) -> list[_Kind]:
-    """A cycle that makes partitions local, found as Bellman and Ford do; empty if there is none."""
+    """A cycle that makes partitions local, found as Bellman and Ford do; empty without one."""
     distance = dict.fromkeys((kind for pair in edges for kind in pair), 0)
     previous: dict[_Kind, _Kind] = {}
     last: _Kind | None = None

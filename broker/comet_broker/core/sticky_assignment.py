@@ -1,8 +1,8 @@
 """Assignment strategy "sticky": equal loads, and each member keeps its partitions if that is possible.
 
 Every partition of a subscribed topic gets exactly one owner, a member that subscribes to the topic. With equal
-subscriptions, loads differ by at most one. With different subscriptions, no move of a partition, directly or through
-other members, makes the loads more equal (there is no cost-reducing path).
+subscriptions, loads differ by at most one. With different subscriptions, loads are as equal as moves of
+partitions can make them, directly or through other members (every cost-reducing path is used up).
 
 Movement is small: a member keeps its partitions unless balance needs them. With equal subscriptions movement is
 minimal; with different ones each step towards balance moves as few partitions as possible.
@@ -133,7 +133,7 @@ def _balance(draft: _Draft) -> None:
 
 def _path(draft: _Draft, start: str) -> tuple[list[tuple[str, str, str]], int]:
     """The path from a member to the least loaded of the nearest members that have at least two partitions less. Each
-    step is giver, topic and taker. Empty if there is no path."""
+    step is giver, topic and taker. Empty without such a member."""
     loads = draft.loads
     enough = loads[start] - 2
     reached_from: dict[str, tuple[str, str]] = {}

@@ -1,4 +1,4 @@
-"""The configuration of a topic from what is asked for and the cluster's defaults, with the source of each value. Pure.
+"""The configuration of a topic from requested settings and the cluster's defaults, with the source of each value. Pure.
 
 A topic keeps the defaults that it was created with: all its replicas must agree on its settings, and brokers may have
 different defaults while they are restarted one by one. A setting that is unset takes the default of the broker that
@@ -23,7 +23,7 @@ class SourcedConfig(NamedTuple):
 
 
 def topic_defaults(configured: TopicConfig, replicas: int) -> TopicDefaults:
-    """The defaults of a topic with so many replicas, at a broker whose settings have these.
+    """The defaults of a topic with this number of replicas, from those of the broker's settings.
 
     >>> topic_defaults(TopicConfig(retention_ms=5), replicas=3).config.min_insync
     2

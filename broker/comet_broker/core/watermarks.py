@@ -10,7 +10,7 @@
 `committed` and what is visible rise; only a truncation moves them back. `durable` also falls when a topic is changed to
 flush=always.
 
-Owned by a Partition, which tells it how far its log and its in-sync replicas are. Never waits, never reads a clock.
+Owned by a Partition, which tells it how far its log and its in-sync replicas are.
 """
 
 from __future__ import annotations

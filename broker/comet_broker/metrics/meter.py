@@ -15,8 +15,8 @@ class RequestMeter:
         self.errors: Counter[str] = Counter()  # answered with an error, by code
         self.refused_silently = 0  # batches sent with acks=0 that could not be written
         self.ack_durations = Durations()  # of batches: from the append to the acknowledgement
-        self.deliver_durations = Durations()  # of deliveries from memory, some of them: from the append to the client
-        self.measured = 0  # of those, since the last tick
+        self.deliver_durations = Durations()  # of some deliveries from memory: from the append to the client
+        self.measured = 0  # such deliveries since the last tick
 
     def count_error(self, error: CometError) -> None:
         self.errors[error.code] += 1

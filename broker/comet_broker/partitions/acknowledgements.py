@@ -21,7 +21,7 @@ _ALL: Final = int(Acks.ALL)
 
 
 class Acknowledgements:
-    """`answer` calls a producer's `done` with the result; it raises nothing."""
+    """`answer` calls a producer's `done` with the result, and does not raise."""
 
     def __init__(self, answer: Callable[[Callable[[Any], None], CometError | None], None]) -> None:
         self._answer = answer

@@ -18,7 +18,7 @@ Durable = Callable[[CometError | None], None]
 
 
 class Replica(Protocol):
-    """A partition, as far as it matters to whether it may lead."""
+    """The part of a partition that decides whether it may lead."""
 
     tp: PartitionId
     log: Log

@@ -20,7 +20,7 @@ class RecordCounts:
         self.appended_batches = 0
         self.appended_records = 0
         self.appended_bytes = 0
-        self.followed_records = 0  # of those, received from a leader
+        self.followed_records = 0  # the appended ones that came from a leader
         self.followed_bytes = 0
         self.delivered_records = 0  # to clients
         self.delivered_bytes = 0

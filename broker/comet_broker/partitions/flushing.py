@@ -67,7 +67,7 @@ class Flushing:
         self._moved()
 
     def catch_up(self) -> None:
-        """Sees to what is not synced yet, as after a change of the topic's configuration."""
+        """Starts the sync of unsynced records, as after a change of the topic's configuration."""
         if self._state.flushed_end < self._state.log_end:
             self.appended()
 
@@ -111,7 +111,7 @@ class Flushing:
             self._synced()
 
     async def stop(self) -> None:
-        """Starts no sync until `resume`. Returns when none is running any more: an fsync on the worker is awaited."""
+        """Ends syncing until `resume`. Returns when the running one has ended: an fsync on the worker is awaited."""
         self.stopped = True
         self._cancel_timer()
         if self._task is not None:

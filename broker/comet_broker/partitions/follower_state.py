@@ -50,8 +50,8 @@ class FollowedPartition(Protocol):
 class FollowerState:
     def __init__(self, partition: FollowedPartition) -> None:
         self.truncating = False  # a worker is truncating the log: nothing else may touch it
-        self.gave_up: GivenUp | None = None  # what an operator has given up, and is dealt with
-        self.conflict: Conflict | None = None  # why it does not follow its leader
+        self.gave_up: GivenUp | None = None  # records that an operator has given up; they are truncated
+        self.conflict: Conflict | None = None  # the reason for which it does not follow its leader
         self._partition = partition
 
     # ---- appending
@@ -133,12 +133,12 @@ class FollowerState:
             if partition.closed is None:
                 partition.flushing.resume()
 
-    # ---- what was decided about it
+    # ---- decisions about it
 
     def finish_giving_up(self, given_up: GivenUp) -> None:
         """The records that an operator has given up are truncated, or need not be any more."""
         self.gave_up = given_up
 
     def note_conflict(self, conflict: Conflict | None) -> None:
-        """Notes why it does not follow its leader; None: it may follow."""
+        """Notes the reason for which it does not follow its leader; None: it may follow."""
         self.conflict = conflict

@@ -7,7 +7,7 @@
     leadership            one epoch as leader: in-sync replicas, followers, acknowledgements    leader_state.py
     follower              what the leader sends, truncation                                     follower_state.py
     watermarks            durable, committed, visible and stable offsets                        core/watermarks.py
-    readers               who reads, and who waits for more                                     readers.py
+    readers               readers, those that wait for more, the tail                           readers.py
     flushing              when the log is synced                                                flushing.py
     housekeeping          rolls, retention, deletion                                            housekeeping.py
     transaction_batches   batches that wait for the coordinator, markers                        transaction_batches.py

@@ -2,7 +2,7 @@
 
     add ─► wait at a bound ─► wake, once ─► ... ─► remove        by key: a cursor, a call, a share group
 
-A bound is the log end offset, the high watermark or the last stable offset. The tail keeps nothing while there are no
+A bound is the log end offset, the high watermark or the last stable offset. The tail is empty without
 readers. An error of one reader is reported, and stops neither the others nor the partition.
 
 Owned by a Partition, on the loop's thread.
@@ -34,7 +34,7 @@ class Readers:
         return len(self._registered)
 
     def waiting(self, bound: ReadBound) -> int:
-        """The number of those that wait at this bound."""
+        """The number of readers that wait at this bound."""
         return len(self._waiting[bound])
 
     # ---- coming and going
@@ -49,14 +49,14 @@ class Readers:
             self.tail.clear()
 
     def wait(self, bound: ReadBound, key: Hashable, waiter: Waiter) -> None:
-        """Wakes this one once, when the bound moves next."""
+        """Wakes this reader once, when the bound moves next."""
         self._waiting[bound][key] = waiter
 
     def stop_waiting(self, key: Hashable) -> None:
         for waiting in self._waiting:
             waiting.pop(key, None)
 
-    # ---- what they are told
+    # ---- notifications
 
     def push(self, base_offset: int, next_offset: int, batch: memoryview, stamp: bytes = b"") -> None:
         """Puts an appended batch into the tail, if anything reads the partition. Without `stamp`, the batch has it."""
@@ -64,7 +64,7 @@ class Readers:
             self.tail.push(base_offset, next_offset, stamp or bytes(batch[:STAMP_BYTES]), batch[STAMP_BYTES:])
 
     def wake(self, moved: Moved) -> None:
-        """Wakes all that wait at these bounds."""
+        """Wakes the readers that wait at these bounds."""
         for bound in moved:
             woken = self._waiting[bound]
             if woken:
@@ -81,7 +81,7 @@ class Readers:
                 reader.partition_closed(key, error)
 
     def end_beyond(self, offset: int, error: CometError) -> None:
-        """Ends those that have read records from `offset` on."""
+        """Ends the readers that have read records from `offset` on."""
         for key, (reader, _) in list(self._registered.items()):
             if reader.next_offset(key) > offset:
                 reader.partition_closed(key, error)

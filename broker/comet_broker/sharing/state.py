@@ -388,7 +388,7 @@ class SharePartition:
     # ---- the end
 
     def changed(self) -> None:
-        """Something has changed that is to be stored."""
+        """Notes a change that is stored now."""
         self.stored.changed()
 
     def halt(self, error: Exception) -> None:

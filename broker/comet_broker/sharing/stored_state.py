@@ -57,11 +57,11 @@ class StoredState:
     # ---- changes
 
     def touch(self) -> None:
-        """Something has changed that may be stored a little later."""
+        """Notes a change that may be stored a little later."""
         self._touched = True
 
     def changed(self) -> None:
-        """Something has changed that is to be stored now."""
+        """Notes a change that is stored now."""
         self._touched = False
         if not self.over:
             self._context.journal.mark(self)

@@ -1,6 +1,6 @@
 """Deletion from a log: from the start, by retention or request, and from the end, by truncation.
 
-    loop     ticket = deletion.start_delete(before), deletion.start_retention(now)     None: there is nothing to delete
+    loop     ticket = deletion.start_delete(before), deletion.start_retention(now)     None: all records stay
     worker   ticket.run()                             notes the new log start offset durably
     loop     deletion.finish_delete(ticket, error)    moves log_start; no new read begins below it
     worker   ticket.remove()                          deletes the files without readers
@@ -101,7 +101,7 @@ class Deletion:
     # ---- from the start
 
     def start_retention(self, now_us: int, upto: int | None = None) -> DeleteTicket | None:
-        """A ticket for the expired records below `upto`; None if there is nothing to delete."""
+        """A ticket for the expired records below `upto`; None if all stay."""
         state, segments = self._state, self._segments.all
         if state.closed or state.failed is not None:
             return None

@@ -2,7 +2,7 @@
 
     start_sync ─► SyncTicket.run on a worker ─► finish_sync      flushed_end moves, or the log is poisoned
     note_high_watermark ─► the next sync, or write_mark on a worker
-    close                                                        the last sync, and what makes the next opening quick
+    close                                                        the last sync, and the files for a quick opening
 
 An fsync that failed is never tried again: the log takes no more writes, and its records can still be read.
 
@@ -32,7 +32,7 @@ class Durability:
         return bool(self._segments.unsynced)
 
     def start_sync(self) -> SyncTicket | None:
-        """A ticket for a sync; None if there is nothing to sync, or the log has failed."""
+        """A ticket for a sync; None if all is synced, or the log has failed."""
         state = self._state
         if state.failed is not None or state.closed:
             return None

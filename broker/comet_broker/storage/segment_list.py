@@ -55,7 +55,7 @@ class SegmentList:
         return segment
 
     def find_time(self, timestamp_us: int) -> int:
-        """The first offset with a timestamp at or after the given one; the log end offset if there is none.
+        """The first offset with a timestamp at or after the given one; the log end offset without one.
 
         Runs on a worker; may be called on any thread.
         """
@@ -77,7 +77,7 @@ class SegmentList:
     # ---- room for the next batch
 
     def make_room(self, length: int) -> Segment:
-        """The segment for a batch of so many bytes: the active one, or a new one if that is full. Reserves space ahead
+        """The segment for a batch of this length: the active one, or a new one if that is full. Reserves space ahead
         of the writes.
 
         Raises DiskFull or LimitExceeded, with nothing changed, or the failure of the log.
@@ -159,7 +159,7 @@ class SegmentList:
         self._warm.pop(segment, None)
 
     def replace(self, segments: Sequence[Segment]) -> None:
-        """Goes on with these, of which the last one is written to."""
+        """Continues with these segments; the last one takes the writes."""
         self.unsynced = [segment for segment in self.unsynced if segment in segments and segment.sealed]
         self.all = list(segments)
         self._begin(segments[-1])
@@ -169,7 +169,7 @@ class SegmentList:
         self.replace((self._folder.create_segment(base_offset),))
 
     def synced(self, sealed: Sequence[Segment]) -> None:
-        """These are on disk; one whose index could not be written is tried again."""
+        """Notes that these segments are on disk; an index that could not be written is tried again."""
         self.unsynced = [segment for segment in self.unsynced if segment not in sealed or not segment.indexed]
         for segment in sealed:
             self.was_read(segment)

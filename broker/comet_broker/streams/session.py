@@ -114,7 +114,7 @@ class Session:
 
     @property
     def backlogged(self) -> bool:
-        """Whether so many answers are queued that no more frames should be read."""
+        """Whether the queue of answers is full: reading should pause."""
         return self._owed >= limits.SESSION_ANSWERS_MAX
 
     async def relieved(self) -> None:

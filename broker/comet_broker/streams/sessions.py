@@ -1,4 +1,4 @@
-"""The sessions of clients on this broker, and the bytes of those that have ended."""
+"""The sessions of clients on this broker, and the bytes of ended ones."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class ServedStream(Protocol):
     def closed(self) -> bool: ...
     @property
     def backlogged(self) -> bool:
-        """Whether so many answers are queued that no more frames should be read."""
+        """Whether the queue of answers is full: reading should pause."""
 
     async def relieved(self) -> None:
         """Waits until half of the backlog is sent."""
@@ -121,7 +121,7 @@ class StreamWriter:
             self._waiter.set_result(None)
 
     def advance(self) -> None:
-        """Writes until the transport asks to wait, or until there is nothing to write."""
+        """Writes until the transport asks to wait, or all is written."""
         self._roused = False
         if self._writing is None:
             self._run()

@@ -99,7 +99,7 @@ BINANCE_SYMBOLS_MAX: Final = 1024 // len(BINANCE_STREAMS)  # of one connection
 ALPACA_REFUSALS: Final = {
     400: "the request is malformed",
     402: "check COMET_ALPACA_KEY and COMET_ALPACA_SECRET",
-    405: "the account may not have so many symbols: choose fewer with --symbols",
+    405: "too many symbols for the account: choose fewer with --symbols",
     408: "the account has no market data of this version",
     409: "the account has no access to this feed: choose another with --url",
     410: "this feed has no quotes or no trades: choose another with --url",

@@ -53,7 +53,7 @@ class Pulse(Protocol):
 
 
 class PageVersion:
-    """One version of a page. Its document and its delta are encoded once, for all who need them."""
+    """One version of a page. Its document and its delta are encoded once, for all subscribers."""
 
     def __init__(self, number: int, wire: dict[str, Any], before: dict[str, Any]) -> None:
         self.number = number  # 0: the page has not been built yet

@@ -346,7 +346,7 @@ class Revoked(Frame, tag="revoked"):
 
 
 class PageFrame(Frame, tag="page"):
-    """The whole document of a page; `interval_s` between two updates, 0: there are none."""
+    """The whole document of a page; `interval_s` between two updates, 0: without updates."""
 
     id: str
     seq: int

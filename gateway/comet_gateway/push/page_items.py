@@ -11,7 +11,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 Number = int | float | None
-Line = list[Number]  # None: nothing is known of that step
+Line = list[Number]  # None: unknown at that step
 
 
 class CellItem(Struct, forbid_unknown_fields=True, omit_defaults=True):

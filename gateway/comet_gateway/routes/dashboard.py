@@ -1,4 +1,4 @@
-"""Routes of the dashboard: its pages as HTML and CSV, their static files. Not in the OpenAPI."""
+"""Routes of the dashboard: its pages as HTML and CSV, their static files. The OpenAPI leaves them out."""
 
 from __future__ import annotations
 

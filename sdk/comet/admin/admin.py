@@ -206,7 +206,7 @@ class Admin:
         self, name: str, *, unset: Iterable[str] = (), dry_run: bool = False, **settings: Any
     ) -> TopicAlteration:
         """Changes the given settings and leaves the others. Those of `unset` get the cluster's defaults, as in a new
-        topic. With `dry_run` nothing changes, and the answer says what would: the brokers count the records that a
+        topic. With `dry_run` nothing changes, and the answer is the effect: the brokers count the records that a
         shorter retention deletes at its next check.
 
         >>> async def example(address: str) -> None:
@@ -226,7 +226,7 @@ class Admin:
 
     async def delete_topic(self, name: str, *, dry_run: bool = False) -> TopicDeletion:
         """Deletes a topic, its records, and the committed offsets of groups in it. A topic recreated with the name has
-        another id. With `dry_run` nothing changes, and the answer says what would.
+        another id. With `dry_run` nothing changes, and the answer is the effect.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -260,7 +260,7 @@ class Admin:
     async def delete_records(
         self, name: str, partition: int, before_offset: int | None = None, *, dry_run: bool = False
     ) -> RecordDeletion:
-        """Deletes the records before an offset, or all. With `dry_run` nothing changes, and the answer says what would.
+        """Deletes the records before an offset, or all. With `dry_run` nothing changes, and the answer is the effect.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -442,7 +442,7 @@ class Admin:
 
     async def delete_group(self, name: str, *, dry_run: bool = False) -> GroupDeletion:
         """Deletes a group without members, with its committed offsets. With `dry_run` nothing changes, and the answer
-        says what would. Raises GroupNotFound, GroupNotEmpty.
+        is the effect. Raises GroupNotFound, GroupNotEmpty.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -465,7 +465,7 @@ class Admin:
         """Reassigns a partition to other, more or fewer brokers: their ids, the preferred leader first.
 
         Returns once it is decided; `describe_topic` shows when it is done. With `dry_run` nothing changes, and the
-        answer says what would. Raises BrokerNotFound.
+        answer is the effect. Raises BrokerNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -499,7 +499,7 @@ class Admin:
         """Drains a broker before a stop: it hands over its leadership; with `undo` it may lead again.
 
         Returns at the start: call again until it leads no partition. With `dry_run` nothing changes, and the answer
-        says what would. Raises BrokerNotFound.
+        is the effect. Raises BrokerNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
@@ -532,7 +532,7 @@ class Admin:
         all brokers: the contents of their data folders decide.
 
         Without `accept` it is a dry run: the answer says what would be done and lost. Give its `digest` as `accept`
-        to do it. Raises InvalidArgument if there is nothing to recover, or the answer has changed since.
+        to do it. Raises InvalidArgument if every broker trusts the store, or the answer has changed since.
 
         >>> async def example(addresses: list[str]) -> None:
         ...     async with comet.Admin(addresses) as admin:

@@ -1,4 +1,4 @@
-"""The results of admin acts. With `dry_run` the act was not done, and the result says what it would do."""
+"""The results of admin acts. With `dry_run` the act was not done, and the result is the effect that it would have."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ class RangeState:
                 self._deleted = Gap(gap.topic, gap.partition, first, end, "deleted", gap.error)
             self.low = end
             return self._ended()
-        if gap.first >= self.high:  # behind the window, in which there was nothing to read
+        if gap.first >= self.high:  # behind the window, which had no readable records
             self.high = start
             return self._pass_damage()
         self._damage = replace(gap, first=max(gap.first, low))
@@ -457,7 +457,7 @@ class RangeReader:
     async def step(self) -> list[Part]:
         """Makes the next request, and returns the parts it brings, which may be none.
 
-        Raises errors that are no gap, as TopicNotFound if the topic was deleted or recreated.
+        Raises errors other than gaps, as TopicNotFound if the topic was deleted or recreated.
         """
         loop = asyncio.get_running_loop()
         if self._time_s is not None and self._give_up is None:
@@ -532,7 +532,7 @@ class RangeReader:
         return part
 
     def _take_ready(self) -> Part | None:
-        """The next part that was read; None if there is none."""
+        """The next part that was read, or None."""
         if not self._ready:
             return None
         part = self._ready.popleft()

@@ -305,7 +305,7 @@ class MergedReader:
         return item
 
     def _take_ready(self) -> Record[bytes] | Gap | None:
-        """The next item that was read and is in order; None if there is none."""
+        """The next item that was read and is in order, or None."""
         if self.head() is None:
             return None
         (item,) = self.ready(1)

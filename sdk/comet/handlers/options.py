@@ -22,7 +22,7 @@ Reading = ConsumerOptions | GroupOptions | ShareOptions
 DEATHS_SPARE: Final = 4
 # and records acquired beyond those that are being handled.
 _IN_FLIGHT_SPARE: Final = 32
-# What the app decides itself.
+# Options that the app sets itself.
 _DECIDED: Final[dict[type[Reading], tuple[str, ...]]] = {
     ConsumerOptions: (),
     GroupOptions: (

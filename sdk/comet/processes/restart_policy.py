@@ -39,7 +39,7 @@ class RestartBackoff:
         self._failures = 0  # in a row
 
     def failed(self, ran_s: float) -> float | None:
-        """The pause before the next restart; None: no further restart."""
+        """The pause before the next restart; None: the process is given up."""
         pauses_s = self._schedule.pauses_s
         if ran_s > self._schedule.calm_s:
             self._failures = 0

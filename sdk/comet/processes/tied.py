@@ -4,7 +4,7 @@
     python -m comet.processes.tied stdin FOLDER MODULE ARGUMENTS...  runs MODULE as `python -m` does
 
 `kernel`: the kernel sends SIGTERM when the parent ends. Only on Linux; elsewhere the command outlives a parent that is
-killed. Nothing of ours remains in the process.
+killed. The process is then COMMAND alone.
 
 `stdin`: the system closes the parent's end of the child's standard input, on any system. The child then gets SIGTERM,
 has 15 seconds to end, and takes its own children with it. FOLDER is a shared temporary folder (shared_folder.py), or -.

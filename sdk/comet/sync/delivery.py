@@ -32,7 +32,7 @@ class Delivery:
         self._async = inner
 
     def result(self, timeout_s: float | None = None) -> Receipt:
-        """Waits for the result. Raises Timeout if there is none in time."""
+        """Waits for the result. Raises Timeout if it does not come in time."""
         return outcome(self._async, timeout_s)
 
     def done(self) -> bool:
@@ -61,7 +61,7 @@ class BulkDelivery:
         self._async = inner
 
     def result(self, timeout_s: float | None = None) -> list[ReceiptRange]:
-        """Waits for the result. Raises Timeout if there is none in time."""
+        """Waits for the result. Raises Timeout if it does not come in time."""
         return outcome(self._async, timeout_s)
 
     def done(self) -> bool:

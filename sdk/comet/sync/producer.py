@@ -171,7 +171,7 @@ class Producer:
         one of their own in `timestamps_us`.
 
         With keys, each record goes where `send` would put it; without, whole batches go to the partitions in turn.
-        Records of one partition keep their order. Await the BulkDelivery for the receipts.
+        Records of one partition keep their order. The BulkDelivery's `result()` has the receipts.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Producer(address) as producer:

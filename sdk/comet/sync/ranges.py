@@ -98,7 +98,7 @@ class RangeReader:
     def step(self) -> list[Part]:
         """Makes the next request, and returns the parts it brings, which may be none.
 
-        Raises errors that are no gap, as TopicNotFound if the topic was deleted or recreated."""
+        Raises errors other than gaps, as TopicNotFound if the topic was deleted or recreated."""
         return call(self._async.step())
 
     @property

@@ -68,8 +68,8 @@ class ShareClient:
         by_key: bool = False,
         start: StartLike = "latest",
     ) -> list[AcquiredRecord]:
-        """Acquires up to so many records for `lock_ms`; waits for the first up to `wait_ms`, and if brokers are slow
-        about a second more. About `bytes_max`, as the records are stored, but at least one record if there is one.
+        """Acquires at most `records_max` records for `lock_ms`; waits for the first up to `wait_ms`, and if brokers are
+        slow about a second more. About `bytes_max`, as the records are stored, but at least one record if there is one.
 
         The other settings belong to the group: settings that differ from those of its current members are refused with
         InvalidArgument, as with ShareConsumer. A new group begins at `start`.
@@ -137,8 +137,8 @@ class ShareClient:
         return call(self._async.nack(tokens, delay_ms=delay_ms, group=group))
 
     def reject(self, tokens: Sequence[str], *, reason: str = "", group: str = "") -> list[CometError | None]:
-        """Rejects records: they are never delivered again and go to the dead-letter topic, or are dropped if there is
-        none.
+        """Rejects records: they are never delivered again and go to the dead-letter topic, or are dropped without
+        one.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Producer(address) as producer:

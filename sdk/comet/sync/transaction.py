@@ -221,8 +221,8 @@ class TransactionalProducer:
 
     @property
     def note(self) -> bytes:
-        """The last note committed under its id, as far as this producer knows; see `Transaction.note`. Empty if there
-        is none, or before `start`. While the answer to a commit is missing it is the previous note: the next
+        """The last note committed under its id, as far as this producer knows; see `Transaction.note`. Empty without
+        one, and before `start`. While the answer to a commit is missing it is the previous note: the next
         transaction asks for that answer, and so does the next `start` of the id.
 
         >>> comet.sync.TransactionalProducer("localhost:9092", "example").note

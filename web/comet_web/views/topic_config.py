@@ -41,7 +41,7 @@ def view(detail: TopicDetail, request: PageRequest) -> Document:
     text = (
         f"{changed} of {len(found)} settings {verb} set for this topic"
         if changed
-        else "no setting is set for this topic"
+        else "all settings have their defaults"
     )
     return Document(
         time_us=detail.cluster.time_us,

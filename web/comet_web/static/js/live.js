@@ -103,7 +103,7 @@ class Live {
     address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
     const socket = (this.socket = new WebSocket(address, "comet.v1"));
     socket.addEventListener("open", () => {
-      this.#send({ type: "ping" }); // a paused tab has nothing else to say, and the gateway waits for a first frame
+      this.#send({ type: "ping" }); // a paused tab subscribes to nothing, and the gateway waits for a first frame
       const fresh = this.page?.fresh ?? false;
       this.page = null; // it was of the connection before
       if (this.url !== null && !this.paused) this.watch(this.url, { fresh });

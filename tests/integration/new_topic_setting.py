@@ -1,5 +1,5 @@
 """Comet with one more topic setting, `probe_ms`, of which there is a field of TopicConfig and one of the protocol, and
-nothing else: `python -m tests.unit.new_topic_setting` prints where it appears, as JSON."""
+nothing else: `python -m tests.integration.new_topic_setting` prints where it appears, as JSON."""
 
 from __future__ import annotations
 
