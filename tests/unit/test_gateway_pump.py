@@ -18,7 +18,7 @@ END = EndFrame("a", "done")
 
 
 class Wire:
-    """Has room for so many writes; `drain` makes room for more."""
+    """Has room for a number of writes; `drain` adds room."""
 
     def __init__(self, log: list[str], room: int) -> None:
         self.log = log
