@@ -72,7 +72,7 @@ SETTINGS: Final = (
     _count("connections_max", "WebSockets and event streams at once."),
     _count("client_connections_max", "WebSockets and event streams from one address at once; 0: no such limit.", 0),
     _count("subscriptions_max", "Subscriptions of one WebSocket."),
-    _count("watches_max", "Pages and channels of the dashboard on one WebSocket."),
+    _count("watches_max", "Subscriptions of one WebSocket to pages and channels of the dashboard."),
     _count("live_pages_max", "Live pages of the dashboard at once, each shared by all its viewers."),
     _size("frame_bytes_max", "Size of a frame that a client sends."),
     _time("handshake_s", "Time that a client gets until its first frame.", 100),

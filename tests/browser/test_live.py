@@ -1,4 +1,4 @@
-"""The live channel as a tab sees it: what is missing is asked for again, and a tab nobody looks at asks for nothing."""
+"""The live connection of a tab: it requests a page again after a missing delta, and nothing while it is hidden."""
 
 from __future__ import annotations
 

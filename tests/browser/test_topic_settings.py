@@ -112,3 +112,14 @@ async def test_the_page_says_where_values_come_from_and_goes_back_to_the_default
         assert info.config.retention_ms == HOUR_MS
         assert info.source("retention_ms") is comet.SettingSource.CLUSTER
         await admin.delete_topic("daily")
+
+
+async def test_a_value_is_edited_on_a_telephone(page: Page, hourly: Stage) -> None:
+    async with comet.Admin(hourly.broker) as admin:
+        await admin.create_topic("small", retention_ms=24 * HOUR_MS)
+        await page.set_viewport_size({"width": 360, "height": 740})
+        await page.goto(hourly.at("/topics/small/config"))
+        await page.get_by_role("button", name="Edit retention_ms").click()
+        await expect(page.get_by_role("button", name="Default")).to_be_in_viewport(ratio=1)
+        await shot(page, "config-hourly-phone")
+        await admin.delete_topic("small")

@@ -155,7 +155,7 @@ async def test_so_much_may_be_asked_for_and_no_more() -> None:
 
 
 async def test_pages_that_are_left_as_fast_as_they_are_asked_for_leave_room() -> None:
-    """As from somebody who types into a filter: all in one piece, before the gateway has done anything."""
+    """As fast typing into a filter sends them: all at once, before the gateway has handled any."""
     async with live_gateway(["quotes"]) as gateway, gateway.socket() as one:
         for number in range(200):
             await one.say(type="subscribe", id=str(number), page=f"/topics?filter={number}")

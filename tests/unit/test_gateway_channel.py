@@ -37,7 +37,7 @@ async def test_what_a_client_says_waits_until_the_channel_listens() -> None:
 
 
 class Client:
-    """Reads `reads` frames, then stops."""
+    """Reads the first `reads` frames, then stops."""
 
     def __init__(self, reads: int) -> None:
         self.frames: list[dict[str, Any]] = []

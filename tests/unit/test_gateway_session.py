@@ -349,6 +349,16 @@ def test_a_wrong_page_or_channel_is_refused_and_its_id_stays_free(members: dict[
     assert session.subscriptions == 0
 
 
+def test_params_are_small_in_a_frame_of_any_size() -> None:
+    session = session_of(frame_bytes_max=1 << 20)
+    assert isinstance(subscribe(session, "t", **TAIL), Open)
+    assert isinstance(take(session, type="control", id="t", params={"text": "x" * 60_000}), PassControl)
+    large = {"text": "x" * 70_000}
+    assert code(take(session, type="control", id="t", params=large)) == "INVALID_ARGUMENT"
+    assert code(take(session, type="subscribe", id="u", channel="tail", params=large)) == "INVALID_ARGUMENT"
+    assert session.subscriptions == 1
+
+
 def test_a_gateway_without_dashboard_has_no_pages() -> None:
     session = PushSession(LIMITS, Principal("anna", Role.ADMIN), dashboard(shown=False))
     assert code(subscribe(session, topic=None, page="/topics")) == "NOT_FOUND"

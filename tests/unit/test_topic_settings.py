@@ -13,6 +13,7 @@ from comet.types import TOPIC_SETTINGS, Flush, SettingSource, TopicConfig, Topic
 from comet.v1 import types_pb2 as pb
 from comet.wire.protobuf import config_from_pb, config_to_pb, settings_from_pb, settings_to_pb
 from comet_broker.core.topic_config import SourcedConfig, altered, created, topic_defaults
+from comet_gateway.routes.topics import setting_row
 from tests.tidy.tree import ROOT
 
 TOPIC, CLUSTER, BUILT_IN = SettingSource.TOPIC, SettingSource.CLUSTER, SettingSource.BUILT_IN
@@ -31,6 +32,12 @@ def test_a_row_is_whole(row: TopicSetting) -> None:
     assert bool(row.words) == (not row.unit) and (row.words or row.low < row.high)
     if row.default_replicated is not None:
         row.check(row.default_replicated)
+
+
+@pytest.mark.parametrize(("replicas", "expected"), [(1, ("1", "2")), (3, ("2", None))])
+def test_rest_names_a_default_for_more_replicas_only_if_it_differs(replicas: int, expected: tuple[str, str]) -> None:
+    row = setting_row(TOPIC_SETTINGS["min_insync"], topic_defaults(TopicConfig(), replicas))
+    assert (row.default, row.default_replicated) == expected
 
 
 @ROWS

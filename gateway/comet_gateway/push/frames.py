@@ -18,8 +18,9 @@
                                                 goaway         connect again; the connection ends
 
 The client chooses `id`: of a subscription while it lasts, otherwise of one request. An error ends only the subscription
-or request that it names. 64-bit numbers are strings; clients may send them as numbers. The structures below are the
-specification: frames are decoded and encoded with them, and `schema()` is derived from them.
+or request that it names; a page that cannot be built stays subscribed. 64-bit numbers are strings; clients may send
+numbers. The structures below are the specification: frames are decoded and encoded with them, and `schema()` is derived
+from them.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from comet_gateway.config import Limits
+from comet_gateway.config import KIB, Limits
 from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import Problem
 from comet_gateway.push import frames
@@ -27,6 +27,7 @@ from comet_gateway.push.subscribe_request import SubscribeRequest
 
 GARBAGE_MAX: Final = 100  # malformed frames of one connection
 PERMITS_MAX: Final = 2**53  # of one subscription, over its life
+PARAMS_CHARACTERS_MAX: Final = 64 * KIB  # of a frame with `params`, which wait in memory for their channel
 Request = SubscribeRequest | Joined | Played | DashboardRequest
 
 
@@ -175,6 +176,8 @@ class PushSession:
         return [SendFrame(frames.error_of(problem, id_=id_, of=of))]
 
     def _act(self, frame: frames.ClientFrame, text: str | bytes, now_us: int) -> list[Action]:
+        if isinstance(frame, frames.Subscribe | frames.Control) and frame.params:
+            _check_params(text)
         match frame:
             case frames.Ping():
                 return [SendFrame(frames.Pong(frame.id))]
@@ -281,6 +284,11 @@ class PushSession:
         found = self._known(id_).kind
         if found != kind:
             raise Problem("INVALID_ARGUMENT", f"subscription {id_!r} is {_KINDS[found]}; {what} is for {_KINDS[kind]}")
+
+
+def _check_params(text: str | bytes) -> None:
+    if len(text) > PARAMS_CHARACTERS_MAX:
+        raise Problem("INVALID_ARGUMENT", f"a frame with `params` has more than {PARAMS_CHARACTERS_MAX} characters")
 
 
 def _kind_of(request: Request) -> str:

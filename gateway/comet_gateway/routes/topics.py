@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 
 import comet
-from comet.types import TOPIC_SETTINGS, plain
+from comet.types import TOPIC_SETTINGS, TopicSetting, plain
 from comet_gateway.http.problems import answers
 from comet_gateway.routes.admin import (
     STRICT,
@@ -104,24 +104,26 @@ async def create_topic(
 async def list_topic_settings(admin: AdminClient) -> TopicSettingList:
     """Lists the settings that topics have, with their bounds and with the cluster's defaults for new topics."""
     defaults = (await admin.describe_cluster()).topic_defaults
-    rows = [
-        TopicSettingRow(
-            name=name,
-            label=row.label,
-            about=row.about,
-            unit=row.unit,
-            words=list(row.words),
-            low=row.low,
-            high=row.high,
-            unlimited=row.unlimited,
-            default=str(plain(getattr(defaults.config, name))),
-            default_replicated=None if row.default_replicated is None else str(plain(row.default_replicated)),
-            source=defaults.source(name).value,
-            since=row.since,
-        )
-        for name, row in TOPIC_SETTINGS.items()
-    ]
+    rows = [setting_row(row, defaults) for row in TOPIC_SETTINGS.values()]
     return TopicSettingList(items=rows, replicas=defaults.replicas)
+
+
+def setting_row(row: TopicSetting, defaults: comet.TopicDefaults) -> TopicSettingRow:
+    default, replicated = plain(getattr(defaults.config, row.name)), plain(row.default_replicated)
+    return TopicSettingRow(
+        name=row.name,
+        label=row.label,
+        about=row.about,
+        unit=row.unit,
+        words=list(row.words),
+        low=row.low,
+        high=row.high,
+        unlimited=row.unlimited,
+        default=str(default),
+        default_replicated=None if replicated in (None, default) else str(replicated),
+        source=defaults.source(row.name).value,
+        since=row.since,
+    )
 
 
 @act_route(
