@@ -187,7 +187,7 @@ class Broker:
             halt=self.eligibility.halt,
             unopened=self._unopened,
             requalify=self.eligibility.requalify,
-            note_lost=self.folder.note_lost_here,
+            missing=self.folder,
             add_partition=self._add_partition,
             outcome=self._outcome,
         )
@@ -323,7 +323,7 @@ class Broker:
                 view=view,
                 peers=peers,
                 topics=topics,
-                folder=self.folder,
+                folder_id=lambda: self.folder.identity.folder,
             ),
         )
 
@@ -347,8 +347,6 @@ class Broker:
         if self.guard.older:
             self.folder.restored()
         await self.topics.load()
-        if self.topics.short:
-            await self.folder.records_missing()
         self.view.listen(lambda keys: self.guard.moved(keys, self.view.state))
         self.view.listen(self.topics.view_moved)
         self.view.listen(self._marked)

@@ -205,7 +205,11 @@ async def test_a_log_that_lost_its_end_while_it_was_opened_anew_is_not_written_i
     assert not (await one.start(1)).folder.identity.clean
 
 
-async def test_a_log_whose_last_sync_fails_counts_as_short_before_it_is_opened_anew(one: LocalCluster) -> None:
+@pytest.mark.parametrize("what", ["close", "_write_clean_end"])
+async def test_a_log_that_is_closed_without_a_proof_of_its_end_counts_as_short_before_it_is_opened_anew(
+    one: LocalCluster, what: str
+) -> None:
+    """Its last sync fails, or its clean marker cannot be written: a loss may leave no trace."""
     broker = one.brokers[1]
     await write(one, 0, b"kept")
     partition = one.replicas("t", 0)[1]
@@ -214,8 +218,9 @@ async def test_a_log_whose_last_sync_fails_counts_as_short_before_it_is_opened_a
     mend()
     opening, lossy = broker.topics._open, []
 
-    def close() -> None:
-        raise partition.log.state.poison(OSError(errno.EIO, "an error of the disk"), "syncing")
+    def fail() -> None:
+        error = OSError(errno.EIO, "an error of the disk")
+        raise partition.log.state.poison(error, "syncing") if what == "close" else error
 
     async def open_again(*args: Any) -> Partition:
         found = read_identity(broker.folder.files)
@@ -223,7 +228,7 @@ async def test_a_log_whose_last_sync_fails_counts_as_short_before_it_is_opened_a
         lossy.append(found.lossy)
         return await opening(*args)
 
-    partition.log.durability.close = close  # type: ignore[method-assign]
+    setattr(partition.log.durability, what, fail)
     broker.topics._open = open_again  # type: ignore[method-assign, assignment]
     await resume(one, 1)
     assert lossy == [True]

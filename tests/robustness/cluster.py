@@ -143,7 +143,8 @@ def log_bytes(data: Path, spec: TopicSpec, index: int) -> bytes:
     shutil.copytree(data / "topics" / spec.id / str(index), copy / "log")
     try:
         files = RealFiles(copy)
-        storage = Log.open(files, "log", LogIdentity(bytes.fromhex(spec.id), index), spec.config, SystemClock())
+        identity = LogIdentity(bytes.fromhex(spec.id), index)
+        storage = Log.open(files, "log", identity, spec.config, SystemClock(), lambda: None)
         assert not storage.lost
         data_bytes = bytes_of(storage)
         storage.close()

@@ -40,7 +40,7 @@ def put_back(saved: dict[str, bytes]) -> MemoryFiles:
 
 
 def reopen(files: MemoryFiles) -> Log:
-    return Log.open(files, FOLDER, IDENTITY, SMALL_SEGMENTS, CLOCK)
+    return Log.open(files, FOLDER, IDENTITY, SMALL_SEGMENTS, CLOCK, lambda: None)
 
 
 def batch_ends(base: int, data: bytes) -> list[tuple[int, int]]:

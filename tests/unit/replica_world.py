@@ -24,7 +24,7 @@ from comet_broker.partitions.partition import Partition
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles
 from comet_broker.tasks import Tasks
-from tests.unit.storage_world import FOLDER, IDENTITY, HandClock, batch
+from tests.unit.storage_world import FOLDER, IDENTITY, HandClock, batch, nothing_missing
 
 R = TypeVar("R")
 
@@ -72,6 +72,18 @@ class SlowStore(MemoryStore):
         return result
 
 
+class NothingMissing:
+    """context.MissingRecords: no log is opened here that could lack any."""
+
+    lost_here = False
+
+    def note_missing(self, *, counted: bool) -> None:
+        raise AssertionError(f"records are missing: {counted=}")
+
+    async def note_lost(self, *, counted: bool) -> None:
+        self.note_missing(counted=counted)
+
+
 class Follower:
     """leader_state.Link."""
 
@@ -117,7 +129,7 @@ class ReplicaWorld:
         self.store = SlowStore(self.clock)
         self.files = MemoryFiles(Random(1))
         self.view = ClusterView(self.store, self.tasks)
-        self.log = Log.open(self.files, FOLDER, IDENTITY, self.config, self.clock)
+        self.log = Log.open(self.files, FOLDER, IDENTITY, self.config, self.clock, nothing_missing)
         context = PartitionContext(
             me=1,
             clock=self.clock,
@@ -136,14 +148,11 @@ class ReplicaWorld:
             halt=self._halt,
             unopened=lambda *_: None,
             requalify=lambda _: None,
-            note_lost=self._note_lost,
+            missing=NothingMissing(),
             add_partition=self.add_partition,
             outcome=self.outcome,
         )
         self.partition = Partition(1, "t", IDENTITY.topic_id, IDENTITY.partition, self.log, context)
-
-    async def _note_lost(self) -> None:
-        raise AssertionError("nothing is opened again here")
 
     async def add_partition(self, producer_id: int, epoch: int, topic_id: bytes, index: int) -> None:
         """The coordinator, which adds each partition."""

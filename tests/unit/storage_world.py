@@ -56,13 +56,19 @@ class World:
     files: Files = field(default_factory=lambda: MemoryFiles(Random(1)))
     config: TopicConfig = SMALL_SEGMENTS
     clock: HandClock = field(default_factory=HandClock)
+    reports: int = 0  # of missing records
 
     def __post_init__(self) -> None:
         self.log = self.open()
 
-    def open(self) -> Log:
-        self.log = Log.open(self.files, FOLDER, IDENTITY, self.config, self.clock)
+    def open(self, *, closed_at: int = 0) -> Log:
+        self.log = Log.open(
+            self.files, FOLDER, IDENTITY, self.config, self.clock, self.note_missing, closed_at=closed_at
+        )
         return self.log
+
+    def note_missing(self) -> None:
+        self.reports += 1
 
     def append(
         self,
@@ -90,6 +96,10 @@ class World:
 
     def values(self) -> dict[int, bytes | None]:
         return read_all(self.log)[0]
+
+
+def nothing_missing() -> None:
+    raise AssertionError("records are missing")
 
 
 def sync(log: Log) -> None:

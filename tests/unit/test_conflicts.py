@@ -16,7 +16,7 @@ from comet_broker.storage.limits import ASIDE_FILES_MAX
 from comet_broker.storage.log import Log
 from comet_broker.storage.scan import Found, walk
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
-from tests.unit.storage_world import FOLDER, IDENTITY
+from tests.unit.storage_world import FOLDER, IDENTITY, nothing_missing
 from tests.unit.test_replication import LeaderStream, behind_a_leader, following
 
 # A log of 100 offsets, of which 90 are committed, as of epoch 4; its leader leads in epoch 7.
@@ -118,7 +118,7 @@ async def test_it_follows_again_when_the_loss_is_accepted_and_keeps_what_is_cut_
     assert [one.header.base_offset for one in found if isinstance(one, Found)] == [1, 2]
     await close(world, replicator)
     await partition.close(Unavailable("the test is over"))
-    again = Log.open(world.files, FOLDER, IDENTITY, world.config, world.clock)
+    again = Log.open(world.files, FOLDER, IDENTITY, world.config, world.clock, nothing_missing)
     assert again.log_end == 1, "a log that is opened does not look at what was set aside"
 
 

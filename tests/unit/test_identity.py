@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from comet.errors import InvalidArgument, StoreDamaged
+from comet_broker.cluster.registration import Registration
+from comet_broker.config import BrokerConfig
 from comet_broker.storage.data_folder import (
     FILE,
     DataFolder,
@@ -166,7 +169,7 @@ class OpenFolder:
 
 async def test_a_loss_since_the_start_is_reported_by_the_next_one_after_an_orderly_stop_too() -> None:
     world = OpenFolder()
-    await world.folder.note_lost_here()
+    await world.folder.note_lost(counted=True)
     await world.folder.note_loss_known()
     world.folder.close_clean()
     assert world.lossy
@@ -176,9 +179,9 @@ async def test_a_loss_since_the_start_is_reported_by_the_next_one_after_an_order
 async def test_a_loss_that_cannot_be_written_is_written_later() -> None:
     world = OpenFolder()
     world.files.faults.append_full_in = 1
-    await world.folder.note_lost_here()
+    await world.folder.note_lost(counted=True)
     assert world.folder.lost_here and not world.lossy
-    await world.folder.write_lost_here()
+    await world.folder.write_lost()
     assert world.lossy
 
 
@@ -187,7 +190,7 @@ async def test_a_loss_in_the_middle_of_writing_that_an_earlier_one_is_known_is_n
     world.worker.free.clear()
     known = asyncio.ensure_future(world.folder.note_loss_known())
     await asyncio.sleep(0)
-    lost = asyncio.ensure_future(world.folder.note_lost_here())
+    lost = asyncio.ensure_future(world.folder.note_lost(counted=True))
     await asyncio.sleep(0)
     world.worker.free.set()
     await asyncio.gather(known, lost)
@@ -195,3 +198,19 @@ async def test_a_loss_in_the_middle_of_writing_that_an_earlier_one_is_known_is_n
     world.folder.close_clean()
     assert world.lossy
     assert not world.start().identity.clean
+
+
+@pytest.mark.parametrize(("lossy", "counted", "here"), [(False, False, True), (True, False, False), (True, True, True)])
+async def test_records_on_which_the_cluster_counts_are_reported_at_the_next_start_too(
+    *, lossy: bool, counted: bool, here: bool
+) -> None:
+    """It counts on all of them after a registration that reported no loss, and on those of a log that was open."""
+    world = OpenFolder(lossy=lossy)
+    registration = Registration(BrokerConfig(Path("data")), world.folder)
+    assert registration.record().clean is not lossy
+    world.folder.note_missing(counted=counted)
+    assert world.lossy and world.folder.lost_here is here
+    assert not registration.record().clean
+    await world.folder.note_loss_known()
+    assert world.lossy is here
+    assert registration.record().clean is not here

@@ -14,7 +14,17 @@ from comet_broker.storage.layout import SEGMENT_HEADER_BYTES, LogIdentity, pack_
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles
 from comet_broker.storage.rules import RULES, Action, Known, RecoveryFinding
-from tests.unit.storage_world import FOLDER, IDENTITY, SMALL_SEGMENTS, HandClock, World, delete_before, read_all, stored
+from tests.unit.storage_world import (
+    FOLDER,
+    IDENTITY,
+    SMALL_SEGMENTS,
+    HandClock,
+    World,
+    delete_before,
+    nothing_missing,
+    read_all,
+    stored,
+)
 
 CLOCK = HandClock()
 
@@ -103,7 +113,7 @@ def prepare(known: Known) -> tuple[MemoryFiles, dict[int, bytes | None]]:
 
 
 def reopen(files: MemoryFiles) -> Log:
-    return Log.open(files, FOLDER, IDENTITY, SMALL_SEGMENTS, CLOCK)
+    return Log.open(files, FOLDER, IDENTITY, SMALL_SEGMENTS, CLOCK, lambda: None)
 
 
 def names(files: MemoryFiles) -> list[str]:
@@ -208,7 +218,7 @@ def test_two_segments_are_swapped() -> None:
 
 def test_a_segment_of_another_partition_is_refused_and_kept() -> None:
     files, values = prepare(Known.SYNCED)
-    other = Log.open(files, "topics/one/1", LogIdentity(IDENTITY.topic_id, 1), TopicConfig(), CLOCK)
+    other = Log.open(files, "topics/one/1", LogIdentity(IDENTITY.topic_id, 1), TopicConfig(), CLOCK, nothing_missing)
     other.close()
     foreign_bytes = files.read_all(f"topics/one/1/{segment_name(0)}")
     path = f"{FOLDER}/{segment_name(len(values))}"

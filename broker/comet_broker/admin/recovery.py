@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
@@ -32,7 +32,6 @@ from comet_broker.core.recovery import Inventory, Plan, batches, planned, slot_e
 from comet_broker.core.slots import SLOTS
 from comet_broker.metadata.store import KeyValue, StoreUnavailable
 from comet_broker.partitions.topics import TopicTable
-from comet_broker.storage.data_folder import DataFolder
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +70,7 @@ class AdminRecovery:
         view: ClusterView,
         peers: Peers,
         topics: TopicTable,
-        folder: DataFolder,
+        folder_id: Callable[[], str],
     ) -> None:
         self._me = me
         self._random = random
@@ -79,18 +78,16 @@ class AdminRecovery:
         self._view = view
         self._peers = peers
         self._topics = topics
-        self._folder = folder
+        self._folder_id = folder_id
 
     async def inventory(self, _: admin.InventoryRequest) -> admin.InventoryResponse:
         return admin.InventoryResponse(json=(await self._own()).encode().decode())
 
     async def _own(self) -> Inventory:
         copies, topics = await self._topics.inventory()
-        if self._topics.short:
-            await self._folder.records_missing()  # or the next start would not know
         return Inventory(
             broker=self._me,
-            folder=self._folder.identity.folder,
+            folder=self._folder_id(),
             cluster_id=self._view.cluster_id,
             reason=self._guard.reason,
             running=self._guard.judged,

@@ -20,8 +20,12 @@ class Registration:
         self._folder = folder
 
     def record(self) -> BrokerRecord:
-        """This broker's record, without its lease."""
+        """This broker's record, to be registered, without its lease."""
         config, folder = self._config, self._folder
+        counted, folder.counted = folder.counted, True  # before the rest is read: see DataFolder
+        # A later registration in this process: a loss before the first one is known, one since then is reported.
+        clean = (folder.identity.clean or folder.loss_known) and not folder.lost_here
+        folder.counted = clean or counted
         return BrokerRecord(
             host=config.advertised_host or config.host,
             port=config.advertised_port or self.port,
@@ -29,17 +33,16 @@ class Registration:
             folder=folder.identity.folder,
             lease=0,  # filled in by the membership
             rack=config.rack,
-            # A later registration in this process: a loss before the start is known, one since then is reported.
-            clean=(folder.identity.clean or folder.loss_known) and not folder.lost_here,
+            clean=clean,
             adopted=folder.identity.adopted,
         )
 
     async def note_loss_known(self, view: ClusterView, broker_epoch: int) -> None:
-        """Notes in the folder that the controller has recorded the loss, if it has. A loss since this start stays."""
+        """Notes in the folder that the controller has recorded the loss, if it has. A loss of records on which the
+        cluster counts stays."""
         folder = self._folder
-        if folder.lost_here:
-            await folder.write_lost_here()
-        elif not folder.loss_known and broker_epoch and self._is_recorded(view, broker_epoch):
+        await folder.write_lost()
+        if not (folder.lost_here or folder.loss_known) and broker_epoch and self._is_recorded(view, broker_epoch):
             await folder.note_loss_known()
 
     def _is_recorded(self, view: ClusterView, broker_epoch: int) -> bool:

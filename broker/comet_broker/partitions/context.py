@@ -42,6 +42,15 @@ class Reader(Protocol):
     def partition_closed(self, key: Any, error: CometError, /) -> None: ...
 
 
+class MissingRecords(Protocol):
+    """The note that records are missing on this broker's disk; see storage.data_folder.DataFolder."""
+
+    lost_here: bool
+
+    def note_missing(self, *, counted: bool) -> None: ...
+    async def note_lost(self, *, counted: bool) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionContext:
     """The broker's services for a partition."""
@@ -63,7 +72,7 @@ class PartitionContext:
     halt: Callable[[Replica, Exception], None]  # the same, after an unexpected error
     unopened: Callable[[PartitionId, str], None]  # report a replica that cannot be opened, and why
     requalify: Callable[[Replica], None]  # withdraw such a report
-    note_lost: Callable[[], Awaitable[None]]  # a log has lost records since this broker was started, or may have
+    missing: MissingRecords
     # Producer, epoch, topic id, index: adds the partition to the transaction, or raises.
     add_partition: Callable[[int, int, bytes, int], Awaitable[None]]
     # Producer, epoch: whether the transaction was committed; None while it is open.

@@ -14,6 +14,7 @@ import errno
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -81,7 +82,6 @@ class TopicTable:
         self.moves = 0  # of the view, since the start
         self.applied = Progress()  # the revision up to which the view is applied here
         self.problems: dict[str, CometError] = {}  # topics that could not be opened or changed
-        self.short = False  # a log had fewer records than were written, or its disk failed when it was opened
         self.unknown_folders: list[str] = []
         self._by_id: dict[PartitionId, Partition] = {}
         self._files = files
@@ -89,6 +89,7 @@ class TopicTable:
         self._context = context
         self._changed = changed  # called when a partition's leader changes, or whether it is here
         self._ends: dict[PartitionId, int] = {}  # of logs that are being reopened, when they were closed
+        self._short: set[PartitionId] = set()  # logs that were short when their inventory was taken
         self._next_handle = 1
         self._due: dict[str, None] = {}  # topics to bring to the view's state
         self._deleted_ids: dict[str, None] = {}
@@ -313,7 +314,8 @@ class TopicTable:
                 self.problems[name] = error
             except OSError as error:
                 self.problems[name] = storage_error(error)
-                self.short = self.short or isinstance(self.problems[name], LogFailed)
+                if isinstance(self.problems[name], LogFailed):
+                    await self._context.missing.note_lost(counted=False)
             except Exception as error:  # noqa: BLE001 - the other topics are still followed
                 self._context.tasks.report(f"topic {name}", error)
                 self.problems[name] = Internal(f"topic {name!r} failed on this broker: {error!r}")
@@ -376,10 +378,10 @@ class TopicTable:
 
     def _inventory_of(self, tp: PartitionId, config: TopicConfig) -> CopyInventory:
         """Opens a log and closes it again. Blocks."""
-        identity = LogIdentity(bytes.fromhex(tp[0]), tp[1])
-        storage = Log.open(self._files, f"{FOLDER}/{tp[0]}/{tp[1]}", identity, config, self._context.clock)
+        storage = self._open_log(tp, config)
         try:
-            self.short = self.short or storage.recovered.short
+            if storage.recovered.short:
+                self._short.add(tp)
             extents = extents_at(storage, epoch_starts(storage))
             found = read_checksums(extents)
             for extent in extents.values():
@@ -410,33 +412,31 @@ class TopicTable:
                         await self._leave(topic, partition)  # it was moved on while its log was opened
             elif partition is not None:
                 await self._leave(topic, partition)
+            else:
+                self._forget((spec.id, index))
         if failed is not None:
             raise failed
 
     async def _open(self, topic: Topic, spec: TopicSpec, index: int) -> Partition:
         if len(self.by_handle) >= limits.PARTITIONS_MAX:
             raise LimitExceeded(f"this broker holds at most {limits.PARTITIONS_MAX} partitions")
-        identity = LogIdentity(bytes.fromhex(spec.id), index)
-        folder = f"{FOLDER}/{spec.id}/{index}"
-        storage = await self._context.worker.run(
-            lambda: Log.open(self._files, folder, identity, spec.config, self._context.clock)
-        )
-        partition = Partition(self._next_handle, topic.name, identity.topic_id, index, storage, self._context)
-        self._next_handle += 1
         tp = (spec.id, index)
+        storage = await self._context.worker.run(lambda: self._open_log(tp, spec.config))
+        partition = Partition(self._next_handle, topic.name, bytes.fromhex(spec.id), index, storage, self._context)
+        self._next_handle += 1
         self.by_handle[partition.handle] = partition
         self._by_id[tp] = partition
-        self.short = self.short or storage.recovered.short
-        end = self._ends.pop(tp, 0)
-        if storage.log_end < end:  # this broker counts as one with all records
+        short = storage.recovered.short or tp in self._short
+        end = self._ends.get(tp, 0)
+        self._forget(tp)
+        if short and self._context.missing.lost_here:  # this broker counts as one with all records
             # The epoch may have given out the offsets that are missing: only a new registration makes a new epoch.
             missing = LogFailed(
-                f"its log ended at {end} when it was closed, and at {storage.log_end} when it was opened: records are "
-                "missing on this broker's disk; restart the broker"
+                f"its log ended at {end or 'a later offset'} when it was closed, and at {storage.log_end} when it was"
+                " opened: records are missing on this broker's disk; restart the broker"
             )
             storage.state.fail(missing)
             self._context.halt(partition, missing)
-            await self._context.note_lost()
         elif storage.lost:
             self._context.disqualify(partition)
         else:
@@ -445,6 +445,13 @@ class TopicTable:
         if found is not None:
             self._apply(partition, found)
         return partition
+
+    def _open_log(self, tp: PartitionId, config: TopicConfig) -> Log:
+        """Blocks."""
+        identity, folder = LogIdentity(bytes.fromhex(tp[0]), tp[1]), f"{FOLDER}/{tp[0]}/{tp[1]}"
+        note_missing = partial(self._context.missing.note_missing, counted=tp in self._ends)
+        closed_at = self._ends.get(tp, 0)
+        return Log.open(self._files, folder, identity, config, self._context.clock, note_missing, closed_at=closed_at)
 
     async def _leave(self, topic: Topic, partition: Partition) -> None:
         """Deletes the files of a partition that other brokers hold now."""
@@ -479,13 +486,20 @@ class TopicTable:
             self._ends[partition.tp] = partition.log.log_end
             await self._close(partition, Unavailable(f"{partition} is being reopened", retry_after_ms=100))
             del topic.partitions[partition.index]
-            if partition.log.state.failed is not None:  # at the last sync: an opening cuts off the trace of a loss
-                await self._context.note_lost()
+            if not partition.log.durability.closed_clean:  # a loss from here on may leave no trace, or does already
+                await self._context.missing.note_lost(counted=True)
         await self._try(partition.topic)
         return True
 
+    def _forget(self, tp: PartitionId) -> None:
+        """Its log is another one, or counts for nothing, when it is here again."""
+        self._ends.pop(tp, None)
+        self._short.discard(tp)
+
     async def _close_topic(self, topic: Topic) -> None:
         del self.by_name[topic.name]
+        for index in range(topic.spec.partitions):
+            self._forget((topic.spec.id, index))
         gone = TopicNotFound(f"topic {topic.name!r} was deleted")
         for partition in topic.partitions.values():
             await self._close(partition, gone)

@@ -121,15 +121,16 @@ def write_clean_marker(files: Files, folder: str, log_end: int, last_segment_byt
     files.write_atomic(f"{folder}/{CLEAN}", _pack(_CLEAN_MAGIC, log_end, last_segment_bytes))
 
 
-def take_clean_marker(files: Files, folder: str) -> tuple[int, int] | None:
-    """Reads and removes the marker, durably: the log is open from now on, and a crash must not find it again."""
+def read_clean_marker(files: Files, folder: str) -> tuple[int, int] | None:
+    return _unpack(_CLEAN_MAGIC, _read(files, f"{folder}/{CLEAN}"))
+
+
+def remove_clean_marker(files: Files, folder: str) -> None:
+    """Removes the marker, durably: the log is open from now on, and a crash must not find it again."""
     path = f"{folder}/{CLEAN}"
-    if not files.exists(path):
-        return None
-    marker = _unpack(_CLEAN_MAGIC, _read(files, path))
-    files.remove(path)
-    files.sync_folder(folder)
-    return marker
+    if files.exists(path):
+        files.remove(path)
+        files.sync_folder(folder)
 
 
 def _read(files: Files, path: str) -> bytes:

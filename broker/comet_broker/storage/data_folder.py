@@ -14,9 +14,9 @@ start could not see it any more.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -157,19 +157,21 @@ def _write(files: Files, record: IdentityRecord) -> None:
 class DataFolder:
     """This broker's data folder from its start to its stop. Owned by the broker.
 
-    loss_known   the cluster knows what may have been lost before this start, or nothing was
-    lost_here    records were lost since this start: the next start reports it again, in any case
+    counted      a registration of this process has said, or may have said, that no records are missing
+    loss_known   the cluster knows what may have been lost before the registration, or nothing was
+    lost_here    records on which the cluster counts were found missing: the next start reports it again, in any case
 
-    After `open`, one write of the identity is under way at a time.
+    After `open`, one write of the identity is under way at a time, on any thread.
     """
 
     def __init__(self, files: Files, worker: Worker, *, broker_id: int, boot_id: str) -> None:
         self.files = files
         self.identity: Identity  # from `open` on
+        self.counted = False
         self.loss_known = False
         self.lost_here = False
-        self._lost_is_written = True
-        self._writing = asyncio.Lock()
+        self._loss_is_written = False
+        self._writing = threading.Lock()
         self._worker = worker
         self._broker_id = broker_id
         self._boot_id = boot_id
@@ -180,50 +182,64 @@ class DataFolder:
             self.files, broker_id=self._broker_id, cluster_id=cluster_id, boot_id=self._boot_id, random=random
         )
         self.loss_known = self.identity.clean
+        self._loss_is_written = self.identity.record.lossy
 
     def restored(self) -> None:
         """See `mark_restored`."""
         self.identity = mark_restored(self.files, self.identity)
         self.loss_known = False
+        self._loss_is_written = True
 
-    async def records_missing(self) -> None:
-        """See `mark_records_missing`; does nothing where a loss is noted already."""
-        async with self._writing:
-            if self.identity.clean:
-                await self._mark_records_missing()
-                self.loss_known = False
+    # ---- records that are missing
 
-    async def note_lost_here(self) -> None:
-        """Notes that records are missing in a log since this start: its next opening may find no trace of that.
-        `write_lost_here` is tried again when it cannot be written."""
-        self.lost_here, self.loss_known, self._lost_is_written = True, False, False
-        await self.write_lost_here()
+    def note_missing(self, *, counted: bool) -> None:
+        """Notes that records are missing in a log, durably when it returns: the next opening may find no trace of that.
+        `counted`: the log was open before, so the cluster may count on its records by the present registration.
 
-    async def write_lost_here(self) -> None:
-        """Writes what `note_lost_here` has noted, unless it is written."""
-        async with self._writing:
-            if self._lost_is_written:
-                return
-            try:
-                await self._mark_records_missing()
-            except OSError as error:
-                log.error("cannot write that records are missing; do not restart this broker yet: %s", error)
-            else:
-                self._lost_is_written = True
+        Blocks; on any thread. Raises OSError if it cannot be written; this process reports it all the same."""
+        self._note(counted=counted)
+        self._write_loss()
 
-    async def _mark_records_missing(self) -> None:
-        self.identity = await self._worker.run(lambda: mark_records_missing(self.files, self.identity))
+    async def note_lost(self, *, counted: bool) -> None:
+        """The same, on the loop; `write_lost` tries again when it cannot be written."""
+        self._note(counted=counted)
+        await self.write_lost()
+
+    async def write_lost(self) -> None:
+        """Writes that records are missing, unless that is written or the cluster knows it."""
+        if self.identity.clean or self.loss_known or self._loss_is_written:
+            return
+        try:
+            await self._worker.run(self._write_loss)
+        except OSError as error:
+            log.error("cannot write that records are missing; do not restart this broker yet: %s", error)
+
+    def _note(self, *, counted: bool) -> None:
+        self.identity = replace(self.identity, clean=False)
+        self.loss_known = False
+        # Last: a registration that did not see the lines above has set `self.counted` before.
+        self.lost_here = self.lost_here or counted or self.counted
+
+    def _write_loss(self) -> None:
+        with self._writing:
+            if not self._loss_is_written:
+                self.identity = mark_records_missing(self.files, self.identity)
+                self._loss_is_written = True
+
+    # ---- until the cluster knows of them
 
     async def note_loss_known(self) -> None:
         """See `loss_is_known`; retried by the caller when it cannot be written."""
-        async with self._writing:
-            if self.lost_here:
-                return
-            try:
-                await self._worker.run(lambda: loss_is_known(self.files, self.identity))
-            except OSError as error:
-                log.warning("cannot write that the loss is accounted for: %s", error)
-            else:
+        try:
+            await self._worker.run(self._write_known)
+        except OSError as error:
+            log.warning("cannot write that the loss is accounted for: %s", error)
+
+    def _write_known(self) -> None:
+        with self._writing:
+            if not self.lost_here:
+                loss_is_known(self.files, self.identity)
+                self._loss_is_written = False
                 self.loss_known = not self.lost_here  # noted during the write: it is written next
 
     def close_clean(self) -> None:

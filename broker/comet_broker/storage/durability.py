@@ -22,6 +22,7 @@ from comet_broker.storage.sync import SyncState, SyncTicket, write_snapshot
 class Durability:
     def __init__(self, folder: LogFolder, state: LogState, segments: SegmentList, snapshots: list[int]) -> None:
         self.sync_state = SyncState(snapshots)
+        self.closed_clean = False  # the clean marker proves where the log ended
         self._folder = folder
         self._state = state
         self._segments = segments
@@ -109,6 +110,7 @@ class Durability:
         # From here on all files are derived: a missing one only makes the next opening slower.
         with contextlib.suppress(OSError), self.sync_state.lock:
             self._write_clean_end()
+            self.closed_clean = True
 
     def _write_clean_end(self) -> None:
         (files, folder, _, _), state, active = self._folder, self._state, self._segments.active

@@ -18,7 +18,7 @@ Owned by its Partition; all methods run on the loop's thread unless they say oth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from comet.errors import Closed, CometError, LimitExceeded, LogFailed, OffsetOutOfRange
@@ -64,9 +64,20 @@ class Log:
         self._written_at = self._clock.monotonic()
 
     @classmethod
-    def open(cls, files: Files, folder: str, identity: LogIdentity, config: TopicConfig, clock: Clock) -> Log:
-        """Creates the log, or recovers an existing one. Blocks; raises OSError if the disk fails."""
-        return cls(LogFolder(files, folder, identity, clock), config, recover(files, folder, identity, clock))
+    def open(
+        cls,
+        files: Files,
+        folder: str,
+        identity: LogIdentity,
+        config: TopicConfig,
+        clock: Clock,
+        note_missing: Callable[[], None],
+        *,
+        closed_at: int = 0,
+    ) -> Log:
+        """Creates the log, or recovers an existing one; see `recover`. Blocks; raises OSError if the disk fails."""
+        recovered = recover(files, folder, identity, clock, note_missing, closed_at)
+        return cls(LogFolder(files, folder, identity, clock), config, recovered)
 
     # ---- its state
 

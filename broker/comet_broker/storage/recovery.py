@@ -4,7 +4,11 @@
     2  selects the segment files that belong to this log
     3  goes through the segments in order: trusts the index, or reads batch by batch; `rules` decides about damage
     4  restores the producer table: the last good snapshot, and the batches after it
-    5  syncs everything, and writes a new checkpoint
+    5  syncs everything, writes a new checkpoint, and removes the clean marker
+
+A log with fewer records than were written is *short*. Each change of the disk above may remove the trace of that, so
+`note_missing` is called before the first such change, and what proves the synced end (clean marker, index files) stays
+until the new checkpoint has it. A process that is killed at any change therefore leaves a note or a trace.
 
 A segment is trusted without being read if its index file is whole and describes a file of just this size: the index is
 written after the segment is synced. For the last segment the clean marker has to agree too.
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,8 +31,9 @@ from comet_broker.ports import Clock, Files
 from comet_broker.storage.checkpoint import (
     Checkpoint,
     read_checkpoint,
+    read_clean_marker,
+    remove_clean_marker,
     replace_checkpoint,
-    take_clean_marker,
 )
 from comet_broker.storage.index import INDEX_HEAD_BYTES, Index, IndexHeader, read_index, read_index_header
 from comet_broker.storage.layout import (
@@ -83,11 +89,15 @@ def create_segment(files: Files, folder: str, identity: LogIdentity, base_offset
     return segment
 
 
-def recover(files: Files, folder: str, identity: LogIdentity, clock: Clock) -> Recovered:
+def recover(
+    files: Files, folder: str, identity: LogIdentity, clock: Clock, note_missing: Callable[[], None], closed_at: int
+) -> Recovered:
+    """Opens the log. `note_missing` notes durably that records are missing, or raises OSError: the log then stays as it
+    is. `closed_at` is the log end offset at which this process has closed the log; 0 if it has not."""
     files.make_folder(folder)
     short = False
     while True:  # each further round has one snapshot less
-        recovery = _Recovery(files, folder, identity, clock)
+        recovery = _Recovery(files, folder, identity, clock, note_missing, closed_at)
         recovery.short = short
         try:
             return recovery.run()
@@ -104,11 +114,21 @@ class _StaleSnapshotError(Exception):
 
 
 class _Recovery:
-    def __init__(self, files: Files, folder: str, identity: LogIdentity, clock: Clock) -> None:
+    def __init__(
+        self,
+        files: Files,
+        folder: str,
+        identity: LogIdentity,
+        clock: Clock,
+        note_missing: Callable[[], None],
+        closed_at: int,
+    ) -> None:
         self.files = files
         self.folder = folder
         self.identity = identity
         self.clock = clock
+        self.note_missing = note_missing
+        self.closed_at = closed_at
         self.bases: list[int] = []
         self.indexes: dict[int, IndexHeader] = {}
         self.snapshots: list[int] = []
@@ -128,7 +148,7 @@ class _Recovery:
     # ---- 1: the checkpoint and the derived files
 
     def run(self) -> Recovered:
-        clean = take_clean_marker(self.files, self.folder)
+        clean = read_clean_marker(self.files, self.folder)
         self._take_stock()
         checkpoint = read_checkpoint(self.files, self.folder)
         self._load_producers()
@@ -145,6 +165,9 @@ class _Recovery:
         self._admit_files()
         expected = self._walk_segments()
         log_end = max(expected, self.synced_end, self.log_start)  # deleted records need not have been synced
+        known = checkpoint.high_watermark if checkpoint is not None else 0
+        if max(known, self.closed_at) > log_end:  # all below was in the log
+            self._come_short()
         if self.producers_offset > log_end:
             # A deletion writes a snapshot first, which may cover records that were not synced.
             self.files.remove(f"{self.folder}/{producers_name(self.producers_offset)}")
@@ -161,8 +184,6 @@ class _Recovery:
         self.epochs.forget_before(self.log_start)
         self.producers.isolation.forget_before(self.log_start)
         was_clean = clean is not None and not self.events and log_end == self.clean_end
-        known = checkpoint.high_watermark if checkpoint is not None else 0
-        self.short = self.short or known > log_end  # all below it was in the log
         high_watermark = min(known, log_end)
         synced = checkpoint is not None and checkpoint.synced_end == log_end
         self._settle(log_end, high_watermark, skip_sync=was_clean and synced)
@@ -234,6 +255,12 @@ class _Recovery:
         self.events.append((finding, action, offset))
         return action
 
+    def _come_short(self) -> None:
+        """Notes that records are missing. To be called before the trace of that is removed."""
+        if not self.short:
+            self.note_missing()
+            self.short = True
+
     # ---- 2: the segment files of this log
 
     def _admit_files(self) -> None:
@@ -249,11 +276,11 @@ class _Recovery:
                 header = read_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
             finally:
                 file.close()
-            if header is None:
-                self.short = self.short or size > SEGMENT_HEADER_BYTES
-                self._refuse(self._decide(RecoveryFinding.NO_HEADER, base), path)
-            elif header[:3] != (self.identity.topic_id, self.identity.partition, base):
-                self._refuse(self._decide(RecoveryFinding.FOREIGN, base), path)
+            if header is None or header[:3] != (self.identity.topic_id, self.identity.partition, base):
+                if size > SEGMENT_HEADER_BYTES:
+                    self._come_short()
+                finding = RecoveryFinding.NO_HEADER if header is None else RecoveryFinding.FOREIGN
+                self._refuse(self._decide(finding, base), path)
             else:
                 segment = Segment(self.files, self.folder, base, header.created_us)
                 segment.size = size  # of the file, until the size of its whole batches is known
@@ -312,7 +339,7 @@ class _Recovery:
             return False
         if segment.base_offset > expected:
             if self._decide(RecoveryFinding.GAP, expected) is Action.CUT:
-                self.short = True
+                self._come_short()
                 self._remove(segment)
                 self.cut_off = True
                 return False
@@ -378,7 +405,8 @@ class _Recovery:
                 finding = RecoveryFinding.BAD_TAIL if next_base is None else RecoveryFinding.BAD_TO_THE_END
             if self._decide(finding, item.first) is Action.CUT:
                 torn = finding is RecoveryFinding.BAD_TAIL and unfinished(file, item.position, file_bytes, item.first)
-                self.short = self.short or not torn
+                if not torn:
+                    self._come_short()
                 self.cut_bytes += file_bytes - item.position
                 self.cut_off = True
                 break
@@ -431,13 +459,11 @@ class _Recovery:
 
     def _settle(self, log_end: int, high_watermark: int, *, skip_sync: bool) -> None:
         """Syncs all segments that were read or changed, so that all served records are durable."""
-        for segment in self.segments:
-            if segment.sealed and not segment.synced:
-                assert segment.file is not None
-                segment.file.sync()
-                segment.synced = True
-                with contextlib.suppress(OSError):  # derived; the next opening rebuilds it
-                    segment.write_index()
+        sealed = [segment for segment in self.segments if segment.sealed and not segment.synced]
+        for segment in sealed:
+            assert segment.file is not None
+            segment.file.sync()
+            segment.synced = True
         if self.unsynced:
             active = self.segments[-1].file
             assert active is not None
@@ -450,3 +476,8 @@ class _Recovery:
                 # On a full disk the log can still be read: the old checkpoint has lower numbers, but no wrong ones.
                 if error.errno not in NO_SPACE:
                     raise
+                sealed = []  # their present index files may be all that proves the synced end
+        for segment in sealed:
+            with contextlib.suppress(OSError):  # derived; the next opening rebuilds it
+                segment.write_index()
+        remove_clean_marker(self.files, self.folder)
