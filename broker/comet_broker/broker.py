@@ -229,8 +229,8 @@ class Broker:
             meter=self.meter,
             check_draining=self._drain.check,
             cluster_id=lambda: self.cluster_id,
-            members=lambda session: MemberStream(session, self.coordinator, env.failures),
-            sharing=lambda session, feed: Sharing(session, feed, topics=self.topics, table=self.shares),
+            members=lambda replies: MemberStream(replies, self.coordinator, env.failures),
+            sharing=lambda replies, feed: Sharing(replies, feed, topics=self.topics, table=self.shares),
         )
         self._sessions = Sessions(partial(Session, context), env.failures)
         self._drain.on_draining.append(self._sessions.go_away)

@@ -287,11 +287,11 @@ async def test_a_session_with_too_much_on_its_way_is_not_read_on(broker: Broker,
     handle = await one.attach()
     for number in range(limits.SESSION_ANSWERS_MAX):
         one.begin(handle, b"%d" % number)
-    assert one.session.backlogged
+    assert one.session.answers.full
     acknowledged = 0
     while acknowledged < limits.SESSION_ANSWERS_MAX:
         acknowledged += len((await one.answer()).acks.requests)
-    assert not one.session.backlogged
+    assert not one.session.answers.full
 
 
 @pytest.mark.parametrize("warm", [True, False])

@@ -194,13 +194,13 @@ async def test_a_stream_owed_too_many_answers_is_not_read_further(broker: Broker
     client = Client(broker)
     handle = await client.attach()
     for _ in range(limits.SESSION_ANSWERS_MAX):
-        assert not client.session.backlogged
+        assert not client.session.answers.full
         client.produce(handle, b"x")
-    assert client.session.backlogged
-    waiting = asyncio.ensure_future(client.session.relieved())
+    assert client.session.answers.full
+    waiting = asyncio.ensure_future(client.session.answers.relieved())
     assert len((await client.answer()).acks.requests) == limits.SESSION_ANSWERS_MAX, "one frame acknowledges all"
     await waiting
-    assert not client.session.backlogged
+    assert not client.session.answers.full
 
 
 async def test_unsubscribed_partitions_deliver_nothing_more(broker: Broker, topic: types.Topic) -> None:

@@ -224,8 +224,8 @@ class Link:
     async def _read(self, session: ServedStream) -> None:
         while not session.closed and (frame := await self.up.get()) is not None:
             session.receive(frame)
-            if session.backlogged:
-                await session.relieved()
+            if session.answers.full:
+                await session.answers.relieved()
 
     async def _write(self, session: ServedStream) -> None:
         try:

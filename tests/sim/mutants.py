@@ -32,7 +32,7 @@ from comet_broker.storage.rules import Action
 from comet_broker.storage.segment import Segment
 from comet_broker.storage.state import LogState
 from comet_broker.storage.sync import SyncTicket
-from comet_broker.streams.session import Session
+from comet_broker.streams.produce_frames import ProduceFrames
 from comet_broker.streams.subscriptions import Feed
 from tests.sim.planting import Mutant, Patch
 from tests.sim.scenario import Profile
@@ -203,12 +203,12 @@ def report_unknown_as_failed() -> list[Patch]:
 
 @mutant("an acknowledgement names the offset after the record's", "C1 C3", QUIET)
 def acknowledge_the_wrong_offset() -> list[Patch]:
-    acknowledge = Session._acknowledge
+    acknowledge = ProduceFrames._acknowledge
 
-    def off_by_one(self: Session, request: int, base_offset: int, append_time_us: int) -> None:
+    def off_by_one(self: ProduceFrames, request: int, base_offset: int, append_time_us: int) -> None:
         acknowledge(self, request, base_offset + 1, append_time_us)
 
-    return [(Session, "_acknowledge", off_by_one)]
+    return [(ProduceFrames, "_acknowledge", off_by_one)]
 
 
 @mutant("a batch that was refused is acknowledged", "C1", profile("disk_full", "disk_full"))

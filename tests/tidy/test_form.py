@@ -43,7 +43,6 @@ BIG_CLASSES = {
     "comet_broker.sharing.state.SharePartition": "drives one share group in one partition",
     "comet_broker.storage.recovery._Recovery": "one pass over a log's files",
     "comet_broker.storage.segment.Segment": "one file, its indexes and its readers",
-    "comet_broker.streams.session.Session": "one client's stream: a handler per kind of frame",
     "comet_gateway.dashboard.quotes.QuoteFeed": "quotes of one topic: symbols, candles and history",
     "comet_gateway.dashboard.sampler.Sampler": "what the brokers were asked for, and when",
     "comet_gateway.push.conflator.Conflator": "latest values by key, with their counts",

@@ -144,16 +144,16 @@ async def test_a_follower_that_reads_nothing_is_owed_one_watermark_and_read_from
     tell(session, HELLO, follow(log_end=0), progress(0, 0))
     await settle()
     world.partition.apply(await world.put(replace_state(STATE, in_sync={1: 10})))  # it is in sync no more
-    before = len(session._answers)
+    before = len(session.answers.frames)
     for _ in range(50):
         world.produce()
         session._stale.clear()
         session.watermark_moved(world.partition.handle)
         session._watermarks()
-    assert len(session._answers) + len(session._marks) <= before + 1
+    assert len(session.answers.frames) + len(session._marks) <= before + 1
     tell(session, *[follow(leader_epoch=7)] * limits.SESSION_ANSWERS_MAX)
-    assert session.backlogged
-    relieved = asyncio.get_running_loop().create_task(session.relieved())
+    assert session.answers.full
+    relieved = asyncio.get_running_loop().create_task(session.answers.relieved())
     assert (await asyncio.wait([relieved], timeout=0))[1]
     assert answers(session)
     await relieved

@@ -18,7 +18,7 @@ from comet_broker.coordination.coordinator import Coordinator
 from comet_broker.coordination.slot import Slot
 from comet_broker.core.slots import check_name
 from comet_broker.failures import Failures, Kind
-from comet_broker.streams.context import MemberSession
+from comet_broker.streams.answers import Replies
 
 GROUP_FRAMES: Final = ("join", "heartbeat", "leave", "release", "commit")  # handled at once, by one group
 
@@ -26,8 +26,8 @@ GROUP_FRAMES: Final = ("join", "heartbeat", "leave", "release", "commit")  # han
 class MemberStream:
     """Implements streams.context.FrameHandler, and group.MemberConnection."""
 
-    def __init__(self, session: MemberSession, coordinator: Coordinator, failures: Failures) -> None:
-        self._session = session
+    def __init__(self, replies: Replies, coordinator: Coordinator, failures: Failures) -> None:
+        self._replies = replies
         self._coordinator = coordinator
         self._failures = failures
         self._slots: set[Slot] = set()  # in which this stream has members
@@ -79,18 +79,18 @@ class MemberStream:
 
     @property
     def closed(self) -> bool:
-        return self._session.closed
+        return self._replies.closed
 
     def send(self, frame: pb.ServerFrame) -> None:
         """Sends a frame to the member, as an answer or unsolicited."""
-        self._session.answer(frame)
+        self._replies.answer(frame)
 
     def fail(self, request: int, error: CometError) -> None:
-        self._session.fail(request, error)
+        self._replies.fail(request, error)
 
     def spawn(self, request: int, work: Coroutine[Any, Any, None]) -> None:
         """Runs a slow request; its errors answer it."""
-        self._session.spawn(request, work)
+        self._replies.spawn(request, work)
 
     # ---- slow requests
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,6 +37,7 @@ from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.topics import TopicTable
 from comet_broker.replication.heartbeats import FROM_LEADER, Heartbeats, announce
+from comet_broker.streams.answers import AnswerQueue
 from comet_broker.streams.stream_writer import StreamWriter
 from comet_broker.streams.subscriptions import Feed
 
@@ -69,17 +69,16 @@ class ReplicaSession:
         self.closed = False
         self.writer = StreamWriter(self.poll, over=self._is_over, close=self.close)
         self.rouse = self.writer.rouse
+        self.answers = AnswerQueue(self.rouse)
         self.follower = 0  # the broker that follows, after its Hello
         self.broker_epoch = 0
         self._context = context
         self._over = over
         self._clock = context.env.clock
         self._feed = Feed(context.env, context.reader, context.meter, self._ended, self.rouse, follower=True)
-        self._answers: deque[bytes] = deque()
         self._following: dict[int, Partition] = {}  # by handle: those with a Following sent
         self._stale: dict[int, int] = {}  # by handle, its watermark has moved: the deliveries' offset at that time
         self._marks: dict[int, Partition] = {}  # by handle: a Watermark is due
-        self._relief: asyncio.Future[None] | None = None
         self._watermark_timer: asyncio.TimerHandle | None = None
         self._input_over = False
         self._opened_at = self._clock.monotonic()
@@ -127,8 +126,8 @@ class ReplicaSession:
         if self._large is not None:
             large, self._large = self._large, None
             return large
-        if self._answers:
-            return self._take_answer()
+        if self.answers.frames:
+            return self.answers.take()
         while self._marks:
             handle, partition = self._marks.popitem()
             if self._following.get(handle) is partition and partition.leads:
@@ -140,15 +139,10 @@ class ReplicaSession:
             self._large = frame
             return announce(len(frame))
         # The attempt to build a delivery may have ended a cursor, and queued the reason.
-        if self._answers:
-            return self._take_answer()
+        if self.answers.frames:
+            return self.answers.take()
         beating, self._beating = self._beating, False
         return FROM_LEADER if beating else None
-
-    def _take_answer(self) -> bytes:
-        if len(self._answers) <= limits.SESSION_ANSWERS_MAX // 2:
-            self._relieve()
-        return self._answers.popleft()
 
     def _is_over(self) -> bool:
         return self.closed or self._input_over
@@ -156,23 +150,6 @@ class ReplicaSession:
     def input_over(self) -> None:
         self._input_over = True
         self.rouse()
-
-    @property
-    def backlogged(self) -> bool:
-        """It has sent many requests, and takes no answers."""
-        return len(self._answers) >= limits.SESSION_ANSWERS_MAX
-
-    async def relieved(self) -> None:
-        while self.backlogged and not self.closed:
-            self._relief = asyncio.get_running_loop().create_future()
-            try:
-                await self._relief
-            finally:
-                self._relief = None
-
-    def _relieve(self) -> None:
-        if self._relief is not None and not self._relief.done():
-            self._relief.set_result(None)
 
     def close(self) -> None:
         """Ends the session when the call is over; the progress that the follower reported still counts."""
@@ -188,10 +165,9 @@ class ReplicaSession:
                 partition.leadership.unfollow(self.follower, self)
         self._following.clear()
         self._feed.close()
-        self._answers.clear()
         self._marks.clear()
         self.rouse()
-        self._relieve()
+        self.answers.close()
         self._over(self)
 
     # ---- liveness of the follower
@@ -392,8 +368,7 @@ class ReplicaSession:
 
     def _answer(self, frame: pb.LeaderFrame) -> None:
         if not self.closed:
-            self._answers.append(frame.SerializeToString())
-            self.rouse()
+            self.answers.add(frame.SerializeToString())
 
     def statistics(self) -> dict[str, Any]:
         return {"peer": self.peer, "broker": self.follower, "partitions": len(self._following)}

@@ -30,8 +30,8 @@ class LocalStream:
         except CometError:
             self._session.close()
             raise
-        if self._session.backlogged:
-            await self._session.relieved()
+        if self._session.answers.full:
+            await self._session.answers.relieved()
 
     async def read(self) -> bytes | None:
         return await self._session.writer.next_frame()

@@ -131,5 +131,5 @@ async def _read(session: ServedStream, context: Context, outbox: Outbox) -> None
             receive(frame)
         finally:
             outbox.flush()
-        if session.backlogged:
-            await session.relieved()
+        if session.answers.full:
+            await session.answers.relieved()

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from comet.errors import CometError, InvalidArgument, LimitExceeded, PartitionNotFound
+from comet.errors import CometError, InvalidArgument, LimitExceeded
 from comet.types import Position, check_topic_name
 from comet.v1 import groups_pb2 as pb
 from comet.v1 import records_pb2
@@ -34,7 +34,8 @@ from comet_broker.sharing.terms import (
     check_dead_letter,
     start_of,
 )
-from comet_broker.streams.context import MemberSession
+from comet_broker.streams.answers import Replies
+from comet_broker.streams.partition_frames import partition_of
 from comet_broker.streams.subscriptions import Feed
 
 REFILL: Final = 4  # a member gets more records once it could take a fourth of its limit
@@ -101,10 +102,10 @@ class MemberAcquirer:
 class Sharing:
     """Owned by the session. Implements streams.context.ShareHandler."""
 
-    def __init__(self, session: MemberSession, feed: Feed, *, topics: TopicTable, table: ShareTable) -> None:
+    def __init__(self, replies: Replies, feed: Feed, *, topics: TopicTable, table: ShareTable) -> None:
         self._topics = topics
         self._table = table
-        self._session = session
+        self._replies = replies
         self._feed = feed
         self._subscriptions: dict[int, ShareSubscription] = {}
         self._called: deque[MemberAcquirer] = deque()
@@ -129,17 +130,11 @@ class Sharing:
         check_topic_name(share.group)
         if not 1 <= share.in_flight_max <= limits.SHARE_IN_FLIGHT_MAX:
             raise InvalidArgument(f"in_flight_max must be 1 to {limits.SHARE_IN_FLIGHT_MAX}, not {share.in_flight_max}")
-        partitions = [self._partition(handle) for handle in dict.fromkeys(share.partitions)]
+        partitions = [partition_of(self._topics, handle) for handle in dict.fromkeys(share.partitions)]
         for partition in partitions:
             check_dead_letter(agreed, partition.topic)
         self._check_subscription(share)
-        self._session.spawn(request, self._share(request, share, partitions, agreed, start))
-
-    def _partition(self, handle: int) -> Partition:
-        partition = self._topics.by_handle.get(handle)
-        if partition is None:
-            raise PartitionNotFound(f"partition handle {handle} is not valid here, or no longer: attach again")
-        return partition
+        self._replies.spawn(request, self._share(request, share, partitions, agreed, start))
 
     def _check_subscription(self, share: pb.ShareSubscribe) -> None:
         known = self._subscriptions.get(share.subscription)
@@ -159,7 +154,7 @@ class Sharing:
         self, request: int, share: pb.ShareSubscribe, partitions: Sequence[Partition], agreed: Agreed, start: Position
     ) -> None:
         found = await asyncio.gather(*(self._open(one, share.group, agreed, start) for one in partitions))
-        if self._session.closed:
+        if self._replies.closed:
             return
         for state in found:
             if isinstance(state, InvalidArgument):
@@ -171,7 +166,7 @@ class Sharing:
                 share.subscription, share.group, share.member
             )
         subscription.in_flight_max = share.in_flight_max
-        self._session.answer(
+        self._replies.answer(
             records_pb2.ServerFrame(
                 request=request, share_subscribed=pb.ShareSubscribed(subscription=share.subscription)
             )
@@ -213,7 +208,7 @@ class Sharing:
 
     def called(self, subscriber: MemberAcquirer) -> None:
         self._called.append(subscriber)
-        self._session.rouse()
+        self._replies.rouse()
 
     def next_frame(self) -> bytes | None:
         """The next delivery to this stream, if there is one."""
@@ -261,7 +256,7 @@ class Sharing:
             if error is None:
                 self._acknowledged(request, lost)
             else:
-                self._session.fail(request, error)
+                self._replies.fail(request, error)
 
         self._acknowledging += 1
         acknowledge_here(subscriber.state, subscriber.holder, acknowledge, lost, done)
@@ -272,7 +267,7 @@ class Sharing:
             acknowledged = pb.Acknowledged(
                 lost_firsts=[first for first, _ in ranges], lost_ends=[end for _, end in ranges]
             )
-            self._session.answer(records_pb2.ServerFrame(request=request, acknowledged=acknowledged))
+            self._replies.answer(records_pb2.ServerFrame(request=request, acknowledged=acknowledged))
 
     # ---- leaving
 
@@ -308,7 +303,7 @@ class Sharing:
 
     def _fail(self, subscription: ShareSubscription, handle: int, error: CometError) -> None:
         ended = records_pb2.StreamError(error=error_to_pb(error), subscription=subscription.number, partition=handle)
-        self._session.answer(records_pb2.ServerFrame(error=ended))
+        self._replies.answer(records_pb2.ServerFrame(error=ended))
 
     def close(self) -> None:
         """Releases all records of the stream when it is over."""

@@ -1,32 +1,17 @@
-"""The broker's services for a session, and the interfaces between a session and the parts that handle its frames."""
+"""The broker's services for a session, and the interfaces of the parts that handle its other frames."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from comet.errors import CometError
-from comet.v1 import records_pb2 as pb
 from comet_broker.env import Env
 from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.topics import TopicTable
+from comet_broker.streams.answers import Replies
 from comet_broker.streams.subscriptions import Feed
-
-
-class MemberSession(Protocol):
-    """The part of a session that its handlers of frames need."""
-
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def peer(self) -> str: ...
-    @property
-    def rouse(self) -> Callable[[], None]: ...
-    def answer(self, frame: pb.ServerFrame) -> None: ...
-    def fail(self, request: int, error: CometError) -> None: ...
-    def spawn(self, request: int, work: Coroutine[Any, Any, None]) -> None: ...
 
 
 class FrameHandler(Protocol):
@@ -56,5 +41,5 @@ class SessionContext:
     meter: RequestMeter
     check_draining: Callable[[], None]  # raises Draining once the broker takes nothing new
     cluster_id: Callable[[], str]
-    members: Callable[[MemberSession], FrameHandler]  # the handler of groups and transactions
-    sharing: Callable[[MemberSession, Feed], ShareHandler]
+    members: Callable[[Replies], FrameHandler]  # the handler of groups and transactions
+    sharing: Callable[[Replies, Feed], ShareHandler]

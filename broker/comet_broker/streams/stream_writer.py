@@ -22,6 +22,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from comet.errors import CometError
+from comet_broker.streams.answers import AnswerQueue
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +67,8 @@ class ServedStream(Protocol):
     @property
     def closed(self) -> bool: ...
     @property
-    def backlogged(self) -> bool:
-        """Whether the queue of answers is full: reading should pause."""
-
-    async def relieved(self) -> None:
-        """Waits until half of the backlog is sent."""
+    def answers(self) -> AnswerQueue:
+        """While it is full, reading should pause."""
 
     def receive(self, frame: bytes, /) -> None:
         """Takes one frame of the other side. Raises a CometError only where the stream cannot go on."""
