@@ -341,7 +341,7 @@ def commit_positions_first() -> list[Patch]:
         if admitted is None:
             real(self, one, record)
             return
-        self._groups.write(admitted, [], lambda _: None)
+        self._commits.write(admitted, [], lambda _: None)
         real(self, one, one.record)  # and the decision is forgotten
 
     return [(Transactions, "_store", store)]
@@ -355,14 +355,14 @@ def commit_for_others() -> list[Patch]:
         error = real(group, commit, logs, topic, tp, mark)
         return None if error is not None and error.code == "STALE_GENERATION" else error
 
-    known = Groups._known
+    known = Groups.known
 
     def anybody(self: Groups, name: str) -> LiveGroup:
         group = known(self, name)
         group.machine.heard_from = lambda member, now: None  # type: ignore[assignment,method-assign,return-value]
         return group
 
-    return [(fence, "_refusal", refusal), (Groups, "_known", anybody), (Transactions, "_evicted", lambda *_: None)]
+    return [(fence, "_refusal", refusal), (Groups, "known", anybody), (Transactions, "evicted", lambda *_: None)]
 
 
 @mutant("who coordinates next does not finish what was decided", "C29 C12", EXACTLY_ONCE, "kill", "drain", caught_by=3)

@@ -30,8 +30,6 @@ BIG_CLASSES = {
     "comet_broker.cluster.controller.Controller": "drives the pure controller",
     "comet_broker.cluster.membership.Membership": "registration, lease and its deadlines",
     "comet_broker.cluster.store_guard.StoreGuard": "checks of a metadata store, and what is known of it",
-    "comet_broker.coordination.group.LiveGroup": "drives one group's state machine",
-    "comet_broker.coordination.groups.Groups": "drives all groups of a slot",
     "comet_broker.coordination.transactions.Transactions": "drives all transactional ids of a slot",
     "comet_broker.core.groups.Group": "state machine of a consumer group",
     "comet_broker.core.share_window.ShareWindow": "state machine of a share group's records",

@@ -15,6 +15,7 @@ from comet.wire.protobuf import error_from_pb
 from comet_broker.coordination.context import SlotClaim, SlotContext
 from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.journal import Head, Journal, slot_prefix
+from comet_broker.coordination.memberships import Memberships
 from comet_broker.core.group_record import Shape
 from comet_broker.core.shares import Holder, Options
 from comet_broker.metadata.store import Put
@@ -66,7 +67,7 @@ async def groups_of(world: ReplicaWorld) -> Groups:
 async def test_a_coordinator_assigns_a_member_its_partitions_and_stores_the_group_first() -> None:
     world = ReplicaWorld()
     groups, member = await groups_of(world), FakeMember()
-    groups.join(member, 1, groups_pb2.Join(group="g", topics=["t"], client="c"))
+    Memberships(groups, world.env).join(member, 1, groups_pb2.Join(group="g", topics=["t"], client="c"))
     await until(lambda: len(member.frames) == 2, within_s=30)
     joined, assigned = member.frames
     assert joined.request == 1 and joined.joined.member

@@ -252,8 +252,7 @@ async def test_what_a_member_has_left_open_ends_when_it_is_put_out(cluster: Clus
     mine = await open_both(cluster, group="g", member="m")
     other = await cluster.open("other", group="g", member="n")
     await other.add_partition(HERE)
-    for told in cluster.groups.on_evicted:
-        told("g", "m")
+    cluster.transactions.evicted("g", "m")
     with pytest.raises(TransactionAborted, match="removed from the group"):
         await mine.end(commit=True)
     assert await other.end(commit=True) == 2

@@ -68,7 +68,6 @@ class FakeGroups:
     """Admits what it is told to, and keeps positions as the real ones do: in the write of the transaction."""
 
     def __init__(self, journal: Journal) -> None:
-        self.on_evicted: list[Callable[[str, str], None]] = []
         self.journal = journal
         self.error: CometError | None = None
         self.refused: list[pb.RefusedOffset] = []

@@ -21,8 +21,9 @@ from comet_broker import limits
 from comet_broker.cluster.peers import Peers
 from comet_broker.cluster.view import ClusterView
 from comet_broker.coordination.coordinator import Coordinator
-from comet_broker.coordination.group import LiveGroup, add_partitions
+from comet_broker.coordination.group import LiveGroup
 from comet_broker.coordination.group_lag_report import partition_lags, shared_lags
+from comet_broker.coordination.group_messages import add_partitions
 from comet_broker.coordination.group_summary import state_of, topics_of
 from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.reset import reset
@@ -149,11 +150,11 @@ class GroupAdmin:
                 assignment=member.assignment if group.machine.kind == CONSUMER else "",
                 rack=member.rack,
             )
-            add_partitions(one.owned, views[member.id].owned, groups.topic_name)
-            add_partitions(one.release, views[member.id].release, groups.topic_name)
+            add_partitions(one.owned, views[member.id].owned, groups.topics.name_of)
+            add_partitions(one.release, views[member.id].release, groups.topics.name_of)
             members.append(one)
         return pb.DescribeGroupResponse(
-            summary=self._summary(groups, group), members=members, lags=lags, rebalances_us=group.rebalances_us
+            summary=self._summary(groups, group), members=members, lags=lags, rebalances_us=group.rebalances.times_us
         )
 
     async def _lags(self, groups: Groups, group: LiveGroup) -> list[pb.PartitionLag]:
@@ -171,7 +172,7 @@ class GroupAdmin:
         found = [
             pb.LagPoint(
                 time_us=point.time_us,
-                topic=group.offsets.names.get(topic_id) or groups.topic_name(topic_id),
+                topic=group.offsets.names.get(topic_id) or groups.topics.name_of(topic_id),
                 lag=point.lag,
                 age_s=point.age_s,
                 committed=point.committed,

@@ -201,7 +201,7 @@ class Coordinator:
                 self._lost(number, slot, NotCoordinator(f"broker {found.value.broker} coordinates slot {number} now"))
         for slot in list(self._slots.values()):
             with self._guard(slot.number, "following the cluster"):
-                slot.groups.view_moved(keys)
+                slot.groups.topics.view_moved(keys)
                 slot.transactions.view_moved(keys)
         if any(key.startswith(BROKERS) for key in keys):
             self._claim_chosen(self._view.state.coordinators)

@@ -48,15 +48,15 @@ class MemberStream:
             case "join":
                 slot = self._slot(frame.group)
                 self._slots = {one for one in self._slots if one.closed is None} | {slot}
-                slot.groups.join(self, request, frame)
+                slot.members.join(self, request, frame)
             case "heartbeat":
-                self._slot(frame.group).groups.heartbeat(self, frame)
+                self._slot(frame.group).members.heartbeat(self, frame)
             case "leave":
-                self._slot(frame.group).groups.leave(self, request, frame)
+                self._slot(frame.group).members.leave(self, request, frame)
             case "release":
-                self._slot(frame.group).groups.release(self, request, frame)
+                self._slot(frame.group).members.release(self, request, frame)
             case "commit":
-                self._slot(frame.group).groups.commit(self, request, frame)
+                self._slot(frame.group).commits.commit(self, request, frame)
             case "fetch_committed":
                 self.spawn(request, self._fetch_committed(request, frame))
             case "open_transactions":
@@ -72,7 +72,7 @@ class MemberStream:
         for slot in self._slots:
             if slot.closed is None:
                 with self._failures.guard(Kind.SLOT, str(slot.number), "the end of a stream"):
-                    slot.groups.stream_closed(self)
+                    slot.members.stream_closed(self)
         self._slots.clear()
 
     # ---- a stream
@@ -98,13 +98,13 @@ class MemberStream:
         return self._coordinator.of(check_name(name))
 
     async def _fetch_committed(self, request: int, fetch: groups_pb.FetchCommitted) -> None:
-        groups = self._slot(fetch.group).groups
+        slot = self._slot(fetch.group)
         try:
-            committed = await groups.fetch_committed(fetch)
+            committed = await slot.commits.fetch_committed(fetch)
         except CometError:
             raise
         except Exception as error:
-            raise groups.halt(fetch.group, "fetch_committed", error) from error
+            raise slot.groups.halt(fetch.group, "fetch_committed", error) from error
         self.send(pb.ServerFrame(request=request, committed=committed))
 
     async def _open_transactions(self, request: int, opening: groups_pb.OpenTransactions) -> None:

@@ -21,7 +21,7 @@ async def partition_lags(groups: Groups, group: LiveGroup, wall_us: Callable[[],
         owner = group.machine.owners.get(tp)
         entry = group.offsets.get(tp)
         lag = pb.PartitionLag(
-            topic=group.offsets.names.get(tp[0]) or groups.topic_name(tp[0]),
+            topic=group.offsets.names.get(tp[0]) or groups.topics.name_of(tp[0]),
             partition=tp[1],
             member="" if owner is None else owner.member,
             log_start=one.log_start,
@@ -62,7 +62,7 @@ async def shared_lags(
     found = []
     for (topic_id, index), end in zip(tps, ends, strict=True):
         lag = pb.PartitionLag(
-            topic=groups.topic_name(topic_id),
+            topic=groups.topics.name_of(topic_id),
             partition=index,
             log_start=end.log_start,
             end=end.high_watermark,

@@ -41,7 +41,7 @@ def _summary(groups: Groups, group: LiveGroup) -> dict[str, Any]:
         "age_s": None if seen is None else seen.age_s,
         "drain_s": None if seen is None else seen.pace.drain_s(),
         "growing": None if seen is None else seen.pace.growing(),
-        "last_commit_us": group.last_commit_us or None,
+        "last_commit_us": group.writer.last_commit_us or None,
         "trend": groups.lag.trend(group),
     }
 
@@ -76,4 +76,4 @@ def topics_of(groups: Groups, group: LiveGroup) -> list[str]:
 
 
 def name_of(groups: Groups, group: LiveGroup, topic_id: str) -> str:
-    return group.offsets.names.get(topic_id) or groups.topic_name(topic_id)
+    return group.offsets.names.get(topic_id) or groups.topics.name_of(topic_id)

@@ -34,7 +34,7 @@ async def reset(groups: Groups, request: pb.ResetGroupRequest) -> pb.ResetGroupR
     group = groups.find(request.name)
     _check(group, request)
     if group is not None:
-        await group.caught_up()
+        await group.writer.caught_up()
     targets = _targets(groups, group, request)
     timestamp_us = request.position.timestamp_us if request.position.WhichOneof("at") == "timestamp_us" else None
     ends = await groups.logs.fetch(
@@ -169,5 +169,5 @@ async def _write(group: LiveGroup, names: dict[str, str], entries: OffsetsByTopi
 
     for topic_id, name in names.items():
         group.offsets.names.setdefault(topic_id, name)
-    group.write(Admitted(group.offsets, entries), (), done)
+    group.writer.write(Admitted(group.offsets, entries), (), done)
     await future

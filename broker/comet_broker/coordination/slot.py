@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from comet.errors import CometError
+from comet_broker.coordination.commits import Commits
 from comet_broker.coordination.context import SlotClaim, SlotContext
 from comet_broker.coordination.groups import Groups
+from comet_broker.coordination.memberships import Memberships
 from comet_broker.coordination.transactions import Transactions
 from comet_broker.failures import Kind
 from comet_broker.metadata.store import KeyValue
 
 
 class Slot:
-    """Use `groups` and `transactions` only while it is `ready`."""
+    """Use its parts only while it is `ready`."""
 
     def __init__(self, claim: SlotClaim, context: SlotContext) -> None:
         self.claim = claim
@@ -21,7 +23,10 @@ class Slot:
         self.closed: CometError | None = None
         self._failures = context.env.failures
         self.groups = Groups(claim, context)
-        self.transactions = Transactions(claim, context, self.groups)
+        self.members = Memberships(self.groups, context.env)
+        self.commits = Commits(self.groups, context.env)
+        self.transactions = Transactions(claim, context, self.commits)
+        self.groups.on_evicted.append(self.transactions.evicted)
 
     @property
     def number(self) -> int:
@@ -43,6 +48,6 @@ class Slot:
             return
         self.closed = error
         self.ready = False
-        for close in (self.claim.journal.close, self.groups.close, self.transactions.close):
+        for close in (self.claim.journal.close, self.groups.close, self.members.close, self.transactions.close):
             with self._failures.guard(Kind.SLOT, str(self.number), "giving up"):
                 close(error)

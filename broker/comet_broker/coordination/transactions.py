@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -69,10 +69,8 @@ FAILED_MS: Final = 1_000  # after which a request for a failed id is worth a ret
 ENDING_S_MAX: Final = 30.0  # how long an answer waits for markers; then the client asks again
 
 
-class OffsetGroups(Protocol):
-    """The groups of the slot, which commit offsets with a transaction. See groups.Groups."""
-
-    on_evicted: list[Callable[[str, str], None]]
+class OffsetCommits(Protocol):
+    """Commits offsets of the slot's groups with a transaction. See commits.Commits."""
 
     async def learn_ends(self, commit: pb.Commit) -> None: ...
     def admit(self, commit: pb.Commit) -> Admitted: ...
@@ -80,11 +78,11 @@ class OffsetGroups(Protocol):
 
 
 class Transactions:
-    def __init__(self, claim: SlotClaim, context: SlotContext, groups: OffsetGroups) -> None:
+    def __init__(self, claim: SlotClaim, context: SlotContext, commits: OffsetCommits) -> None:
         self._slot = claim
         self._env = context.env
         self._store_of_cluster = context.store
-        self._groups = groups
+        self._commits = commits
         self._markers = context.markers()
         self._ids = TransactionalIds()
         self._unreadable: set[str] = set()
@@ -92,7 +90,6 @@ class Transactions:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed: CometError | None = None
         self.ended: Counter[str] = Counter()
-        groups.on_evicted.append(self._evicted)
 
     def load(self, items: Mapping[str, KeyValue]) -> None:
         """Loads the ids from the keys below the slot's prefix; `items` is keyed by the rest. All timeouts restart."""
@@ -251,7 +248,7 @@ class Transactions:
         error: CometError | None = None
         if offsets is not None:
             try:
-                await self._groups.learn_ends(offsets)
+                await self._commits.learn_ends(offsets)
             except CometError as caught:
                 error = caught
             one = self._find(ending)  # again, after an await
@@ -287,7 +284,7 @@ class Transactions:
         try:
             if error is not None:
                 raise error
-            admitted = self._groups.admit(offsets)
+            admitted = self._commits.admit(offsets)
             if admitted.refused:
                 raise error_from_pb(admitted.refused[0].error)
         except CometError as caught:
@@ -297,7 +294,8 @@ class Transactions:
             return caught
         return self._take(one, event, admitted).error
 
-    def _evicted(self, group: str, member: str) -> None:
+    def evicted(self, group: str, member: str) -> None:
+        """Ends the transaction of a member that its group has evicted."""
         for one in self._ids:
             if member and (one.record.group, one.record.member) == (group, member):
                 with self._guard(one, "an eviction"):
@@ -372,7 +370,7 @@ class Transactions:
         if admitted is None:
             self._slot.journal.write([put], done)
         else:
-            self._groups.write(admitted, [put], done)
+            self._commits.write(admitted, [put], done)
         if written.done() and (error := written.result()) is not None:
             raise error
         one.record = record
