@@ -414,7 +414,7 @@ async def test_a_slot_that_fails_is_claimed_anew_without_an_operator(one: LocalC
     broker = one.brokers[1]
     await ready(one, "g")
     slot = broker.coordinator.of("g")
-    bug(slot.groups, "view_moved")
+    bug(slot.groups.topics, "view_moved")
     await one.call("comet.v1.Admin/CreateTopic", admin.CreateTopicRequest(name="u"))
     await until(lambda: slot.closed is not None, "it is given up")
 

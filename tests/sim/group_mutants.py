@@ -428,14 +428,14 @@ def hand_out_markers() -> list[Patch]:
     caught_by=2,
 )
 def confirm_acknowledgements_at_once() -> list[Patch]:
-    real = SharePartition._acknowledged
+    real = SharePartition.acknowledge
 
-    def acknowledged(self: SharePartition, lost: Any, done: Any) -> Any:
-        result = real(self, lost, lambda _: None)
+    def acknowledge(self: SharePartition, change: Any, done: Any) -> Any:
+        result = real(self, change, lambda _: None)
         done(None)
         return result
 
-    return [(SharePartition, "_acknowledged", acknowledged)]
+    return [(SharePartition, "acknowledge", acknowledge)]
 
 
 @mutant("some of what was accepted is acquired again when its lock runs out", "C34", SHARED)

@@ -31,8 +31,9 @@ from comet.errors import CometError, InvalidArgument
 from comet.types import AssignmentStrategy, Flush
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.core.share_window import Granted
+from comet_broker.sharing.acquirer_queue import Acquirer
 from comet_broker.sharing.chunk import Chunk
-from comet_broker.sharing.state import Acquirer, SharePartition
+from comet_broker.sharing.state import SharePartition
 from tests.sim import cluster_faults
 from tests.sim.checker import SETTLE_S_MAX, Finding
 from tests.sim.cluster_profile import ClusterTopic

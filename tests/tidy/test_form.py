@@ -38,7 +38,6 @@ BIG_CLASSES = {
     "comet_broker.partitions.topics.TopicTable": "topics and partitions of a broker, and their opening and closing",
     "comet_broker.replication.follower.LeaderLink": "the follower's side of one stream",
     "comet_broker.replication.leader.ReplicaSession": "the leader's side of one stream",
-    "comet_broker.sharing.state.SharePartition": "drives one share group in one partition",
     "comet_broker.storage.recovery._Recovery": "one pass over a log's files",
     "comet_broker.storage.segment.Segment": "one file, its indexes and its readers",
     "comet_gateway.dashboard.quotes.QuoteFeed": "quotes of one topic: symbols, candles and history",

@@ -79,7 +79,7 @@ async def test_a_coordinator_assigns_a_member_its_partitions_and_stores_the_grou
 
 
 class FakeAcquirer:
-    """sharing.state.Acquirer."""
+    """sharing.acquirer_queue.Acquirer."""
 
     bytes_max = 0
 

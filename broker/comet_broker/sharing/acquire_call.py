@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
-from comet.errors import CometError, InvalidArgument, Unavailable
+from comet.errors import CometError, InvalidArgument, LimitExceeded, Unavailable
 from comet.v1 import groups_pb2 as pb
 from comet_broker import limits
 from comet_broker.core.shares import Granted, Holder
@@ -27,7 +27,7 @@ PATIENCE_S: Final = 1.0  # for partitions that are being opened or read, beyond 
 
 
 class Caller:
-    """One call at one partition. Implements sharing.state.Acquirer."""
+    """One call at one partition. Implements sharing.acquirer_queue.Acquirer."""
 
     def __init__(self, call: AcquireCall, state: SharePartition) -> None:
         self.state = state
@@ -126,7 +126,7 @@ class AcquireCall:
                         raise self._error or Unavailable(
                             "this broker no longer leads these partitions of the share group", retry_after_ms=50
                         )
-                waiting += [one for caller in self._callers if (one := caller.state.loading) is not None]
+                waiting += [one for caller in self._callers if (one := caller.state.reader.loading) is not None]
                 left_s = give_up + (PATIENCE_S if waiting else 0) - loop.time()
                 if left_s <= 0:
                     return pb.AcquireResponse(missing=[*self._failed, *self._ahead])
@@ -135,7 +135,7 @@ class AcquireCall:
             opener.cancel()
             opener.add_done_callback(ignore_error)
             for caller in self._callers:
-                caller.state.remove_caller(caller)
+                caller.state.acquirers.remove_caller(caller)
 
     def _take(self) -> list[pb.AcquiredRange]:
         """Takes all available records, up to the request's limits; one partition after the other."""
@@ -161,7 +161,7 @@ class AcquireCall:
             return
         while self.records_left > 0 and self.bytes_left > 0:
             caller.bytes_max = self.bytes_left
-            served = state.acquire(caller, self._number)
+            served = self._serve(caller)
             if served is None:
                 return
             acquired = self._acquired(state, *served)
@@ -169,8 +169,21 @@ class AcquireCall:
             state.partition.counts.delivered(0, len(acquired.batches))
             self.records_left -= sum(one.end - one.first for one in acquired.records)
             found.append(acquired)
-            if state.is_waited_for_beside(caller):
+            if state.acquirers.is_waited_for_beside(caller):
                 return
+
+    def _serve(self, caller: Caller) -> tuple[Chunk, Sequence[Granted]] | None:
+        """Acquires records under the number of the call. Raises LimitExceeded."""
+        state = caller.state
+        if not state.tickets.has_room():
+            raise LimitExceeded(
+                f"{state} has {limits.SHARE_TICKETS_MAX} open locks without a stream, the limit; acknowledge some",
+                retry_after_ms=1000,
+            )
+        served = state.serve(caller)
+        if served is not None:
+            state.tickets.add(self._number, caller.holder)
+        return served
 
     def _acquired(self, state: SharePartition, chunk: Chunk, granted: Sequence[Granted]) -> pb.AcquiredRange:
         acquired = _range(state, self._number)

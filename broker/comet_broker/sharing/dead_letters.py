@@ -26,6 +26,7 @@ from comet.v1.types_pb2 import ACKS_ALL
 from comet_broker.core.shares import Dead, Shares
 from comet_broker.partitions.partition import Partition
 from comet_broker.sharing.context import Agreed, ShareContext
+from comet_broker.sharing.stored_state import StoredState
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,8 @@ class DeadState(Protocol):
     def shares(self) -> Shares: ...
     @property
     def closed(self) -> CometError | None: ...
-    def changed(self) -> None: ...
+    @property
+    def stored(self) -> StoredState: ...
 
 
 class DeadLetters:
@@ -109,7 +111,7 @@ class DeadLetters:
             self.problem = f"unexpected error: {error!r}"
             return False
         state.shares.window.buried(offset)
-        state.changed()
+        state.stored.changed()
         return True
 
     async def _record(self, offset: int) -> pb.Record | None:

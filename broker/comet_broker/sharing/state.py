@@ -13,50 +13,33 @@ notified and go to the new leader, which loads the state from the store. Everyth
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Sequence
-from itertools import islice
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from comet.errors import CometError, DataLoss, Internal, InvalidArgument, LimitExceeded, NotLeader
+from comet.errors import CometError, DataLoss, Internal, InvalidArgument, NotLeader
 from comet_broker import limits
 from comet_broker.core.share_tickets import Tickets
 from comet_broker.core.shares import Granted, Holder, Shares, WindowSnapshot
 from comet_broker.core.watermarks import ReadBound
 from comet_broker.failures import Kind
 from comet_broker.partitions.partition import Partition
+from comet_broker.sharing.acquirer_queue import Acquirer, AcquirerQueue
 from comet_broker.sharing.chunk import Chunk
 from comet_broker.sharing.context import Agreed, Range, ShareContext
 from comet_broker.sharing.dead_letters import DeadLetters
+from comet_broker.sharing.lock_timer import LockTimer
 from comet_broker.sharing.reading import ShareReader
 from comet_broker.sharing.stored_state import Acknowledged, StoredState
 
 log = logging.getLogger(__name__)
 
-CALL_AGAIN_S: Final = 0.002  # after which the next in the queue is called if those called before did not come
 IDLE_TICKS_MAX: Final = 10
 READS_MAX: Final = 32  # at records that turn out to be unreadable, before others have their turn
 
 
-class Acquirer(Protocol):
-    """A member at one partition, or a call."""
-
-    holder: Holder
-    called: bool
-    bytes_max: int  # of records at a time, as they are stored; 0: as many as come
-
-    def credit(self) -> int:
-        """The number of records it would take now; 0 while it has enough."""
-
-    def call(self) -> None:
-        """Called when it is its turn: it asks to be served."""
-
-    def freed(self) -> None:
-        """Called when locks of its holder may have ended."""
-
-    def ended(self, error: CometError) -> None:
-        """Called at the end: no more records come."""
+def _machine(agreed: Agreed, snapshot: WindowSnapshot) -> Shares:
+    return Shares(snapshot, agreed.options, window_max=limits.SHARE_WINDOW_RECORDS_MAX, dead_max=limits.SHARE_DEAD_MAX)
 
 
 class SharePartition:
@@ -78,9 +61,8 @@ class SharePartition:
         self.closed: CometError | None = None
         self.stored = StoredState(self, context, revision)
         self.agreed = agreed
-        self.shares = self._machine(snapshot)
-        self.subscribers: dict[Acquirer, None] = {}
-        self.callers: dict[Acquirer, None] = {}
+        self.shares = _machine(agreed, snapshot)
+        self.acquirers = AcquirerQueue(str(self), self.wake)
         self.tickets = Tickets(
             tickets_max=limits.SHARE_TICKETS_MAX,
             remembered_max=limits.SHARE_ANSWERS_MAX,
@@ -88,25 +70,13 @@ class SharePartition:
         )
         self.lost = 0  # unreadable records
         self.dead_letters = DeadLetters(self, context)
-        self._queue: dict[Acquirer, None] = {}  # those with credit, in the order of their turns
-        self._reader = ShareReader(self, context)
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._waking = False
-        self._calling_again = False
+        self.reader = ShareReader(self, context)
+        self._timer = LockTimer(context.env.clock.monotonic, self._ring)
         self._idle_ticks = 0
         partition.readers.add(self, self, leader_only=True)
 
     def __str__(self) -> str:
         return f"group {self.group} at {self.partition}"
-
-    def _machine(self, snapshot: WindowSnapshot) -> Shares:
-        return Shares(
-            snapshot,
-            self.agreed.options,
-            window_max=limits.SHARE_WINDOW_RECORDS_MAX,
-            dead_max=limits.SHARE_DEAD_MAX,
-        )
 
     @property
     def now(self) -> float:
@@ -118,82 +88,35 @@ class SharePartition:
         """Raises if a member's options differ from the group's. The first member sets them."""
         if agreed == self.agreed:
             return
-        if self.subscribers or self.callers or self.shares.in_flight:
+        if self.acquirers.in_use or self.shares.in_flight:
             raise InvalidArgument(
                 f"the members of group {self.group!r} use {self.agreed}, and this one asks for {agreed}"
             )
         self.agreed = agreed
-        self.shares = self._machine(self.shares.window.snapshot())
-        self._reader.clear()
-        self.changed()
+        self.shares = _machine(agreed, self.shares.window.snapshot())
+        self.reader.clear()
+        self.stored.changed()
 
-    def add_member(self, subscriber: Acquirer) -> None:
-        self._check_room()
-        self.subscribers[subscriber] = None
-        self.queue(subscriber)
+    def add_member(self, member: Acquirer) -> None:
+        self.acquirers.add_member(member)
         self.dead_letters.start()
-
-    def _check_room(self) -> None:
-        if len(self.subscribers) + len(self.callers) >= limits.SHARE_MEMBERS_MAX:
-            raise LimitExceeded(f"{self} has {limits.SHARE_MEMBERS_MAX} members, the limit", retry_after_ms=1000)
-
-    def leave(self, subscriber: Acquirer) -> None:
-        """Removes a member; its acquired records are released at once."""
-        self.subscribers.pop(subscriber, None)
-        self._queue.pop(subscriber, None)
-        if self.shares.drop(subscriber.holder):
-            self.changed()
-            self.wake()
-
-    def queue(self, subscriber: Acquirer) -> None:
-        """Queues a member that has credit again."""
-        if (subscriber in self.subscribers or subscriber in self.callers) and subscriber not in self._queue:
-            self._queue[subscriber] = None
-            self.wake()
-
-    # ---- callers
 
     def add_caller(self, caller: Acquirer) -> None:
-        """Queues a caller; nothing is acquired by it yet."""
-        self._check_room()
-        self.callers[caller] = None
-        self.queue(caller)
+        self.acquirers.add_caller(caller)
         self.dead_letters.start()
 
-    def remove_caller(self, caller: Acquirer) -> None:
-        """Removes a caller after its call. Its acquired records stay locked; the next in the queue gets the turn that
-        it did not take."""
-        self.callers.pop(caller, None)
-        if caller in self._queue:
-            del self._queue[caller]
-            self._wake_soon()
+    def leave(self, member: Acquirer) -> None:
+        """Removes a member; its acquired records are released at once."""
+        self.acquirers.remove_member(member)
+        if self.shares.drop(member.holder):
+            self.stored.changed()
+            self.wake()
 
-    def acquire(self, caller: Acquirer, number: int) -> tuple[Chunk, Sequence[Granted]] | None:
-        """As `serve`; the acquired records are acknowledged under that number. Raises LimitExceeded."""
-        if not self.tickets.has_room():
-            raise LimitExceeded(
-                f"{self} has {limits.SHARE_TICKETS_MAX} open locks without a stream, the limit; acknowledge some",
-                retry_after_ms=1000,
-            )
-        served = self.serve(caller)
-        if served is not None:
-            self.tickets.add(number, caller.holder)
-        return served
+    # ---- acquiring
 
     def has_records(self) -> bool:
         """Whether there are records to give, as far as is known without reading."""
         return self._leads() and self._wanted(self.now, self.partition.last_stable_offset) is not None
-
-    def is_waited_for_beside(self, caller: Acquirer) -> bool:
-        """Whether others are queued, too: the records are not for one alone."""
-        return len(self._queue) > (caller in self._queue)
-
-    @property
-    def loading(self) -> asyncio.Future[None] | None:
-        """The read of the next record, if one runs; done at its end."""
-        return self._reader.loading
-
-    # ---- acquiring
 
     def serve(self, subscriber: Acquirer) -> tuple[Chunk, Sequence[Granted]] | None:
         """Acquires the next records for the member; None if there are none now."""
@@ -203,16 +126,16 @@ class SharePartition:
         for _ in range(READS_MAX):
             credit = subscriber.credit()
             if not credit:
-                self._queue.pop(subscriber, None)
+                self.acquirers.out_of_credit(subscriber)
                 return None
             wanted = self._wanted(now, end)
             if wanted is None:
                 self.partition.readers.wait(ReadBound.LAST_STABLE_OFFSET, self, self)
                 return None
-            chunk = self._reader.at(wanted, end)
+            chunk = self.reader.at(wanted, end)
             if chunk is None:
                 return None  # being read; the queue is woken afterwards
-            fair = -(-self.shares.window.backlog(end) // max(1, len(self._queue)))
+            fair = -(-self.shares.window.backlog(end) // max(1, len(self.acquirers.queued)))
             count = min(credit, limits.SHARE_FRAME_RECORDS_MAX, max(1, fair))
             if subscriber.bytes_max:
                 count = min(count, chunk.records_in(subscriber.bytes_max))
@@ -221,18 +144,16 @@ class SharePartition:
             if granted:
                 self.stored.touch()
                 self.partition.counts.delivered(sum(end - first for first, end, _ in granted), 0)
-                self._queue.pop(subscriber, None)
-                self._queue[subscriber] = None
-                self._wake_soon()
+                self.acquirers.served(subscriber)
                 return chunk, granted
-        self._wake_soon()
+        self.acquirers.wake_soon()
         return None
 
     def _wanted(self, now: float, end: int) -> int | None:
         log_start = self.partition.log.log_start
         if self.shares.window.floor < log_start:
             self.shares.forget_below(log_start)
-            self.changed()
+            self.stored.changed()
         return self.shares.window.wanted(now, end)
 
     def _leads(self) -> bool:
@@ -245,43 +166,21 @@ class SharePartition:
         """Updates timers and dead letters after records were acquired or released."""
         if self.shares.window.dead:
             self.dead_letters.start()
-        self._set_timer()
+        self._timer.set(self.shares.due())
 
     def wake(self) -> None:
-        """Wakes the queue. Called from where records are written, too, so it must not raise."""
+        """Calls as many of the queue as there are records for. Must not raise: it is called from where records are
+        written, too."""
         try:
-            self._wake()
+            if self.closed is not None or not self.acquirers.queued or not self.partition.leads:
+                return
+            end = self.partition.last_stable_offset
+            if self._wanted(self.now, end) is None:
+                self.partition.readers.wait(ReadBound.LAST_STABLE_OFFSET, self, self)
+            else:
+                self.acquirers.call(max(1, self.shares.window.backlog(end)))
         except Exception as error:  # noqa: BLE001 - reported by halt
             self.halt(error)
-
-    def _wake(self) -> None:
-        """Calls as many of the queue as there are records for. One that was called and did not come delays no other."""
-        if self.closed is not None or not self._queue or not self.partition.leads:
-            return
-        end = self.partition.last_stable_offset
-        if self._wanted(self.now, end) is None:
-            self.partition.readers.wait(ReadBound.LAST_STABLE_OFFSET, self, self)
-            return
-        uncalled = (subscriber for subscriber in self._queue if not subscriber.called)
-        for subscriber in list(islice(uncalled, max(1, self.shares.window.backlog(end)))):
-            subscriber.call()
-        if not self._calling_again and next(uncalled, None) is not None:
-            self._calling_again = True
-            asyncio.get_running_loop().call_later(CALL_AGAIN_S, self._call_again)
-
-    def _call_again(self) -> None:
-        self._calling_again = False
-        self.wake()
-
-    def _wake_soon(self) -> None:
-        """Wakes in the next turn of the loop, so that one member does not take everything."""
-        if not self._waking:
-            self._waking = True
-            asyncio.get_running_loop().call_soon(self._wake_now)
-
-    def _wake_now(self) -> None:
-        self._waking = False
-        self.wake()
 
     def unreadable(self, error: CometError) -> None:
         """Skips records that are lost for good; for other errors the members come again."""
@@ -291,56 +190,32 @@ class SharePartition:
             log.error("%s: offsets %d up to %d are damaged and are skipped", self, first, end)
             self.lost += end - first
             self.shares.pass_over(first, end)
-            self.changed()
-            self._wake_soon()
+            self.stored.changed()
+            self.acquirers.wake_soon()
         else:
             self.close(shown)
 
     # ---- acknowledging
 
-    def accept(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], done: Acknowledged) -> list[Range]:
-        """Each returns the ranges that the member does not hold, and calls `done` once the rest is stored."""
-        return self._acknowledged(self.shares.accept(holder, firsts, ends), done)
-
-    def release(
-        self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], delay_s: float, done: Acknowledged
-    ) -> list[Range]:
-        return self._acknowledged(self.shares.release(self.now, holder, firsts, ends, delay_s), done)
-
-    def reject(
-        self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], reason: str, done: Acknowledged
-    ) -> list[Range]:
-        return self._acknowledged(self.shares.reject(holder, firsts, ends, reason), done)
-
-    def give_back(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int], done: Acknowledged) -> list[Range]:
-        return self._acknowledged(self.shares.give_back(holder, firsts, ends), done)
-
     def extend(self, holder: Holder, firsts: Sequence[int], ends: Sequence[int]) -> list[Range]:
         """Extends locks. They are not stored, so there is nothing to wait for."""
         lost = self.shares.extend(self.now, holder, firsts, ends)
-        self._set_timer()
+        self._timer.set(self.shares.due())
         return lost
 
-    def _acknowledged(self, lost: list[Range], done: Acknowledged) -> list[Range]:
+    def acknowledge(self, change: Callable[[Shares], list[Range]], done: Acknowledged) -> list[Range]:
+        """Applies a change to the locks of a holder. Returns the ranges that it does not hold, and calls `done` once
+        the rest is stored."""
+        lost = change(self.shares)
         self.stored.wait(done)
-        self.changed()
+        self.stored.changed()
         self._refresh()
-        self._wake_soon()
+        self.acquirers.wake_soon()
         return lost
 
     # ---- time
 
-    def _set_timer(self) -> None:
-        due = self.shares.due()
-        if due is None or (self._timer is not None and self._timer_at <= due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = due
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, due - self.now), self._ring)
-
     def _ring(self) -> None:
-        self._timer = None
         if self.closed is not None:
             return
         self.context.check_clock()
@@ -351,16 +226,12 @@ class SharePartition:
 
     def _check_time(self) -> None:
         if self.shares.expire(self.now):
-            self.changed()
-            for subscriber in list(self.subscribers):
-                subscriber.freed()
+            self.stored.changed()
+            for member in list(self.acquirers.members):
+                member.freed()
         self.tickets.tick(self.now)
         self._refresh()
         self.wake()
-
-    def forgive(self) -> None:
-        """Restarts the locks after this broker was stopped: no acknowledgement could arrive."""
-        self.shares.forgive(self.now)
 
     def tick(self) -> None:
         """Called every second."""
@@ -369,7 +240,7 @@ class SharePartition:
         self.stored.tick()
         self._check_time()
         busy = self.stored.unstored or self.shares.window.dead
-        needed = self.subscribers or self.callers or self.shares.in_flight or len(self.tickets) or busy
+        needed = self.acquirers.in_use or self.shares.in_flight or len(self.tickets) or busy
         self._idle_ticks = 0 if needed else self._idle_ticks + 1
         if self._idle_ticks > IDLE_TICKS_MAX:
             self.close(NotLeader(f"{self} has no members"))
@@ -387,10 +258,6 @@ class SharePartition:
 
     # ---- the end
 
-    def changed(self) -> None:
-        """Notes a change that is stored now."""
-        self.stored.changed()
-
     def halt(self, error: Exception) -> None:
         """An unexpected error stops the group in this partition, here. Members come again, and find the state in the
         store."""
@@ -406,16 +273,13 @@ class SharePartition:
         self.closed = error
         self.context.ended(self)
         self.dead_letters.stop()
-        self._reader.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        self.reader.clear()
+        self._timer.cancel()
         self.partition.readers.remove(self)
         self.stored.close(error)
-        subscribers, self.subscribers, self.callers = [*self.subscribers, *self.callers], {}, {}
-        self._queue.clear()
-        for subscriber in subscribers:
-            self.shares.drop(subscriber.holder)
-            subscriber.ended(error)
+        for acquirer in self.acquirers.close():
+            self.shares.drop(acquirer.holder)
+            acquirer.ended(error)
 
     def statistics(self) -> dict[str, Any]:
         shares = self.shares
@@ -423,8 +287,8 @@ class SharePartition:
             "group": self.group,
             "topic": self.partition.topic,
             "partition": self.partition.index,
-            "members": len(self.subscribers),
-            "callers": len(self.callers),
+            "members": len(self.acquirers.members),
+            "callers": len(self.acquirers.callers),
             "tickets": len(self.tickets),
             "floor": shares.window.floor,
             "acknowledged_above": shares.window.acknowledged_above,

@@ -64,11 +64,11 @@ class ShareSubscription:
             parked, self.parked = self.parked, []
             for subscriber in parked:
                 subscriber.parked = False
-                subscriber.state.queue(subscriber)
+                subscriber.state.acquirers.queue(subscriber)
 
 
 class MemberAcquirer:
-    """One member at one partition. Implements sharing.state.Acquirer."""
+    """One member at one partition. Implements sharing.acquirer_queue.Acquirer."""
 
     bytes_max = 0
 

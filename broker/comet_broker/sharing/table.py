@@ -90,7 +90,7 @@ class ShareTable:
                 await asyncio.wait([opening])
             elif state is None:
                 break
-            elif state.subscribers or await self._still_exists(state):
+            elif state.acquirers.members or await self._still_exists(state):
                 state.agree(agreed)
                 return state
         if len(self._states) + len(self._opening) >= limits.SHARES_MAX:
@@ -219,7 +219,7 @@ class ShareTable:
         self._tick_at = now + TICK_S
         for state in list(self._states.values()):
             try:
-                state.forgive()
+                state.shares.forgive(state.now)  # no acknowledgement could arrive
             except Exception as error:  # noqa: BLE001 - as for a tick
                 state.halt(error)
 
@@ -299,7 +299,7 @@ def _status(state: SharePartition) -> ShareStatus:
         topic=state.partition.topic,
         topic_id=state.partition.topic_id,
         partition=state.partition.index,
-        members=len(state.subscribers),
+        members=len(state.acquirers.members),
         floor=shares.window.floor,
         acknowledged=shares.window.acknowledged_above,
         in_flight=shares.in_flight,

@@ -101,13 +101,15 @@ def acknowledge_here(
     firsts, ends = list(acknowledgement.firsts), list(acknowledgement.ends)
     match acknowledgement.kind:
         case pb.ACKNOWLEDGE_TYPE_ACCEPT:
-            lost += state.accept(holder, firsts, ends, done)
+            lost += state.acknowledge(lambda shares: shares.accept(holder, firsts, ends), done)
         case pb.ACKNOWLEDGE_TYPE_RELEASE:
-            lost += state.release(holder, firsts, ends, acknowledgement.delay_ms / 1000, done)
+            delay_s = acknowledgement.delay_ms / 1000
+            lost += state.acknowledge(lambda shares: shares.release(state.now, holder, firsts, ends, delay_s), done)
         case pb.ACKNOWLEDGE_TYPE_REJECT:
-            lost += state.reject(holder, firsts, ends, one_line(acknowledgement.reason), done)
+            reason = one_line(acknowledgement.reason)
+            lost += state.acknowledge(lambda shares: shares.reject(holder, firsts, ends, reason), done)
         case pb.ACKNOWLEDGE_TYPE_RETURN:
-            lost += state.give_back(holder, firsts, ends, done)
+            lost += state.acknowledge(lambda shares: shares.give_back(holder, firsts, ends), done)
         case kind:
             assert kind == pb.ACKNOWLEDGE_TYPE_EXTEND, "it was checked"
             lost += state.extend(holder, firsts, ends)
