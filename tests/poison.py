@@ -151,8 +151,8 @@ async def write(address: str, topic: str, *batches: bytes, partition: int = 0) -
         handle = (await connection.attach(topic, partition)).handle
         offsets: list[int] = []
         for data in batches:
-            sent, request = _Sent(), connection.next_request()
-            connection.track(request, sent)
+            sent, request = _Sent(), connection.requests.next_number()
+            connection.requests.add_batch(request, sent)
             connection.send(produce_frame(request, handle, 1, [data], len(data)))
             offsets.append(await sent.outcome)
         return offsets

@@ -17,7 +17,6 @@ LOOSE_MAX = {
 BIG_CLASSES = {
     "comet.admin.admin.Admin": "one method per admin call, with an example each",
     "comet_broker.admin.service.AdminService": "one method per call of the Admin service",
-    "comet.client.connection.Connection": "one stream to a broker: six kinds of frames and their waiters",
     "comet.consumer.broker_subscription.PartitionSubscription": "position and gaps of one partition, on the hot path",
     "comet.consumer.fetcher.Fetcher": "subscribes partitions, queues deliveries, judges errors",
     "comet.groups.group_consumer.GroupConsumer": "public methods with an example each",

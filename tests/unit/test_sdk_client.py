@@ -192,9 +192,9 @@ async def test_a_loop_that_was_held_up_does_not_blame_the_broker(broker: FakeBro
     await connection.open()
     # The timer fires far too late, as after a handler that blocked: the answers may lie unread in the socket.
     for late_s, lost in ((60, False), (0.5, True)):
-        connection._received = False
-        connection.silent_ms = PING_AFTER_MS + PING_TIMEOUT_MS - HEARTBEAT_MS
-        connection._check_alive(now() - late_s)
+        connection.liveness.received = False
+        connection.liveness.silent_ms = PING_AFTER_MS + PING_TIMEOUT_MS - HEARTBEAT_MS
+        connection.liveness.check(late_s)
         assert (connection.lost is not None) == lost
     await connection.close()
 

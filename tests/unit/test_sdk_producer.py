@@ -476,7 +476,7 @@ async def test_a_bug_in_a_sink_ends_the_connection_and_leaves_nobody_waiting(bro
         def ended(self, error: CometError) -> None:
             raise AssertionError
 
-    connection.add_sink(1, Broken())
+    connection.subscribers.sinks[1] = Broken()
     call = asyncio.create_task(connection.call(pb.ClientFrame(find_offset=pb.FindOffset(partition=77))))
     (stream,) = broker.streams
     stream.send(pb.ServerFrame(delivery=pb.Delivery(partition=1, batches=b"x")))

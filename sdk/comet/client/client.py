@@ -112,7 +112,7 @@ class Peer:
     @property
     def troubled(self) -> bool:
         """Whether it is failing, or silent, which need not be a failure."""
-        return self.failing or (self.connection is not None and self.connection.silent_ms > 0)
+        return self.failing or (self.connection is not None and self.connection.liveness.silent_ms > 0)
 
     def reached(self) -> None:
         """Ends the backoff: the broker has answered."""
@@ -256,7 +256,7 @@ class Client:
             return  # no answer: the ping timeout decides
         finally:
             self._inquiry = None
-        if silent.broker_id not in self._directory.brokers and silent.silent_ms:
+        if silent.broker_id not in self._directory.brokers and silent.liveness.silent_ms:
             silent.fail(Unavailable(f"the broker at {silent.address} is silent and no longer in the cluster"))
 
     # ---- unary calls

@@ -18,9 +18,10 @@ from typing import Final
 
 from comet import limits
 from comet.client.client import Client
-from comet.client.connection import Connection, Listener
+from comet.client.connection import Connection
 from comet.client.metadata import mark_retrieved, share
 from comet.client.retry import Backoff
+from comet.client.subscribers import Listener
 from comet.errors import Closed, CometError, Timeout, Unavailable
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
@@ -48,7 +49,7 @@ class Coordinator:
         the coordinator: a member then joins again on the next stream."""
         self._listener, self._moved = listener, moved
         if self._connection is not None:
-            self._connection.listen(self.name, listener)
+            self._connection.subscribers.listeners[self.name] = listener
 
     @property
     def connected(self) -> Connection | None:
@@ -129,7 +130,7 @@ class Coordinator:
             self._leave(Unavailable(f"the coordinator of {self.name!r} is at {address} now"))
             self._connection = connection
             if self._listener is not None:
-                connection.listen(self.name, self._listener)
+                connection.subscribers.listeners[self.name] = self._listener
             self._on_lost = partial(self._lost, connection)
             connection.on_lost(self._on_lost)
         return connection
@@ -157,6 +158,6 @@ class Coordinator:
             return
         if self._on_lost is not None:
             connection.off_lost(self._on_lost)
-        connection.unlisten(self.name)
+        connection.subscribers.listeners.pop(self.name, None)
         if self._moved is not None and not isinstance(error, Closed):
             self._moved(error)

@@ -136,7 +136,7 @@ class PartitionSubscription:
         if self.subscription is not None:
             self.subscription.readers.discard(self)
             if self.attachment is not None:
-                self.subscription.connection.remove_sink(self.attachment.handle)
+                self.subscription.connection.subscribers.sinks.pop(self.attachment.handle, None)
         self.subscription = None
         self.attachment = None
 
@@ -159,7 +159,7 @@ class BrokerSubscription:
 
     def __init__(self, connection: Connection, window_bytes: int, *, uncommitted: bool = False) -> None:
         self.connection = connection
-        self.number = connection.next_subscription()
+        self.number = connection.subscribers.next_subscription()
         self.window_bytes = window_bytes
         self.readers: set[PartitionSubscription] = set()
         self.opened = False  # the window was granted
@@ -189,7 +189,7 @@ class BrokerSubscription:
                 start.leader_epoch = reader.epoch
             reader.subscription, reader.attachment = self, attachment
             self.readers.add(reader)
-            self.connection.add_sink(attachment.handle, reader)
+            self.connection.subscribers.sinks[attachment.handle] = reader
         if not self.opened:
             # Deliveries of an earlier connection that are not taken yet count against the window (see Fetcher).
             self._owed_bytes = 0

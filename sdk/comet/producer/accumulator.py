@@ -121,7 +121,7 @@ class ProducerBatch:
             codec=codec,
         )  # fmt: skip
 
-    # Called by the connection, see connection.Produced.
+    # Called by the connection, see in_flight.Produced.
 
     def acked(self, base_offset: int, append_time_us: int) -> None:
         self.accumulator.acked(self, base_offset, append_time_us)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from comet import limits
 from comet.client.connection import Attachment, Connection
 from comet.client.retry import Backoff
+from comet.client.send_queue import SendQueue
 from comet.errors import (
     Closed,
     CometError,
@@ -99,7 +100,7 @@ class PartitionSender:
         self._last_records = 1
         self._backoff = Backoff(client.random)
         self._route_backoff = Backoff(client.random, max_ms=limits.ROUTE_BACKOFF_MAX_MS, free=1)
-        self._queued: Connection | None = None  # the connection in whose queue it is
+        self._queued: SendQueue | None = None  # the queue that it waits in
         self._linger_timer: asyncio.TimerHandle | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
         self._attaching: asyncio.Task[None] | None = None
@@ -120,12 +121,12 @@ class PartitionSender:
         ):
             self._linger()
         else:
-            self._queue_up(attachment.connection)
+            self._queue_up(attachment.connection.queue)
 
-    def _queue_up(self, connection: Connection) -> None:
-        if self._queued is not connection:
-            self._queued = connection
-            connection.ready(self)
+    def _queue_up(self, queue: SendQueue) -> None:
+        if self._queued is not queue:
+            self._queued = queue
+            queue.ready(self)
 
     def hurry(self) -> None:
         """Sends the open batch without lingering."""
@@ -257,10 +258,10 @@ class PartitionSender:
 
     # ---- sending
 
-    def next_frame(self, connection: Connection) -> bytes | None:
-        """Called by the connection when it can send; see connection.FrameSource."""
+    def next_frame(self, queue: SendQueue) -> bytes | None:
+        """Called by the connection when it can send; see send_queue.FrameSource."""
         attachment = self._attachment
-        if attachment is None or attachment.connection is not connection:
+        if attachment is None or attachment.connection.queue is not queue:
             return None
         self._queued = None
         accumulator = self.accumulator
@@ -280,7 +281,7 @@ class PartitionSender:
             if frame is not None:
                 break
         if accumulator.unsent or (accumulator.open is not None and (self._hurried or not self._settings.linger_s)):
-            self._queue_up(connection)
+            self._queue_up(queue)
         elif accumulator.open is not None:
             self._linger()
         else:
@@ -289,7 +290,7 @@ class PartitionSender:
 
     def _frame(self, attachment: Attachment) -> bytes | None:
         settings, connection = self._settings, attachment.connection
-        request = connection.next_request()
+        request = connection.requests.next_number()
         batch = self.accumulator.take(request)
         try:
             parts = batch.encode(settings.codec, settings.producer_id, settings.transactional)
@@ -302,10 +303,10 @@ class PartitionSender:
             batch.refused(error)
             return None
         if settings.acks:
-            connection.track(request, batch)
+            connection.requests.add_batch(request, batch)
         else:
             self.unasked_on = connection
-            connection.unasked(request, self._unasked_refused)
+            connection.requests.add_one_way(request, self._unasked_refused)
             self.accumulator.sent_unasked(batch)
         return produce_frame(request, attachment.handle, settings.acks, parts, size)
 
@@ -329,16 +330,16 @@ class PartitionSender:
         self._client.misled(accumulator.topic, accumulator.partition, connection.broker_id, error)
         self._detach(error)
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, queue: SendQueue) -> None:
         """Leaves a broker that shuts down, as soon as all batches in flight are answered."""
         attachment = self._attachment
-        if attachment is None or attachment.connection is not connection:
+        if attachment is None or attachment.connection.queue is not queue:
             return
         self._queued = None
         if self.accumulator.on_wire:
             self._blocked = True
             return
-        self._detach(Draining(f"the broker at {connection.address} is shutting down"))
+        self._detach(Draining(f"the broker at {attachment.connection.address} is shutting down"))
         self._client.forget(self.accumulator.topic)
         self._start_attaching()
 
@@ -363,7 +364,7 @@ class PartitionSender:
         if (self._blocked or accumulator.unsent) and self._attachment is not None:
             self._blocked = False
             self.armed = True
-            self._queue_up(self._attachment.connection)
+            self._queue_up(self._attachment.connection.queue)
 
     def _recover(self, error: CometError) -> None:
         if error.metadata_stale:
@@ -398,7 +399,7 @@ class PartitionSender:
         forgotten = self.accumulator.expire(now, self._why())
         if self._attachment is not None:
             for request in forgotten:
-                self._attachment.connection.forget(request)
+                self._attachment.connection.requests.forget_batch(request)
 
     def _why(self) -> CometError | None:
         """The reason why nothing is sent, as the error of a batch that times out."""
@@ -416,7 +417,7 @@ class PartitionSender:
         """Sends the batches that were held back."""
         if self._blocked and self._attachment is not None:
             self._blocked = False
-            self._queue_up(self._attachment.connection)
+            self._queue_up(self._attachment.connection.queue)
 
     def drop(self, error: CometError) -> None:
         """Fails everything unanswered and ignores late answers; the sender can be used again at once."""

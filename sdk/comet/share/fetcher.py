@@ -64,7 +64,7 @@ class ShareSubscription(BrokerSubscription):
                 self._client, self.connection, self.number, reader.tp, attachment.handle, terms.lock_s
             )  # fmt: skip
             self.readers.add(reader)
-            self.connection.add_sharer(attachment.handle, reader)
+            self.connection.subscribers.share_partitions[attachment.handle] = reader
         try:
             await self.connection.call(pb.ClientFrame(share_subscribe=share))
         except BaseException as error:
@@ -91,7 +91,7 @@ class SharePartitionSubscription(PartitionSubscription):
 
     def leave_subscription(self) -> None:
         if self.subscription is not None and self.attachment is not None:
-            self.subscription.connection.remove_sharer(self.attachment.handle)
+            self.subscription.connection.subscribers.share_partitions.pop(self.attachment.handle, None)
         super().leave_subscription()
 
 
