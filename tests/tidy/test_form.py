@@ -23,7 +23,6 @@ BIG_CLASSES = {
     "comet.producer.accumulator.ProducerBatch": "one batch as columns, filled on the hot path",
     "comet.producer.accumulator.Accumulator": "state machine of one partition's batches",
     "comet.producer.producer.Producer": "public methods, and values to batches on the hot path",
-    "comet.producer.sender.PartitionSender": "sends one partition's batches; timers of linger and gather",
     "comet.producer.transaction.TransactionalProducer": "settings of a producer and the state of its transaction",
     "comet_broker.broker.Broker": "the composition root: builds, connects, starts and closes all parts",
     "comet_broker.cluster.controller.Controller": "drives the pure controller",

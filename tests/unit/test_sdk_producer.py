@@ -24,6 +24,8 @@ from comet.errors import (
     Unavailable,
 )
 from comet.errors import DiskFull as Full
+from comet.producer.accumulator import Accumulator, ProducerBatch
+from comet.producer.linger import GATHER_S, gathered
 from comet.producer.producer import Producer
 from comet.records import BatchHeader
 from comet.types import TopicConfig
@@ -493,3 +495,22 @@ async def test_a_draining_broker_is_asked_again_later(broker: FakeBroker) -> Non
         assert (await p.publish("quotes", b"1")).offset == 0
         assert 1 <= now() < 2
         assert produced(broker) < 8, "it waits as long as it was told to"
+
+
+def test_a_batch_that_gathers_leaves_at_an_answer_if_awaited_or_of_a_slow_stream() -> None:
+    accumulator = Accumulator(
+        "quotes", 0, idempotent=True, in_flight_max=1, finished=lambda _: None, changed=lambda _: None
+    )
+
+    def batch(began_s: float, count: int = 0) -> ProducerBatch:
+        made = ProducerBatch(accumulator, began_s + 30)
+        made.count = count
+        return made
+
+    previous = batch(1.0, count=4)
+    assert gathered(batch(1.0), None)
+    assert not gathered(batch(1.0 + 3 * GATHER_S / 2), previous)
+    assert gathered(batch(1.0 + 5 * GATHER_S / 2), previous)
+    awaited = batch(1.0)
+    awaited.waiters = []
+    assert gathered(awaited, previous)
