@@ -42,7 +42,7 @@ async def write(address: str, count: int, topic: str = "quotes", partition: int 
 
 
 def at_hand(consumer: comet.Consumer[Quote]) -> int:
-    return sum(_rows_in(one) for one in consumer._fetcher.waiting(0) if isinstance(one, memoryview))
+    return sum(_rows_in(one) for one in consumer._fetcher.queue.waiting(0) if isinstance(one, memoryview))
 
 
 async def test_tables_have_each_row_once_and_as_many_as_asked_for(address: str) -> None:
@@ -78,7 +78,7 @@ async def test_a_table_waits_for_rows_and_loses_none_when_it_is_cancelled(addres
         tables = consumer.arrow(rows_max=20, wait_ms=HOUR_MS)
         waiting = asyncio.ensure_future(anext(tables))
         await write(address, 10)
-        assert await until(lambda: bool(consumer._fetcher.waiting(0)), within_s=WAIT_S_MAX)
+        assert await until(lambda: bool(consumer._fetcher.queue.waiting(0)), within_s=WAIT_S_MAX)
         assert not waiting.done()
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)

@@ -18,7 +18,6 @@ BIG_CLASSES = {
     "comet.admin.admin.Admin": "one method per admin call, with an example each",
     "comet_broker.admin.service.AdminService": "one method per call of the Admin service",
     "comet.consumer.broker_subscription.PartitionSubscription": "position and gaps of one partition, on the hot path",
-    "comet.consumer.fetcher.Fetcher": "subscribes partitions, queues deliveries, judges errors",
     "comet.groups.group_consumer.GroupConsumer": "public methods with an example each",
     "comet.producer.accumulator.ProducerBatch": "one batch as columns, filled on the hot path",
     "comet.producer.accumulator.Accumulator": "state machine of one partition's batches",

@@ -365,7 +365,7 @@ async def test_closing_while_a_partition_is_being_attached_leaves_no_error_that_
     await c.close()
     with pytest.raises((Closed, asyncio.CancelledError)):
         await starting
-    (attaching,) = c._fetcher._attaching.values()
+    (attaching,) = c._fetcher.subscriber._attaching.values()
     assert attaching.done() and not attaching._log_traceback
 
 

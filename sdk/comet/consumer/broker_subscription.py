@@ -125,11 +125,11 @@ class PartitionSubscription:
             self.epoch = epoch
             self.written_in.append((offset - 1, epoch))
 
-    def retire(self, too_late: Callable[[PartitionSubscription, memoryview], None]) -> None:
-        """Ends reading for good: drops deliveries that have arrived, and passes later ones to `too_late`."""
+    def retire(self) -> None:
+        """Ends reading for good: drops deliveries that have arrived, and those that still arrive."""
         self.retired = True
         self.generation += 1
-        self._arrived = too_late
+        self._arrived = _drop
 
     def leave_subscription(self) -> None:
         """Leaves its subscription; deliveries that have arrived stay."""
@@ -152,6 +152,13 @@ class PartitionSubscription:
         self.stopped = None
         self.discards.clear()
         self.written_in.clear()
+
+
+def _drop(reader: PartitionSubscription, batches: memoryview) -> None:
+    """Drops a delivery that was in flight when the partition was unassigned."""
+    reader.queued_bytes -= len(batches)
+    if reader.subscription is not None:
+        reader.subscription.taken(len(batches))
 
 
 class BrokerSubscription:

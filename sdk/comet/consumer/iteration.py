@@ -216,7 +216,7 @@ class RecordIterator(Generic[T]):
             raise error
 
     def _next_delivery(self) -> bool:
-        taken = self._fetcher.take()
+        taken = self._fetcher.queue.take()
         if taken is None:
             return False
         self._since_turn_bytes += len(taken[1])
@@ -228,7 +228,7 @@ class RecordIterator(Generic[T]):
         if not self._fetcher.started:
             await self.start()
         else:
-            await self._fetcher.arrival()
+            await self._fetcher.queue.arrival()
 
     def _open(self, reader: PartitionSubscription, batches: memoryview) -> Iterator[RecordBatch[T] | CorruptRecords]:
         """The batches of one delivery, without records before the position, markers, and aborted records."""
@@ -317,12 +317,12 @@ class RecordIterator(Generic[T]):
         """
         readers = self._fetcher.readers.values()
         return {
-            "received_bytes": self._fetcher.received_bytes,
+            "received_bytes": self._fetcher.queue.received_bytes,
             "received_records": self._received_records,
             "buffered_bytes": sum(reader.queued_bytes for reader in readers),
             "partitions": len(readers),
             "subscribed": sum(reader.subscription is not None for reader in readers),
-            "reconnects": self._fetcher.reconnects,
+            "reconnects": self._fetcher.subscriber.reconnects,
             "corrupt_batches": self._fetcher.corrupt.batches,
         }
 
@@ -384,7 +384,7 @@ class TableIterator(Generic[T]):
             raise failed
         while True:
             if consumer._batch is None and consumer._delivery is None:  # else records are left: returned at once
-                while not consumer._fetcher.waiting(0):
+                while not consumer._fetcher.queue.waiting(0):
                     await consumer._wait()
                 await self._more()
             found = self._take()
@@ -404,13 +404,13 @@ class TableIterator(Generic[T]):
         try:
             async with asyncio.timeout(self._wait_s):
                 while True:
-                    for one in fetcher.waiting(seen):
+                    for one in fetcher.queue.waiting(seen):
                         if isinstance(one, CometError):
                             return
                         seen, rows, size = seen + 1, rows + _rows_in(one), size + len(one)
-                    if rows >= self._rows_max or size * _FULL >= fetcher.buffer_bytes:
+                    if rows >= self._rows_max or size * _FULL >= fetcher.options.buffer_bytes:
                         return
-                    await fetcher.arrival()
+                    await fetcher.queue.arrival()
         except (TimeoutError, CometError):
             return  # the error that ended the consumer is raised when nothing is left to take
 

@@ -14,20 +14,16 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
 
 from comet import limits
 from comet.client.client import Client
 from comet.client.connection import Attachment
 from comet.consumer.broker_subscription import PartitionSubscription
 from comet.consumer.options import ReadFrom
-from comet.errors import CometError, CorruptBatch, DataLoss, LogFailed, OffsetOutOfRange, Truncated
+from comet.errors import CometError
 from comet.types import BrokerInfo, Latest, PartitionInfo, TopicInfo, TopicPartition
 from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import position_to_pb
-
-# Errors that a follower may give although the leader has the records.
-_ONLY_HERE: Final = (OffsetOutOfRange, Truncated, DataLoss, LogFailed, CorruptBatch)
 
 
 def suitable(partition: PartitionInfo, brokers: Iterable[BrokerInfo], read_from: ReadFrom, rack: str) -> list[int]:
@@ -91,14 +87,8 @@ class Replicas:
         if reader.leader_only:
             self._client.misled(reader.topic, reader.partition, reader.source, error)
 
-    def only_here(self, reader: PartitionSubscription, error: CometError) -> bool:
-        """Whether a follower lacks records that the leader may have; the partition is then read from the leader."""
-        if reader.leader_only or not isinstance(error, _ONLY_HERE):
-            return False
-        self._to_leader(reader)
-        return True
-
-    def _to_leader(self, reader: PartitionSubscription) -> None:
+    def ask_leader(self, reader: PartitionSubscription) -> None:
+        """Reads the partition from its leader for a while, because a follower lacks records."""
         until = asyncio.get_running_loop().time() + limits.REPLICA_AVOIDED_MS / 1000
         self._leader_until[reader.tp] = until
 
@@ -130,7 +120,7 @@ class Replicas:
             await asyncio.sleep(limits.LAG_GRACE_MS / 1000)
         for reader in behind:
             if _waits(reader) and reader.fetch == at[reader]:
-                self._to_leader(reader)
+                self.ask_leader(reader)
                 unsuitable.append(reader)
         for reader in unsuitable:
             await self._leave(reader)

@@ -65,7 +65,7 @@ class AssignedPartitions(RecordIterator[T]):
             requested = [self._assigned[tp] for tp in changes.release]
             self._release([one for one in requested if not one.releasing])
         if changes.over is not None:
-            self._fetcher.fail(changes.over)
+            self._fetcher.queue.end(changes.over)
 
     def _gain(self, gained: Sequence[AssignedPartition]) -> None:
         unknown: list[MemberPartition] = []

@@ -112,42 +112,40 @@ class ShareFetcher(Fetcher):
 
     def __init__(self, client: Client, terms: Terms, member: Callable[[], str]) -> None:
         super().__init__(client, None, ReadingOptions(), start=Earliest(), partitions=None)
-        self.buffer_bytes = 0  # the credit is in records
         self._terms = terms
         self._member = member
         self._shared: deque[tuple[SharePartitionSubscription, groups_pb.ShareDelivery, Lot]] = deque()
         self.lots: set[Lot] = set()  # with locks, now or before
 
-    def _new_reader(self, tp: TopicPartition, start: Position) -> PartitionSubscription:
-        reader = SharePartitionSubscription(tp, start, self._arrived, self._troubled)
+    def new_reader(self, tp: TopicPartition, start: Position) -> PartitionSubscription:
+        reader = SharePartitionSubscription(tp, start, self.queue.add, self._troubled)
         reader.on_delivery = self._enqueue
         return reader
 
-    def _new_subscription(self, connection: Connection, brokers: int) -> BrokerSubscription:
+    def new_subscription(self, connection: Connection, brokers: int) -> BrokerSubscription:
         return ShareSubscription(self._client, connection, self._terms, self._member, brokers)
 
     def _enqueue(self, reader: SharePartitionSubscription, shared: groups_pb.ShareDelivery, lot: Lot) -> None:
-        self.received_bytes += len(shared.batches)
+        self.queue.received_bytes += len(shared.batches)
         until = asyncio.get_running_loop().time() + self._terms.lock_s
         for lock in shared.acquired:
             lot.held.update(dict.fromkeys(range(lock.first, lock.end), until))
         self.lots.add(lot)
         self._shared.append((reader, shared, lot))
-        self._arrive()
+        self.queue.wake()
 
     def take_acquired(self) -> Iterator[Acquired | CorruptAcquired] | None:
         """The records of one ShareDelivery; None if there is none. Raises the error that stopped a partition."""
         if self._shared:
             return _acquired(*self._shared.popleft())
-        if self._queue:
-            self.take()
+        self.queue.take()
         return None
 
-    def _lost(self, connection: Connection, error: CometError) -> None:
+    def lost(self) -> None:
         """Handles the end of a subscription, which ends all its locks."""
         self._shared = deque(one for one in self._shared if not one[2].over)
         self.lots = {lot for lot in self.lots if not lot.over}
-        super()._lost(connection, error)
+        super().lost()
 
 
 def _acquired(

@@ -238,7 +238,7 @@ class ShareConsumer(Generic[T]):
             if known is None:
                 self._fetcher.assign(given.tp, given.topic_id, Earliest())
         if changes.over is not None:
-            self._fetcher.fail(changes.over)
+            self._fetcher.queue.end(changes.over)
 
     async def _renew_locks(self) -> None:
         """Extends locks that have run for half their time."""
@@ -280,7 +280,7 @@ class ShareConsumer(Generic[T]):
         if not self._fetcher.started:
             await self.start()
         else:
-            await self._fetcher.arrival()
+            await self._fetcher.queue.arrival()
 
     async def get(self, timeout_s: float | None = None) -> ShareRecord[T] | None:
         """The next record; None if none came in time.
@@ -366,11 +366,11 @@ class ShareConsumer(Generic[T]):
         0
         """
         return {
-            "received_bytes": self._fetcher.received_bytes,
+            "received_bytes": self._fetcher.queue.received_bytes,
             "received_records": self._received,
             "expired": self._expired,
             "corrupt_batches": self._corrupt,
             "acquired": sum(len(lot.held) for lot in self._fetcher.lots if not lot.over),
             "partitions": len(self._fetcher.readers),
-            "reconnects": self._fetcher.reconnects,
+            "reconnects": self._fetcher.subscriber.reconnects,
         }
