@@ -21,7 +21,6 @@ BIG_CLASSES = {
     "comet.groups.group_consumer.GroupConsumer": "public methods with an example each",
     "comet.producer.accumulator.ProducerBatch": "one batch as columns, filled on the hot path",
     "comet.producer.accumulator.Accumulator": "state machine of one partition's batches",
-    "comet.producer.producer.Producer": "public methods, and values to batches on the hot path",
     "comet.producer.transaction.TransactionalProducer": "settings of a producer and the state of its transaction",
     "comet_broker.broker.Broker": "the composition root: builds, connects, starts and closes all parts",
     "comet_broker.cluster.controller.Controller": "drives the pure controller",

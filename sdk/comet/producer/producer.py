@@ -22,13 +22,15 @@ from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
 from comet.producer.accumulator import Accumulator, ProducerBatch, add_extras
 from comet.producer.column_extras import Extras
 from comet.producer.delivery import BulkDelivery, Delivery, wait, wake
+from comet.producer.expiry import Expiry
 from comet.producer.idempotent_publish import publish_once, request_of
 from comet.producer.memory import Budget
 from comet.producer.partitioner import by_partition, check_timestamp, header_pairs, key_bytes
 from comet.producer.sender import PartitionSender, Settings
-from comet.producer.topic_route import Column, Route, Slice, cut
+from comet.producer.topic_route import Column, Route, Routes, Slice, cut
+from comet.producer.value_encoder import ValueEncoder
 from comet.records import Codec
-from comet.types import Acks, Receipt, TopicInfo, wall_clock_us
+from comet.types import Acks, Receipt, wall_clock_us
 from comet.v1 import records_pb2 as pb
 from comet.values.record import Headers, Key, NewRecord
 from comet.wire.transport import Connect
@@ -111,16 +113,15 @@ class Producer:
         self._client = client
         self._settings = settings
         self._budget = Budget(buffer_bytes)
-        self._routes: dict[str, Route] = {}
-        self._lapsed: dict[str, Route] = {}  # of topics that were not found; the next send looks them up again
+        self._routes = Routes(client, self._make_sender)
+        self._expiry = Expiry(settings.timeout_s, self._routes.senders)
+        self._encoder = ValueEncoder()
         self._failures: deque[ProducerBatch] = deque(maxlen=limits.FAILURES_STORED_MAX)
-        self._expiry: asyncio.TimerHandle | None = None
         self._closed = False
         self._acked_records = self._failed_records = self._batches = 0
         self._clock_us = clock_us
         self._batch_bytes = batch_bytes
         self._bulk_batch_bytes = bulk_batch_bytes
-        self._encoders: dict[type, Callable[[Any], bytes]] = {}
 
     # ---- one by one
 
@@ -145,13 +146,13 @@ class Producer:
         >>> run(example)
         [0, 1, 2]
         """
-        route = self._routes.get(topic)
+        route = self._routes.open.get(topic)
         if route is None:
             route = await self._open_route(topic)
         budget = self._budget
         if budget.used_bytes >= budget.limit_bytes:
             await budget.wait()
-        data = value if value.__class__ is bytes else self._encode(value)
+        data = value if value.__class__ is bytes else self._encoder.encode(value)
         size = _OVERHEAD if data is None else len(data) + _OVERHEAD
         if size - _OVERHEAD > route.record_bytes_max:
             route.check_size(size - _OVERHEAD)
@@ -220,18 +221,7 @@ class Producer:
         self._check_open()
         if size > _BATCH_ROOM:
             raise RecordTooLarge(f"a record of {size} bytes with key and headers is over the limit of {_BATCH_ROOM}")
-        return accumulator.start(self._deadline())
-
-    def _encode(self, value: Any) -> bytes | None:
-        """Encodes a value that is not bytes."""
-        if value is None:
-            return None
-        encoder = self._encoders.get(value.__class__)
-        if encoder is None:
-            from comet.serde import serde_for
-
-            encoder = self._encoders[value.__class__] = serde_for(value.__class__).encode
-        return encoder(value)
+        return accumulator.start(self._expiry.deadline())
 
     async def publish_once(
         self,
@@ -261,7 +251,7 @@ class Producer:
         """
         self._check_open()
         acks = self._acks if acks is None else Acks.of(acks)
-        request = request_of(topic, records, idempotency_key, acks, self._plain)
+        request = request_of(topic, records, idempotency_key, acks, self._encoder.encode)
         if timeout_ms is not None:
             limits.within("timeout_ms", timeout_ms, 1, limits.PRODUCER_TIMEOUT_MS_MAX)
         receipts = await publish_once(
@@ -269,9 +259,6 @@ class Producer:
         )
         self._acked_records += len(receipts)
         return receipts
-
-    def _plain(self, value: Any) -> bytes | None:
-        return value if value.__class__ is bytes else self._encode(value)
 
     # ---- in bulk
 
@@ -299,11 +286,11 @@ class Producer:
         >>> run(example)
         1000
         """
-        route = self._routes.get(topic)
+        route = self._routes.open.get(topic)
         if route is None:
             route = await self._open_route(topic)
         timestamp_us = self._clock_us() if timestamp_us is None else check_timestamp(timestamp_us)
-        encoded = self._encode_all(values)
+        encoded = self._encoder.encode_all(values)
         extras = None
         if headers is not None or timestamps_us is not None:
             extras = Extras.of(headers, timestamps_us, timestamp_us, len(values))
@@ -324,14 +311,6 @@ class Producer:
             chosen_extras = None if extras is None else extras.chosen(members)
             await self._send_slices(route, index, chosen, chosen_keys, timestamp_us, chosen_extras, batches)
         return BulkDelivery(batches)
-
-    def _encode_all(self, values: Sequence[Any]) -> Sequence[bytes | None]:
-        if not isinstance(values, list | tuple):
-            values = list(values)
-        if list(map(type, values)).count(bytes) == len(values):  # the fastest check
-            return values
-        encode = self._encode
-        return [value if value.__class__ is bytes else encode(value) for value in values]
 
     async def _send_slices(
         self, route: Route, partition: int | None, values: Column, keys: Column | None, timestamp_us: int,
@@ -354,7 +333,7 @@ class Producer:
     ) -> ProducerBatch:
         self._check_open()
         sender = route.sender(None, partition)
-        batch = ProducerBatch(sender.accumulator, self._deadline())
+        batch = ProducerBatch(sender.accumulator, self._expiry.deadline())
         batch.values, batch.keys, batch.timestamps = part.values, part.keys, timestamp_us
         batch.lengths, batch.size = part.lengths, part.size
         if extras is not None:
@@ -370,44 +349,18 @@ class Producer:
         self._check_open()
         info = await self._client.topic(topic)
         self._check_open()
-        route = self._routes.get(topic)
-        if route is not None:
-            return route
-        # A new accumulator would begin at epoch 0 again, under the same producer id: the broker would
-        # take its first batches for those of long ago, and acknowledge them without writing them.
-        route = self._lapsed.pop(topic, None)
-        if route is None:
-            route = Route(topic, self._make_sender)
-            route.update(info)
-            route.current = route.senders[self._client.random.randrange(len(route.senders))]
-            self._client.watch(self._topics, self._topic_changed)
-        route.update(info)
-        self._routes[topic] = route
-        return route
+        return self._routes.add(topic, info)
 
-    def _make_sender(self, topic: str, partition: int) -> PartitionSender:
+    def _make_sender(self, topic: str, partition: int, sealed: Callable[[PartitionSender], None]) -> PartitionSender:
         return PartitionSender(
-            topic,
-            partition,
-            client=self._client,
-            settings=self._settings,
-            finished=self._finished,
-            sealed=lambda sender: self._routes[topic].sealed(sender) if topic in self._routes else None,
+            topic, partition, client=self._client, settings=self._settings, finished=self._finished, sealed=sealed
         )
-
-    def _topics(self) -> list[str]:
-        return list(self._routes)
-
-    def _topic_changed(self, info: TopicInfo) -> None:
-        route = self._routes.get(info.name)
-        if route is not None:
-            route.update(info)
 
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the producer was closed")
 
-    # ---- memory and time
+    # ---- outcomes
 
     def _finished(self, batch: ProducerBatch) -> None:
         """Counts a batch that is acknowledged or failed, and frees its memory."""
@@ -423,8 +376,8 @@ class Producer:
     def _failed(self, batch: ProducerBatch, error: CometError) -> None:
         self._failed_records += batch.count
         self._note_failure(batch, error)
-        if error.code == "TOPIC_NOT_FOUND" and (route := self._routes.pop(batch.accumulator.topic, None)) is not None:
-            self._lapsed[batch.accumulator.topic] = route
+        if error.code == "TOPIC_NOT_FOUND":
+            self._routes.lapse(batch.accumulator.topic)
 
     def _note_failure(self, batch: ProducerBatch, error: CometError) -> None:
         if not self._failures:  # one line, not one per batch: the cause is nearly always the same
@@ -433,32 +386,6 @@ class Producer:
                 "comet: %d records for %s/%d failed: %s", batch.count, accumulator.topic, accumulator.partition, error
             )
         self._failures.append(batch)
-
-    def _deadline(self) -> float:
-        """When a batch that begins now times out."""
-        deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
-        self._expect(deadline)
-        return deadline
-
-    def _expect(self, deadline: float) -> None:
-        if self._expiry is None:
-            self._expiry = asyncio.get_running_loop().call_at(deadline, self._expire)
-
-    def _expire(self) -> None:
-        """Fails batches that were not acknowledged in time, and sets the timer for the next deadline."""
-        self._expiry = None
-        now = asyncio.get_running_loop().time()
-        senders = list(self._senders())
-        for sender in senders:
-            sender.expire(now)
-        deadlines = [sender.accumulator.next_deadline() for sender in senders]
-        waiting = [deadline for deadline in deadlines if deadline is not None]
-        if waiting and not self._closed:
-            self._expect(min(waiting))
-
-    def _senders(self) -> list[PartitionSender]:
-        routes = [*self._routes.values(), *self._lapsed.values()]
-        return [sender for route in routes for sender in route.senders]
 
     # ---- the end
 
@@ -482,7 +409,7 @@ class Producer:
     async def _drain(self) -> None:
         """Waits until all records sent so far are acknowledged or failed."""
         batches: list[ProducerBatch] = []
-        for sender in self._senders():
+        for sender in self._routes.senders():
             if sender.accumulator.open is not None:
                 batches.append(sender.accumulator.open)
             batches.extend(sender.accumulator.queue)
@@ -497,7 +424,7 @@ class Producer:
         """Pings the brokers that got batches with acks=0: an answer shows that they have read them. Without one, the
         records may be lost."""
         timeout_ms = min(limits.REQUEST_TIMEOUT_MS, round(self._settings.timeout_s * 1000))
-        connections = {sender.unasked_on for sender in self._senders()} - {None}
+        connections = {sender.unasked_on for sender in self._routes.senders()} - {None}
         pings = [
             connection.call(pb.ClientFrame(ping=pb.Ping()), timeout_ms) for connection in connections if connection
         ]
@@ -527,9 +454,8 @@ class Producer:
 
     async def _shut(self) -> None:
         self._closed = True
-        if self._expiry is not None:
-            self._expiry.cancel()
-        for sender in self._senders():
+        self._expiry.stop()
+        for sender in self._routes.senders():
             sender.close(Closed("the producer was closed before the record was acknowledged"))
         self._budget.close(Closed("the producer was closed"))
         await self._client.close()

@@ -1,4 +1,4 @@
-"""The route of a topic, with its partition senders, and the slicing of columns into batches."""
+"""The routes of a producer, one per topic with its partition senders, and the slicing of columns into batches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from comet import limits
+from comet.client.client import Client
 from comet.errors import RecordTooLarge
 from comet.producer.partitioner import check_partition
 from comet.producer.sender import PartitionSender
@@ -13,6 +14,8 @@ from comet.records import measure, partition_for
 from comet.types import TopicInfo
 
 Column = Sequence[bytes | None]
+# Makes the sender of a partition; it calls back when it has closed a batch to further records.
+MakeSender = Callable[[str, int, Callable[[PartitionSender], None]], PartitionSender]
 
 _OVERHEAD: Final = limits.RECORD_OVERHEAD_BYTES
 _SAMPLE: Final = 64  # records that the length of the first slice is guessed from
@@ -26,7 +29,7 @@ class Route:
 
     __slots__ = ("current", "make", "record_bytes_max", "senders", "topic")
 
-    def __init__(self, topic: str, make: Callable[[str, int], PartitionSender]) -> None:
+    def __init__(self, topic: str, make: MakeSender) -> None:
         self.topic = topic
         self.make = make
         self.senders: list[PartitionSender] = []
@@ -37,7 +40,7 @@ class Route:
         """Adds senders for new partitions, and updates the topic's settings."""
         self.record_bytes_max = info.config.record_bytes_max
         for index in range(len(self.senders), len(info.partitions)):
-            self.senders.append(self.make(self.topic, index))
+            self.senders.append(self.make(self.topic, index, self.sealed))
 
     def sealed(self, sender: PartitionSender) -> None:
         if sender is self.current:
@@ -58,6 +61,49 @@ class Route:
                 f"a record of {largest} bytes is over record_bytes_max={self.record_bytes_max} of topic {self.topic!r}",
                 details={"record_bytes_max": str(self.record_bytes_max)},
             )
+
+
+class Routes:
+    """The routes of one producer, by topic. `open` has those of topics that exist, as far as is known."""
+
+    __slots__ = ("_client", "_lapsed", "_make", "open")
+
+    def __init__(self, client: Client, make: MakeSender) -> None:
+        self.open: dict[str, Route] = {}
+        self._lapsed: dict[str, Route] = {}  # of topics that were not found; the next send looks them up again
+        self._client = client
+        self._make = make
+
+    def add(self, topic: str, info: TopicInfo) -> Route:
+        """The route of a topic that was looked up."""
+        route = self.open.get(topic)
+        if route is not None:
+            return route
+        # A new accumulator would begin at epoch 0 again, under the same producer id: the broker would
+        # take its first batches for those of long ago, and acknowledge them without writing them.
+        route = self._lapsed.pop(topic, None)
+        if route is None:
+            route = Route(topic, self._make)
+            route.update(info)
+            route.current = route.senders[self._client.random.randrange(len(route.senders))]
+            self._client.watch(lambda: list(self.open), self._topic_changed)
+        route.update(info)
+        self.open[topic] = route
+        return route
+
+    def lapse(self, topic: str) -> None:
+        """Closes the route of a topic that was not found."""
+        route = self.open.pop(topic, None)
+        if route is not None:
+            self._lapsed[topic] = route
+
+    def senders(self) -> list[PartitionSender]:
+        return [sender for route in (*self.open.values(), *self._lapsed.values()) for sender in route.senders]
+
+    def _topic_changed(self, info: TopicInfo) -> None:
+        route = self.open.get(info.name)
+        if route is not None:
+            route.update(info)
 
 
 class Slice(NamedTuple):

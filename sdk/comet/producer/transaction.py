@@ -338,11 +338,11 @@ class Writer(Producer):
         self._settings.producer_id, self.epoch = producer_id, epoch
         self.failure, self.used = None, False
         self._settings.held = False
-        for sender in self._senders():
+        for sender in self._routes.senders():
             sender.accumulator.begin(epoch)
 
-    def _make_sender(self, topic: str, partition: int) -> PartitionSender:
-        sender = super()._make_sender(topic, partition)
+    def _make_sender(self, topic: str, partition: int, sealed: Callable[[PartitionSender], None]) -> PartitionSender:
+        sender = super()._make_sender(topic, partition, sealed)
         sender.accumulator.begin(self.epoch)
         return sender
 
@@ -356,7 +356,7 @@ class Writer(Producer):
 
     def release(self) -> None:
         self._settings.held = False
-        for sender in self._senders():
+        for sender in self._routes.senders():
             sender.resume()
 
     async def drain(self) -> None:
@@ -366,7 +366,7 @@ class Writer(Producer):
         """Gives up all unacknowledged records; even written ones stay invisible."""
         error = TransactionAborted(_GIVEN_UP)
         self.failure = self.failure or error
-        for sender in self._senders():
+        for sender in self._routes.senders():
             sender.drop(error)
 
     async def close(self) -> None:
