@@ -54,7 +54,8 @@ async def test_a_number_in_flight_is_not_given_twice() -> None:
 
 
 async def test_each_kind_of_request_gets_its_refusal_once() -> None:
-    requests, batch, refusals, error = InFlightRequests("broker:9092"), Batch(), [], NotLeader("moved")
+    requests, batch, error = InFlightRequests("broker:9092"), Batch(), NotLeader("moved")
+    refusals: list[CometError] = []
     call = pb.ClientFrame()
     future = requests.add_call(call)
     requests.add_batch(2, batch)
@@ -133,7 +134,8 @@ async def test_control_frames_are_bounded() -> None:
 
 
 def test_frames_go_to_their_subscriber_and_others_are_dropped() -> None:
-    subscribers, heard = Subscribers(), []
+    subscribers = Subscribers()
+    heard: list[pb.ServerFrame] = []
     subscribers.listeners["one"] = heard.append
     for group in ("one", "two"):
         subscribers.receive("assignment", pb.ServerFrame(assignment=groups_pb.Assignment(group=group)))
