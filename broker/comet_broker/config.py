@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The table of a broker's settings, for flags, environment and file (see comet.settings)."""
+"""The table of a broker's settings, for flags, environment and file (see comet.settings.server)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from comet.errors import InvalidArgument
-from comet.settings import Setting, Table
-from comet.types import REPLICAS_MAX, TOPIC_SETTINGS, TopicConfig, TopicSetting, plain
+from comet.settings.server import Setting, Table
+from comet.settings.topic import REPLICAS_MAX, TOPIC_SETTINGS, TopicConfig, TopicSetting, plain
 from comet_broker.config import BrokerConfig
 
 CONFIG_VARIABLE: Final = "COMET_CONFIG"

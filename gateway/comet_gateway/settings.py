@@ -1,4 +1,4 @@
-"""The gateway's table of settings, for flags, environment and file (see comet.settings).
+"""The gateway's table of settings, for flags, environment and file (see comet.settings.server).
 
     --bootstrap b1:9092     COMET_GATEWAY_BOOTSTRAP=b1:9092     bootstrap = "b1:9092" in the file that --config or
                                                                 COMET_GATEWAY_CONFIG names
@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from comet.errors import InvalidArgument
-from comet.settings import Setting, Table
+from comet.settings.server import Setting, Table
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.http.origins import checked_origin
 

@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from comet.producer.producer import Producer
     from comet.producer.transaction import Transaction, TransactionalProducer
     from comet.serde import model
+    from comet.settings.topic import Consistency, Flush, SettingSource, TopicConfig, TopicDefaults
     from comet.share.options import ShareOptions
     from comet.share.share_client import AcquiredRecord, ShareClient
     from comet.share.share_consumer import ShareConsumer, ShareRecord
@@ -107,9 +108,7 @@ if TYPE_CHECKING:
         AtTime,
         BrokerInfo,
         ClusterInfo,
-        Consistency,
         Earliest,
-        Flush,
         Gap,
         GroupInfo,
         GroupMember,
@@ -123,9 +122,6 @@ if TYPE_CHECKING:
         ReceiptRange,
         ReplicaConflict,
         ResetPartition,
-        SettingSource,
-        TopicConfig,
-        TopicDefaults,
         TopicInfo,
         TopicPartition,
     )
@@ -271,10 +267,12 @@ _OWN = {
     "ClusterRecovery": "comet.admin.recovery",
     "CommitResult": "comet.groups.committed_offsets",
     "CommittedOffset": "comet.groups.committed_offsets",
+    "Consistency": "comet.settings.topic",
     "Consumer": "comet.consumer.consumer",
     "ConsumerOptions": "comet.consumer.options",
     "Delivery": "comet.producer.delivery",
     "FailedRange": "comet.producer.delivery",
+    "Flush": "comet.settings.topic",
     "Fetched": "comet.consumer.ranges",
     "GroupConsumer": "comet.groups.group_consumer",
     "GroupDeletion": "comet.admin.results",
@@ -285,6 +283,7 @@ _OWN = {
     "HandlerOptions": "comet.handlers.options",
     "History": "comet.admin.history",
     "HistoryTrack": "comet.admin.history",
+    "SettingSource": "comet.settings.topic",
     "ShareClient": "comet.share.share_client",
     "MergedReader": "comet.consumer.time_merge",
     "MergedRecord": "comet.consumer.time_merge",
@@ -304,6 +303,8 @@ _OWN = {
     "ShareOptions": "comet.share.options",
     "ShareRecord": "comet.share.share_consumer",
     "TopicAlteration": "comet.admin.results",
+    "TopicConfig": "comet.settings.topic",
+    "TopicDefaults": "comet.settings.topic",
     "TopicDeletion": "comet.admin.results",
     "TopicPage": "comet.admin.admin",
     "Transaction": "comet.producer.transaction",
@@ -314,10 +315,9 @@ _OWN = {
     "write_frame": "comet.tables.write",
 }
 _TYPES = {
-    "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Consistency", "Earliest", "Flush", "Gap", "GroupInfo",
-    "GroupMember", "GroupSummary", "LagPoint", "Latest", "PartitionInfo", "PartitionLag", "PartitionStatus",
-    "Receipt", "ReceiptRange", "ReplicaConflict", "ResetPartition", "SettingSource", "TopicConfig", "TopicDefaults",
-    "TopicInfo", "TopicPartition",
+    "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Earliest", "Gap", "GroupInfo", "GroupMember",
+    "GroupSummary", "LagPoint", "Latest", "PartitionInfo", "PartitionLag", "PartitionStatus", "Receipt",
+    "ReceiptRange", "ReplicaConflict", "ResetPartition", "TopicInfo", "TopicPartition",
 }  # fmt: skip
 
 

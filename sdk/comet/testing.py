@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from comet.admin.admin import Admin
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 
 
 class TestBroker:

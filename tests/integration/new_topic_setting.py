@@ -20,11 +20,11 @@ NEXT = "    def __post_init__(self) -> None:\n        for name, row in TOPIC_SET
 
 
 def add_row() -> None:
-    spec = find_spec("comet.types")
+    spec = find_spec("comet.settings.topic")
     assert spec is not None and spec.origin is not None
     source = Path(spec.origin).read_text()
     assert NEXT in source
-    module = sys.modules["comet.types"] = module_from_spec(spec)
+    module = sys.modules["comet.settings.topic"] = module_from_spec(spec)
     exec(compile(source.replace(NEXT, ROW + NEXT), spec.origin, "exec"), module.__dict__)
 
 

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.core.cluster import PartitionState, TopicSpec, partition_key, topic_key

@@ -19,7 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from comet import records
 from comet.errors import DiskFull, LogFailed, OffsetOutOfRange
 from comet.records import STAMP_BYTES, BatchHeader, make_stamp
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet_broker.core.epochs import EpochHistory
 from comet_broker.core.producers import ProducerTable
 from comet_broker.storage.log import DeleteTicket, SyncTicket

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from comet.errors import BY_CODE
-from comet.types import Flush
+from comet.settings.topic import Flush
 from tests.sim.history import UNKNOWN_END, FinalLog, History, Outcome, PartitionName, Produce, Session, read_value
 
 SETTLE_S_MAX: Final = 60.0  # after all faults are healed, everything works again within this

@@ -19,7 +19,7 @@ from comet.admin.admin import Admin
 from comet.consumer.consumer import Consumer
 from comet.errors import CometError, DataLoss, InvalidArgument
 from comet.producer.producer import Producer
-from comet.types import Flush
+from comet.settings.topic import Flush
 from comet_broker.core.cluster import PartitionState
 from comet_broker.partitions.partition import Partition
 from tests.sim import cluster_faults

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from comet import records
-from comet.types import Flush
+from comet.settings.topic import Flush
 from comet.v1 import replication_pb2 as pb
 from comet_broker.cluster.membership import Membership
 from comet_broker.cluster.view import ClusterView

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Final
 
-from comet.types import Consistency, Flush, TopicConfig
+from comet.settings.topic import Consistency, Flush, TopicConfig
 from tests.sim import breaking, cluster_faults
 from tests.sim.cluster_world import ALL
 from tests.sim.workload import TopicPlan

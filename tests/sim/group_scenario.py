@@ -28,7 +28,8 @@ from comet.client.client import Client
 from comet.client.coordinator import Coordinator
 from comet.consumer.consumer import Consumer
 from comet.errors import CometError, InvalidArgument
-from comet.types import AssignmentStrategy, Flush
+from comet.settings.topic import Flush
+from comet.types import AssignmentStrategy
 from comet_broker.coordination.group import LiveGroup
 from comet_broker.core.share_window import Granted
 from comet_broker.sharing.acquirer_queue import Acquirer

@@ -21,7 +21,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from comet.types import Flush
+from comet.settings.topic import Flush
 
 PartitionName = tuple[str, int]  # topic, partition
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from comet.admin.admin import Admin
 from comet.errors import CometError
-from comet.types import Consistency
+from comet.settings.topic import Consistency
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.host import Host
 from tests.sim.losses import Where

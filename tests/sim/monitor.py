@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.types import Consistency, Flush
+from comet.settings.topic import Consistency, Flush
 from comet_broker.core.cluster import BROKERS, NO_BROKER, ClusterState, PartitionState, TopicSpec
 from comet_broker.core.controller import LOSSY
 from comet_broker.metadata.memory import MemoryStore, StoreSnapshot

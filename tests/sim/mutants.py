@@ -16,7 +16,8 @@ from comet.consumer.broker_subscription import PartitionSubscription
 from comet.errors import CometError, DiskFull, SequenceGap, Unavailable
 from comet.producer.accumulator import Accumulator, ProducerBatch
 from comet.records import BatchHeader
-from comet.types import AtOffset, Flush, Latest, Position, TopicConfig
+from comet.settings.topic import Flush, TopicConfig
+from comet.types import AtOffset, Latest, Position
 from comet_broker.core.producers import Duplicate, ProducerTable
 from comet_broker.core.push import Cursor, PushQueue
 from comet_broker.partitions import partition as broker_partition

@@ -18,7 +18,8 @@ from comet.client.client import Client
 from comet.consumer.consumer import Consumer
 from comet.errors import CometError, DataLoss
 from comet.producer.producer import Producer
-from comet.types import Flush, PartitionStatus, TopicConfig
+from comet.settings.topic import Flush, TopicConfig
+from comet.types import PartitionStatus
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import types_pb2 as types
 from comet.wire.protobuf import config_to_pb, status_from_pb

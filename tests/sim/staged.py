@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from comet import records
-from comet.types import Consistency, Flush, TopicConfig
+from comet.settings.topic import Consistency, Flush, TopicConfig
 from comet_broker.core.cluster import BROKERS, BrokerRecord, PartitionState, TopicSpec, partition_key, topic_key
 from comet_broker.core.cluster import defective_key as key_of_mark
 from comet_broker.metadata.memory import MemoryStore

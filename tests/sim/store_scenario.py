@@ -22,7 +22,7 @@ from typing import Final
 from comet.admin.admin import Admin
 from comet.admin.recovery import ClusterRecovery
 from comet.errors import CometError, GroupNotFound
-from comet.types import Flush
+from comet.settings.topic import Flush
 from comet_broker.cluster.store_guard import RESTART
 from comet_broker.metadata.memory import MemoryStore
 from tests.sim.cluster import RUN_S_MAX, ClusterScenario

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from comet.types import Flush
+from comet.settings.topic import Flush
 from tests.sim.checker import INVARIANTS, check
 from tests.sim.history import (
     Call,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from comet.types import Consistency
+from comet.settings.topic import Consistency
 from tests.sim.checker import Finding
 from tests.sim.cluster_checks import ClusterEvidence, ends_are_reached, no_acked_loss, no_silent_reset, unique_slot
 from tests.sim.history import Ends, FinalLog, History, Outcome, Produce, Read, Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from comet.types import Flush
+from comet.settings.topic import Flush
 from tests.sim.staged import TP, right
 
 ALL = (1, 2, 3)

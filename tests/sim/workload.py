@@ -23,7 +23,8 @@ from comet.errors import (
 )
 from comet.producer.delivery import BulkDelivery, Delivery
 from comet.producer.producer import Producer
-from comet.types import Earliest, Flush, Latest
+from comet.settings.topic import Flush
+from comet.types import Earliest, Latest
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types

@@ -10,9 +10,9 @@ from pyspark.sql.types import StringType, StructType
 
 import comet
 from comet.errors import InvalidArgument, TopicNotFound
+from comet.settings.topic import Consistency
 from comet.spark.sink import BatchWriter, CommitMessage, StreamWriter
 from comet.spark.sink_options import SinkOptions
-from comet.types import Consistency
 from tests.robustness.process import free_port
 
 ROWS = StructType().add("value", StringType())

@@ -176,7 +176,7 @@ def places_of_settings() -> dict[str, list[str]]:
     aside. `flush` is left out: producers have a method of this name."""
     names = [
         target.id
-        for node in ast.walk(ast.parse((ROOT / "sdk/comet/types.py").read_text()))
+        for node in ast.walk(ast.parse((ROOT / "sdk/comet/settings/topic.py").read_text()))
         if isinstance(node, ast.ClassDef) and node.name == "TopicConfig"
         for target in (field.target for field in node.body if isinstance(field, ast.AnnAssign))
         if isinstance(target, ast.Name) and target.id != "flush"

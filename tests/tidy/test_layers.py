@@ -71,6 +71,7 @@ def test_the_foundations_need_only_the_standard_library_and_the_codecs() -> None
     own = (
         "comet.errors",
         "comet.patterns",
+        "comet.settings.topic",
         "comet.types",
         "comet.units",
         "comet.records",
@@ -147,6 +148,7 @@ def test_decisions_are_made_without_the_world(pure: str) -> None:
     ours = (
         "comet.errors",
         "comet.patterns",
+        "comet.settings.topic",
         "comet.types",
         "comet.records",
         "comet.wire.frames",

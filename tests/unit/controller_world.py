@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from comet.types import Consistency, TopicConfig
+from comet.settings.topic import Consistency, TopicConfig
 from comet_broker.core.cluster import (
     BrokerRecord,
     ClusterState,

@@ -10,7 +10,7 @@ from random import Random
 from typing import TypeVar
 
 from comet.errors import CometError
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet_broker.cluster.view import ClusterView
 from comet_broker.config import BrokerConfig
 from comet_broker.core.cluster import PartitionState, Versioned, partition_key

@@ -31,7 +31,8 @@ from comet.errors import (
     UnknownProducer,
 )
 from comet.records import BatchHeader
-from comet.types import AtOffset, AtTime, BrokerInfo, Earliest, Latest, PartitionInfo, TopicConfig, TopicInfo
+from comet.settings.topic import TopicConfig
+from comet.types import AtOffset, AtTime, BrokerInfo, Earliest, Latest, PartitionInfo, TopicInfo
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as pb
 from comet.wire import protobuf

@@ -9,7 +9,7 @@ from random import Random
 from comet import records
 from comet.errors import DataLoss
 from comet.records import BatchHeader
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet_broker.core.epochs import EpochHistory
 from comet_broker.ports import Files
 from comet_broker.storage.log import Appended, DeleteTicket, Log, LogIdentity

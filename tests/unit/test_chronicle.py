@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet_broker import limits
 from comet_broker.core.cluster import (
     CONTROLLER,

@@ -25,7 +25,8 @@ from comet.cli._local_cluster import LocalCluster
 from comet.cli.cluster import Health, failures, resumed_text, show_failed
 from comet.cli.topic import topic_document
 from comet.errors import InvalidArgument, Unavailable
-from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, ReplicaConflict, TopicConfig, TopicInfo
+from comet.settings.topic import TopicConfig
+from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, ReplicaConflict, TopicInfo
 from comet_bench.cluster.failover_load import Load
 from comet_bench.report import combine, table_row
 from tests.unit.fake_child import FakeChild

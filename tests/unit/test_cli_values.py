@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from comet.cli._values import format_rate, parse_brokers, parse_settings
 from comet.errors import InvalidArgument
-from comet.types import TOPIC_SETTINGS, Flush, TopicConfig
+from comet.settings.topic import TOPIC_SETTINGS, Flush, TopicConfig
 from comet.units import format_duration_ms, format_exact_bytes, parse_bytes, parse_duration_ms
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from comet.errors import Unavailable
-from comet.types import Consistency, TopicConfig
+from comet.settings.topic import Consistency, TopicConfig
 from comet_broker.core.cluster import CLUSTER, Conflict, GivenUp, conflict_key
 from comet_broker.core.conflicts import Offer, Own, TruncationVerdict, judge
 from comet_broker.partitions.inventory import checksums_at

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from comet.errors import LimitExceeded
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet_broker.cluster import controller as runner
 from comet_broker.cluster.controller import CHECK_S, Controller
 from comet_broker.core import controller as core

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet.v1 import types_pb2 as types
 from comet_broker.admin.effects import held, lost_by
 from comet_broker.core.retention import shortens

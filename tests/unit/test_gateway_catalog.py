@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import comet
-from comet.types import PartitionInfo, TopicConfig, TopicInfo
+from comet.settings.topic import TopicConfig
+from comet.types import PartitionInfo, TopicInfo
 from comet_gateway.brokers import catalog as under_test
 from comet_gateway.brokers.catalog import Catalog
 

@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 import comet
-from comet.types import AtOffset, Earliest, PartitionInfo, Position, TopicConfig, TopicInfo
+from comet.settings.topic import TopicConfig
+from comet.types import AtOffset, Earliest, PartitionInfo, Position, TopicInfo
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.push.catchup import Log

@@ -11,7 +11,8 @@ from hypothesis import given as each
 from hypothesis import strategies as some
 
 import comet
-from comet.types import PartitionInfo, TopicConfig, TopicInfo
+from comet.settings.topic import TopicConfig
+from comet.types import PartitionInfo, TopicInfo
 from comet_gateway.brokers import leader_transfer
 from comet_gateway.http.problems import Problem
 

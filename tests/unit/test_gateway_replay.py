@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import comet
-from comet.types import AtOffset, AtTime, Earliest, Latest, PartitionInfo, Position, TopicConfig, TopicInfo
+from comet.settings.topic import TopicConfig
+from comet.types import AtOffset, AtTime, Earliest, Latest, PartitionInfo, Position, TopicInfo
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Begun, Lost

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from comet.errors import InvalidArgument
-from comet.settings import Setting
+from comet.settings.server import Setting
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.settings import SETTINGS, Loaded, add_flags, load, markdown, parse
 

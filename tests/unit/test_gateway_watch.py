@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 import comet
-from comet.types import Earliest, Position, TopicConfig, TopicInfo
+from comet.settings.topic import TopicConfig
+from comet.types import Earliest, Position, TopicInfo
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Failed

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from comet.errors import CometError, Unavailable
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet.v1 import replication_pb2 as pb
 from comet.wire.frames import parse_delivery
 from comet_broker import limits

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from comet.errors import CometError, Draining, LeadershipLost, NotLeader, TopicNotFound, Unavailable
-from comet.types import Consistency, Flush, Latest, TopicConfig
+from comet.settings.topic import Consistency, Flush, TopicConfig
+from comet.types import Latest
 from comet_broker.core.push import Cursor, DeliveryState
 from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.log_reader import LogReader

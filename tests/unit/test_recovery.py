@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from comet.errors import InvalidArgument
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet_broker.core.cluster import (
     ID,
     LINEAGE,

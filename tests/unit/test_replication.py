@@ -10,7 +10,7 @@ import pytest
 
 from comet import records
 from comet.errors import MalformedFrame, Unavailable
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet.v1 import replication_pb2 as pb
 from comet.wire.frames import delivery_prefix
 from comet_broker import limits

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet.types import NO_LIMIT, TopicConfig
+from comet.settings.topic import NO_LIMIT, TopicConfig
 from comet_broker.core.retention import SegmentFacts, expired_segments
 
 HOUR_US = 3600 * 1_000_000

@@ -28,7 +28,7 @@ from comet.producer.accumulator import Accumulator, ProducerBatch
 from comet.producer.linger import GATHER_S, gathered
 from comet.producer.producer import Producer
 from comet.records import BatchHeader
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet.v1 import records_pb2 as pb
 from comet.wire.frames import parse_produce
 from tests.sim.loop import run

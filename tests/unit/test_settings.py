@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from comet.errors import InvalidArgument
-from comet.types import TOPIC_SETTINGS, TopicSetting, plain
+from comet.settings.topic import TOPIC_SETTINGS, TopicSetting, plain
 from comet_broker.config import BrokerConfig
 from comet_broker.settings import BY_NAME, SETTINGS, LoadedSettings, add_flags, described, load, markdown, parse
 from tests.tidy.tree import ROOT

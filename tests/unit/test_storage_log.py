@@ -11,7 +11,7 @@ import pytest
 
 from comet import records
 from comet.errors import OffsetOutOfRange
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet_broker.storage.files import RealFiles
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from comet_broker.storage.limits import WARM_SEGMENTS_MAX

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from comet import records
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES, LogIdentity, pack_segment_header, segment_name
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles

@@ -9,7 +9,7 @@ import pytest
 
 from comet.cli._topic_flags import markdown
 from comet.errors import InvalidArgument
-from comet.types import TOPIC_SETTINGS, Flush, SettingSource, TopicConfig, TopicDefaults, TopicSetting
+from comet.settings.topic import TOPIC_SETTINGS, Flush, SettingSource, TopicConfig, TopicDefaults, TopicSetting
 from comet.v1 import types_pb2 as pb
 from comet.wire.protobuf import config_from_pb, config_to_pb, settings_from_pb, settings_to_pb
 from comet_broker.core.topic_config import SourcedConfig, altered, created, topic_defaults

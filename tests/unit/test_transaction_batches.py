@@ -22,7 +22,7 @@ from comet.errors import (
     TransactionNotOpen,
     Unavailable,
 )
-from comet.types import Consistency, TopicConfig
+from comet.settings.topic import Consistency, TopicConfig
 from comet.v1 import coordination_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet_broker import limits

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from comet.types import TOPIC_SETTINGS
+from comet.settings.topic import TOPIC_SETTINGS
 from comet_web.document import DASH, Document
 from comet_web.facts import Cluster, Event, Group, Lag, Partition, Setting, TopicConsumers, TopicDetail, Track
 from comet_web.page_request import PageRequest

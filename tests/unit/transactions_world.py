@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from comet.errors import CometError, NotCoordinator, Unavailable
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet.v1 import coordination_pb2 as coordination
 from comet.v1 import groups_pb2 as pb
 from comet_broker.coordination import markers

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from comet.errors import CometError
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import types_pb2 as types
 from comet.wire.protobuf import config_to_pb

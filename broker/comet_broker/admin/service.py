@@ -27,7 +27,8 @@ from comet.errors import (
     TopicNotFound,
     Unavailable,
 )
-from comet.types import REPLICAS_MAX, BrokerInfo, TopicConfig, TopicDefaults, check_topic_name
+from comet.settings.topic import REPLICAS_MAX, TopicConfig, TopicDefaults
+from comet.types import BrokerInfo, check_topic_name
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as records_pb
 from comet.v1 import types_pb2 as types

@@ -28,7 +28,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
-from comet.types import SettingSource, TopicConfig
+from comet.settings.topic import SettingSource, TopicConfig
 from comet_broker.metadata.store import KeyValue
 
 CLUSTER: Final = "cluster/"

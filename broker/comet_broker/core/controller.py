@@ -42,7 +42,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from comet.types import Consistency
+from comet.settings.topic import Consistency
 from comet_broker.core.cluster import (
     DELETED,
     NO_BROKER,

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from comet.types import NO_LIMIT, TopicConfig
+from comet.settings.topic import NO_LIMIT, TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

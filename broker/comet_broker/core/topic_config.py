@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from comet.errors import InvalidArgument
-from comet.types import TOPIC_SETTINGS, SettingSource, TopicConfig, TopicDefaults, topic_setting
+from comet.settings.topic import TOPIC_SETTINGS, SettingSource, TopicConfig, TopicDefaults, topic_setting
 
 
 class SourcedConfig(NamedTuple):

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable
 
 from comet.errors import CometError
-from comet.types import Flush
+from comet.settings.topic import Flush
 from comet_broker.partitions.context import PartitionContext
 from comet_broker.storage.log import Log
 

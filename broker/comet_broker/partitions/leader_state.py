@@ -21,7 +21,8 @@ from typing import Final, Protocol
 import msgspec
 
 from comet.errors import Closed, CometError, NotEnoughReplicas, Unavailable
-from comet.types import Acks, Flush
+from comet.settings.topic import Flush
+from comet.types import Acks
 from comet_broker.core.cluster import NO_BROKER, PartitionState, Versioned, partition_key
 from comet_broker.core.replicas import Replicas, in_folders
 from comet_broker.core.watermarks import Watermarks

@@ -34,7 +34,7 @@ from comet.errors import (
     TopicNotFound,
     Unavailable,
 )
-from comet.types import Consistency, TopicConfig
+from comet.settings.topic import Consistency, TopicConfig
 from comet_broker.core.admission import admit
 from comet_broker.core.cluster import NO_BROKER, PartitionId, PartitionState, Versioned
 from comet_broker.core.tail import Tail

@@ -29,7 +29,8 @@ from comet.errors import (
     TopicNotFound,
     Unavailable,
 )
-from comet.types import PartitionInfo, ReplicaConflict, TopicConfig, TopicInfo
+from comet.settings.topic import TopicConfig
+from comet.types import PartitionInfo, ReplicaConflict, TopicInfo
 from comet_broker import limits
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import (

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from comet.errors import CometError, DiskFull, LimitExceeded, OffsetOutOfRange
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet_broker.core.producers import ProducerSnapshot, ProducerTable
 from comet_broker.core.retention import Expired, SegmentFacts, expired_segments
 from comet_broker.ports import Files

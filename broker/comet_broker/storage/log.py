@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from comet.errors import Closed, CometError, LimitExceeded, LogFailed, OffsetOutOfRange
 from comet.records import STAMP_BYTES, BatchHeader, Buffer, Flag, Marker, decode, make_stamp, marker_of
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet_broker.core.epochs import EpochHistory
 from comet_broker.core.producers import ProducerTable
 from comet_broker.ports import Clock, Files

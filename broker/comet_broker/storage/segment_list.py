@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet_broker.core.retention import SegmentFacts, is_old
 from comet_broker.storage.limits import (
     FREE_BYTES_MIN,

@@ -15,7 +15,7 @@ import errno
 from typing import Final, NamedTuple
 
 from comet.errors import Closed, CometError, DiskFull, LimitExceeded, LogFailed
-from comet.types import TopicConfig
+from comet.settings.topic import TopicConfig
 from comet_broker.core.producers import ProducerSnapshot, ProducerTable
 from comet_broker.ports import Clock, Files
 from comet_broker.storage.checkpoint import Checkpoint

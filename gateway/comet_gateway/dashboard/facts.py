@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import comet
 from comet.errors import BrokerNotFound, CometError
-from comet.types import TOPIC_SETTINGS
+from comet.settings.topic import TOPIC_SETTINGS
 from comet_gateway.dashboard import build_facts, dead_letters, diagnostics, quotes, topic_records
 from comet_gateway.dashboard.broker_pool import ANSWER_S
 from comet_gateway.dashboard.sources import Sources

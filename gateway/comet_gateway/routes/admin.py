@@ -16,7 +16,7 @@ import comet
 from comet.admin.acts import OPERATIONS
 from comet.admin.documents import document
 from comet.errors import CometError
-from comet.types import TOPIC_SETTINGS
+from comet.settings.topic import TOPIC_SETTINGS
 from comet_gateway.brokers.catalog import Catalog
 from comet_gateway.http.problems import Problem
 from comet_gateway.schemas.common import ProblemDocument

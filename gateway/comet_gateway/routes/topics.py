@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 
 import comet
-from comet.types import TOPIC_SETTINGS, TopicSetting, plain
+from comet.settings.topic import TOPIC_SETTINGS, TopicSetting, plain
 from comet_gateway.http.problems import answers
 from comet_gateway.routes.admin import (
     STRICT,

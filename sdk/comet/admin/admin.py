@@ -33,8 +33,8 @@ from comet.client.leader_request import at_leader
 from comet.errors import BrokerNotFound, InvalidArgument, PartitionNotFound
 from comet.groups import committed_offsets
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
+from comet.settings.topic import REPLICAS_MAX, TopicConfig, topic_setting
 from comet.types import (
-    REPLICAS_MAX,
     ClusterInfo,
     GroupInfo,
     GroupSummary,
@@ -43,12 +43,10 @@ from comet.types import (
     PartitionStatus,
     ResetPartition,
     StartLike,
-    TopicConfig,
     TopicInfo,
     TopicPartition,
     check_topic_name,
     position,
-    topic_setting,
     wall_clock_us,
 )
 from comet.v1 import admin_pb2 as admin

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from comet.admin.documents import DRY_RUN
-from comet.types import GroupSummary, Int64, PartitionStatus, TopicConfig, TopicInfo
+from comet.settings.topic import TopicConfig
+from comet.types import GroupSummary, Int64, PartitionStatus, TopicInfo
 from comet.v1 import admin_pb2 as admin
 from comet.wire import group_protobuf, protobuf
 

@@ -10,7 +10,7 @@ import typer
 
 from comet.cli._values import parse_settings
 from comet.errors import InvalidArgument
-from comet.types import TOPIC_SETTINGS, TopicSetting
+from comet.settings.topic import TOPIC_SETTINGS, TopicSetting
 
 P = ParamSpec("P")
 _METAVAR: Final = {"ms": "TIME", "bytes": "SIZE"}

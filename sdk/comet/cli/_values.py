@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from comet.errors import InvalidArgument
-from comet.types import TOPIC_SETTINGS, TopicSetting
+from comet.settings.topic import TOPIC_SETTINGS, TopicSetting
 from comet.units import UNIT_BYTES, parse_number
 
 

@@ -16,13 +16,14 @@ from comet.cli._topic_flags import given_settings, with_setting_flags
 from comet.cli._values import format_bytes, parse_brokers, setting_of
 from comet.cli.cluster import WAIT_S, brokers_text
 from comet.errors import InvalidArgument
-from comet.types import NO_LIMIT, TOPIC_SETTINGS
+from comet.settings.topic import NO_LIMIT, TOPIC_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from comet import RecordDeletion, TopicAlteration, TopicDeletion
-    from comet.types import PartitionInfo, PartitionStatus, TopicConfig, TopicInfo
+    from comet.settings.topic import TopicConfig
+    from comet.types import PartitionInfo, PartitionStatus, TopicInfo
 
 app = typer.Typer(help="Create, show, change and delete topics.", no_args_is_help=True)
 

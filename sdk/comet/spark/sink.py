@@ -16,10 +16,10 @@ from pyspark.sql.types import StructType
 import comet
 from comet import sync
 from comet.errors import CometError, InvalidArgument, TopicNotFound
+from comet.settings.topic import Consistency
 from comet.spark import rows
 from comet.spark.sink_options import SinkOptions
 from comet.spark.write_unit import Unit
-from comet.types import Consistency
 
 if TYPE_CHECKING:
     import pyarrow as pa

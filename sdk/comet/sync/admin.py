@@ -27,6 +27,7 @@ from comet.admin.results import (
 from comet.client.client import Addresses
 from comet.event_loop import call, computed
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
+from comet.settings.topic import TopicConfig
 from comet.types import (
     ClusterInfo,
     GroupInfo,
@@ -36,7 +37,6 @@ from comet.types import (
     PartitionStatus,
     ResetPartition,
     StartLike,
-    TopicConfig,
     TopicInfo,
     wall_clock_us,
 )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from comet.errors import CometError, Internal, InvalidArgument, from_code
+from comet.settings.topic import TOPIC_SETTINGS, SettingSource, TopicConfig, TopicDefaults, plain, topic_setting
 from comet.types import (
-    TOPIC_SETTINGS,
     AtOffset,
     AtTime,
     BrokerInfo,
@@ -17,12 +17,7 @@ from comet.types import (
     PartitionStatus,
     Position,
     ReplicaConflict,
-    SettingSource,
-    TopicConfig,
-    TopicDefaults,
     TopicInfo,
-    plain,
-    topic_setting,
 )
 from comet.v1 import types_pb2 as pb
 
