@@ -111,11 +111,11 @@ def flush_only_once() -> list[Patch]:
 def take_unchecked_columns() -> list[Patch]:
     admit = vars(broker_partition)["admit"]
 
-    def take(header: BatchHeader, batch: memoryview, topic: str, record_bytes_max: int) -> None:
+    def take(header: BatchHeader, batch: memoryview, topic: str, config: TopicConfig) -> None:
         check = vars(records.Batch)["check"]
         records.Batch.check = lambda self, *, times=True: None  # type: ignore[method-assign]
         try:
-            admit(header, batch, topic, record_bytes_max)
+            admit(header, batch, topic, config)
         finally:
             records.Batch.check = check  # type: ignore[method-assign]
 

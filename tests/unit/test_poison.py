@@ -7,6 +7,7 @@ import pytest
 from comet import records
 from comet.errors import CorruptBatch, CorruptRecords
 from comet.records import STAMP_BYTES, Codec, make_stamp
+from comet.settings.topic import TopicConfig
 from comet.wire.corrupt import headers, opened
 from comet_broker.core.admission import admit
 from tests.poison import KINDS, TIMES, UNREADABLE, poisoned
@@ -23,7 +24,7 @@ def test_a_leader_refuses_it(kind: str, codec: Codec) -> None:
         oracle.read(bytes(data))
     header = records.verify(data, stamped=False)  # the checksum is right, and the header consistent
     with pytest.raises(CorruptBatch):
-        admit(header, data, "quotes", 1 << 20)
+        admit(header, data, "quotes", TopicConfig())
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
@@ -53,7 +54,7 @@ def test_times_beyond_those_of_the_header_hide_no_record(codec: Codec) -> None:
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
 def test_a_good_batch_is_taken(codec: Codec) -> None:
     data = memoryview(b"".join(records.encode([b"a" * 50, b"b" * 60], timestamps=[1, 2], codec=codec)))
-    admit(records.verify(data, stamped=False), data, "quotes", 1 << 20)
+    admit(records.verify(data, stamped=False), data, "quotes", TopicConfig())
 
 
 def test_the_refusal_names_the_column() -> None:
@@ -67,4 +68,4 @@ def test_the_refusal_names_the_column() -> None:
     }.items():
         data = memoryview(poisoned(kind))
         with pytest.raises(CorruptBatch, match=column):
-            admit(records.verify(data, stamped=False), data, "quotes", 1 << 20)
+            admit(records.verify(data, stamped=False), data, "quotes", TopicConfig())

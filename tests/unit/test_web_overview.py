@@ -22,7 +22,7 @@ ASKED = PageRequest(now_us=NOW)
 
 
 def topic(name: str, **known: object) -> Topic:
-    base = Topic(name, name.startswith("__"), 3, 3, 3, 0, 0, 604_800_000, -1, records=10, bytes=1_000, in_rate=1.0)
+    base = Topic(name, name.startswith("__"), 3, 3, 3, 0, 0, {"ms": 604_800_000}, records=10, bytes=1_000, in_rate=1.0)
     return replace(base, **known)  # type: ignore[arg-type] # as given
 
 

@@ -8,7 +8,7 @@ from comet_web.facts import Cluster, Progress, RecordPreview, Topic, TopicDetail
 from comet_web.page_request import PageRequest
 from comet_web.views import records
 
-TOPIC = Topic("orders", False, 3, 1, 1, 0, 0, 1000, -1)
+TOPIC = Topic("orders", False, 3, 1, 1, 0, 0, {"ms": 1000})
 DETAIL = TopicDetail(Cluster(5), TOPIC, (), ())
 
 

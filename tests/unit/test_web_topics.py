@@ -28,8 +28,7 @@ def topic(name: str = "quotes", **changes: Any) -> Topic:
         in_sync=3,
         under_replicated=0,
         offline=0,
-        retention_ms=7 * 86_400_000,
-        retention_bytes=-1,
+        retention={"ms": 7 * 86_400_000},
         records=1_204_331,
         bytes=2_500_000,
         in_rate=1_230.0,
@@ -142,21 +141,21 @@ def test_the_least_replicated_sort_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "retention", "cleanup"),
+    ("limits", "retention", "cleanup"),
     [
-        ({}, "7 d", "by age"),
-        ({"retention_ms": -1}, "unlimited", "never"),
-        ({"retention_ms": -1, "retention_bytes": 10**9}, "unlimited", "by size"),
-        ({"retention_bytes": 10**9, "retention_records": 5_000}, "7 d", "by age, size, count"),
+        ({"ms": 7 * 86_400_000}, "7 d", "by age"),
+        ({}, "unlimited", "never"),
+        ({"bytes": 10**9}, "unlimited", "by size"),
+        ({"ms": 7 * 86_400_000, "bytes": 10**9, "records": 5_000}, "7 d", "by age, size, count"),
     ],
 )
-def test_what_is_kept_is_told_by_its_bounds(changes: dict[str, Any], retention: str, cleanup: str) -> None:
-    found = texts(shown(topic(**changes)))["quotes"]
+def test_what_is_kept_is_told_by_its_bounds(limits: dict[str, int], retention: str, cleanup: str) -> None:
+    found = texts(shown(topic(retention=limits)))["quotes"]
     assert (found["retention"], found["cleanup"]) == (retention, cleanup)
 
 
 def test_what_is_kept_for_ever_sorts_behind_what_is_not() -> None:
-    document = shown(topic("ever", retention_ms=-1), topic("day", retention_ms=86_400_000), sort="retention")
+    document = shown(topic("ever", retention={}), topic("day", retention={"ms": 86_400_000}), sort="retention")
     assert order(document) == ["day", "ever"]
 
 

@@ -72,8 +72,7 @@ class Topic:
     in_sync: int  # of the partition that has the fewest
     under_replicated: int  # partitions
     offline: int  # partitions without a leader
-    retention_ms: int
-    retention_bytes: int  # -1: without a bound
+    retention: Mapping[str, int]  # unit (ms, bytes, records) -> the limit beyond which records are deleted
     records: int | None = None
     bytes: int | None = None
     in_rate: float | None = None
@@ -83,7 +82,6 @@ class Topic:
     groups: tuple[str, ...] = ()
     lag_max: int | None = None  # of the groups that read it; None: no group, or unknown
     trend: Track | None = None  # records in per second, 15 minutes
-    retention_records: int = -1
     conflicts: int = 0  # partitions with a replica in conflict
 
 

@@ -11,12 +11,13 @@ from typing import Final
 from comet import records
 from comet.errors import CorruptBatch, RecordTooLarge
 from comet.records import BatchHeader
+from comet.settings.topic import TopicConfig
 from comet_broker import limits
 
 _OFFSET_DELTAS: Final = int(records.Flag.OFFSET_DELTAS)  # a plain int: enum arithmetic costs a microsecond
 
 
-def admit(header: BatchHeader, batch: memoryview, topic: str, record_bytes_max: int) -> None:
+def admit(header: BatchHeader, batch: memoryview, topic: str, config: TopicConfig) -> None:
     """Raises CorruptBatch or RecordTooLarge for a batch that no producer may send to this topic."""
     if header.length != len(batch):
         raise CorruptBatch(f"the frame holds {len(batch)} bytes, its batch says {header.length}")
@@ -28,11 +29,8 @@ def admit(header: BatchHeader, batch: memoryview, topic: str, record_bytes_max: 
         raise CorruptBatch("a producer does not choose offsets: OFFSET_DELTAS is not allowed in produce")
     columns = records.opened(header, batch)
     columns.check()
-    if header.body_size > record_bytes_max:
+    if header.body_size > config.record_bytes_max:
         # Only a batch with a body of this size can hold a record that is too large: check its offsets.
-        largest = columns.value_over(record_bytes_max)
+        largest = columns.value_over(config.record_bytes_max)
         if largest is not None:
-            raise RecordTooLarge(
-                f"a record of {largest} bytes is over record_bytes_max={record_bytes_max} of topic {topic!r}",
-                details={"record_bytes_max": str(record_bytes_max)},
-            )
+            raise config.record_too_large(topic, largest)

@@ -209,7 +209,7 @@ class Partition:
             raise self.not_leader()
         self.leadership.require_writable(acks)
         header = records.verify(batch, 0, stamped=False)
-        admit(header, batch, self.topic, self.log.state.config.record_bytes_max)
+        admit(header, batch, self.topic, self.log.state.config)
         if header.flags & _TRANSACTIONAL:
             self.transaction_batches.check(header, acks)
         duplicate = self.log.state.producers.check(header, self.log.idle_us)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import comet
+from comet.settings.topic import TOPIC_SETTINGS
 from comet_web import facts
 
 INTERNAL: Final = "__"
@@ -108,9 +109,7 @@ def topic_with_leaders(info: comet.TopicInfo) -> TopicWithLeaders:
         under_replicated=sum(not set(one.replicas).issubset(one.in_sync) for one in parts),
         offline=sum(not one.leader for one in parts),
         conflicts=sum(bool(one.conflicts) for one in parts),
-        retention_ms=info.config.retention_ms,
-        retention_bytes=info.config.retention_bytes,
-        retention_records=info.config.retention_records,
+        retention={TOPIC_SETTINGS[name].unit: limit for name, limit in info.config.retention().items()},
     )
     return TopicWithLeaders(topic, frozenset(one.leader for one in parts if one.leader))
 

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import comet
 from comet.errors import CometError, PartitionNotFound, TopicNotFound
 from comet.records import partition_for
-from comet.types import Receipt
+from comet.types import Receipt, TopicInfo
 from comet_gateway.brokers.catalog import Catalog
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.timeouts import until
@@ -197,7 +197,7 @@ async def _one_by_one(
 
 async def _many(producer: comet.Producer, catalog: Catalog, topic: str, columns: Columns, written: WriteResult) -> None:
     info = await catalog.topic(topic)
-    taken = _fitting(columns.values, info.config.record_bytes_max, written)
+    taken = _fitting(info, columns.values, written)
     for partition, indexes in _by_partition(columns, taken, len(info.partitions)):
         try:
             bulk = await producer.send_many(
@@ -222,19 +222,16 @@ def _chosen(column: Sequence[T], indexes: Indexes) -> Sequence[T]:
     return column if len(indexes) == len(column) else [column[index] for index in indexes]
 
 
-def _fitting(values: Sequence[bytes | None], bytes_max: int, written: WriteResult) -> Indexes:
+def _fitting(info: TopicInfo, values: Sequence[bytes | None], written: WriteResult) -> Indexes:
     """Indexes of records that are small enough for the topic: a larger one must not block the others."""
-    if max(map(len, filter(None, values)), default=0) <= bytes_max:
+    oversized = info.config.oversized(values)
+    for index in oversized:
+        error = info.config.record_too_large(info.name, len(values[index] or b""))
+        written.fail([index], Problem.of(error))
+    if not oversized:
         return range(len(values))
-    fitting: list[int] = []
-    for index, value in enumerate(values):
-        if value is None or len(value) <= bytes_max:
-            fitting.append(index)
-            continue
-        detail = f"the record has {len(value)} bytes; the topic allows {bytes_max}"
-        more = {"record_bytes_max": str(bytes_max)}
-        written.fail([index], Problem("RECORD_TOO_LARGE", detail, more=more))
-    return fitting
+    refused = set(oversized)
+    return [index for index in range(len(values)) if index not in refused]
 
 
 def _by_partition(columns: Columns, taken: Indexes, partitions: int) -> Iterator[tuple[int | None, Indexes]]:

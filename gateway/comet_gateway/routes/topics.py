@@ -26,6 +26,7 @@ from comet_gateway.routes.admin import (
 )
 from comet_gateway.schemas.lists import PAGE, After, DryRun, Filter, Limit, PositionText, TopicName
 from comet_gateway.schemas.topics import (
+    SETTINGS_EXAMPLE,
     PartitionOffset,
     Topic,
     TopicAlteration,
@@ -73,7 +74,7 @@ async def list_topics(
             "headers": {"Location": {"description": "Path of the topic.", "schema": {"type": "string"}}},
             **links(
                 describeTopic=_THIS,
-                alterTopic={**_THIS, "requestBody": {"retention_ms": "3600000"}},
+                alterTopic={**_THIS, "requestBody": SETTINGS_EXAMPLE},
                 deleteTopic=_THIS,
                 describePartition=_FIRST,
                 produce={

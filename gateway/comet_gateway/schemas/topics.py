@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, create_model, model_validator
 
-from comet.settings.topic import TOPIC_SETTINGS, SettingSource, TopicSetting, plain
+from comet.settings.topic import REPLICAS_MAX, TOPIC_SETTINGS, SettingSource, TopicSetting, plain
 from comet_gateway.schemas.common import Int64, Model, ProblemDocument
 from comet_gateway.schemas.lists import BROKER_MAX, DRY_RUN_TEXT, PARTITION_MAX, Name, PositionText, Strict
 
-REPLICAS_MAX = 15
 PARTITIONS_MAX = 1_000
 
 _literal: Any = Literal
@@ -28,9 +27,12 @@ def _about(row: TopicSetting, *, bounds: bool = False) -> str:
     return row.about + (" -1: no limit." if row.unlimited else more)
 
 
+def _example(row: TopicSetting) -> Any:
+    return str(row.default) if row.bits == 64 and not row.words else plain(row.default)
+
+
 def _shown(row: TopicSetting) -> Any:
-    example = str(row.default) if row.bits == 64 and not row.words else plain(row.default)
-    return _kind(row), Field(description=_about(row), examples=[example])
+    return _kind(row), Field(description=_about(row), examples=[_example(row)])
 
 
 def _requested(row: TopicSetting) -> Any:
@@ -54,6 +56,10 @@ else:  # a field for each row of the table
     )
 
 
+# One setting with its value, for examples in the documentation.
+SETTINGS_EXAMPLE = {name: _example(row) for name, row in [*TOPIC_SETTINGS.items()][:1]}
+
+
 class TopicSettings(_Settings):
     """The settings of a topic."""
 
@@ -68,9 +74,7 @@ class TopicSettingsGiven(_SettingsGiven):
 class TopicChanges(TopicSettingsGiven):
     """Settings to change. Absent or null ones stay."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"retention_ms": "3600000"}, {"unset": ["retention_ms"]}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [SETTINGS_EXAMPLE, {"unset": [*SETTINGS_EXAMPLE]}]})
 
     unset: list[SettingName] = Field(
         default=[], max_length=len(TOPIC_SETTINGS), description="Settings that get the cluster's default again."
@@ -87,7 +91,7 @@ class TopicChanges(TopicSettingsGiven):
 class TopicSettingRow(Model):
     """A setting that topics have, and its value in a new topic."""
 
-    name: str = Field(examples=["retention_ms"])
+    name: str = Field(examples=[*SETTINGS_EXAMPLE])
     label: str = Field(examples=["Retention time"])
     about: str
     unit: str = Field(description="ms, bytes, another noun, or empty: it takes one of `words`.", examples=["ms"])
@@ -112,7 +116,7 @@ class TopicSettingList(Model):
 
 class TopicCreation(Strict):
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"name": "quotes", "partitions": 3, "config": {"retention_ms": "3600000"}}]}
+        json_schema_extra={"examples": [{"name": "quotes", "partitions": 3, "config": SETTINGS_EXAMPLE}]}
     )
 
     name: Name
@@ -217,7 +221,7 @@ class TopicOffsets(Model):
 class TopicAlteration(Model):
     dry_run: bool = Field(description=DRY_RUN_TEXT)
     topic: str
-    changed: list[str] = Field(description="Settings whose value or source changed.", examples=[["retention_ms"]])
+    changed: list[str] = Field(description="Settings whose value or source changed.", examples=[[*SETTINGS_EXAMPLE]])
     before: TopicSettings
     after: TopicSettings
     sources: dict[SettingName, Source] = Field(description=_SOURCES_TEXT)

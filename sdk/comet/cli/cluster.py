@@ -189,7 +189,7 @@ class Health:
         return cls(
             [(topic, one) for topic, one in all_of_them if not one.leader],
             [(topic, one) for topic, one in all_of_them if len(one.in_sync) < len(one.replicas)],
-            [(topic, one) for topic, one in all_of_them if len(one.in_sync) < topic.config.min_insync],
+            [(topic, one) for topic, one in all_of_them if topic.config.refuses_acks_all(len(one.in_sync))],
             [(topic, one) for topic, one in all_of_them if one.conflicts],
         )
 
@@ -293,7 +293,7 @@ def _unwell_row(topic: TopicInfo, one: PartitionInfo) -> list[object]:
     elif not one.leader:
         state = "offline"
     else:
-        state = "refuses acks=all" if len(one.in_sync) < topic.config.min_insync else "behind"
+        state = "refuses acks=all" if topic.config.refuses_acks_all(len(one.in_sync)) else "behind"
     return [topic.name, one.index, one.leader or "-", brokers_text(one.replicas), brokers_text(one.in_sync), state]
 
 

@@ -16,7 +16,7 @@ from comet.cli._topic_flags import given_settings, with_setting_flags
 from comet.cli._values import format_bytes, parse_brokers, setting_of
 from comet.cli.cluster import WAIT_S, brokers_text
 from comet.errors import InvalidArgument
-from comet.settings.topic import NO_LIMIT, TOPIC_SETTINGS
+from comet.settings.topic import TOPIC_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -407,7 +407,7 @@ def _held(status: PartitionStatus | None) -> list[object]:
 def _state(topic: TopicInfo, partition: PartitionInfo, status: PartitionStatus | None) -> str:
     states = [f"broker {one.broker} in conflict" for one in partition.conflicts]
     states += [] if partition.leader else ["offline"]
-    if partition.leader and len(partition.in_sync) < topic.config.min_insync:
+    if partition.leader and topic.config.refuses_acks_all(len(partition.in_sync)):
         states.append("refuses acks=all")
     if len(partition.in_sync) < len(partition.replicas):
         states.append("under-replicated")
@@ -424,9 +424,8 @@ def _has_moved(topic: TopicInfo, partition: int, replicas: Sequence[int]) -> boo
 
 def _retention(config: TopicConfig) -> str:
     limits = [
-        row.format(getattr(config, name)) + (f" {row.unit}" if row.unit == "records" else "")
-        for name, row in TOPIC_SETTINGS.items()
-        if row.unlimited and getattr(config, name) != NO_LIMIT
+        (row := TOPIC_SETTINGS[name]).format(limit) + (f" {row.unit}" if row.unit == "records" else "")
+        for name, limit in config.retention().items()
     ]
     return ", ".join(limits) or "forever"
 

@@ -41,7 +41,6 @@ class Attachment:
     leader_epoch: int
     log_start: int
     high_watermark: int
-    record_bytes_max: int
 
 
 class Connection:
@@ -171,7 +170,6 @@ class Connection:
             attached.leader_epoch,
             attached.log_start,
             attached.high_watermark,
-            attached.record_bytes_max,
         )
 
     def _attach_answered(self, key: tuple[str, int], done: asyncio.Future[pb.ServerFrame]) -> None:

@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 
 from comet import limits
 from comet.client.client import Client
-from comet.errors import RecordTooLarge
 from comet.producer.partitioner import check_partition
 from comet.producer.sender import PartitionSender
 from comet.records import measure, partition_for
+from comet.settings.topic import TopicConfig
 from comet.types import TopicInfo
 
 Column = Sequence[bytes | None]
@@ -27,17 +27,19 @@ class Route:
     The current one changes with every batch, so that those records spread evenly and still travel in large batches.
     """
 
-    __slots__ = ("current", "make", "record_bytes_max", "senders", "topic")
+    __slots__ = ("config", "current", "make", "record_bytes_max", "senders", "topic")
 
     def __init__(self, topic: str, make: MakeSender) -> None:
         self.topic = topic
         self.make = make
         self.senders: list[PartitionSender] = []
         self.current: PartitionSender
-        self.record_bytes_max = 0
+        self.config: TopicConfig
+        self.record_bytes_max = 0  # of `config`, for the hot path
 
     def update(self, info: TopicInfo) -> None:
         """Adds senders for new partitions, and updates the topic's settings."""
+        self.config = info.config
         self.record_bytes_max = info.config.record_bytes_max
         for index in range(len(self.senders), len(info.partitions)):
             self.senders.append(self.make(self.topic, index, self.sealed))
@@ -57,10 +59,7 @@ class Route:
     def check_size(self, largest: int) -> None:
         """Raises RecordTooLarge for a record over the topic's limit."""
         if largest > self.record_bytes_max:
-            raise RecordTooLarge(
-                f"a record of {largest} bytes is over record_bytes_max={self.record_bytes_max} of topic {self.topic!r}",
-                details={"record_bytes_max": str(self.record_bytes_max)},
-            )
+            raise self.config.record_too_large(self.topic, largest)
 
 
 class Routes:

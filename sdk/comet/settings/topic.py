@@ -10,12 +10,12 @@ Pure. A setting is a row here, a field of the protocol, and its behaviour; the r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, Final
 
-from comet.errors import InvalidArgument
+from comet.errors import InvalidArgument, RecordTooLarge
 from comet.units import format_value, parse_value
 
 NO_LIMIT: Final = -1
@@ -267,6 +267,46 @@ class TopicConfig:
     def plain(self) -> dict[str, int | str]:
         """All settings as numbers and words."""
         return {name: plain(getattr(self, name)) for name in TOPIC_SETTINGS}
+
+    def retention(self) -> dict[str, int]:
+        """The limits beyond which records are deleted, by setting; none where records are kept forever.
+
+        >>> TopicConfig(retention_records=1_000).retention()
+        {'retention_ms': 604800000, 'retention_records': 1000}
+        """
+        limits = {name: getattr(self, name) for name, row in TOPIC_SETTINGS.items() if row.unlimited}
+        return {name: limit for name, limit in limits.items() if limit != NO_LIMIT}
+
+    def refuses_acks_all(self, in_sync: int) -> bool:
+        """Whether acks="all" is refused with this number of in-sync replicas.
+
+        >>> TopicConfig(min_insync=2).refuses_acks_all(in_sync=1)
+        True
+        """
+        return in_sync < self.min_insync
+
+    @property
+    def available(self) -> bool:
+        """Whether readers see records that other replicas may lack. Such a topic takes no transactions."""
+        return self.consistency is Consistency.AVAILABLE
+
+    def oversized(self, values: Sequence[bytes | None]) -> list[int]:
+        """Indexes of the values that are too large for a record of the topic.
+
+        >>> TopicConfig(record_bytes_max=4).oversized([b"1234", None, b"12345"])
+        [2]
+        """
+        most = self.record_bytes_max
+        if max(map(len, filter(None, values)), default=0) <= most:
+            return []
+        return [index for index, value in enumerate(values) if value is not None and len(value) > most]
+
+    def record_too_large(self, topic: str, size: int) -> RecordTooLarge:
+        """The error for a record of `size` bytes."""
+        return RecordTooLarge(
+            f"a record of {size} bytes is over record_bytes_max={self.record_bytes_max} of topic {topic!r}",
+            details={"record_bytes_max": str(self.record_bytes_max)},
+        )
 
 
 # The table of topic settings, by name.

@@ -16,7 +16,6 @@ from pyspark.sql.types import StructType
 import comet
 from comet import sync
 from comet.errors import CometError, InvalidArgument, TopicNotFound
-from comet.settings.topic import Consistency
 from comet.spark import rows
 from comet.spark.sink_options import SinkOptions
 from comet.spark.write_unit import Unit
@@ -142,7 +141,7 @@ async def _query(options: SinkOptions) -> None:
         options.bootstrap, timeout_ms=min(options.timeout_ms, CHECK_TIMEOUT_MS_MAX), name="spark"
     ) as admin:
         topic, _ = await admin.describe_topic(options.topic)
-    if options.exactly_once and topic.config.consistency is Consistency.AVAILABLE:
+    if options.exactly_once and topic.config.available:
         raise InvalidArgument(
             f"topic {topic.name!r} has consistency=available and takes no transactions: set the option "
             "exactlyOnce=false"

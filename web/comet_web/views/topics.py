@@ -15,7 +15,7 @@ from comet_web.document import DASH, UNKNOWN, Cell, Column, Document, Row
 from comet_web.facts import WINDOW_S, Cluster, Topic, Track
 from comet_web.page_request import PageRequest, path
 
-NO_LIMIT: Final = -1
+_LIMITED: Final = {"ms": "age", "bytes": "size", "records": "count"}  # by the unit of the limit
 _LEFT_OUT: Final = Cell("")
 
 COLUMNS: Final = (
@@ -128,28 +128,29 @@ def replication(topic: Topic) -> Cell:
 
 def retention(topic: Topic) -> Cell:
     """The retention time; unlimited sorts last."""
-    if topic.retention_ms == NO_LIMIT:
+    age_ms = topic.retention.get("ms")
+    if age_ms is None:
         return Cell("unlimited", float(2**53), title="records are not deleted by age")
-    return Cell(
-        numbers.duration_text(topic.retention_ms / 1000),
-        topic.retention_ms,
-        title=f"{topic.retention_ms:,} ms",
-    )
+    return Cell(numbers.duration_text(age_ms / 1000), age_ms, title=f"{age_ms:,} ms")
 
 
 def cleanup(topic: Topic) -> Cell:
-    bounds = (
-        ("age", topic.retention_ms, numbers.duration_text(topic.retention_ms / 1000)),
-        ("size", topic.retention_bytes, numbers.size_text(topic.retention_bytes)),
-        ("count", topic.retention_records, f"{topic.retention_records:,} records"),
-    )
-    found = {name: text for name, value, text in bounds if value != NO_LIMIT}
-    if not found:
+    if not topic.retention:
         return Cell("never", tone="muted", title="records are never deleted")
-    limits = ", ".join(found.values())
+    kinds = ", ".join(_LIMITED[unit] for unit in topic.retention)
+    limits = ", ".join(_limit(unit, value) for unit, value in topic.retention.items())
     return Cell(
-        "by " + ", ".join(found), title=f"deleted beyond {limits}" + (" per partition" if len(found) > 1 else "")
+        f"by {kinds}", title=f"deleted beyond {limits}" + (" per partition" if len(topic.retention) > 1 else "")
     )
+
+
+def _limit(unit: str, value: int) -> str:
+    match unit:
+        case "ms":
+            return numbers.duration_text(value / 1000)
+        case "bytes":
+            return numbers.size_text(value)
+    return f"{value:,} {unit}"
 
 
 def sparkline(track: Track | None, unit: str) -> Cell:
