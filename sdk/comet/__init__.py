@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from comet.admin.recovery import ClusterRecovery, PartitionRecovery, RecoveryChoice
     from comet.admin.results import (
         BrokerDrain,
-        BrokerFailure,
         GroupDeletion,
         Handover,
         LeaderElection,
@@ -40,6 +39,20 @@ if TYPE_CHECKING:
     from comet.consumer.range_reader import Reader
     from comet.consumer.ranges import Fetched, RangeReader
     from comet.consumer.time_merge import MergedReader, MergedRecord
+    from comet.entities import (
+        BrokerDetails,
+        BrokerFailure,
+        BrokerInfo,
+        ClusterInfo,
+        OffsetRange,
+        PartitionDetails,
+        PartitionInfo,
+        ReplicaConflict,
+        ReplicaInfo,
+        TopicDetails,
+        TopicInfo,
+        TopicTotals,
+    )
     from comet.errors import (
         BrokerNotFound,
         Closed,
@@ -106,8 +119,6 @@ if TYPE_CHECKING:
         Acks,
         AtOffset,
         AtTime,
-        BrokerInfo,
-        ClusterInfo,
         Earliest,
         Gap,
         GroupInfo,
@@ -115,14 +126,10 @@ if TYPE_CHECKING:
         GroupSummary,
         LagPoint,
         Latest,
-        PartitionInfo,
         PartitionLag,
-        PartitionStatus,
         Receipt,
         ReceiptRange,
-        ReplicaConflict,
         ResetPartition,
-        TopicInfo,
         TopicPartition,
     )
     from comet.values.record import NewRecord, Record, RecordBatch
@@ -136,6 +143,7 @@ __all__ = [
     "App",
     "AtOffset",
     "AtTime",
+    "BrokerDetails",
     "BrokerDrain",
     "BrokerFailure",
     "BrokerInfo",
@@ -197,12 +205,13 @@ __all__ = [
     "NotEnoughReplicas",
     "NotLeader",
     "OffsetOutOfRange",
+    "OffsetRange",
+    "PartitionDetails",
     "PartitionInfo",
     "PartitionLag",
     "PartitionMove",
     "PartitionNotFound",
     "PartitionRecovery",
-    "PartitionStatus",
     "PartitionsAdded",
     "Producer",
     "ProducerError",
@@ -217,6 +226,7 @@ __all__ = [
     "RecordTooLarge",
     "RecoveryChoice",
     "ReplicaConflict",
+    "ReplicaInfo",
     "ResetPartition",
     "Resumed",
     "Scan",
@@ -234,11 +244,13 @@ __all__ = [
     "TopicConfig",
     "TopicDefaults",
     "TopicDeletion",
+    "TopicDetails",
     "TopicExists",
     "TopicInfo",
     "TopicNotFound",
     "TopicPage",
     "TopicPartition",
+    "TopicTotals",
     "Transaction",
     "TransactionAborted",
     "TransactionError",
@@ -261,7 +273,6 @@ _OWN = {
     "Admin": "comet.admin.admin",
     "App": "comet.app",
     "BrokerDrain": "comet.admin.results",
-    "BrokerFailure": "comet.admin.results",
     "BulkDelivery": "comet.producer.delivery",
     "ClusterEvent": "comet.admin.history",
     "ClusterRecovery": "comet.admin.recovery",
@@ -314,10 +325,13 @@ _OWN = {
     "run": "comet.event_loop",
     "write_frame": "comet.tables.write",
 }
+_ENTITIES = {
+    "BrokerDetails", "BrokerFailure", "BrokerInfo", "ClusterInfo", "OffsetRange", "PartitionDetails", "PartitionInfo",
+    "ReplicaConflict", "ReplicaInfo", "TopicDetails", "TopicInfo", "TopicTotals",
+}  # fmt: skip
 _TYPES = {
-    "Acks", "AtOffset", "AtTime", "BrokerInfo", "ClusterInfo", "Earliest", "Gap", "GroupInfo", "GroupMember",
-    "GroupSummary", "LagPoint", "Latest", "PartitionInfo", "PartitionLag", "PartitionStatus", "Receipt",
-    "ReceiptRange", "ReplicaConflict", "ResetPartition", "TopicInfo", "TopicPartition",
+    "Acks", "AtOffset", "AtTime", "Earliest", "Gap", "GroupInfo", "GroupMember", "GroupSummary", "LagPoint", "Latest",
+    "PartitionLag", "Receipt", "ReceiptRange", "ResetPartition", "TopicPartition",
 }  # fmt: skip
 
 
@@ -326,7 +340,10 @@ def __getattr__(name: str) -> Any:
         return import_module(f"comet.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'comet' has no attribute {name!r}")
-    module = _OWN.get(name) or ("comet.types" if name in _TYPES else "comet.errors")
+    if name in _ENTITIES:
+        module = "comet.entities"
+    else:
+        module = _OWN.get(name) or ("comet.types" if name in _TYPES else "comet.errors")
     value = globals()[name] = getattr(import_module(module), name)
     return value
 

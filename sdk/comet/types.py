@@ -11,12 +11,18 @@ from enum import IntEnum
 from typing import Annotated, Final, Literal, NamedTuple
 
 from comet.errors import CometError, DataLoss, InvalidArgument, OffsetOutOfRange, Truncated
-from comet.settings.topic import SettingSource, TopicConfig, TopicDefaults
 
 INT64: Final = object()
 Int64 = Annotated[int, INT64]  # a string in JSON, whose numbers lose digits in browsers
+UNLISTED: Final = object()  # marks a field that is not a part of the JSON form
 GroupState = Literal["empty", "stable", "rebalancing"]
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,248}")
+
+
+class Example(NamedTuple):
+    """An example of a value, for the description of its JSON form: a mark in an annotation."""
+
+    value: int | str
 
 
 class Acks(IntEnum):
@@ -43,130 +49,6 @@ class Acks(IntEnum):
             case "all":
                 return cls.ALL
         raise InvalidArgument(f'acks must be 0, 1 or "all", not {value!r}')
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerInfo:
-    """A broker and the address at which clients reach it.
-
-    >>> broker = BrokerInfo(id=1, host="localhost", port=9092, version="0.1.0")
-    >>> f"{broker.host}:{broker.port}"
-    'localhost:9092'
-    """
-
-    id: int
-    host: str
-    port: int
-    version: str
-    rack: str = ""
-    draining: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaConflict:
-    """A replica that does not follow its leader: it would lose committed records. `comet topic elect` settles it.
-
-    To follow broker `leader` in `epoch`, the replica on `broker` would have to be truncated to `offset`; it knows that
-    records below `high_watermark` are committed. `problem` says why an accepted truncation failed.
-
-    >>> from comet import ReplicaConflict
-    >>> conflict = ReplicaConflict(2, leader=1, epoch=8, offset=600, high_watermark=1050, log_end=1050)
-    >>> conflict.high_watermark - conflict.offset
-    450
-    """
-
-    broker: int
-    leader: int
-    epoch: int
-    offset: int
-    high_watermark: int
-    log_end: int
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
-    """The leader and replicas of a partition, as broker ids.
-
-    >>> partition = PartitionInfo(index=0, leader=1, leader_epoch=4, replicas=(1, 2, 3), in_sync=(1, 3))
-    >>> set(partition.replicas) - set(partition.in_sync)
-    {2}
-    """
-
-    index: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-    conflicts: tuple[ReplicaConflict, ...] = ()  # replicas that do not follow the leader
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    """A topic. Its id tells it from an earlier topic of the same name.
-
-    >>> partition = PartitionInfo(index=0, leader=1, leader_epoch=0, replicas=(1,), in_sync=(1,))
-    >>> topic = TopicInfo("quotes", bytes(16), (partition,), TopicConfig(), created_us=0)
-    >>> len(topic.partitions), topic.config.retention_ms
-    (1, 604800000)
-    """
-
-    name: str
-    id: bytes
-    partitions: tuple[PartitionInfo, ...]
-    config: TopicConfig
-    created_us: int
-    sources: Mapping[str, SettingSource] = field(default_factory=dict, hash=False)  # of settings that are not built in
-    defaults: TopicDefaults | None = field(default=None, hash=False)  # the values of unset settings; None in lists
-
-    def source(self, name: str) -> SettingSource:
-        """Where the value of a setting comes from."""
-        return self.sources.get(name, SettingSource.BUILT_IN)
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionStatus:
-    """The offsets and size of one replica. Ranges are half-open: log_end is the next offset to be written.
-
-    >>> status = PartitionStatus(
-    ...     index=0, log_start=40, log_end=100, high_watermark=100, bytes=7000, segments=1, failed=False, lost=()
-    ... )
-    >>> status.log_end - status.log_start
-    60
-    """
-
-    index: int
-    log_start: int
-    log_end: int
-    high_watermark: int
-    bytes: int
-    segments: int
-    failed: bool
-    lost: tuple[tuple[int, int], ...]
-    broker: int = 0
-    leader_epoch: int = 0
-    leader: bool = True
-    last_stable_offset: int = 0  # below it every transaction is decided; `read_committed` reads up to it
-    in_rate: float | None = None  # records a second over the last 10 s, at a leader
-    in_bytes_rate: float | None = None
-    last_us: int | None = None  # when the last batch was written
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterInfo:
-    """The brokers of a cluster and the size of their data.
-
-    >>> broker = BrokerInfo(id=1, host="localhost", port=9092, version="0.1.0")
-    >>> ClusterInfo("c0ffee", controller=1, brokers=(broker,), topics=2, partitions=5).brokers[0].port
-    9092
-    """
-
-    cluster_id: str
-    controller: int
-    brokers: tuple[BrokerInfo, ...]
-    topics: int
-    partitions: int
-    topic_defaults: TopicDefaults = field(default_factory=TopicDefaults, hash=False)  # of the broker that answered
 
 
 @dataclass(frozen=True, slots=True)

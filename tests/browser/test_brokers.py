@@ -45,9 +45,10 @@ class Cluster:
 
 
 async def _leaders(address: str) -> list[int]:
+    """Of each partition its leader; 0 while it has none that may be replaced."""
     async with comet.Admin(address) as admin:
-        info, _ = await admin.describe_topic("trades")
-    return [one.leader if len(one.in_sync) == 3 else 0 for one in info.partitions]  # who may be given leadership, too
+        info = await admin.describe_topic("trades")
+    return [(one.leader or 0) if len(one.in_sync) == 3 else 0 for one in info.partitions]
 
 
 @pytest_asyncio.fixture(loop_scope="package", scope="module")

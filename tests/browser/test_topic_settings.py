@@ -70,7 +70,7 @@ async def test_the_dialog_shows_and_sets_the_defaults_of_the_cluster(page: Page,
     await shot(page, "topics-create-hourly")
     await create(page, "hourly")
     async with comet.Admin(hourly.broker) as admin:
-        info, _ = await admin.describe_topic("hourly")
+        info = await admin.describe_topic("hourly")
         assert (info.config.retention_ms, info.config.retention_bytes) == (HOUR_MS, 1 << 30)
         assert info.config.flush is comet.Flush.ALWAYS
         assert info.sources == dict.fromkeys(("retention_ms", "retention_bytes", "flush"), comet.SettingSource.CLUSTER)
@@ -84,7 +84,7 @@ async def test_the_dialog_can_set_what_is_built_in(page: Page, hourly: Stage) ->
     await dialog(page).get_by_label("Flush to disk").select_option("interval")
     await create(page, "weekly", **{"Retention time": "7 d", "Retention size": "none"})
     async with comet.Admin(hourly.broker) as admin:
-        info, _ = await admin.describe_topic("weekly")
+        info = await admin.describe_topic("weekly")
         assert (info.config.retention_ms, info.config.retention_bytes) == (7 * 24 * HOUR_MS, -1)
         assert info.config.flush is comet.Flush.INTERVAL
         await admin.delete_topic("weekly")
@@ -108,7 +108,7 @@ async def test_the_page_says_where_values_come_from_and_goes_back_to_the_default
         await expect(dialog(page).locator("dl")).to_contain_text("retention_ms1 d → 1 h, the default")
         await dialog(page).get_by_role("button", name="Save").click()
         await expect(page.get_by_text("all settings have their defaults")).to_be_visible()
-        info, _ = await admin.describe_topic("daily")
+        info = await admin.describe_topic("daily")
         assert info.config.retention_ms == HOUR_MS
         assert info.source("retention_ms") is comet.SettingSource.CLUSTER
         await admin.delete_topic("daily")

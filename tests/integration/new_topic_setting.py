@@ -70,13 +70,13 @@ async def appearances() -> dict[str, object]:
     async with comet.testing.broker(probe_ms=2_000) as broker, api(broker.address) as http:
         made: httpx.Response = await http.client.post("/v1/topics", json={"name": "t", "config": {"probe_ms": "5000"}})
         first = await http.get("/topics/t")
-        info, _ = await http.admin.describe_topic("t")
+        info = await http.admin.describe_topic("t")
         detail = TopicDetail(
             Cluster(time_us=0), build_facts.topic_with_leaders(info).topic, (), facts.topic_settings(info)
         )
         page = topic_config.view(detail, PageRequest(path="/topics/t/config", now_us=0))
         await http.ask("PATCH", "/topics/t", {"unset": ["probe_ms"]})
-        then, _ = await http.admin.describe_topic("t")
+        then = await http.admin.describe_topic("t")
         schema = (await http.client.get("/openapi.json")).json()["components"]["schemas"]
         listed = row((await http.get("/topic-settings"))["items"])
     return {

@@ -37,8 +37,8 @@ def admin_of(cluster: LocalCluster) -> comet.Admin:
 async def test_members_get_the_partitions_that_are_in_their_rack(cluster: LocalCluster) -> None:
     async with admin_of(cluster) as admin:
         await admin.create_topic("t", partitions=PARTITIONS, replicas=1)
-        topic, _ = await admin.describe_topic("t")
-        homes = {partition.index: RACKS[partition.replicas[0]] for partition in topic.partitions}
+        topic = await admin.describe_topic("t")
+        homes = {partition.partition: RACKS[partition.replicas[0]] for partition in topic.partitions}
         members = {rack: member_of(cluster, "t", assignment="rack", rack=rack) for rack in ("c", "a", "b")}
         for member in members.values():
             await member.start()

@@ -84,7 +84,7 @@ async def test_a_replay_of_old_data_loses_nothing_by_a_shorter_retention_and_the
         0,
         True,
     )
-    topic, _ = await admin.describe_topic("t")
+    topic = await admin.describe_topic("t")
     assert topic.config == plan.before.config != plan.after.config
     done = await alter(cluster, admin, retention_ms=HOUR_MS)
     assert (done.dry_run, done.records, done.after.config) == (False, 0, plan.after.config)

@@ -153,7 +153,7 @@ async def test_an_index_of_dead_letters_does_not_go_on_in_the_new_topic(
     broker: comet.testing.TestBroker, backend: Backend
 ) -> None:
     await write(broker.address, "old 0", "old 1", headers=letter(0))
-    info, statuses = await backend.admin.describe_topic("quotes")
+    info = await backend.admin.describe_topic("quotes")
     fresh, index = (DeadLetterIndex(info, Room(100), 100) for _ in range(2))
     until = asyncio.get_running_loop().time() + 60
     assert await index.advance(backend.reader, until)
@@ -164,7 +164,7 @@ async def test_an_index_of_dead_letters_does_not_go_on_in_the_new_topic(
             await one.advance(backend.reader, until)
     assert not list(fresh.dead_letters())
     with pytest.raises(comet.TopicNotFound, match="deleted and recreated"):
-        await DeadLetterIndexes(backend.admin, backend.reader, Limits())._holds(info, statuses)
+        await DeadLetterIndexes(backend.admin, backend.reader, Limits())._holds(info, info.partitions)
 
 
 async def test_a_redrive_does_not_write_records_of_the_new_topic(
@@ -173,7 +173,7 @@ async def test_a_redrive_does_not_write_records_of_the_new_topic(
     await write(broker.address, "old 0", "old 1", headers=letter(0))
     async with comet.Admin(broker.address) as admin:
         await admin.create_topic("orders")
-    info, _ = await backend.admin.describe_topic("quotes")
+    info = await backend.admin.describe_topic("quotes")
     index = DeadLetterIndex(info, Room(100), 100)
     await index.advance(backend.reader, asyncio.get_running_loop().time() + 60)
     await recreate(broker.address, headers=letter(1))
@@ -191,7 +191,7 @@ async def test_the_history_of_a_chart_has_no_records_of_the_new_topic(
     broker: comet.testing.TestBroker, backend: Backend
 ) -> None:
     await write(broker.address, *(f"old {number}" for number in range(4)))
-    info, _ = await backend.admin.describe_topic("quotes")
+    info = await backend.admin.describe_topic("quotes")
     await recreate(broker.address)
     past = Past("quotes", backend, Limits(), Cursor(info.id, {0: CursorPosition(4)}), time.time_ns() // 1000)
     added: list[Any] = []
@@ -213,7 +213,7 @@ async def test_the_history_of_results_has_no_records_of_the_new_topic(
     try:
         await result.caught_up.wait()
         assert len(taken) == 4
-        info, _ = await backend.admin.describe_topic("quotes")
+        info = await backend.admin.describe_topic("quotes")
         await hub.close()
         await recreate(broker.address)
         with pytest.raises(comet.TopicNotFound, match="deleted and recreated"):

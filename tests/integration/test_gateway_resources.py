@@ -198,7 +198,7 @@ async def test_settings_say_where_they_come_from_and_can_be_unset() -> None:
         both = {"unset": ["flush"], "flush": "os"}
         assert "both set and unset" in (await http.ask("PATCH", "/topics/weekly", both, status=422))["detail"]
         await http.ask("PATCH", "/topics/weekly", {"unset": ["retain"]}, status=422)
-        info, _ = await http.admin.describe_topic("weekly")
+        info = await http.admin.describe_topic("weekly")
         assert info.source("flush") is comet.SettingSource.TOPIC
         with pytest.raises(comet.InvalidArgument, match="unknown topic setting: 'retain'"):
             await http.admin.alter_topic("weekly", unset=["retain"])

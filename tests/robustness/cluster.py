@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import comet
-from comet.types import TopicInfo
+from comet.entities import TopicInfo
 from comet_broker.core.cluster import TopicSpec
 from comet_broker.storage.files import RealFiles
 from comet_broker.storage.log import Log, LogIdentity
@@ -81,7 +81,7 @@ class ClusterProcesses:
     async def topic(self, name: str) -> TopicInfo:
         """The topic as whichever broker answers sees it."""
         async with comet.Admin(self.addresses) as admin:
-            return (await admin.describe_topic(name))[0]
+            return await admin.describe_topic(name)
 
     async def leader(self, name: str, index: int = 0) -> int:
         """Who leads, once somebody does: while machines stand still a lease may run out without any fault of ours."""

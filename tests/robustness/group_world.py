@@ -14,8 +14,8 @@ from typing import Final
 import comet
 from comet.client.client import Client
 from comet.client.coordinator import Coordinator
+from comet.entities import PartitionInfo
 from comet.processes.child import Child, python_module
-from comet.types import PartitionStatus
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
 from tests.pausing import stand_still
@@ -196,26 +196,30 @@ class Auditor:
         return self._consumer.positions().get(partition, 0)
 
 
-async def statuses(one: ClusterProcesses, topic: str) -> list[PartitionStatus]:
+async def described(one: ClusterProcesses, topic: str) -> tuple[PartitionInfo, ...]:
     async with comet.Admin(one.addresses) as admin:
-        return (await admin.describe_topic(topic))[1]
+        return (await admin.describe_topic(topic)).partitions
 
 
 async def decided(one: ClusterProcesses, topic: str) -> dict[int, int]:
     """Waits until no transaction is open in the topic; per partition its end."""
-    found: list[PartitionStatus] = []
+    found: tuple[PartitionInfo, ...] = ()
+
+    def ends() -> dict[int, int]:
+        known = {part.partition: part.high_watermark for part in found if part.high_watermark is not None}
+        return known if len(known) == len(found) else {}
 
     async def holds() -> bool:
         nonlocal found
         try:
-            found = await statuses(one, topic)
+            found = await described(one, topic)
         except comet.CometError:
             return False
-        return bool(found) and all(part.last_stable_offset == part.high_watermark == part.log_end for part in found)
+        return bool(ends()) and all(part.last_stable_offset == part.high_watermark == part.log_end for part in found)
 
     if await until_answered(holds, within_s=STALL_S_MAX):
-        return {part.index: part.high_watermark for part in found}
-    open_ = [(part.index, part.last_stable_offset, part.high_watermark, part.log_end) for part in found]
+        return ends()
+    open_ = [(part.partition, part.last_stable_offset, part.high_watermark, part.log_end) for part in found]
     raise AssertionError(
         f"in {topic} transactions stay open: partition, last stable offset, high watermark, end: {open_}"
     )

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import comet
+from comet.entities import TopicInfo
 from comet.errors import CometError, InvalidArgument
-from comet.types import TopicInfo
 from comet_broker.core.cluster import BROKERS, PARTITIONS
 from comet_broker.metadata.etcd.store import EtcdStore
 from comet_broker.storage.checkpoint import read_checkpoint
@@ -61,7 +61,7 @@ async def restart_alone(one: ClusterProcesses, number: int, before: TopicInfo) -
     await asyncio.to_thread(one.brokers[number].wait_ready)
     async with comet.Admin(one.brokers[number].address) as admin, asyncio.timeout(60):
         while True:
-            found = (await admin.describe_topic(TOPIC))[0].partitions[0]
+            found = (await admin.describe_topic(TOPIC)).partitions[0]
             if found.leader == number and found.leader_epoch > epoch:
                 return
 

@@ -215,8 +215,10 @@ async def _wait_for_the_end_of_all(addresses: list[str]) -> None:
     async with comet.Admin(addresses) as admin, asyncio.timeout(STALL_S_MAX):
 
         async def holds() -> bool:
-            _, statuses = await admin.describe_topic(TOPIC)
-            return bool(statuses) and all(one.last_stable_offset == one.high_watermark for one in statuses)
+            topic = await admin.describe_topic(TOPIC)
+            return topic.totals.complete and all(
+                one.last_stable_offset == one.high_watermark for one in topic.partitions
+            )
 
         assert await until_answered(holds, within_s=STALL_S_MAX)
 

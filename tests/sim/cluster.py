@@ -378,16 +378,18 @@ class ClusterScenario:
     async def _final_read(self) -> None:
         for topic in self.topics:
             try:
-                _, statuses = await self._admin.describe_topic(topic.name)
+                partitions = (await self._admin.describe_topic(topic.name)).partitions
             except CometError as error:
                 self.world.history.complaints.append(f"{topic.name} cannot be described at the end: {error!r}")
                 continue
-            for status in statuses:
-                if (topic.name, status.index) in self._halted():
+            for one in partitions:
+                tp = (topic.name, one.partition)
+                if tp in self._halted():
                     continue
-                final = FinalLog(status.log_start, status.high_watermark, lost=status.lost)
-                self.world.history.final[topic.name, status.index] = final
-                await self._read_one((topic.name, status.index), final)
+                lost = tuple((found.first, found.end) for found in one.lost or ())
+                final = FinalLog(one.log_start or 0, one.high_watermark or 0, lost=lost)
+                self.world.history.final[tp] = final
+                await self._read_one(tp, final)
 
     async def _read_one(self, tp: PartitionName, final: FinalLog) -> None:
         world = self.world

@@ -297,8 +297,8 @@ class GroupScenario:
 
     async def _statuses(self, topic: str) -> dict[PartitionName, tuple[int, int]]:
         """Per partition high watermark and last stable offset."""
-        _, statuses = await self._admin.describe_topic(topic)
-        return {(topic, status.index): (status.high_watermark, status.last_stable_offset) for status in statuses}
+        partitions = (await self._admin.describe_topic(topic)).partitions
+        return {(topic, one.partition): (one.high_watermark or 0, one.last_stable_offset or 0) for one in partitions}
 
     async def _catch_up(self) -> None:
         """With nothing wrong any more, every group reaches the end, and no transaction holds anybody back."""

@@ -19,10 +19,9 @@ from comet.consumer.consumer import Consumer
 from comet.errors import CometError, DataLoss
 from comet.producer.producer import Producer
 from comet.settings.topic import Flush, TopicConfig
-from comet.types import PartitionStatus
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import types_pb2 as types
-from comet.wire.protobuf import config_to_pb, status_from_pb
+from comet.wire.protobuf import config_to_pb
 from tests.sim import nemesis
 from tests.sim.checker import SETTLE_S_MAX, check
 from tests.sim.history import FinalLog, Outcome, PartitionName, Produce, make_value
@@ -120,7 +119,7 @@ class Scenario:
         self.random = world.random("scenario")
         self.topics = topics_for(profile, self.random)
         self.consumers: list[ConsumerClient] = []
-        self.statuses: dict[PartitionName, PartitionStatus] = {}
+        self.statuses: dict[PartitionName, types.PartitionStatus] = {}
 
     @property
     def tps(self) -> list[PartitionName]:
@@ -292,18 +291,16 @@ class Scenario:
                 if all(message.leader for message in answer.partitions):
                     break  # before that a broker says what it had noted of the end
                 await asyncio.sleep(0.01)
-            for message in answer.partitions:
-                status = status_from_pb(message)
+            for status in answer.partitions:
                 self.statuses[topic.name, status.index] = status
                 await self._read_one((topic.name, status.index))
         # Damage is found when it is read: ask again which ranges are lost.
         for topic in self.topics:
             request = admin.DescribeTopicRequest(name=topic.name)
             answer = await client.unary("comet.v1.Admin/DescribeTopic", request, admin.DescribeTopicResponse)
-            for message in answer.partitions:
-                status = status_from_pb(message)
+            for status in answer.partitions:
                 self.world.history.final[topic.name, status.index].lost = tuple(
-                    (max(first, status.log_start), end) for first, end in status.lost if end > status.log_start
+                    (max(lost.first, status.log_start), lost.end) for lost in status.lost if lost.end > status.log_start
                 )
         await client.close()
         self._allow_retention()

@@ -69,6 +69,7 @@ def _offences(chosen: Callable[[Source], bool], allowed: Callable[[Import], bool
 
 def test_the_foundations_need_only_the_standard_library_and_the_codecs() -> None:
     own = (
+        "comet.entities",
         "comet.errors",
         "comet.patterns",
         "comet.settings.topic",
@@ -100,6 +101,7 @@ def test_the_sdk_starts_servers_only_when_asked() -> None:
 def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
     shared = (
         "comet.admin.acts",
+        "comet.entities",
         "comet.errors",
         "comet.patterns",
         "comet.types",
@@ -218,11 +220,16 @@ def test_only_the_source_knows_spark() -> None:
 
 
 def test_pages_are_made_of_facts_alone() -> None:
-    """What the dashboard shows is decided without I/O, whoever fetched the facts."""
+    """What the dashboard shows is decided without I/O, whoever fetched the facts. Entities of a cluster are facts."""
 
     def allowed(found: Import) -> bool:
         top = _top(found)
-        return top in {"comet_web", "jinja2"} or (top in STANDARD and top not in IMPURE - {"datetime", "urllib"})
+        entities = _within(found.module, ["comet.entities"])
+        return (
+            entities
+            or top in {"comet_web", "jinja2"}
+            or (top in STANDARD and top not in IMPURE - {"datetime", "urllib"})
+        )
 
     views = [source for source in sources() if source.within("comet_web") and not source.within("comet_web.render")]
     assert views

@@ -206,7 +206,11 @@ async def admin() -> None:
         altered = await admin.alter_topic("quotes", unset=["flush"])
         assert_type(altered, comet.TopicAlteration)
         assert_type(altered.after.source("flush"), comet.SettingSource)
-        described: tuple[comet.TopicInfo, list[comet.PartitionStatus]] = await admin.describe_topic("quotes")
+        described = await admin.describe_topic("quotes")
+        assert_type(described, comet.TopicDetails)
+        assert_type(described.partitions[0].log_end, int | None)
+        assert_type(await admin.describe_partition("quotes", 0), comet.PartitionDetails)
+        assert_type(await admin.describe_broker(1), comet.BrokerDetails)
         assert_type(await admin.create_topic("trades", replicas=3, min_insync=2), comet.TopicInfo)
         assert_type(await admin.move_partition("quotes", 0, [2, 3, 1]), comet.PartitionMove)
         assert_type(await admin.elect_leader("quotes", 0, 2, accept_loss=True), comet.LeaderElection)
@@ -219,7 +223,6 @@ async def admin() -> None:
         assert_type(await admin.reset_group("engine", offsets=at), list[comet.ResetPartition])
         await admin.commit_offsets("engine", {"quotes": 4})  # type: ignore[arg-type]
         statistics: dict[str, Any] = await admin.statistics(1)
-        assert described
         assert statistics
 
 

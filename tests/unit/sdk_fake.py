@@ -16,6 +16,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from comet import records
+from comet.entities import BrokerInfo, PartitionInfo, TopicInfo
 from comet.errors import (
     CometError,
     OffsetOutOfRange,
@@ -32,9 +33,10 @@ from comet.errors import (
 )
 from comet.records import BatchHeader
 from comet.settings.topic import TopicConfig
-from comet.types import AtOffset, AtTime, BrokerInfo, Earliest, Latest, PartitionInfo, TopicInfo
+from comet.types import AtOffset, AtTime, Earliest, Latest
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as pb
+from comet.v1 import types_pb2 as types
 from comet.wire import protobuf
 from comet.wire.frames import delivery_prefix, parse_produce
 
@@ -455,7 +457,10 @@ class FakeBroker:
         match method:
             case "comet.v1.Comet/FetchMetadata":
                 found = [protobuf.topic_to_pb(self.describe(name)) for name in request.topics if name in self.topics]
-                brokers = list(map(protobuf.broker_to_pb, self.brokers()))
+                brokers = [
+                    types.Broker(id=one.id, host=one.host, port=one.port, version=one.version, rack=one.rack)
+                    for one in self.brokers()
+                ]
                 return pb.FetchMetadataResponse(cluster_id="fake", broker_id=self.id, brokers=brokers, topics=found)
             case "comet.v1.Admin/CreateTopic":
                 self.create(request.name, request.partitions)

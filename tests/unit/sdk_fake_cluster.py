@@ -9,8 +9,8 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from comet.entities import BrokerInfo, PartitionInfo, TopicInfo
 from comet.errors import NotEnoughReplicas, NotLeader, Unavailable
-from comet.types import BrokerInfo, PartitionInfo, TopicInfo
 from tests.unit.sdk_fake import FakeBroker, FakeChannel, FakePartition
 
 
@@ -113,7 +113,9 @@ class FakeCluster:
         return FakeChannel(nobody, address)
 
     def leader(self, topic: str = "quotes", index: int = 0) -> ClusterBroker:
-        return self.brokers[self.picture.partitions[topic, index].leader]
+        leader = self.picture.partitions[topic, index].leader
+        assert leader is not None
+        return self.brokers[leader]
 
     def change(self, topic: str, index: int, **changes: Any) -> None:
         """Writes down who leads and who is in sync; brokers that no longer lead say so to who cares."""
@@ -165,7 +167,7 @@ class FakeCluster:
         for (topic, index), info in list(self.picture.partitions.items()):
             self.change(topic, index, in_sync=tuple(one for one in info.in_sync if one != number))
             if info.leader == number:
-                self.change(topic, index, leader=0)
+                self.change(topic, index, leader=None)
                 task = asyncio.get_running_loop().create_task(self._elect(topic, index))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)

@@ -23,10 +23,9 @@ from comet.cli._etcd_checks import MemberCheck, check_members
 from comet.cli._gateway_process import RESTARTS, GatewayProcess, restarting
 from comet.cli._local_cluster import LocalCluster
 from comet.cli.cluster import Health, failures, resumed_text, show_failed
-from comet.cli.topic import topic_document
+from comet.entities import BrokerInfo, ClusterInfo, PartitionInfo, ReplicaConflict, TopicInfo
 from comet.errors import InvalidArgument, Unavailable
 from comet.settings.topic import TopicConfig
-from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, ReplicaConflict, TopicInfo
 from comet_bench.cluster.failover_load import Load
 from comet_bench.report import combine, table_row
 from tests.unit.fake_child import FakeChild
@@ -39,22 +38,14 @@ def topic(*partitions: PartitionInfo, min_insync: int = 2) -> TopicInfo:
 WELL = PartitionInfo(0, 1, 1, (1, 2, 3), (1, 2, 3))
 BEHIND = PartitionInfo(1, 2, 1, (1, 2, 3), (1, 2))
 BELOW = PartitionInfo(2, 2, 1, (1, 2, 3), (2,))
-OFFLINE = PartitionInfo(3, 0, 5, (1, 2, 3), (3,))
+OFFLINE = PartitionInfo(3, None, 5, (1, 2, 3), (3,))
 
 
 def test_what_is_not_well_is_told_apart() -> None:
     health = Health.of([topic(WELL, BEHIND, BELOW, OFFLINE)])
-    assert [one.index for _, one in health.offline] == [3]
-    assert [one.index for _, one in health.under_replicated] == [1, 2, 3]
-    assert [one.index for _, one in health.below_min_insync] == [2, 3]
-
-
-def test_a_topic_as_json_holds_its_replicas() -> None:
-    document = json.loads(json.dumps(topic_document(topic(BEHIND))))
-    assert document["partitions"] == [
-        {"index": 1, "leader": 2, "leader_epoch": 1, "replicas": [1, 2, 3], "in_sync": [1, 2]}
-    ]
-    assert (document["config"]["consistency"], document["config"]["min_insync"]) == ("consistent", 2)
+    assert [one.partition for _, one in health.offline] == [3]
+    assert [one.partition for _, one in health.under_replicated] == [1, 2, 3]
+    assert [one.partition for _, one in health.below_min_insync] == [2, 3]
 
 
 class FakeAdmin:
@@ -73,7 +64,7 @@ async def test_what_has_failed_is_shown_with_its_reason(capsys: pytest.CaptureFi
     brokers = tuple(BrokerInfo(number, "h", 9092, "1") for number in (1, 2))
     found = ClusterInfo("c", controller=1, brokers=brokers, topics=0, partitions=0)
     failed = await failures(FakeAdmin(), found)  # type: ignore[arg-type]
-    assert [(one["broker"], one["kind"], one["stopped"]) for one in failed] == [(1, "group", True), (1, "task", False)]
+    assert [(one.broker, one.kind, one.stopped) for one in failed] == [(1, "group", True), (1, "task", False)]
     show_failed(failed)
     said = capsys.readouterr()
     assert "engine" in said.out and "stopped" in said.out and "AssertionError()" in said.out

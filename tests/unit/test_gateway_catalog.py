@@ -5,34 +5,33 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 import comet
+from comet.entities import PartitionInfo, TopicDetails
 from comet.settings.topic import TopicConfig
-from comet.types import PartitionInfo, TopicInfo
 from comet_gateway.brokers import catalog as under_test
 from comet_gateway.brokers.catalog import Catalog
 
-QUOTES = TopicInfo("quotes", bytes(16), (PartitionInfo(0, 1, 0, (1,), (1,)),), TopicConfig(), created_us=0)
+QUOTES = TopicDetails("quotes", bytes(16), (PartitionInfo(0, 1, 0, (1,), (1,)),), TopicConfig(), created_us=0)
 
 
 class FakeAdmin:
     """Answers what it is told to, once it may."""
 
     def __init__(self) -> None:
-        self.answer: TopicInfo | comet.CometError = QUOTES
+        self.answer: TopicDetails | comet.CometError = QUOTES
         self.may = asyncio.Event()
         self.may.set()
         self.asked = 0
 
-    async def describe_topic(self, name: str) -> tuple[TopicInfo, list[Any]]:
+    async def describe_topic(self, name: str) -> TopicDetails:
         self.asked += 1
         await self.may.wait()
         if isinstance(self.answer, comet.CometError):
             raise self.answer
-        return self.answer, []
+        return self.answer
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from typing import Any, cast
 import pytest
 
 import comet
+from comet.entities import PartitionInfo, TopicDetails
 from comet.settings.topic import TopicConfig
-from comet.types import AtOffset, Earliest, PartitionInfo, Position, TopicInfo
+from comet.types import AtOffset, Earliest, Position
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.push.catchup import Log
@@ -59,9 +60,9 @@ class Brokers:
         assert at == Earliest()
         return dict.fromkeys(range(self.partitions), 0)
 
-    async def describe_topic(self, name: str) -> tuple[TopicInfo, list[Any]]:
+    async def describe_topic(self, name: str) -> TopicDetails:
         parts = tuple(PartitionInfo(index, 1, 1, (1,), (1,)) for index in range(self.partitions))
-        return TopicInfo(name, TOPIC_ID, parts, TopicConfig(), 0), []
+        return TopicDetails(name, TOPIC_ID, parts, TopicConfig(), 0)
 
     async def fetch(self, topic: str, partition: int, at: AtOffset, **asked: Any) -> comet.Fetched:
         start = at.offset

@@ -11,8 +11,8 @@ from hypothesis import given as each
 from hypothesis import strategies as some
 
 import comet
+from comet.entities import PartitionInfo, TopicInfo
 from comet.settings.topic import TopicConfig
-from comet.types import PartitionInfo, TopicInfo
 from comet_gateway.brokers import leader_transfer
 from comet_gateway.http.problems import Problem
 
@@ -20,7 +20,7 @@ from comet_gateway.http.problems import Problem
 def topic(name: str, *partitions: tuple[int, tuple[int, ...], tuple[int, ...]]) -> TopicInfo:
     """Of each partition its leader, replicas and those in sync."""
     found = tuple(
-        PartitionInfo(index, leader, 1, replicas, in_sync)
+        PartitionInfo(index, leader or None, 1, replicas, in_sync)
         for index, (leader, replicas, in_sync) in enumerate(partitions)
     )
     return TopicInfo(name, bytes(16), found, TopicConfig(), 0)
@@ -66,7 +66,7 @@ def test_spreading_only_ever_makes_it_more_even(found: list[tuple[list[int], int
     assert sum(plan.before.values()) == sum(plan.after.values()) == len(found)
     steps = {step.partition: step for step in plan.steps}
     for one in info.partitions:
-        step = steps.get(one.index)
+        step = steps.get(one.partition)
         leader = step.to if step else one.leader
         for other in leader_transfer.able(one, calm):
             if leader in calm and other != leader:

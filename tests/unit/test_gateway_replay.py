@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import comet
+from comet.entities import PartitionInfo, TopicDetails
 from comet.settings.topic import TopicConfig
-from comet.types import AtOffset, AtTime, Earliest, Latest, PartitionInfo, Position, TopicInfo
+from comet.types import AtOffset, AtTime, Earliest, Latest, Position
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Begun, Lost
@@ -85,9 +86,9 @@ class Log:
         self.id = TOPIC_ID
         self.fetches = 0
 
-    async def describe_topic(self, name: str) -> tuple[TopicInfo, list[Any]]:
+    async def describe_topic(self, name: str) -> TopicDetails:
         parts = tuple(PartitionInfo(index, 1, 1, (1,), (1,)) for index in range(len(self.partitions)))
-        return TopicInfo(name, TOPIC_ID, parts, TopicConfig(), 0), []
+        return TopicDetails(name, TOPIC_ID, parts, TopicConfig(), 0)
 
     async def fetch(
         self, topic: str, partition: int, start: Position, *, epoch: int | None = None, records_max: int = 100,

@@ -60,7 +60,7 @@ class World:
                 name,
                 b"",
                 tuple(
-                    comet.PartitionInfo(index, leader, 1, (leader or 1, 3), (leader,) if leader else ())
+                    comet.PartitionInfo(index, leader or None, 1, (leader or 1, 3), (leader,) if leader else ())
                     for index, leader in enumerate(leaders)
                 ),
                 CONFIG,

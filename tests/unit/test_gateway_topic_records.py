@@ -47,7 +47,9 @@ class Reader:
 
 
 def sources_of(leaders: Sequence[int], silent: Sequence[int]) -> Sources:
-    partitions = tuple(comet.PartitionInfo(index, leader, 1, (1, 2), (1, 2)) for index, leader in enumerate(leaders))
+    partitions = tuple(
+        comet.PartitionInfo(index, leader or None, 1, (1, 2), (1, 2)) for index, leader in enumerate(leaders)
+    )
 
     async def topic(name: str) -> comet.TopicInfo:
         return replace(INFO, partitions=partitions)

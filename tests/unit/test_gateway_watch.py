@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 import comet
+from comet.entities import TopicInfo
 from comet.settings.topic import TopicConfig
-from comet.types import Earliest, Position, TopicInfo
+from comet.types import Earliest, Position
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Failed

@@ -225,13 +225,13 @@ def test_rates_are_those_of_the_window() -> None:
         assert quotes["in_rate"] == pytest.approx(50, rel=0.01)
         assert (quotes["leading"], quotes["records"]) == (1, 500)
         assert (still["in_rate"], still["records"], still["last_us"]) == (0, 0, None)
-        [status] = (await world.admin.describe_topic("quotes"))[1]
+        [status] = (await world.admin.describe_topic("quotes")).partitions
         assert status.in_rate == pytest.approx(50, rel=0.01)
         assert status.in_bytes_rate is not None and status.in_bytes_rate > 50 * 100
         assert status.last_us == quotes["last_us"] and quotes["last_us"] > world.clock.wall_us() - 2_000_000
         for _ in range(WINDOW_S + 1):
             await world.until(0.5)
-        [status] = (await world.admin.describe_topic("quotes"))[1]
+        [status] = (await world.admin.describe_topic("quotes")).partitions
         assert (status.in_rate, status.in_bytes_rate) == (0, 0)
 
     scenario(test)

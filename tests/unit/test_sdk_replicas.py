@@ -15,8 +15,9 @@ import pytest
 from comet import records
 from comet.consumer.consumer import Consumer
 from comet.consumer.replica_choice import suitable
+from comet.entities import BrokerInfo, PartitionInfo
 from comet.errors import DataLoss, InvalidArgument, OffsetOutOfRange, Truncated
-from comet.types import BrokerInfo, Gap, PartitionInfo
+from comet.types import Gap
 from tests.unit.sdk_fake import FakePartition
 from tests.unit.sdk_fake_cluster import FakeCluster
 from tests.unit.test_sdk_cluster import producer, scenario

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from comet.entities import BrokerFailure
 from comet_web import facts
 from comet_web.components.table import shaped
 from comet_web.document import DASH, Column, Table
@@ -159,8 +160,10 @@ def test_a_broker_that_is_down_says_since_when() -> None:
 
 
 def test_what_has_failed_is_listed_with_its_reason_and_what_stands_still_first() -> None:
-    standing = facts.Failed("partition", "quotes/3", "following", "AssertionError()", NOW - 5_000_000, 2, stopped=True)
-    passing = facts.Failed("task", "record", "", "KeyError('x')", NOW - 9_000_000, 1, stopped=False)
+    standing = BrokerFailure(
+        1, "partition", "quotes/3", "following", "AssertionError()", NOW - 5_000_000, 2, stopped=True
+    )
+    passing = BrokerFailure(1, "task", "record", "", "KeyError('x')", NOW - 9_000_000, 1, stopped=False)
     ill = replace(ONE, failed=(passing, standing))
     document = broker_view.view(facts.BrokerDetail(CLUSTER, ill), PageRequest("/brokers/1"))
     table = document.tables["failed"]

@@ -7,11 +7,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from comet.entities import BrokerFailure
 from comet_web import render
 from comet_web.components import line_chart, sparkline
 from comet_web.components.navigation import NAV
 from comet_web.document import DASH
-from comet_web.facts import Broker, Cluster, Event, Failed, Group, Topic, Track
+from comet_web.facts import Broker, Cluster, Event, Group, Topic, Track
 from comet_web.health import judged
 from comet_web.page_request import VIEWER, PageRequest
 from comet_web.pages import PAGES
@@ -85,7 +86,7 @@ def test_brokers_say_what_is_wrong_with_them() -> None:
 
 
 def test_what_stands_still_is_named_with_its_reason_and_what_goes_on_is_not() -> None:
-    one = Failed("group", "engine", "a look at the clock", "AssertionError('two owners')", 1, 1, stopped=True)
+    one = BrokerFailure(1, "group", "engine", "a look at the clock", "AssertionError('two owners')", 1, 1, stopped=True)
     many = tuple(replace(one, name=f"g{number}") for number in range(7))
     found = cluster(brokers=(broker(1, failed=(one, replace(one, kind="task", stopped=False))), broker(2, failed=many)))
     assert texts(found)[0] == "Broker 1: group engine has failed and stopped: AssertionError('two owners')"

@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 
+from comet.entities import PartitionInfo
 from comet.settings.topic import TOPIC_SETTINGS
 from comet_web.document import DASH, Document
-from comet_web.facts import Cluster, Event, Group, Lag, Partition, Setting, TopicConsumers, TopicDetail, Track
+from comet_web.facts import Cluster, Event, Group, Lag, Setting, TopicConsumers, TopicDetail, Track
 from comet_web.page_request import PageRequest
 from comet_web.views import topic, topic_config, topic_consumers
 from tests.unit.test_web_topics import NOW, SECOND
 from tests.unit.test_web_topics import topic as a_topic
 
 
-def partition(index: int, **changes: Any) -> Partition:
-    made = Partition(
-        index=index,
+def partition(index: int, **changes: Any) -> PartitionInfo:
+    made = PartitionInfo(
+        partition=index,
         leader=1,
         leader_epoch=4,
         replicas=(1, 2, 3),
@@ -33,7 +34,7 @@ def partition(index: int, **changes: Any) -> Partition:
     return replace(made, **changes)
 
 
-def detail(*partitions: Partition, settings: tuple[Setting, ...] = (), **cluster: Any) -> TopicDetail:
+def detail(*partitions: PartitionInfo, settings: tuple[Setting, ...] = (), **cluster: Any) -> TopicDetail:
     tracks = {
         "records_in": Track(1, NOW, (None, 5.0, 20.0)),
         "records_out": Track(1, NOW, (1.0, 1.0, 3.0)),
@@ -61,7 +62,7 @@ def test_partitions_that_are_not_well_come_first() -> None:
         partition(0),
         partition(1, log_start=None, log_end=None),
         partition(2, in_sync=(1, 3)),
-        partition(3, failed="the disk does not answer"),
+        partition(3, failed=True),
         partition(4, leader=None, in_sync=()),
         partition(5),
     )

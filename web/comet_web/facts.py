@@ -1,6 +1,7 @@
 """Facts about a cluster at one moment, the input of views. Immutable.
 
 Unknown is None, never 0: a broker that does not answer has no rate. Rates are per second over the last WINDOW_S.
+Values that one broker has are those of the SDK; those gathered from several have a class here.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from comet.entities import BrokerFailure, PartitionInfo
 from comet_web.facts_analytics import NO_ANALYTICS, Analytics
 
 WINDOW_S: Final = 10  # of rates
@@ -24,20 +26,9 @@ class Track:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """An entity of a broker that failed of an unexpected error."""
-
-    kind: str  # "partition", "slot", "group", "transaction", "share", "topic", "task"
-    name: str
-    step: str
-    reason: str
-    since_us: int
-    count: int
-    stopped: bool  # until it is resumed; else it runs on
-
-
-@dataclass(frozen=True, slots=True)
 class Broker:
+    """A known broker. It gives its figures itself, another one may give the rest: it may be silent, or gone."""
+
     id: int
     address: str = ""
     rack: str = ""
@@ -60,11 +51,14 @@ class Broker:
     cpu: float | None = None  # of one core
     memory_bytes: int | None = None
     problems: tuple[str, ...] = ()  # as it reports them
-    failed: tuple[Failed, ...] = ()  # stopped ones first
+    failed: tuple[BrokerFailure, ...] = ()  # stopped ones first
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
+    """A topic. Its figures are sums over its leaders, some of which may be silent. Those of its metadata are counted
+    once for each change: a page of all topics shows them every second."""
+
     name: str
     internal: bool
     partitions: int
@@ -116,7 +110,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The whole cluster, as of `time_us`."""
+    """The whole cluster, as of `time_us`: from the answers of all its brokers, also while none answers."""
 
     time_us: int
     cluster_id: str = ""
@@ -135,23 +129,6 @@ RANGES_S: Final[Mapping[str, int]] = {"15m": 900, "1h": 3_600, "6h": 21_600, "24
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
-    index: int
-    leader: int | None
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-    log_start: int | None = None
-    log_end: int | None = None
-    high_watermark: int | None = None
-    bytes: int | None = None
-    in_rate: float | None = None
-    last_us: int | None = None
-    failed: str = ""
-    conflicts: tuple[str, ...] = ()  # replicas that do not follow the leader, with the reason
-
-
-@dataclass(frozen=True, slots=True)
 class Setting:
     name: str
     value: str
@@ -165,7 +142,7 @@ class Setting:
 class TopicDetail:
     cluster: Cluster
     topic: Topic
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionInfo, ...]
     settings: tuple[Setting, ...]
     tracks: Mapping[str, Track] = field(default_factory=dict)
 

@@ -138,8 +138,8 @@ async def written(address: str, topic: str) -> int:
     import comet
 
     async with comet.Admin(address) as admin:
-        _, partitions = await admin.describe_topic(topic)
-    return sum(partition.last_stable_offset for partition in partitions)
+        found = await admin.describe_topic(topic)
+    return sum(partition.last_stable_offset or 0 for partition in found.partitions)
 
 
 def _speed(records: int, size: int, seconds: float) -> Result:

@@ -31,7 +31,7 @@ from comet_bench.report import Result, combine
 
 if TYPE_CHECKING:
     from comet.cli._local_cluster import LocalCluster
-    from comet.types import PartitionInfo
+    from comet.entities import PartitionInfo
 
 BROKERS: Final = 3
 MIN_INSYNC: Final = 2
@@ -96,7 +96,9 @@ class ClusterBench:
 
     def leader(self, topic: str) -> int:
         """The broker that leads the topic's only partition."""
-        return asyncio.run(_partition(self.addresses, topic)).leader
+        leader = asyncio.run(_partition(self.addresses, topic)).leader
+        assert leader is not None
+        return leader
 
     def kill(self, broker: int) -> None:
         """Kills the broker, as `kill -9` does."""
@@ -134,7 +136,7 @@ async def _partition(addresses: Sequence[str], topic: str) -> PartitionInfo:
     import comet
 
     async with comet.Admin(addresses) as admin:
-        found, _ = await admin.describe_topic(topic)
+        found = await admin.describe_topic(topic)
     return found.partitions[0]
 
 

@@ -28,15 +28,13 @@ from comet.errors import (
     Unavailable,
 )
 from comet.settings.topic import REPLICAS_MAX, TopicConfig, TopicDefaults
-from comet.types import BrokerInfo, check_topic_name
+from comet.types import check_topic_name
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as records_pb
 from comet.v1 import types_pb2 as types
 from comet.wire.protobuf import (
-    broker_to_pb,
     defaults_to_pb,
     settings_from_pb,
-    status_to_pb,
     topic_to_pb,
 )
 from comet_broker import limits
@@ -123,15 +121,13 @@ class AdminService:
     def _brokers(self) -> list[types.Broker]:
         draining = self._state.drains
         return [
-            broker_to_pb(
-                BrokerInfo(
-                    broker,
-                    found.value.host,
-                    found.value.port,
-                    found.value.version,
-                    found.value.rack,
-                    found.value.draining or broker in draining,
-                )
+            types.Broker(
+                id=broker,
+                host=found.value.host,
+                port=found.value.port,
+                version=found.value.version,
+                rack=found.value.rack,
+                draining=found.value.draining or broker in draining,
             )
             for broker, found in sorted(self._state.brokers.items())
         ]
@@ -197,7 +193,7 @@ class AdminService:
             topic = self._topics.by_name.get(request.name)
             if topic is not None:
                 described.partitions.extend(
-                    status_to_pb(statistics.status(part, *self._rates(part))) for part in topic.partitions.values()
+                    statistics.status(part, *self._rates(part)) for part in topic.partitions.values()
                 )
             return described
         leaders = {partition.leader for partition in described.topic.partitions} - {NO_BROKER}

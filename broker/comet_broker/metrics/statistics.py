@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import comet
-from comet.types import PartitionStatus
+from comet.v1 import types_pb2 as types
 from comet_broker import settings
 from comet_broker.cluster.membership import Membership
 from comet_broker.cluster.store_guard import StoreGuard
@@ -98,10 +98,12 @@ class BrokerStatistics:
         }
 
 
-def status(partition: Partition, in_rate: float | None = None, in_bytes_rate: float | None = None) -> PartitionStatus:
+def status(
+    partition: Partition, in_rate: float | None = None, in_bytes_rate: float | None = None
+) -> types.PartitionStatus:
     """The status of a replica, as clients see it."""
     numbers = partition.log.statistics()
-    return PartitionStatus(
+    return types.PartitionStatus(
         index=partition.index,
         log_start=partition.log.log_start,
         log_end=partition.log.log_end,
@@ -110,7 +112,7 @@ def status(partition: Partition, in_rate: float | None = None, in_bytes_rate: fl
         bytes=numbers["bytes"],
         segments=numbers["segments"],
         failed=partition.log.failed is not None or bool(partition.fault),
-        lost=partition.log.lost,
+        lost=[types.OffsetRange(first=first, end=end) for first, end in partition.log.lost],
         broker=partition.context.me,
         leader_epoch=partition.leader_epoch,
         leader=partition.leads,

@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from comet.entities import PartitionInfo, ReplicaConflict, TopicInfo
 from comet.errors import (
     CometError,
     DiskFull,
@@ -30,7 +31,6 @@ from comet.errors import (
     Unavailable,
 )
 from comet.settings.topic import TopicConfig
-from comet.types import PartitionInfo, ReplicaConflict, TopicInfo
 from comet_broker import limits
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import (
@@ -180,11 +180,12 @@ class TopicTable:
         for index in range(spec.partitions):
             state = self.state_of(spec.id, index)
             if state is None:
-                partitions.append(PartitionInfo(index, NO_BROKER, 0, (), ()))
+                partitions.append(PartitionInfo(index, None, 0, (), ()))
             else:
                 in_sync = tuple(sorted(state.in_sync))
                 conflicts = self._conflicts(spec.id, index, state)
-                partitions.append(PartitionInfo(index, state.leader, state.epoch, state.replicas, in_sync, conflicts))
+                leader = None if state.leader == NO_BROKER else state.leader
+                partitions.append(PartitionInfo(index, leader, state.epoch, state.replicas, in_sync, conflicts))
         return TopicInfo(
             name=name,
             id=bytes.fromhex(spec.id),

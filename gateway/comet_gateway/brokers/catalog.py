@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeVar
 
 import comet
+from comet.entities import TopicInfo
 from comet.errors import Timeout, TopicNotFound, Unavailable
-from comet.types import TopicInfo, check_topic_name
+from comet.types import check_topic_name
 from comet_gateway.http.problems import Problem
 
 T = TypeVar("T")
@@ -86,7 +87,7 @@ class Catalog:
     async def _fetch(self, name: str) -> TopicInfo:
         requested = asyncio.get_running_loop().time()
         try:
-            info, _ = await self._admin.describe_topic(name)
+            info = await self._admin.describe_topic(name)
         except TopicNotFound:
             self._known.pop(name, None)
             raise

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 State = Literal["idle", "planned", "running", "stopping", "stopped", "done", "failed"]
 
+NO_BROKER: Final = 0
 AT_ONCE: Final = 50  # partitions whose leadership is being moved
 CHECK_S: Final = 0.5  # between two checks of the leaders
 PATIENCE_S: Final = 60.0  # wait for those under way, before the job continues without them
@@ -60,9 +61,9 @@ def spread(topics: Iterable[comet.TopicInfo], calm: Collection[int]) -> Plan:
 
     Afterwards no broker leads two partitions more than another one that could take one over from it."""
     partitions = [(topic.name, one) for topic in topics for one in topic.partitions]
-    to = {(name, one.index): _settled(one, calm) for name, one in partitions}
+    to = {(name, one.partition): _settled(one, calm) for name, one in partitions}
     leads = Counter(to.values())
-    choices = {(name, one.index): able(one, calm) for name, one in partitions}
+    choices = {(name, one.partition): able(one, calm) for name, one in partitions}
     moving = True
     while moving:
         moving = False
@@ -78,8 +79,12 @@ def spread(topics: Iterable[comet.TopicInfo], calm: Collection[int]) -> Plan:
 
 def _settled(partition: comet.PartitionInfo, calm: Collection[int]) -> int:
     """The leader once all changes are through: the first replica, if that can lead."""
-    first = partition.replicas[0] if partition.replicas else 0
-    return first if first in able(partition, calm) else partition.leader
+    first = partition.replicas[0] if partition.replicas else NO_BROKER
+    return first if first in able(partition, calm) else _leader(partition)
+
+
+def _leader(partition: comet.PartitionInfo) -> int:
+    return partition.leader or NO_BROKER
 
 
 def given(
@@ -90,7 +95,7 @@ def given(
     Raises InvalidArgument if the broker cannot lead the partition, TopicNotFound, PartitionNotFound."""
     known = {topic.name: topic for topic in topics}
     partitions = [(topic.name, one) for topic in known.values() for one in topic.partitions]
-    leads = Counter(one.leader for _, one in partitions)
+    leads = Counter(_leader(one) for _, one in partitions)
     to: dict[tuple[str, int], int] = {}
     for name, index, broker in wanted:
         if name not in known:
@@ -104,8 +109,8 @@ def given(
         if broker is not None and broker != one.leader and broker not in others:
             can = ", ".join(map(str, others)) or "none"
             raise InvalidArgument(f"broker {broker} cannot lead {name}/{index} now; replicas that can: {can}")
-        chosen = broker or min(others, key=lambda other: leads[other], default=one.leader)
-        leads[one.leader] -= 1
+        chosen = broker or min(others, key=lambda other: leads[other], default=_leader(one))
+        leads[_leader(one)] -= 1
         leads[chosen] += 1
         to[name, index] = chosen
     return _plan(partitions, to, calm)
@@ -118,15 +123,16 @@ def _plan(
     after = Counter(dict.fromkeys(sorted(calm), 0))
     steps: list[Step] = []
     for name, one in partitions:
-        target = to.get((name, one.index), one.leader)
-        before[one.leader] += 1
+        leader = _leader(one)
+        target = to.get((name, one.partition), leader)
+        before[leader] += 1
         after[target] += 1
-        first = one.replicas[0] if one.replicas else 0
-        if target not in (0, one.leader, first):  # the first replica leads by itself as soon as it can
+        first = one.replicas[0] if one.replicas else NO_BROKER
+        if target not in (NO_BROKER, leader, first):  # the first replica leads by itself as soon as it can
             replicas = (target, *(broker for broker in one.replicas if broker != target))
-            steps.append(Step(name, one.index, one.leader, target, replicas))
-    before.pop(0, None)
-    after.pop(0, None)
+            steps.append(Step(name, one.partition, leader, target, replicas))
+    before.pop(NO_BROKER, None)
+    after.pop(NO_BROKER, None)
     return Plan(tuple(steps), dict(before), dict(after))
 
 
@@ -204,7 +210,7 @@ class LeaderJob:
         before, until = progress.led, loop.time() + PATIENCE_S
         while True:
             led = {
-                (topic.name, one.index): one.leader
+                (topic.name, one.partition): one.leader
                 for topic in await self._admin.list_topics()
                 for one in topic.partitions
             }

@@ -83,7 +83,7 @@ class Result:
     async def _past(self) -> Cursor:
         """Reads the history. Returns the position to follow from."""
         admin = self._backend.admin
-        info, _ = await admin.describe_topic(self.name)
+        info = await admin.describe_topic(self.name)
         ends = await admin.offsets(self.name, "latest")
         since = await admin.offsets(self.name, AtTime(self._clock_us() - self._span_s * 1_000_000))
         most = PAST_RECORDS // max(1, len(ends))

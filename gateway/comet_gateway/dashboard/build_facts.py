@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import comet
+from comet.admin.results import broker_failures
 from comet.settings.topic import TOPIC_SETTINGS
 from comet_web import facts
 
-INTERNAL: Final = "__"
 TREND_STEP_S: Final = 30  # of the lags in the answers of brokers
 EVENTS_MAX: Final = 500
 Numbers = Mapping[str, Any]  # the statistics of a broker
@@ -71,19 +71,7 @@ def broker(known: Known, controller: int | None, replicas: Mapping[int, int]) ->
         cpu=numbers.get("cpu"),
         memory_bytes=numbers.get("memory_bytes"),
         problems=tuple(problems),
-        failed=tuple(map(_failed, numbers.get("failed") or ())),
-    )
-
-
-def _failed(numbers: Mapping[str, Any]) -> facts.Failed:
-    return facts.Failed(
-        kind=str(numbers.get("kind", "")),
-        name=str(numbers.get("name", "")),
-        step=str(numbers.get("step", "")),
-        reason=str(numbers.get("reason", "")),
-        since_us=int(numbers.get("since_us", 0)),
-        count=int(numbers.get("count", 1)),
-        stopped=bool(numbers.get("stopped")),
+        failed=broker_failures(known.id, numbers),
     )
 
 
@@ -99,19 +87,18 @@ class TopicWithLeaders:
 
 
 def topic_with_leaders(info: comet.TopicInfo) -> TopicWithLeaders:
-    parts = info.partitions
     topic = facts.Topic(
         name=info.name,
-        internal=info.name.startswith(INTERNAL),
-        partitions=len(parts),
-        replicas=max((len(one.replicas) for one in parts), default=0),
-        in_sync=min((len(one.in_sync) for one in parts), default=0),
-        under_replicated=sum(not set(one.replicas).issubset(one.in_sync) for one in parts),
-        offline=sum(not one.leader for one in parts),
-        conflicts=sum(bool(one.conflicts) for one in parts),
+        internal=info.internal,
+        partitions=info.partition_count,
+        replicas=info.replicas,
+        in_sync=info.in_sync,
+        under_replicated=info.under_replicated,
+        offline=info.leaderless,
+        conflicts=sum(bool(one.conflicts) for one in info.partitions),
         retention={TOPIC_SETTINGS[name].unit: limit for name, limit in info.config.retention().items()},
     )
-    return TopicWithLeaders(topic, frozenset(one.leader for one in parts if one.leader))
+    return TopicWithLeaders(topic, frozenset(one.leader for one in info.partitions if one.leader is not None))
 
 
 def replicas(topics: Iterable[comet.TopicInfo]) -> dict[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Final
 
 import comet
@@ -46,15 +46,14 @@ async def cluster(sources: Sources, request: PageRequest) -> facts.Cluster:
 async def topic(sources: Sources, request: PageRequest) -> facts.TopicDetail:
     name, range_ = request.params["topic"], range_of(request)
     known = await sources.sampler.cluster(range_)
-    (info, statuses), tracks = await asyncio.gather(
+    info, tracks = await asyncio.gather(
         _topic(sources, name),
         sources.sampler.topic_tracks(name, range_),
     )
-    by_index = {status.index: status for status in statuses if status.broker}
     return facts.TopicDetail(
         cluster=known,
         topic=known.topics.get(name) or build_facts.topic_with_leaders(info).topic,
-        partitions=tuple(_partition(one, by_index.get(one.index)) for one in info.partitions),
+        partitions=info.partitions,
         settings=topic_settings(info),
         tracks=tracks,
     )
@@ -76,7 +75,7 @@ async def topic_consumers(sources: Sources, request: PageRequest) -> facts.Topic
     return facts.TopicConsumers(detail, name, lags)
 
 
-async def _topic(sources: Sources, name: str) -> tuple[comet.TopicInfo, list[comet.PartitionStatus]]:
+async def _topic(sources: Sources, name: str) -> comet.TopicDetails:
     query = sources.sampler.query
     return await sources.recently(("topic", name), RECENT_S, lambda: query(lambda admin: admin.describe_topic(name)))
 
@@ -86,36 +85,9 @@ async def _described(sources: Sources, group: str) -> comet.GroupInfo:
     return await sources.recently(("group", group), RECENT_S, lambda: query(lambda admin: admin.describe_group(group)))
 
 
-def _partition(info: comet.PartitionInfo, status: comet.PartitionStatus | None) -> facts.Partition:
-    base = facts.Partition(
-        index=info.index,
-        leader=info.leader or None,
-        leader_epoch=info.leader_epoch,
-        replicas=info.replicas,
-        in_sync=info.in_sync,
-        conflicts=tuple(
-            f"broker {one.broker} does not follow broker {one.leader}: it would lose committed records from offset"
-            f" {one.offset:,} up to {one.high_watermark:,}" + (f" ({one.problem})" if one.problem else "")
-            for one in info.conflicts
-        ),
-    )
-    if status is None:
-        return base
-    return replace(
-        base,
-        log_start=status.log_start,
-        log_end=status.log_end,
-        high_watermark=status.high_watermark,
-        bytes=status.bytes,
-        in_rate=status.in_rate,
-        last_us=status.last_us,
-        failed="the leader's disk has failed: no more writes" if status.failed else "",
-    )
-
-
-def topic_settings(info: comet.TopicInfo) -> tuple[facts.Setting, ...]:
+def topic_settings(info: comet.TopicDetails) -> tuple[facts.Setting, ...]:
     """All settings of a topic, with their sources and defaults as the broker tells them."""
-    values, defaults = info.config.plain(), (info.defaults or comet.TopicDefaults()).config.plain()
+    values, defaults = info.config.plain(), info.defaults.plain()
     return tuple(
         facts.Setting(
             name=name,

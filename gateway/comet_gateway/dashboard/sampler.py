@@ -266,7 +266,7 @@ class Sampler:
             return
         answering = self._members.answering()
         numbers = {id_: one.numbers for id_, one in answering.items() if one.numbers is not None}
-        controller, replicas = newest.cluster.controller or None, self._topics.replicas
+        controller, replicas = newest.cluster.controller, self._topics.replicas
         coordinated = {id_: one.groups for id_, one in answering.items()}
         before = {} if self._known is None else self._known.groups
         groups = build_facts.groups(coordinated, before, self._members.coordinating())

@@ -18,8 +18,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from comet.entities import TopicInfo
 from comet.errors import CometError
-from comet.types import Earliest, Latest, Position, TopicInfo, position
+from comet.types import Earliest, Latest, Position, position
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http.problems import Problem
@@ -96,11 +97,11 @@ async def _walk(sources: Sources, name: str, selection: Selection, budget: Budge
 
 async def _walk_of(sources: Sources, info: TopicInfo, selection: Selection, budget: Budget) -> RecordScan:
     backend = sources.backend
-    led = tuple(one.index for one in info.partitions if one.leader)
+    led = tuple(one.partition for one in info.partitions if one.leader is not None)
     without = ""
     if not selection.partitions and 0 < len(led) < len(info.partitions):
         selection = replace(selection, partitions=led)
-        without = _without([one.index for one in info.partitions if not one.leader])
+        without = _without([one.partition for one in info.partitions if one.leader is None])
     most = max(sources.config.limits.merged_partitions_max, PARTITIONS_MAX)
     wanted = await located(selection, info, backend, most)
     return RecordScan(Scan(backend.reader, wanted, budget), info.id, without)

@@ -15,7 +15,8 @@ from typing import Final
 
 import comet
 from comet.consumer.ranges import RangeSpec
-from comet.types import Latest, TopicInfo
+from comet.entities import TopicInfo
+from comet.types import Latest
 from comet_gateway.config import READ_WAIT_MS
 from comet_gateway.dead_letters.dead_letter import (
     DeadLetter,

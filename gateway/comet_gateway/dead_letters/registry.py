@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import comet
+from comet.entities import PartitionInfo, TopicInfo
 from comet.errors import CometError, CorruptRecords, TopicNotFound
-from comet.types import AtOffset, PartitionStatus, TopicInfo
+from comet.types import AtOffset
 from comet_gateway.config import Limits
 from comet_gateway.dead_letters.dead_letter import is_either
 from comet_gateway.dead_letters.index import DeadLetterIndex, Room
@@ -43,7 +44,7 @@ class DiscoveryProgress:
 class _Inspection:
     id: bytes
     at: float
-    ends: tuple[int, ...]
+    ends: tuple[int | None, ...]
 
 
 class DeadLetterIndexes:
@@ -79,7 +80,7 @@ class DeadLetterIndexes:
 
     async def topic_index(self, topic: str, until: float) -> DeadLetterIndex:
         """The index of any topic, advanced until `until`. Raises TopicNotFound, CometError."""
-        info, _ = await self._admin.describe_topic(topic)
+        info = await self._admin.describe_topic(topic)
         topic_index = self._open(info)
         await topic_index.advance(self._reader, until)
         if topic_index.counts:
@@ -147,25 +148,23 @@ class DeadLetterIndexes:
         now = asyncio.get_running_loop().time()
         before = self._inspections.get(info.name)
         try:
-            _, statuses = await self._admin.describe_topic(info.name)
-            ends = tuple(status.log_end for status in statuses)
-            if (before is None or ends != before.ends) and await self._holds(info, statuses):
+            topic = await self._admin.describe_topic(info.name)
+            ends = tuple(one.log_end for one in topic.partitions)
+            if (before is None or ends != before.ends) and await self._holds(info, topic.partitions):
                 self._open(info)
                 self._found.add(info.name)
         except CometError:
             return  # inspected again later
         self._inspections[info.name] = _Inspection(info.id, now, ends)
 
-    async def _holds(self, info: TopicInfo, statuses: Sequence[PartitionStatus]) -> bool:
-        filled = sorted(
-            (one for one in statuses if one.log_end > one.log_start), key=lambda one: one.log_start - one.log_end
-        )
-        for status in filled[:PARTITIONS_MAX]:
-            start = AtOffset(max(status.log_start, status.log_end - NEWEST))
+    async def _holds(self, info: TopicInfo, partitions: Sequence[PartitionInfo]) -> bool:
+        filled = sorted((one for one in partitions if one.records), key=lambda one: -(one.records or 0))
+        for one in filled[:PARTITIONS_MAX]:
+            start = AtOffset(max(one.log_start or 0, (one.log_end or 0) - NEWEST))
             try:
                 found = await self._reader.fetch(
                     info.name,
-                    status.index,
+                    one.partition,
                     start,
                     records_max=NEWEST,
                     bytes_max=BYTES_MAX,

@@ -127,7 +127,7 @@ class Log:
         if partitions is None and not cursor.positions.keys() <= ring.positions.keys():
             # Another gateway has noticed added partitions first.
             async with self._soon(ring.topic):
-                info, _ = await self._admin.describe_topic(ring.topic)
+                info = await self._admin.describe_topic(ring.topic)
             wanted |= {index: position for index, position in cursor.positions.items() if index < len(info.partitions)}
         return await self._pieces(ring, wanted)
 

@@ -75,7 +75,7 @@ class Feed:
         )
         try:
             await consumer.start()
-            info, _ = await self._backend.admin.describe_topic(self.topic)
+            info = await self._backend.admin.describe_topic(self.topic)
         except BaseException:
             await consumer.close()
             raise
@@ -199,7 +199,7 @@ class Feed:
         """Raises PartitionNotFound. The consumer notices added partitions after a while."""
         unknown = sorted(partitions - self.ring.positions.keys())
         if unknown:
-            info, _ = await self._backend.admin.describe_topic(self.topic)
+            info = await self._backend.admin.describe_topic(self.topic)
             if unknown[-1] >= len(info.partitions):
                 raise PartitionNotFound(f"topic {self.topic!r} has no partition {unknown[-1]}")
 

@@ -201,7 +201,7 @@ class GroupMembership:
     async def _topic_id(self, topic: str) -> bytes:
         found = self._topic_ids.get(topic)
         if found is None:
-            info, _ = await self._admin.describe_topic(topic)
+            info = await self._admin.describe_topic(topic)
             found = self._topic_ids[topic] = info.id
         return found
 

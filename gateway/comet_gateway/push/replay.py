@@ -152,7 +152,7 @@ class Replay:
         self._limits = limits
         self._topic_id = info.id
         self._chosen = [
-            one.index for one in info.partitions if played.partitions is None or one.index in played.partitions
+            one.partition for one in info.partitions if played.partitions is None or one.partition in played.partitions
         ]
         self._pace = Pace(played.speed, paused=played.paused)
         self._next: dict[int, int] = {}  # by partition: the offset to play next
@@ -168,7 +168,7 @@ class Replay:
     @classmethod
     async def begin(cls, played: Played, admin: comet.Admin, reader: comet.Reader, limits: Limits) -> Replay:
         """Starts a replay. Raises Problem, CometError."""
-        info, _ = await admin.describe_topic(played.topic)
+        info = await admin.describe_topic(played.topic)
         if played.cursor is not None and played.cursor.topic_id != info.id:
             raise Problem("TRUNCATED", f"topic {played.topic!r} was deleted and created again since")
         replay = cls(played, info, reader, limits)

@@ -16,9 +16,10 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 import comet
+from comet.entities import TopicInfo
 from comet.errors import CometError, PartitionNotFound, TopicNotFound
 from comet.records import partition_for
-from comet.types import Receipt, TopicInfo
+from comet.types import Receipt
 from comet_gateway.brokers.catalog import Catalog
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.timeouts import until

@@ -1,10 +1,9 @@
-"""Shared by the routes of topics, groups and brokers: the admin client, and conversion of its answers to documents."""
+"""Shared by the routes of topics, groups and brokers: the admin client, and the routes of acts."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Final, TypeVar, get_type_hints
@@ -16,17 +15,14 @@ import comet
 from comet.admin.acts import OPERATIONS
 from comet.admin.documents import document
 from comet.errors import CometError
-from comet.settings.topic import TOPIC_SETTINGS
 from comet_gateway.brokers.catalog import Catalog
 from comet_gateway.http.problems import Problem
 from comet_gateway.schemas.common import ProblemDocument
 from comet_gateway.schemas.derived import model_of
 from comet_gateway.schemas.lists import PATH_PARAMETERS, DryRun
-from comet_gateway.schemas.topics import OffsetRange, Partition, Replica, Topic, TopicSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PARAMETER: Final = re.compile(r"{(\w+)}")
-INTERNAL: Final = "__"
 
 
 async def _admin(request: Request) -> comet.Admin:
@@ -103,107 +99,3 @@ def links(**operations: dict[str, Any]) -> dict[str, Any]:
 def problem_of(error: CometError) -> ProblemDocument:
     """The problem with a part of a request."""
     return ProblemDocument.model_validate(Problem.of(error).document())
-
-
-# ---- topics
-
-
-def settings_document(config: comet.TopicConfig) -> TopicSettings:
-    return TopicSettings(**config.plain())
-
-
-def sources_document(topic: comet.TopicInfo) -> dict[str, str]:
-    return {name: topic.source(name).value for name in TOPIC_SETTINGS}
-
-
-def topic_fields(topic: comet.TopicInfo) -> dict[str, Any]:
-    partitions = topic.partitions
-    return {
-        "name": topic.name,
-        "id": topic.id.hex(),
-        "internal": topic.name.startswith(INTERNAL),
-        "created_us": topic.created_us,
-        "partition_count": len(partitions),
-        "replicas": max((len(one.replicas) for one in partitions), default=0),
-        "in_sync": min((len(one.in_sync) for one in partitions), default=0),
-        "under_replicated": sum(not set(one.replicas).issubset(one.in_sync) for one in partitions),
-        "leaderless": sum(not one.leader for one in partitions),
-        "config": settings_document(topic.config),
-    }
-
-
-def topic_document(topic: comet.TopicInfo) -> Topic:
-    return Topic(**topic_fields(topic))
-
-
-_OF_LEADER: Final = ("log_start", "log_end", "high_watermark", "last_stable_offset", "bytes", "segments", "failed")
-_OF_REPLICA: Final = ("log_start", "log_end", "high_watermark", "bytes", "segments", "failed")
-
-
-def _known(status: comet.PartitionStatus | None, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: None if status is None else getattr(status, name) for name in names}
-
-
-def partition_fields(partition: comet.PartitionInfo, status: comet.PartitionStatus | None) -> dict[str, Any]:
-    lost = None if status is None else [OffsetRange(first=first, end=end) for first, end in status.lost]
-    return {
-        "partition": partition.index,
-        "leader": partition.leader or None,
-        "leader_epoch": partition.leader_epoch,
-        "replicas": list(partition.replicas),
-        "in_sync": list(partition.in_sync),
-        "records": None if status is None else status.log_end - status.log_start,
-        "lost": lost,
-        **_known(status, _OF_LEADER),
-    }
-
-
-def partition_document(partition: comet.PartitionInfo, status: comet.PartitionStatus | None) -> Partition:
-    return Partition(**partition_fields(partition, status))
-
-
-def by_partition(statuses: Iterable[comet.PartitionStatus]) -> dict[int, comet.PartitionStatus]:
-    """The statuses that brokers have answered."""
-    return {status.index: status for status in statuses if status.broker}
-
-
-async def described(admin: comet.Admin, topic: str) -> tuple[comet.TopicInfo, dict[int, comet.PartitionStatus]]:
-    info, statuses = await admin.describe_topic(topic)
-    return info, by_partition(statuses)
-
-
-def partition_of(info: comet.TopicInfo, index: int) -> comet.PartitionInfo:
-    if index >= len(info.partitions):
-        raise comet.PartitionNotFound(
-            f"topic {info.name!r} has the partitions 0 to {len(info.partitions) - 1}, not {index}"
-        )
-    return info.partitions[index]
-
-
-async def copies(admin: comet.Admin, info: comet.TopicInfo, index: int) -> list[Replica]:
-    """The state of each replica, requested from all its brokers at once."""
-    partition = partition_of(info, index)
-
-    async def status(broker: int) -> comet.PartitionStatus | None:
-        try:
-            _, statuses = await admin.describe_topic(info.name, broker=broker)
-        except CometError:
-            return None  # not reachable; the document has nulls
-        return by_partition(statuses).get(index)
-
-    found = await asyncio.gather(*map(status, partition.replicas))
-    return replicas_of(partition, [one for one in found if one is not None])
-
-
-def replicas_of(partition: comet.PartitionInfo, statuses: Iterable[comet.PartitionStatus]) -> list[Replica]:
-    """Each replica, with nulls where its broker did not answer."""
-    by_broker = {status.broker: status for status in statuses}
-    return [
-        Replica(
-            broker=broker,
-            leader=broker == partition.leader,
-            in_sync=broker in partition.in_sync,
-            **_known(by_broker.get(broker), _OF_REPLICA),
-        )
-        for broker in partition.replicas
-    ]

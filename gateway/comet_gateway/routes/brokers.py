@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request
 
-import comet
+from comet.admin.documents import document
 from comet_gateway.brokers import leader_transfer
 from comet_gateway.http.problems import answers
 from comet_gateway.routes.admin import STRICT, AdminClient, act_route, links, serve
@@ -16,7 +15,6 @@ from comet_gateway.schemas.brokers import (
     BrokerDetails,
     BrokerList,
     Cluster,
-    Failure,
     LeaderChange,
     LeaderCount,
     LeaderMoves,
@@ -34,21 +32,11 @@ _SAME: Final = {"parameters": {"broker": "$request.path.broker"}}
 @act_route(
     router,
     "describeCluster",
+    response_model=Cluster,
     responses={200: links(describeBroker={"parameters": {"broker": "$response.body#/controller"}})},
 )
-async def describe_cluster(admin: AdminClient) -> Cluster:
-    found = await admin.describe_cluster()
-    return Cluster(
-        cluster_id=found.cluster_id,
-        controller=found.controller or None,
-        brokers=[_broker(found, one) for one in found.brokers],
-        topics=found.topics,
-        partitions=found.partitions,
-    )
-
-
-def _broker(cluster: comet.ClusterInfo, broker: comet.BrokerInfo) -> Broker:
-    return Broker(**asdict(broker), controller=broker.id == cluster.controller)
+async def describe_cluster(admin: AdminClient) -> dict[str, Any]:
+    return document(await admin.describe_cluster())
 
 
 @act_route(router, "listBrokers")
@@ -63,7 +51,7 @@ async def list_brokers(
     found = [broker for broker in cluster.brokers if part in f"{broker.host}:{broker.port} {broker.rack}".casefold()]
     rest = [broker for broker in found if broker.id > int(after or 0)]
     return BrokerList(
-        items=[_broker(cluster, broker) for broker in rest[:limit]],
+        items=[Broker(**document(broker)) for broker in rest[:limit]],
         next=str(rest[limit - 1].id) if len(rest) > limit else None,
         total=len(found),
     )
@@ -72,34 +60,11 @@ async def list_brokers(
 @act_route(
     router,
     "describeBroker",
+    response_model=BrokerDetails,
     responses={**answers("BROKER_NOT_FOUND"), 200: links(getStatistics=_SAME, undoDrain=_SAME)},
 )
-async def describe_broker(admin: AdminClient, broker: BrokerId) -> BrokerDetails:
-    cluster = await admin.describe_cluster()
-    numbers = await admin.statistics(broker, brief=True)
-    totals = numbers["totals"]
-    return BrokerDetails(
-        **_broker(cluster, _found(cluster, broker)).model_dump(),
-        started_us=numbers["started_us"],
-        now_us=numbers["now_us"],
-        sessions=numbers["session_count"],
-        partitions=totals["partitions"],
-        leading=totals["leading"],
-        bytes=totals["bytes"],
-        free_bytes=numbers["free_bytes"],
-        tail_bytes=numbers["tail_bytes"],
-        problems=[f"{name}: {text}" for name, text in numbers["problems"].items()],
-        failures=numbers["failures"],
-        failed=[Failure(**one) for one in numbers["failed"]],
-    )
-
-
-def _found(cluster: comet.ClusterInfo, broker: int) -> comet.BrokerInfo:
-    for one in cluster.brokers:
-        if one.id == broker:
-            return one
-    alive = ", ".join(str(one.id) for one in cluster.brokers)
-    raise comet.BrokerNotFound(f"no broker {broker}; alive: {alive}")
+async def describe_broker(admin: AdminClient, broker: BrokerId) -> dict[str, Any]:
+    return document(await admin.describe_broker(broker))
 
 
 @act_route(router, "getStatistics", responses=answers("BROKER_NOT_FOUND"))

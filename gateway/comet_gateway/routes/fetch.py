@@ -9,7 +9,8 @@ from typing import Final
 from fastapi import APIRouter, Request
 
 import comet
-from comet.types import AtOffset, AtTime, Earliest, Latest, Position, TopicInfo
+from comet.entities import TopicInfo
+from comet.types import AtOffset, AtTime, Earliest, Latest, Position
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.http.client_disconnect import while_there

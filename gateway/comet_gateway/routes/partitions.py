@@ -21,13 +21,8 @@ from comet_gateway.routes.admin import (
     AdminClient,
     TopicCatalog,
     act_route,
-    copies,
-    described,
     links,
-    partition_fields,
-    partition_of,
     problem_of,
-    replicas_of,
 )
 from comet_gateway.schemas.derived import model_of
 from comet_gateway.schemas.lists import DryRun, PartitionIndex, TopicName
@@ -40,6 +35,7 @@ from comet_gateway.schemas.topics import (
     PartitionTruncation,
     RecordsDeleted,
     RecordsDeletion,
+    Replica,
 )
 
 router = APIRouter(prefix="/v1", tags=["topics"], dependencies=STRICT)
@@ -49,6 +45,7 @@ AT_ONCE: Final = 32  # requests to brokers
 @act_route(
     router,
     "describePartition",
+    response_model=PartitionDetails,
     responses={
         **answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND"),
         200: links(
@@ -63,14 +60,8 @@ AT_ONCE: Final = 32  # requests to brokers
         ),
     },
 )
-async def describe_partition(admin: AdminClient, topic: TopicName, partition: PartitionIndex) -> PartitionDetails:
-    info, statuses = await described(admin, topic)
-    found = partition_of(info, partition)
-    return PartitionDetails(
-        topic=topic,
-        copies=await copies(admin, info, partition),
-        **partition_fields(found, statuses.get(partition)),
-    )
+async def describe_partition(admin: AdminClient, topic: TopicName, partition: PartitionIndex) -> dict[str, Any]:
+    return document(await admin.describe_partition(topic, partition))
 
 
 @act_route(
@@ -100,7 +91,7 @@ async def add_partitions(
 async def delete_records(
     admin: AdminClient, topic: TopicName, body: RecordsDeletion, response: Response, dry_run: DryRun = False
 ) -> RecordsDeleted:
-    info, _ = await described(admin, topic)
+    info = await admin.describe_topic(topic)
     wanted = await _wanted(admin, info, body)
     plan = await _delete(admin, topic, wanted, dry_run=True)
     for found in plan.values():
@@ -147,7 +138,7 @@ async def _wanted(admin: comet.Admin, info: comet.TopicInfo, body: RecordsDeleti
     else:
         indexes = list(range(len(info.partitions))) if body.partitions is None else body.partitions
     for index in indexes:
-        partition_of(info, index)
+        info.partition(index)
     if len(set(indexes)) < len(indexes):
         raise InvalidArgument("name each partition once")
     if body.offsets is not None:
@@ -187,5 +178,5 @@ async def elect_leader(
         partition=partition,
         broker=body.broker,
         lost=done.lost,
-        copies=replicas_of(partition_of(done.topic, partition), done.replicas),
+        copies=[Replica(**document(one)) for one in done.replicas],
     )

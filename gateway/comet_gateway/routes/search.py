@@ -11,8 +11,9 @@ import msgspec
 from fastapi import APIRouter, Request
 
 import comet
+from comet.entities import TopicInfo
 from comet.errors import CometError
-from comet.types import AtOffset, TopicInfo
+from comet.types import AtOffset
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem, answers

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
 import comet
+from comet.admin.documents import document
 from comet.settings.topic import TOPIC_SETTINGS, TopicSetting, plain
 from comet_gateway.http.problems import answers
 from comet_gateway.routes.admin import (
@@ -15,14 +16,8 @@ from comet_gateway.routes.admin import (
     AdminClient,
     TopicCatalog,
     act_route,
-    described,
     links,
-    partition_document,
     serve,
-    settings_document,
-    sources_document,
-    topic_document,
-    topic_fields,
 )
 from comet_gateway.schemas.lists import PAGE, After, DryRun, Filter, Limit, PositionText, TopicName
 from comet_gateway.schemas.topics import (
@@ -37,7 +32,7 @@ from comet_gateway.schemas.topics import (
     TopicOffsets,
     TopicSettingList,
     TopicSettingRow,
-    TopicTotals,
+    TopicSettings,
 )
 
 router = APIRouter(prefix="/v1", tags=["topics"], dependencies=STRICT)
@@ -60,13 +55,14 @@ async def list_topics(
     filter: Filter = "",  # noqa: A002 - what the rules of the wire call it
 ) -> TopicList:
     page = await admin.find_topics(filter, after=after, limit=limit)
-    return TopicList(items=[topic_document(topic) for topic in page.topics], next=page.after, total=page.total)
+    return TopicList(items=[Topic(**document(topic)) for topic in page.topics], next=page.after, total=page.total)
 
 
 @act_route(
     router,
     "createTopic",
     status_code=201,
+    response_model=Topic,
     responses={
         **answers("TOPIC_EXISTS", "LIMIT_EXCEEDED"),
         201: {
@@ -93,12 +89,12 @@ async def list_topics(
 )
 async def create_topic(
     admin: AdminClient, catalog: TopicCatalog, body: TopicCreation, request: Request, response: Response
-) -> Topic:
+) -> dict[str, Any]:
     settings = body.config.settings()
     with catalog.changing(body.name):
         made = await admin.create_topic(body.name, partitions=body.partitions, replicas=body.replicas, **settings)
     response.headers["location"] = f"{request.scope.get('root_path', '')}/v1/topics/{made.name}"
-    return topic_document(made)
+    return document(made)
 
 
 @router.get("/topic-settings", operation_id="listTopicSettings", summary="List the settings that topics have")
@@ -130,28 +126,14 @@ def setting_row(row: TopicSetting, defaults: comet.TopicDefaults) -> TopicSettin
 @act_route(
     router,
     "describeTopic",
+    response_model=TopicDetails,
     responses={
         **answers("TOPIC_NOT_FOUND"),
         200: links(listTopics={}, addPartitions=_NO_MORE, findOffsets=_SAME, deleteTopic=_SAME),
     },
 )
-async def describe_topic(admin: AdminClient, topic: TopicName) -> TopicDetails:
-    info, statuses = await described(admin, topic)
-    return TopicDetails(
-        **topic_fields(info),
-        sources=sources_document(info),
-        defaults=settings_document((info.defaults or comet.TopicDefaults()).config),
-        partitions=[partition_document(one, statuses.get(one.index)) for one in info.partitions],
-        totals=_totals(info, statuses),
-    )
-
-
-def _totals(info: comet.TopicInfo, statuses: dict[int, comet.PartitionStatus]) -> TopicTotals:
-    return TopicTotals(
-        records=sum(status.log_end - status.log_start for status in statuses.values()),
-        bytes=sum(status.bytes for status in statuses.values()),
-        complete=len(statuses) == len(info.partitions),
-    )
+async def describe_topic(admin: AdminClient, topic: TopicName) -> dict[str, Any]:
+    return document(await admin.describe_topic(topic))
 
 
 @router.get(
@@ -186,13 +168,14 @@ async def alter_topic(
 ) -> TopicAlteration:
     with catalog.changing(topic) if not dry_run else nullcontext():
         done = await admin.alter_topic(topic, unset=body.unset, dry_run=dry_run, **body.settings())
+    after = document(done.after)
     return TopicAlteration(
         dry_run=dry_run,
         topic=topic,
         changed=list(done.changed),
-        before=settings_document(done.before.config),
-        after=settings_document(done.after.config),
-        sources=sources_document(done.after),
+        before=TopicSettings(**document(done.before.config)),
+        after=TopicSettings(**after["config"]),
+        sources=after["sources"],
         records=done.records,
         bytes=done.bytes,
         complete=done.complete,

@@ -2,66 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
+import comet
 from comet_gateway.schemas.common import Int64, Model
+from comet_gateway.schemas.derived import model_of
 from comet_gateway.schemas.lists import BROKER_MAX, DRY_RUN_TEXT, PARTITION_MAX, Name, Strict
 
 MOVES_MAX: Final = 10_000
 
 
-class Broker(Model):
-    id: int = Field(examples=[1])
-    host: str
-    port: int
-    version: str
-    rack: str
-    draining: bool = Field(description="Drains: it hands its partitions to other leaders.")
-    controller: bool = Field(description="It is the cluster's controller.")
+if TYPE_CHECKING:
+    Broker = Any
+    BrokerDetails = Any
+    Cluster = Any
+else:  # the SDK's types
+    Broker, BrokerDetails, Cluster = map(model_of, (comet.BrokerInfo, comet.BrokerDetails, comet.ClusterInfo))
 
 
 class BrokerList(Model):
     items: list[Broker]
     next: str | None = Field(description="`after` of the next page; null: this is the last page.")
     total: int = Field(description="Matches on all pages.")
-
-
-class Failure(Model):
-    """An entity with an unexpected error on a broker."""
-
-    kind: str = Field(description="`partition`, `slot`, `group`, `transaction`, `share`, `topic` or `task`.")
-    name: str
-    step: str = Field(description="The operation that failed.")
-    reason: str
-    since_us: Int64
-    count: int = Field(description="Errors since the first one.")
-    stopped: bool = Field(description="Stopped until it is resumed or the broker restarts.")
-
-
-class BrokerDetails(Broker):
-    """A broker and its most important numbers; its statistics have all."""
-
-    started_us: Int64
-    now_us: Int64
-    sessions: int = Field(description="Clients with an open stream.")
-    partitions: int = Field(description="Replicas on it.")
-    leading: int = Field(description="Partitions that it leads.")
-    bytes: Int64 = Field(description="Bytes of its logs.")
-    free_bytes: Int64 = Field(description="On its disk.")
-    tail_bytes: Int64 = Field(description="Bytes of recent records in memory.")
-    problems: list[str] = Field(description="Services that it cannot provide, and why.")
-    failures: int = Field(description="Unexpected errors since it started.")
-    failed: list[Failure] = Field(description="Entities with such an error, stopped ones first.")
-
-
-class Cluster(Model):
-    cluster_id: str
-    controller: int | None = Field(description="Id of a broker; null: no controller now.")
-    brokers: list[Broker]
-    topics: int
-    partitions: int
 
 
 # ---- leaders

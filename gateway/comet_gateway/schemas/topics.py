@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, create_model, model_validator
 
+import comet
 from comet.settings.topic import REPLICAS_MAX, TOPIC_SETTINGS, SettingSource, TopicSetting, plain
 from comet_gateway.schemas.common import Int64, Model, ProblemDocument
+from comet_gateway.schemas.derived import SettingName, model_of
 from comet_gateway.schemas.lists import BROKER_MAX, DRY_RUN_TEXT, PARTITION_MAX, Name, PositionText, Strict
 
 PARTITIONS_MAX = 1_000
@@ -22,35 +24,34 @@ def _kind(row: TopicSetting) -> Any:
     return Int64 if row.bits == 64 else int
 
 
-def _about(row: TopicSetting, *, bounds: bool = False) -> str:
-    more = f" From {row.low} to {row.high}." if bounds and not row.words else ""
-    return row.about + (" -1: no limit." if row.unlimited else more)
-
-
 def _example(row: TopicSetting) -> Any:
     return str(row.default) if row.bits == 64 and not row.words else plain(row.default)
-
-
-def _shown(row: TopicSetting) -> Any:
-    return _kind(row), Field(description=_about(row), examples=[_example(row)])
 
 
 def _requested(row: TopicSetting) -> Any:
     kind = _kind(row)
     if not row.words and row.bits < 64:
         kind = Annotated[kind, Field(ge=row.low, le=row.high)]
-    return kind | None, Field(default=None, description=_about(row, bounds=True))
+    bounds = "" if row.words else f" From {row.low} to {row.high}."
+    return kind | None, Field(default=None, description=row.about + (" -1: no limit." if row.unlimited else bounds))
 
 
 if TYPE_CHECKING:
-    SettingName = str
     Source = str
-    _Settings = Model
     _SettingsGiven = Strict
-else:  # a field for each row of the table
-    SettingName = _literal[tuple(TOPIC_SETTINGS)]
+    Topic = Any
+    TopicDetails = Any
+    TopicSettings = Any
+    PartitionDetails = Any
+    Replica = Any
+else:
     Source = _literal[tuple(source.value for source in SettingSource)]
-    _Settings = create_model("_Settings", __base__=Model, **{name: _shown(row) for name, row in TOPIC_SETTINGS.items()})
+    # The SDK's types.
+    Topic, TopicDetails, TopicSettings, PartitionDetails, Replica = map(
+        model_of,
+        (comet.TopicInfo, comet.TopicDetails, comet.TopicConfig, comet.PartitionDetails, comet.ReplicaInfo),
+    )
+    # A field for each row of the table of settings.
     _SettingsGiven = create_model(
         "_SettingsGiven", __base__=Strict, **{name: _requested(row) for name, row in TOPIC_SETTINGS.items()}
     )
@@ -58,10 +59,6 @@ else:  # a field for each row of the table
 
 # One setting with its value, for examples in the documentation.
 SETTINGS_EXAMPLE = {name: _example(row) for name, row in [*TOPIC_SETTINGS.items()][:1]}
-
-
-class TopicSettings(_Settings):
-    """The settings of a topic."""
 
 
 class TopicSettingsGiven(_SettingsGiven):
@@ -125,86 +122,15 @@ class TopicCreation(Strict):
     config: TopicSettingsGiven = TopicSettingsGiven()
 
 
-class Topic(Model):
-    """A topic in a list."""
-
-    name: str = Field(examples=["quotes"])
-    id: str = Field(description="Topic id; a topic that is created again has another one.", examples=["0f8e" * 8])
-    internal: bool = Field(description="An internal topic of Comet: its name begins with two underscores.")
-    created_us: Int64
-    partition_count: int
-    replicas: int = Field(description="Replicas of each partition; the maximum if they differ.")
-    in_sync: int = Field(description="In-sync replicas of the partition with fewest.")
-    under_replicated: int = Field(description="Partitions with replicas that are not in sync.")
-    leaderless: int = Field(description="Partitions without a leader.")
-    config: TopicSettings
-
-
 class TopicList(Model):
     items: list[Topic]
     next: str | None = Field(description="`after` of the next page; null: this is the last page.")
     total: int = Field(description="Matches on all pages.")
 
 
-class OffsetRange(Model):
-    first: Int64
-    end: Int64 = Field(description="Exclusive.")
-
-
-class Partition(Model):
-    """One partition. Fields that only the leader knows are null while it cannot be reached."""
-
-    partition: int
-    leader: int | None = Field(description="Id of a broker; null: no leader.", examples=[1])
-    leader_epoch: int
-    replicas: list[int] = Field(description="Ids of brokers, the preferred leader first.")
-    in_sync: list[int]
-    log_start: Int64 | None = Field(description="Log start offset: the first that the log holds.")
-    log_end: Int64 | None = Field(description="Log end offset: that of the next record.")
-    high_watermark: Int64 | None = Field(description="Below it, records are committed and can be read.")
-    last_stable_offset: Int64 | None = Field(description="Last stable offset: below it, every transaction is decided.")
-    records: Int64 | None = Field(description="Offsets in the log: records and transaction markers.")
-    bytes: Int64 | None = Field(description="Bytes on the leader's disk.")
-    segments: int | None
-    failed: bool | None = Field(description="The leader's disk has failed: no records can be written.")
-    lost: list[OffsetRange] | None = Field(description="Ranges of offsets that are damaged on the leader.")
-
-
-class TopicTotals(Model):
-    records: Int64
-    bytes: Int64
-    complete: bool = Field(description="False: some partitions could not be reached, and are not in these numbers.")
-
-
 _SOURCES_TEXT = (
     "Where values come from: set for this topic, the cluster's default when it was created or unset, or built in."
 )
-
-
-class TopicDetails(Topic):
-    sources: dict[SettingName, Source] = Field(description=_SOURCES_TEXT)
-    defaults: TopicSettings = Field(description="Values that settings get when they are unset.")
-    partitions: list[Partition]
-    totals: TopicTotals
-
-
-class Replica(Model):
-    """One replica. Fields are null if its broker cannot be reached."""
-
-    broker: int
-    leader: bool
-    in_sync: bool
-    log_start: Int64 | None
-    log_end: Int64 | None
-    high_watermark: Int64 | None
-    bytes: Int64 | None
-    segments: int | None
-    failed: bool | None
-
-
-class PartitionDetails(Partition):
-    topic: str
-    copies: list[Replica]
 
 
 class PartitionOffset(Model):

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from comet.consumer.ranges import locate
+from comet.entities import TopicInfo
 from comet.errors import CometError
-from comet.types import AtOffset, Earliest, Latest, Position, TopicInfo
+from comet.types import AtOffset, Earliest, Latest, Position
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.query_params import QueryParams, whole

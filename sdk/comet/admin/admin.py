@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -30,20 +30,18 @@ from comet.admin.results import (
 from comet.client.client import Addresses, Client
 from comet.client.connection import Attachment
 from comet.client.leader_request import at_leader
-from comet.errors import BrokerNotFound, InvalidArgument, PartitionNotFound
+from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDetails, TopicInfo
+from comet.errors import CometError, InvalidArgument, PartitionNotFound
 from comet.groups import committed_offsets
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
 from comet.settings.topic import REPLICAS_MAX, TopicConfig, topic_setting
 from comet.types import (
-    ClusterInfo,
     GroupInfo,
     GroupSummary,
     LagPoint,
     PartitionLag,
-    PartitionStatus,
     ResetPartition,
     StartLike,
-    TopicInfo,
     TopicPartition,
     check_topic_name,
     position,
@@ -109,13 +107,10 @@ class Admin:
         """The stub of that broker; None: of any."""
         if broker is None:
             return await self._request(method, request, response)
-        brokers = (await self.describe_cluster()).brokers
-        address = next((f"{one.host}:{one.port}" for one in brokers if one.id == broker), None)
-        if address is None:
-            raise BrokerNotFound(
-                f"broker {broker} does not exist; live brokers: {', '.join(str(one.id) for one in brokers)}"
-            )
-        return await self._client.unary_at(address, SERVICE + method, request, response, self._timeout_ms)
+        found = (await self.describe_cluster()).broker(broker)
+        return await self._client.unary_at(
+            f"{found.host}:{found.port}", SERVICE + method, request, response, self._timeout_ms
+        )
 
     # ---- topics
 
@@ -185,20 +180,48 @@ class Admin:
         topics = tuple(map(protobuf.topic_from_pb, answer.topics))
         return TopicPage(topics, answer.next_page_token or None, answer.total)
 
-    async def describe_topic(self, name: str, *, broker: int | None = None) -> tuple[TopicInfo, list[PartitionStatus]]:
-        """A topic, and its partitions' replicas on their leaders; a partition without a leader has only its number.
-        With `broker`, the replicas on that broker. Raises TopicNotFound, BrokerNotFound.
+    async def describe_topic(self, name: str, *, broker: int | None = None) -> TopicDetails:
+        """A topic with its partitions, which have the figures of their leaders; None where a leader does not answer.
+        With `broker`, the figures of the replicas on that broker. Raises TopicNotFound, BrokerNotFound.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
-        ...         topic, partitions = await admin.describe_topic("quotes")
-        ...         print(topic.config.retention_ms, [status.log_end for status in partitions])
+        ...         topic = await admin.describe_topic("quotes")
+        ...         print(topic.config.retention_ms, [partition.log_end for partition in topic.partitions])
         >>> run(example)
         604800000 [0]
         """
+        answer = await self._describe_topic(name, broker)
+        return protobuf.topic_details_from_pb(answer.topic, answer.partitions)
+
+    async def _describe_topic(self, name: str, broker: int | None) -> admin.DescribeTopicResponse:
         request = admin.DescribeTopicRequest(name=name, local=broker is not None)
-        answer = await self._request_at(broker, "DescribeTopic", request, admin.DescribeTopicResponse)
-        return protobuf.topic_from_pb(answer.topic), [protobuf.status_from_pb(status) for status in answer.partitions]
+        return await self._request_at(broker, "DescribeTopic", request, admin.DescribeTopicResponse)
+
+    async def describe_partition(self, topic: str, partition: int) -> PartitionDetails:
+        """A partition with its replicas, whose brokers are asked at once. Raises TopicNotFound, PartitionNotFound.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         found = await admin.describe_partition("quotes", 0)
+        ...         print([(replica.broker, replica.in_sync, replica.log_end) for replica in found.copies])
+        >>> run(example)
+        [(1, True, 0)]
+        """
+        found = (await self.describe_topic(topic)).partition(partition)
+
+        async def statuses(broker: int) -> list[types.PartitionStatus]:
+            try:
+                return list((await self._describe_topic(topic, broker)).partitions)
+            except CometError:
+                return []  # it cannot be reached
+
+        answers = await asyncio.gather(*map(statuses, found.replicas))
+        here = [status for answer in answers for status in answer if status.index == partition]
+        copies = protobuf.replicas_from_pb(found, here)
+        return PartitionDetails(
+            **{one.name: getattr(found, one.name) for one in fields(found)}, topic=topic, copies=copies
+        )
 
     async def alter_topic(
         self, name: str, *, unset: Iterable[str] = (), dry_run: bool = False, **settings: Any
@@ -307,7 +330,7 @@ class Admin:
 
             return await at_leader(self._client, tp, fetch, give_up=give_up, writes=False)
 
-        indexes = [partition.index for partition in info.partitions]
+        indexes = [one.partition for one in info.partitions]
         found: list[int] = []
         for first in range(0, len(indexes), _AT_ONCE):
             found += await asyncio.gather(*map(find, indexes[first : first + _AT_ONCE]))
@@ -552,9 +575,23 @@ class Admin:
         1 1 1
         """
         answer = await self._request("DescribeCluster", admin.DescribeClusterRequest(), admin.DescribeClusterResponse)
-        brokers = tuple(map(protobuf.broker_from_pb, answer.brokers))
+        controller = answer.controller or None
+        brokers = tuple(protobuf.broker_from_pb(one, controller) for one in answer.brokers)
         defaults = protobuf.defaults_from_pb(answer.topic_defaults)
-        return ClusterInfo(answer.cluster_id, answer.controller, brokers, answer.topics, answer.partitions, defaults)
+        return ClusterInfo(answer.cluster_id, controller, brokers, answer.topics, answer.partitions, defaults)
+
+    async def describe_broker(self, broker: int) -> BrokerDetails:
+        """A broker and its most important numbers. Raises BrokerNotFound.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         found = await admin.describe_broker(1)
+        ...         print(found.controller, found.leading, found.failed)
+        >>> run(example)
+        True 1 ()
+        """
+        found = (await self.describe_cluster()).broker(broker)
+        return results.broker_details(found, await self.statistics(broker, brief=True))
 
     async def statistics(
         self, broker: int | None = None, *, brief: bool = False, topics: bool = False, groups: bool = False

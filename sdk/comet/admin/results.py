@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 from comet.admin.documents import DRY_RUN
+from comet.entities import BrokerDetails, BrokerFailure, BrokerInfo, ReplicaInfo, TopicInfo
 from comet.settings.topic import TopicConfig
-from comet.types import GroupSummary, Int64, PartitionStatus, TopicInfo
+from comet.types import GroupSummary, Int64
 from comet.v1 import admin_pb2 as admin
 from comet.wire import group_protobuf, protobuf
 
@@ -131,10 +132,10 @@ class PartitionMove:
 
 @dataclass(frozen=True, slots=True)
 class LeaderElection:
-    """The election of a leader that may lack records. `replicas` are those before it whose broker answered; `lost`
-    counts the records that another one has and the new leader lacks; None: unknown.
+    """The election of a leader that may lack records. `replicas` have the figures of before it; `lost` counts the
+    records that another one has and the new leader lacks; None: unknown.
 
-    >>> partition = comet.PartitionInfo(index=0, leader=2, leader_epoch=1, replicas=(1, 2), in_sync=(2,))
+    >>> partition = comet.PartitionInfo(0, leader=2, leader_epoch=1, replicas=(1, 2), in_sync=(2,))
     >>> topic = comet.TopicInfo("quotes", bytes(16), (partition,), comet.TopicConfig(), created_us=0)
     >>> comet.LeaderElection(False, topic, partition=0, broker=2, lost=3, replicas=()).lost
     3
@@ -145,7 +146,7 @@ class LeaderElection:
     partition: int
     broker: int
     lost: int | None
-    replicas: tuple[PartitionStatus, ...]
+    replicas: tuple[ReplicaInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,23 +177,6 @@ class BrokerDrain:
     leading: Annotated[int, "Partitions that the broker leads now."]
     staying: Annotated[int, "Of those, partitions that no other replica can take over."]
     partitions: Annotated[tuple[Handover, ...], "The first thousand partitions that it leads."]
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerFailure:
-    """A part of a broker that an unexpected error stopped, until it is resumed or the broker restarts.
-
-    >>> comet.BrokerFailure(1, "group", "engine", "writing", "KeyError(3)", since_us=0, count=1).kind
-    'group'
-    """
-
-    broker: int
-    kind: Annotated[str, "`partition`, `slot`, `group`, `transaction`, `share`, `topic` or `task`."]
-    name: str
-    step: Annotated[str, "The operation that failed."]
-    reason: str
-    since_us: Int64
-    count: Annotated[int, "Errors since the first one."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,13 +231,39 @@ def election_from_pb(
     partition: int, broker: int, answer: admin.ElectLeaderResponse, *, dry_run: bool
 ) -> LeaderElection:
     lost = answer.lost if answer.HasField("lost") else None
-    replicas = tuple(map(protobuf.status_from_pb, answer.replicas))
-    return LeaderElection(dry_run, protobuf.topic_from_pb(answer.topic), partition, broker, lost, replicas)
+    topic = protobuf.topic_from_pb(answer.topic)
+    replicas = protobuf.replicas_from_pb(topic.partitions[partition], answer.replicas)
+    return LeaderElection(dry_run, topic, partition, broker, lost, replicas)
 
 
 def drain_from_pb(broker: int, answer: admin.DrainBrokerResponse, *, dry_run: bool) -> BrokerDrain:
     handovers = tuple(Handover(one.topic, one.partition, one.to or None) for one in answer.handovers)
     return BrokerDrain(dry_run, broker, answer.draining, answer.leading, answer.staying, handovers)
+
+
+def broker_details(info: BrokerInfo, numbers: Mapping[str, Any]) -> BrokerDetails:
+    """A broker with the numbers of its brief statistics."""
+    totals = numbers["totals"]
+    return BrokerDetails(
+        **{one.name: getattr(info, one.name) for one in fields(info)},
+        started_us=numbers["started_us"],
+        now_us=numbers["now_us"],
+        sessions=numbers["session_count"],
+        partitions=totals["partitions"],
+        leading=totals["leading"],
+        bytes=totals["bytes"],
+        free_bytes=numbers["free_bytes"],
+        tail_bytes=numbers["tail_bytes"],
+        problems=tuple(f"{name}: {text}" for name, text in numbers["problems"].items()),
+        failures=numbers["failures"],
+        failed=broker_failures(info.id, numbers),
+    )
+
+
+def broker_failures(broker: int, numbers: Mapping[str, Any]) -> tuple[BrokerFailure, ...]:
+    """The failures in the statistics of a broker."""
+    names = [one.name for one in fields(BrokerFailure) if one.name != "broker"]
+    return tuple(BrokerFailure(broker, **{name: one[name] for name in names}) for one in numbers.get("failed") or ())
 
 
 def resumed_from_pb(answers: Mapping[int, admin.ResumeResponse], *, dry_run: bool) -> Resumed:

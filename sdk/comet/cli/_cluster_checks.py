@@ -9,7 +9,7 @@ from comet.cli._finding import Finding
 from comet.errors import CometError
 
 if TYPE_CHECKING:
-    from comet.types import PartitionInfo, TopicInfo
+    from comet.entities import PartitionInfo, TopicInfo
 
 ANSWER_S_MAX: Final = 10.0
 NAMED_MAX: Final = 3  # problems shown; the others are counted
@@ -70,7 +70,7 @@ def _about_broker(address: str, found: dict[str, Any] | str) -> Finding:
 
 def _about_conflicts(topics: list[TopicInfo]) -> Finding:
     found = [
-        f"{topic.name}/{one.index}: broker {conflict.broker} has committed records up to {conflict.high_watermark},"
+        f"{topic.name}/{one.partition}: broker {conflict.broker} has committed records up to {conflict.high_watermark},"
         f" its leader {conflict.leader} agrees up to {conflict.offset}"
         for topic in topics
         for one in topic.partitions
@@ -83,10 +83,10 @@ def _about_conflicts(topics: list[TopicInfo]) -> Finding:
 
 def _about_leaders(topics: list[TopicInfo]) -> Finding:
     partitions: list[tuple[TopicInfo, PartitionInfo]] = [(topic, one) for topic in topics for one in topic.partitions]
-    offline = [f"{topic.name}/{one.index}" for topic, one in partitions if not one.leader]
+    offline = [f"{topic.name}/{one.partition}" for topic, one in partitions if one.leader is None]
     if offline:
         return Finding("leaders", "fail", f"no leader: {_some(offline)}", "start the brokers that hold them")
-    behind = [f"{topic.name}/{one.index}" for topic, one in partitions if len(one.in_sync) < len(one.replicas)]
+    behind = [f"{topic.name}/{one.partition}" for topic, one in partitions if one.under_replicated]
     if behind:
         return Finding("leaders", "warn", f"not all in sync: {_some(behind)}", "see comet cluster")
     return Finding("leaders", "ok", f"all {len(partitions)} partitions have a leader and all replicas in sync")

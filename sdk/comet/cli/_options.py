@@ -9,7 +9,8 @@ import typer
 
 if TYPE_CHECKING:
     from comet import Admin
-    from comet.types import GroupSummary, TopicInfo
+    from comet.entities import TopicInfo
+    from comet.types import GroupSummary
 
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 COMPLETION_TIMEOUT_S: Final = 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import comet
     from comet import BrokerDrain, Resumed
-    from comet.types import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
+    from comet.entities import BrokerFailure, BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
 
 app = typer.Typer(help="Show the cluster, drain brokers, resume failures, recover a lost metadata store.")
 act_command(app, "RecoverCluster")(recover)
@@ -53,7 +53,7 @@ async def cluster(
         failed = await failures(admin, found)
     health = Health.of(topics)
     if json_output:
-        print_json({**_document(found, topics, health), "failed": failed})
+        print_json(_document(found, topics, health) | {"failed": [document(one) for one in failed]})
     else:
         _show(found, topics, health)
         show_failed(failed)
@@ -119,7 +119,7 @@ async def resume(
         print_json(document(done))
         return
     print(resumed_text(done))
-    show_failed([asdict(one) | {"stopped": True} for one in done.failed])
+    show_failed(done.failed)
 
 
 def resumed_text(done: Resumed) -> str:
@@ -133,44 +133,37 @@ def resumed_text(done: Resumed) -> str:
     return f"{number} {verb}" if number else "nothing to resume"
 
 
-async def failures(admin: comet.Admin, found: ClusterInfo) -> list[dict[str, Any]]:
+async def failures(admin: comet.Admin, found: ClusterInfo) -> list[BrokerFailure]:
     """Failures of each broker that answers, stopped ones first."""
     import asyncio
 
     import comet
+    from comet.admin.results import broker_failures
 
-    async def of(broker: int) -> list[dict[str, Any]]:
+    async def of(broker: int) -> Sequence[BrokerFailure]:
         try:
-            numbers = await admin.statistics(broker, brief=True)
+            return broker_failures(broker, await admin.statistics(broker, brief=True))
         except comet.CometError:
-            return []  # that it does not answer shows in leaders and in-sync replicas
-        return [{"broker": broker, **one} for one in numbers.get("failed", ())]
+            return ()  # that it does not answer shows in leaders and in-sync replicas
 
     failures = await asyncio.gather(*(of(broker.id) for broker in found.brokers))
-    return sorted((one for failed in failures for one in failed), key=lambda one: not one["stopped"])
+    return sorted((one for failed in failures for one in failed), key=lambda one: not one.stopped)
 
 
-def show_failed(failed: Sequence[dict[str, Any]]) -> None:
+def show_failed(failed: Sequence[BrokerFailure]) -> None:
     if not failed:
         return
     print()
     print_table(
         ["broker", "failed", "name", "state", "times", "reason"],
         [
-            [
-                one["broker"],
-                one["kind"],
-                one["name"],
-                "stopped" if one["stopped"] else "running",
-                one["count"],
-                one["reason"],
-            ]
+            [one.broker, one.kind, one.name, "stopped" if one.stopped else "running", one.count, one.reason]
             for one in failed[:SHOWN_MAX]
         ],
     )
     if len(failed) > SHOWN_MAX:
         note(f"and {len(failed) - SHOWN_MAX} more: --json lists all")
-    if any(one["stopped"] for one in failed):
+    if any(one.stopped for one in failed):
         note("resume stopped ones: comet cluster resume")
 
 
@@ -187,15 +180,15 @@ class Health:
     def of(cls, topics: Sequence[TopicInfo]) -> Health:
         all_of_them = [(topic, partition) for topic in topics for partition in topic.partitions]
         return cls(
-            [(topic, one) for topic, one in all_of_them if not one.leader],
-            [(topic, one) for topic, one in all_of_them if len(one.in_sync) < len(one.replicas)],
+            [(topic, one) for topic, one in all_of_them if one.leader is None],
+            [(topic, one) for topic, one in all_of_them if one.under_replicated],
             [(topic, one) for topic, one in all_of_them if topic.config.refuses_acks_all(len(one.in_sync))],
             [(topic, one) for topic, one in all_of_them if one.conflicts],
         )
 
 
 def _leading(topics: Sequence[TopicInfo]) -> Counter[int]:
-    return Counter(partition.leader for topic in topics for partition in topic.partitions)
+    return Counter(one.leader for topic in topics for one in topic.partitions if one.leader is not None)
 
 
 def _holding(topics: Sequence[TopicInfo]) -> Counter[int]:
@@ -203,27 +196,14 @@ def _holding(topics: Sequence[TopicInfo]) -> Counter[int]:
 
 
 def _document(found: ClusterInfo, topics: Sequence[TopicInfo], health: Health) -> dict[str, Any]:
+    """The cluster, how its partitions are placed, and those with a problem."""
     leading, holding = _leading(topics), _holding(topics)
+    brokers = sorted(holding.keys() | {broker.id for broker in found.brokers})
     return {
-        "cluster_id": found.cluster_id,
-        "controller": found.controller,
-        "topics": found.topics,
-        "partitions": found.partitions,
-        "brokers": [
-            {
-                "id": broker.id,
-                "host": broker.host,
-                "port": broker.port,
-                "rack": broker.rack,
-                "version": broker.version,
-                "draining": broker.draining,
-                "leading": leading[broker.id],
-                "replicas": holding[broker.id],
-            }
-            for broker in found.brokers
-        ],
+        **document(found),
+        "placement": [{"broker": one, "leading": leading[one], "replicas": holding[one]} for one in brokers],
         **{
-            name: [{"topic": topic.name, "partition": one.index} for topic, one in getattr(health, name)]
+            name: [{"topic": topic.name, "partition": one.partition} for topic, one in getattr(health, name)]
             for name in ("offline", "under_replicated", "below_min_insync", "in_conflict")
         },
     }
@@ -253,7 +233,7 @@ def _show(found: ClusterInfo, topics: Sequence[TopicInfo], health: Health) -> No
                 broker.version,
                 leading[broker.id],
                 holding[broker.id],
-                _role(broker, found.controller),
+                _role(broker),
             ]
             for broker in found.brokers
         ],
@@ -275,26 +255,24 @@ def _show(found: ClusterInfo, topics: Sequence[TopicInfo], health: Health) -> No
     for topic, one in health.in_conflict[:SHOWN_MAX]:
         for conflict in one.conflicts:
             note(
-                f"{topic.name}/{one.index}: the replica on broker {conflict.broker} does not follow broker"
+                f"{topic.name}/{one.partition}: the replica on broker {conflict.broker} does not follow broker"
                 f" {conflict.leader}: it would lose committed records from offset {conflict.offset} up to"
                 f" {conflict.high_watermark}. {conflict.problem or 'See comet topic elect --help'}"
             )
 
 
-def _role(broker: BrokerInfo, controller: int) -> str:
-    return ", ".join(
-        word for word, so in (("controller", broker.id == controller), ("draining", broker.draining)) if so
-    )
+def _role(broker: BrokerInfo) -> str:
+    return ", ".join(word for word in ("controller", "draining") if getattr(broker, word))
 
 
 def _unwell_row(topic: TopicInfo, one: PartitionInfo) -> list[object]:
     if one.conflicts:
         state = "conflict"
-    elif not one.leader:
+    elif one.leader is None:
         state = "offline"
     else:
         state = "refuses acks=all" if topic.config.refuses_acks_all(len(one.in_sync)) else "behind"
-    return [topic.name, one.index, one.leader or "-", brokers_text(one.replicas), brokers_text(one.in_sync), state]
+    return [topic.name, one.partition, one.leader or "-", brokers_text(one.replicas), brokers_text(one.in_sync), state]
 
 
 def brokers_text(brokers: Sequence[int]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._topic_flags import given_settings, with_setting_flags
 from comet.cli._values import format_bytes, parse_brokers, setting_of
 from comet.cli.cluster import WAIT_S, brokers_text
+from comet.entities import TopicInfo
 from comet.errors import InvalidArgument
 from comet.settings.topic import TOPIC_SETTINGS
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from comet import RecordDeletion, TopicAlteration, TopicDeletion
+    from comet.entities import PartitionInfo, TopicDetails, TopicInfo
     from comet.settings.topic import TopicConfig
-    from comet.types import PartitionInfo, PartitionStatus, TopicInfo
 
 app = typer.Typer(help="Create, show, change and delete topics.", no_args_is_help=True)
 
@@ -52,16 +53,15 @@ async def create(
         except comet.TopicExists:
             if not if_missing:
                 raise
-            topic, _ = await admin.describe_topic(name)
+            topic = await admin.describe_topic(name)
             note(f"{name} exists already")
             if not json_output:
                 return
     if json_output:
-        print_json(topic_document(topic))
+        print_json(document(topic, TopicInfo))
     else:
-        held = max((len(partition.replicas) for partition in topic.partitions), default=1)
-        copies = f", {held} replicas each" if held > 1 else ""
-        print(f"created {topic.name} with {count(len(topic.partitions), 'partition')}{copies}")
+        copies = f", {topic.replicas} replicas each" if topic.replicas > 1 else ""
+        print(f"created {topic.name} with {count(topic.partition_count, 'partition')}{copies}")
 
 
 @act_command(app, "ListTopics")
@@ -72,7 +72,7 @@ async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = Fa
     async with comet.Admin(bootstrap) as admin:
         topics = await admin.list_topics()
     if json_output:
-        print_json([topic_document(topic) for topic in topics])
+        print_json([document(topic) for topic in topics])
         return
     if not topics:
         note("no topics yet; create one: comet topic create NAME")
@@ -82,8 +82,8 @@ async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = Fa
         [
             [
                 topic.name,
-                len(topic.partitions),
-                max((len(partition.replicas) for partition in topic.partitions), default=0),
+                topic.partition_count,
+                topic.replicas,
                 _retention(topic.config),
                 topic.config.flush.value,
             ]
@@ -98,15 +98,15 @@ async def describe(name: Topic, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_o
     import comet
 
     async with comet.Admin(bootstrap) as admin:
-        topic, partitions = await admin.describe_topic(name)
+        topic = await admin.describe_topic(name)
     if json_output:
-        print_json(topic_document(topic) | {"status": [_status_document(status) for status in partitions]})
+        print_json(document(topic))
         return
     print_fields({"topic": topic.name, "id": topic.id.hex(), "created": _when(topic.created_us)})
     print()
     _print_settings(topic)
     print()
-    _print_partitions(topic, partitions)
+    _print_partitions(topic)
 
 
 @act_command(
@@ -150,10 +150,10 @@ async def alter(
                 plan = await admin.alter_topic(name, unset=reset, **settings)
             if partitions is not None:
                 added = await admin.add_partitions(name, partitions)
-        topic, _ = await admin.describe_topic(name)
+        topic = await admin.describe_topic(name)
     if json_output:
         effect = {"dry_run": dry_run, "records": 0 if plan is None else plan.records}
-        print_json(topic_document(plan.after if dry_run and plan is not None else topic) | effect)
+        print_json(document(plan.after if dry_run and plan is not None else topic, TopicInfo) | effect)
         return
     changes = {} if plan is None else _changes(plan, [*settings, *reset])
     if partitions is not None:
@@ -199,13 +199,13 @@ async def move(
     replicas = parse_brokers(to)
     async with comet.Admin(bootstrap) as admin:
         plan = await admin.move_partition(name, partition, replicas, dry_run=dry_run)
-        topic, _ = await admin.describe_topic(name)
+        topic = await admin.describe_topic(name)
         while wait and not dry_run and not _has_moved(topic, partition, replicas):
             await asyncio.sleep(WAIT_S)
-            topic, _ = await admin.describe_topic(name)
+            topic = await admin.describe_topic(name)
     size = "an unknown size" if plan.bytes is None else format_bytes(plan.bytes)
     if json_output:
-        print_json(topic_document(topic) | {"dry_run": dry_run, "bytes": plan.bytes})
+        print_json(document(topic) | {"dry_run": dry_run, "bytes": plan.bytes})
     elif dry_run:
         print(f"{name}/{partition} would move from {brokers_text(plan.before)} to {to}; that copies {size}")
     elif _has_moved(topic, partition, replicas):
@@ -234,7 +234,8 @@ async def elect(
     lost = "an unknown number of records" if done.lost is None else count(done.lost, "record")
     epoch = done.topic.partitions[partition].leader_epoch
     if json_output:
-        print_json(topic_document(done.topic) | {"dry_run": dry_run, "lost": done.lost})
+        effect = {"dry_run": dry_run, "topic": name, "partition": partition, "broker": broker, "lost": done.lost}
+        print_json(effect | {"copies": [document(one) for one in done.replicas]})
     elif dry_run:
         print(f"{name}/{partition} would be led by broker {broker}, and lose {lost}")
     else:
@@ -308,49 +309,8 @@ def _records_effect(plan: RecordDeletion) -> dict[str, object]:
     return {"partition": tp, "records": f"{plan.records:,}", "log start": f"{plan.before} -> {plan.log_start}"}
 
 
-def topic_document(topic: TopicInfo) -> dict[str, Any]:
-    """A topic as a document of --json, here and in other commands."""
-    defaults = {} if topic.defaults is None else {"defaults": topic.defaults.config.plain()}
-    return {
-        "name": topic.name,
-        "id": topic.id.hex(),
-        "created_us": topic.created_us,
-        "config": topic.config.plain(),
-        "sources": {name: topic.source(name).value for name in TOPIC_SETTINGS},
-        **defaults,
-        "partitions": [
-            {
-                "index": partition.index,
-                "leader": partition.leader,
-                "leader_epoch": partition.leader_epoch,
-                "replicas": list(partition.replicas),
-                "in_sync": list(partition.in_sync),
-            }
-            for partition in topic.partitions
-        ],
-    }
-
-
-def _status_document(status: PartitionStatus) -> dict[str, Any]:
-    return {
-        "index": status.index,
-        "broker": status.broker,
-        "leader": status.leader,
-        "leader_epoch": status.leader_epoch,
-        "log_start": status.log_start,
-        "log_end": status.log_end,
-        "high_watermark": status.high_watermark,
-        "last_stable_offset": status.last_stable_offset,
-        "bytes": status.bytes,
-        "segments": status.segments,
-        "failed": status.failed,
-        "lost": [list(span) for span in status.lost],
-    }
-
-
-def _print_settings(topic: TopicInfo) -> None:
+def _print_settings(topic: TopicDetails) -> None:
     """One row per setting; its default is that of the broker which answered."""
-    defaults = None if topic.defaults is None else topic.defaults.config
     print_table(
         ["setting", "value", "source", "default"],
         [
@@ -358,62 +318,48 @@ def _print_settings(topic: TopicInfo) -> None:
                 name,
                 row.format(getattr(topic.config, name)),
                 topic.source(name).value,
-                "-" if defaults is None else row.format(getattr(defaults, name)),
+                row.format(getattr(topic.defaults, name)),
             ]
             for name, row in TOPIC_SETTINGS.items()
         ],
     )
 
 
-def _print_partitions(topic: TopicInfo, statuses: Sequence[PartitionStatus]) -> None:
+def _print_partitions(topic: TopicDetails) -> None:
     """One row per partition; its offsets are unknown without a leader."""
-    status = {one.index: one for one in statuses}
     print_table(
         [
-            "partition",
-            "leader",
-            "epoch",
-            "replicas",
-            "in sync",
-            "first",
-            "next",
-            "records",
-            "size",
+            *("partition", "leader", "epoch", "replicas", "in sync"),
+            *("first", "next", "records", "size"),
             "segments",
             "state",
         ],
         [
             [
-                one.index,
+                one.partition,
                 one.leader or "-",
                 one.leader_epoch,
                 brokers_text(one.replicas),
                 brokers_text(one.in_sync),
-                *_held(status.get(one.index)),
-                _state(topic, one, status.get(one.index)),
+                *("-" if figure is None else figure for figure in (one.log_start, one.log_end, one.records)),
+                "-" if one.bytes is None else format_bytes(one.bytes),
+                "-" if one.segments is None else one.segments,
+                _state(topic, one),
             ]
             for one in topic.partitions
         ],
     )
 
 
-def _held(status: PartitionStatus | None) -> list[object]:
-    if status is None:
-        return ["-"] * 5
-    records = status.log_end - status.log_start
-    return [status.log_start, status.log_end, records, format_bytes(status.bytes), status.segments]
-
-
-def _state(topic: TopicInfo, partition: PartitionInfo, status: PartitionStatus | None) -> str:
+def _state(topic: TopicInfo, partition: PartitionInfo) -> str:
     states = [f"broker {one.broker} in conflict" for one in partition.conflicts]
-    states += [] if partition.leader else ["offline"]
-    if partition.leader and topic.config.refuses_acks_all(len(partition.in_sync)):
+    if partition.leader is None:
+        states.append("offline")
+    elif topic.config.refuses_acks_all(len(partition.in_sync)):
         states.append("refuses acks=all")
-    if len(partition.in_sync) < len(partition.replicas):
-        states.append("under-replicated")
-    if status is not None:
-        states += ["takes no writes: disk failed"] if status.failed else []
-        states += [f"lost {first}..{end - 1}" for first, end in status.lost]
+    states += ["under-replicated"] if partition.under_replicated else []
+    states += ["takes no writes: disk failed"] if partition.failed else []
+    states += [f"lost {one.first}..{one.end - 1}" for one in partition.lost or ()]
     return "; ".join(states) or "ok"
 
 

@@ -20,8 +20,8 @@ from comet import limits
 from comet.client.connection import Attachment, Connection
 from comet.client.metadata import Directory, mark_retrieved, share
 from comet.client.retry import Backoff
+from comet.entities import BrokerInfo, TopicInfo
 from comet.errors import Closed, CometError, InvalidArgument, PartitionNotFound, TopicNotFound, Unavailable
-from comet.types import BrokerInfo, TopicInfo
 from comet.v1 import records_pb2 as pb
 from comet.wire.transport import Channel, Connect
 from comet.wire.tuning import tune_process
@@ -30,8 +30,8 @@ log = logging.getLogger("comet")
 
 M = TypeVar("M", bound=Message)
 Addresses = str | Sequence[str]
-# Chooses the broker to use for a partition from the topic's metadata; 0: none.
-Choose = Callable[[TopicInfo, int], int]
+# Chooses the broker to use for a partition from the topic's metadata; None: there is none.
+Choose = Callable[[TopicInfo, int], int | None]
 
 _FETCH = "comet.v1.Comet/FetchMetadata"
 
@@ -235,9 +235,9 @@ class Client:
         """Handles a broker's answer that it does not lead a partition."""
         self._directory.misled(topic, partition, broker, error)
 
-    def broker(self, broker: int) -> BrokerInfo | None:
+    def broker(self, broker: int | None) -> BrokerInfo | None:
         """A broker of the cluster; None if it is unknown, or cannot be reached now."""
-        known = self._directory.brokers.get(broker)
+        known = None if broker is None else self._directory.brokers.get(broker)
         if known is None:
             return None
         peer = self._peers.get(f"{known.host}:{known.port}")

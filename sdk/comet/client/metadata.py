@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 from comet import limits
 from comet.client.retry import Backoff
+from comet.entities import BrokerInfo, PartitionInfo, TopicInfo
 from comet.errors import Closed, CometError, TopicNotFound
-from comet.types import BrokerInfo, PartitionInfo, TopicInfo, check_topic_name
+from comet.types import check_topic_name
 from comet.v1 import records_pb2 as pb
 from comet.wire import protobuf
 
@@ -113,7 +114,7 @@ class Directory:
                 self._newest.pop(name, None)
         for name, reported in found.items():
             info = self._topics[name] = self._newest[name] = newest(self._newest.get(name), reported)
-            self._hinted.difference_update([(name, partition.index) for partition in info.partitions])
+            self._hinted.difference_update([(name, partition.partition) for partition in info.partitions])
             for listener in list(self._listeners):
                 listener(info)
 
@@ -156,8 +157,8 @@ class Directory:
 
     # ---- brokers
 
-    def address(self, broker: int) -> str | None:
-        known = self.brokers.get(broker)
+    def address(self, broker: int | None) -> str | None:
+        known = None if broker is None else self.brokers.get(broker)
         return None if known is None else f"{known.host}:{known.port}"
 
     @property
@@ -180,10 +181,10 @@ def newest(known: TopicInfo | None, reported: TopicInfo) -> TopicInfo:
     """The reported topic, with cached partitions of a later leader epoch: brokers learn of changes one by one."""
     if known is None or known.id != reported.id:
         return reported
-    later = {partition.index: partition for partition in known.partitions}
+    later = {partition.partition: partition for partition in known.partitions}
 
     def pick(partition: PartitionInfo) -> PartitionInfo:
-        other = later.get(partition.index, partition)
+        other = later.get(partition.partition, partition)
         return other if other.leader_epoch > partition.leader_epoch else partition
 
     return replace(reported, partitions=tuple(map(pick, reported.partitions)))

@@ -28,13 +28,14 @@ from comet.consumer.error_reaction import Reaction, reaction_to, restart_after
 from comet.consumer.options import ReadingOptions
 from comet.consumer.replica_choice import Replicas
 from comet.consumer.subscriber import Subscriber
+from comet.entities import TopicInfo
 from comet.errors import (
     Closed,
     CometError,
     Internal,
     PartitionNotFound,
 )
-from comet.types import AtOffset, Earliest, Gap, Position, TopicInfo, TopicPartition
+from comet.types import AtOffset, Earliest, Gap, Position, TopicPartition
 from comet.wire.corrupt import CorruptPolicy
 
 log = logging.getLogger("comet")

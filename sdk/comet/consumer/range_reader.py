@@ -24,13 +24,13 @@ from comet.consumer.iteration import hole
 from comet.consumer.options import Isolation, check_isolation
 from comet.consumer.ranges import STEP_BYTES, STEP_RECORDS, Fetched, RangeReader, RangeSpec, locate
 from comet.consumer.time_merge import MergedReader
+from comet.entities import TopicInfo
 from comet.errors import CorruptBatch, CorruptRecords, InvalidArgument, TopicNotFound
 from comet.types import (
     AtOffset,
     AtTime,
     Position,
     StartLike,
-    TopicInfo,
     TopicPartition,
     check_topic_name,
     position,

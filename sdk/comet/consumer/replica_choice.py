@@ -20,8 +20,9 @@ from comet.client.client import Client
 from comet.client.connection import Attachment
 from comet.consumer.broker_subscription import PartitionSubscription
 from comet.consumer.options import ReadFrom
+from comet.entities import BrokerInfo, PartitionInfo, TopicInfo
 from comet.errors import CometError
-from comet.types import BrokerInfo, Latest, PartitionInfo, TopicInfo, TopicPartition
+from comet.types import Latest, TopicPartition
 from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import position_to_pb
 
@@ -70,11 +71,11 @@ class Replicas:
             reader.source = 0  # it does not count for that broker
             raise
 
-    def _choose(self, reader: PartitionSubscription, info: TopicInfo, partition: int) -> int:
+    def _choose(self, reader: PartitionSubscription, info: TopicInfo, partition: int) -> int | None:
         known = info.partitions[partition]
         found = self._found(reader, known)
         if not found:
-            reader.leader_only, reader.source = True, known.leader
+            reader.leader_only, reader.source = True, known.leader or 0
             return known.leader
         reader.leader_only = False
         load = Counter(other.source for other in self._readers.values() if other is not reader)

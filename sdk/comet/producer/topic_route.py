@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 
 from comet import limits
 from comet.client.client import Client
+from comet.entities import TopicInfo
 from comet.producer.partitioner import check_partition
 from comet.producer.sender import PartitionSender
 from comet.records import measure, partition_for
 from comet.settings.topic import TopicConfig
-from comet.types import TopicInfo
 
 Column = Sequence[bytes | None]
 # Makes the sender of a partition; it calls back when it has closed a batch to further records.

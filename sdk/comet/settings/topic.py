@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from comet.errors import InvalidArgument, RecordTooLarge
 from comet.units import format_value, parse_value
@@ -333,8 +333,10 @@ class TopicDefaults:
     """
 
     config: TopicConfig = field(default_factory=TopicConfig)
-    sources: Mapping[str, SettingSource] = field(default_factory=dict, hash=False)  # of defaults that are not built in
-    replicas: int = 1
+    sources: Annotated[Mapping[str, SettingSource], "Where defaults come from: the cluster, or built in."] = field(
+        default_factory=dict, hash=False
+    )
+    replicas: Annotated[int, "Replicas of each partition of a new topic."] = 1
 
     def source(self, name: str) -> SettingSource:
         """Where the default of a setting comes from."""

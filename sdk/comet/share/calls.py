@@ -21,6 +21,7 @@ from comet import limits, records
 from comet.client.client import Client
 from comet.client.metadata import mark_retrieved, share
 from comet.client.retry import Backoff
+from comet.entities import TopicInfo
 from comet.errors import (
     CometError,
     CorruptRecords,
@@ -32,7 +33,6 @@ from comet.errors import (
     Unavailable,
 )
 from comet.share.tokens import Token
-from comet.types import TopicInfo
 from comet.v1 import groups_pb2 as pb
 from comet.values.record import HeaderList
 from comet.wire.corrupt import headers, opened, range_of
@@ -98,7 +98,7 @@ class AcquireCalls:
         for partition in info.partitions:
             broker = self._client.broker(partition.leader)
             if broker is not None:
-                found.setdefault(f"{broker.host}:{broker.port}", []).append(partition.index)
+                found.setdefault(f"{broker.host}:{broker.port}", []).append(partition.partition)
         if sum(map(len, found.values())) < len(info.partitions):
             self._client.forget(topic)  # some partitions have no leader now
         if not found:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import comet
 from comet import patterns
 from comet.client.retry import Backoff
+from comet.entities import TopicInfo
 from comet.errors import (
     CometError,
     CorruptRecords,
@@ -24,7 +25,7 @@ from comet.errors import (
 )
 from comet.spark.options import EARLIEST, LATEST, Ends, SourceOptions
 from comet.spark.planning import NO_EPOCH, Marks, OffsetAndEpoch
-from comet.types import AtTime, StartLike, TopicInfo, TopicPartition
+from comet.types import AtTime, StartLike, TopicPartition
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

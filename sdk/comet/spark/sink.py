@@ -140,7 +140,7 @@ async def _query(options: SinkOptions) -> None:
     async with comet.Admin(
         options.bootstrap, timeout_ms=min(options.timeout_ms, CHECK_TIMEOUT_MS_MAX), name="spark"
     ) as admin:
-        topic, _ = await admin.describe_topic(options.topic)
+        topic = await admin.describe_topic(options.topic)
     if options.exactly_once and topic.config.available:
         raise InvalidArgument(
             f"topic {topic.name!r} has consistency=available and takes no transactions: set the option "

@@ -25,21 +25,11 @@ from comet.admin.results import (
     TopicDeletion,
 )
 from comet.client.client import Addresses
+from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDetails, TopicInfo
 from comet.event_loop import call, computed
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
 from comet.settings.topic import TopicConfig
-from comet.types import (
-    ClusterInfo,
-    GroupInfo,
-    GroupSummary,
-    LagPoint,
-    PartitionLag,
-    PartitionStatus,
-    ResetPartition,
-    StartLike,
-    TopicInfo,
-    wall_clock_us,
-)
+from comet.types import GroupInfo, GroupSummary, LagPoint, PartitionLag, ResetPartition, StartLike, wall_clock_us
 from comet.wire.transport import Connect
 
 
@@ -116,18 +106,30 @@ class Admin:
         """
         return call(self._async.find_topics(part, after=after, limit=limit))
 
-    def describe_topic(self, name: str, *, broker: int | None = None) -> tuple[TopicInfo, list[PartitionStatus]]:
-        """A topic, and its partitions' replicas on their leaders; a partition without a leader has only its number.
-        With `broker`, the replicas on that broker. Raises TopicNotFound, BrokerNotFound.
+    def describe_topic(self, name: str, *, broker: int | None = None) -> TopicDetails:
+        """A topic with its partitions, which have the figures of their leaders; None where a leader does not answer.
+        With `broker`, the figures of the replicas on that broker. Raises TopicNotFound, BrokerNotFound.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Admin(address) as admin:
-        ...         topic, partitions = admin.describe_topic("quotes")
-        ...         print(topic.config.retention_ms, [status.log_end for status in partitions])
+        ...         topic = admin.describe_topic("quotes")
+        ...         print(topic.config.retention_ms, [partition.log_end for partition in topic.partitions])
         >>> run(example)
         604800000 [0]
         """
         return call(self._async.describe_topic(name, broker=broker))
+
+    def describe_partition(self, topic: str, partition: int) -> PartitionDetails:
+        """A partition with its replicas, whose brokers are asked at once. Raises TopicNotFound, PartitionNotFound.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         found = admin.describe_partition("quotes", 0)
+        ...         print([(replica.broker, replica.in_sync, replica.log_end) for replica in found.copies])
+        >>> run(example)
+        [(1, True, 0)]
+        """
+        return call(self._async.describe_partition(topic, partition))
 
     def alter_topic(
         self, name: str, *, unset: Iterable[str] = (), dry_run: bool = False, **settings: Any
@@ -404,6 +406,18 @@ class Admin:
         1 1 1
         """
         return call(self._async.describe_cluster())
+
+    def describe_broker(self, broker: int) -> BrokerDetails:
+        """A broker and its most important numbers. Raises BrokerNotFound.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         found = admin.describe_broker(1)
+        ...         print(found.controller, found.leading, found.failed)
+        >>> run(example)
+        True 1 ()
+        """
+        return call(self._async.describe_broker(broker))
 
     def statistics(
         self, broker: int | None = None, *, brief: bool = False, topics: bool = False, groups: bool = False

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from comet.entities import (
+    BrokerInfo,
+    OffsetRange,
+    PartitionInfo,
+    ReplicaConflict,
+    ReplicaInfo,
+    TopicDetails,
+    TopicInfo,
+)
 from comet.errors import CometError, Internal, InvalidArgument, from_code
 from comet.settings.topic import TOPIC_SETTINGS, SettingSource, TopicConfig, TopicDefaults, plain, topic_setting
 from comet.types import (
     AtOffset,
     AtTime,
-    BrokerInfo,
     Earliest,
     Latest,
-    PartitionInfo,
-    PartitionStatus,
     Position,
-    ReplicaConflict,
-    TopicInfo,
 )
 from comet.v1 import types_pb2 as pb
 
 _CODE_PREFIX: Final = "ERROR_CODE_"
+_NO_BROKER: Final = 0
 
 
 def _words(enumeration: Any) -> dict[str, Any]:
@@ -90,11 +95,13 @@ def config_from_pb(message: pb.TopicConfig) -> TopicConfig:
 
 
 def _sources_to_pb(sources: Mapping[str, SettingSource]) -> dict[str, Any]:
-    return {name: _SOURCE_TO_PB[source] for name, source in sources.items()}
+    return {name: _SOURCE_TO_PB[source] for name, source in sources.items() if source is not SettingSource.BUILT_IN}
 
 
 def _sources_from_pb(sources: Mapping[str, Any]) -> dict[str, SettingSource]:
-    return {name: _SOURCE_FROM_PB.get(number, SettingSource.BUILT_IN) for name, number in sources.items()}
+    """The source of each setting; the message has those that are not built in."""
+    given = {name: _SOURCE_FROM_PB.get(sources[name], SettingSource.BUILT_IN) for name in sources}
+    return {name: given.get(name, SettingSource.BUILT_IN) for name in TOPIC_SETTINGS}
 
 
 def defaults_to_pb(defaults: TopicDefaults) -> pb.TopicDefaults:
@@ -113,8 +120,8 @@ def topic_to_pb(topic: TopicInfo) -> pb.Topic:
         id=topic.id,
         partitions=[
             pb.Partition(
-                index=p.index,
-                leader=p.leader,
+                index=p.partition,
+                leader=p.leader or _NO_BROKER,
                 leader_epoch=p.leader_epoch,
                 replicas=p.replicas,
                 in_sync=p.in_sync,
@@ -136,89 +143,81 @@ def topic_to_pb(topic: TopicInfo) -> pb.Topic:
         config=config_to_pb(topic.config),
         created_us=topic.created_us,
         sources=_sources_to_pb(topic.sources),
-        defaults=None if topic.defaults is None else defaults_to_pb(topic.defaults),
     )
 
 
 def topic_from_pb(message: pb.Topic) -> TopicInfo:
-    return TopicInfo(
-        name=message.name,
-        id=message.id,
-        partitions=tuple(
-            PartitionInfo(
-                p.index,
-                p.leader,
-                p.leader_epoch,
-                tuple(p.replicas),
-                tuple(p.in_sync),
-                tuple(
-                    ReplicaConflict(
-                        one.broker, one.leader, one.epoch, one.offset, one.high_watermark, one.log_end, one.problem
-                    )
-                    for one in p.conflicts
-                ),
-            )
-            for p in message.partitions
+    return TopicInfo(**_topic_fields(message, {}))
+
+
+def topic_details_from_pb(message: pb.Topic, statuses: Iterable[pb.PartitionStatus]) -> TopicDetails:
+    """A described topic. A partition has the figures of its status; none without one."""
+    by_partition = {status.index: status for status in statuses if status.broker}
+    return TopicDetails(**_topic_fields(message, by_partition), defaults=config_from_pb(message.defaults.config))
+
+
+def _topic_fields(message: pb.Topic, statuses: Mapping[int, pb.PartitionStatus]) -> dict[str, Any]:
+    return {
+        "name": message.name,
+        "id": message.id,
+        "partitions": tuple(_partition(one, statuses.get(one.index)) for one in message.partitions),
+        "config": config_from_pb(message.config),
+        "created_us": message.created_us,
+        "sources": _sources_from_pb(message.sources),
+    }
+
+
+def _partition(message: pb.Partition, status: pb.PartitionStatus | None) -> PartitionInfo:
+    return PartitionInfo(
+        message.index,
+        message.leader or None,
+        message.leader_epoch,
+        tuple(message.replicas),
+        tuple(message.in_sync),
+        tuple(
+            ReplicaConflict(one.broker, one.leader, one.epoch, one.offset, one.high_watermark, one.log_end, one.problem)
+            for one in message.conflicts
         ),
-        config=config_from_pb(message.config),
-        created_us=message.created_us,
-        sources=_sources_from_pb(message.sources),
-        defaults=defaults_from_pb(message.defaults) if message.HasField("defaults") else None,
+        **_figures(status),
     )
 
 
-def broker_to_pb(broker: BrokerInfo) -> pb.Broker:
-    return pb.Broker(
-        id=broker.id,
-        host=broker.host,
-        port=broker.port,
-        version=broker.version,
-        rack=broker.rack,
-        draining=broker.draining,
+def replicas_from_pb(partition: PartitionInfo, statuses: Iterable[pb.PartitionStatus]) -> tuple[ReplicaInfo, ...]:
+    """Each replica of a partition, without figures where its broker did not answer."""
+    by_broker = {status.broker: status for status in statuses}
+    return tuple(
+        ReplicaInfo(broker, broker == partition.leader, broker in partition.in_sync, **_figures(by_broker.get(broker)))
+        for broker in partition.replicas
     )
 
 
-def broker_from_pb(message: pb.Broker) -> BrokerInfo:
-    return BrokerInfo(message.id, message.host, message.port, message.version, message.rack, message.draining)
+def _figures(status: pb.PartitionStatus | None) -> dict[str, Any]:
+    if status is None:
+        return {}
+    return {
+        "log_start": status.log_start,
+        "log_end": status.log_end,
+        "high_watermark": status.high_watermark,
+        "last_stable_offset": status.last_stable_offset,
+        "bytes": status.bytes,
+        "segments": status.segments,
+        "failed": status.failed,
+        "lost": tuple(OffsetRange(lost.first, lost.end) for lost in status.lost),
+        "last_us": status.last_us if status.HasField("last_us") else None,
+        "in_rate": status.in_rate if status.HasField("in_rate") else None,
+        "in_bytes_rate": status.in_bytes_rate if status.HasField("in_bytes_rate") else None,
+    }
 
 
-def status_to_pb(status: PartitionStatus) -> pb.PartitionStatus:
-    return pb.PartitionStatus(
-        index=status.index,
-        log_start=status.log_start,
-        log_end=status.log_end,
-        high_watermark=status.high_watermark,
-        bytes=status.bytes,
-        segments=status.segments,
-        failed=status.failed,
-        lost=[pb.OffsetRange(first=first, end=end) for first, end in status.lost],
-        broker=status.broker,
-        leader_epoch=status.leader_epoch,
-        leader=status.leader,
-        last_stable_offset=status.last_stable_offset,
-        in_rate=status.in_rate,
-        in_bytes_rate=status.in_bytes_rate,
-        last_us=status.last_us,
-    )
-
-
-def status_from_pb(message: pb.PartitionStatus) -> PartitionStatus:
-    return PartitionStatus(
-        index=message.index,
-        log_start=message.log_start,
-        log_end=message.log_end,
-        high_watermark=message.high_watermark,
-        bytes=message.bytes,
-        segments=message.segments,
-        failed=message.failed,
-        lost=tuple((lost.first, lost.end) for lost in message.lost),
-        broker=message.broker,
-        leader_epoch=message.leader_epoch,
-        leader=message.leader,
-        last_stable_offset=message.last_stable_offset,
-        in_rate=message.in_rate if message.HasField("in_rate") else None,
-        in_bytes_rate=message.in_bytes_rate if message.HasField("in_bytes_rate") else None,
-        last_us=message.last_us if message.HasField("last_us") else None,
+def broker_from_pb(message: pb.Broker, controller: int | None = None) -> BrokerInfo:
+    return BrokerInfo(
+        message.id,
+        message.host,
+        message.port,
+        message.version,
+        message.rack,
+        message.draining,
+        controller=message.id == controller,
     )
 
 

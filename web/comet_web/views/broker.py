@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from comet.entities import BrokerFailure
 from comet_web.components import line_chart, numbers
 from comet_web.components.table import shaped
 from comet_web.document import DASH, UNKNOWN, Cell, Chart, Column, Document, Row, Table
-from comet_web.facts import BrokerDetail, Failed, Setting, Track
+from comet_web.facts import BrokerDetail, Setting, Track
 from comet_web.page_request import PageRequest, path
 from comet_web.views.brokers import down_since, even_share, share, skew_cell, status
 
@@ -197,7 +198,7 @@ def _logs(detail: BrokerDetail, request: PageRequest) -> Table:
     return replace(table, rows=tuple(_log(known[row.key]) for row in table.rows))
 
 
-def _failed(one: Failed) -> Row:
+def _failed(one: BrokerFailure) -> Row:
     cells = (
         Cell(one.kind),
         Cell(one.name),

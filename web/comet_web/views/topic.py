@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from comet.entities import PartitionInfo, ReplicaConflict
 from comet_web.components import line_chart, numbers
 from comet_web.components.table import shaped
 from comet_web.document import DASH, UNKNOWN, Cell, Chart, Column, Document, Row
-from comet_web.facts import WINDOW_S, Event, Partition, Topic, TopicDetail, Track
+from comet_web.facts import WINDOW_S, Event, Topic, TopicDetail, Track
 from comet_web.page_request import PageRequest, path
 from comet_web.views import topics
 
@@ -57,8 +58,8 @@ def view(detail: TopicDetail, request: PageRequest) -> Document:
     average = sum(measure.values()) / len(measure) if measure else 0.0
     largest = max(measure.values(), default=0.0)
     rows = [
-        _row(topic.name, one, request.now_us, _skew(measure.get(one.index), average, largest, by))
-        for one in sorted(detail.partitions, key=lambda one: (_state(one)[0], one.index))
+        _row(topic.name, one, request.now_us, _skew(measure.get(one.partition), average, largest, by))
+        for one in sorted(detail.partitions, key=lambda one: (_state(one)[0], one.partition))
     ]
     return Document(
         time_us=detail.cluster.time_us,
@@ -77,14 +78,14 @@ def view(detail: TopicDetail, request: PageRequest) -> Document:
     )
 
 
-def _state(one: Partition) -> tuple[int, Cell]:
+def _state(one: PartitionInfo) -> tuple[int, Cell]:
     """The urgency of a partition's state, and its cell."""
     if one.leader is None:
         return 0, Cell("no leader", tone="bad", title="cannot be written or read")
     if one.failed:
-        return 1, Cell("failed", tone="bad", title=one.failed)
+        return 1, Cell("failed", tone="bad", title="the leader's disk has failed: no more writes")
     if one.conflicts:
-        return 1, Cell("conflict", tone="bad", title="; ".join(one.conflicts))
+        return 1, Cell("conflict", tone="bad", title="; ".join(map(_conflict, one.conflicts)))
     missing = [str(broker) for broker in one.replicas if broker not in one.in_sync]
     if missing:
         return 2, Cell("under-replicated", tone="warn", title=f"not in sync: broker {', '.join(missing)}")
@@ -93,22 +94,30 @@ def _state(one: Partition) -> tuple[int, Cell]:
     return 4, Cell("in sync", tone="good")
 
 
-def _row(topic: str, one: Partition, now_us: int, skew: Cell) -> Row:
-    address = f"{path('topics', topic, 'records')}?partition={one.index}"
+def _conflict(one: ReplicaConflict) -> str:
+    problem = f" ({one.problem})" if one.problem else ""
+    return (
+        f"broker {one.broker} does not follow broker {one.leader}: it would lose committed records from offset"
+        f" {one.offset:,} up to {one.high_watermark:,}{problem}"
+    )
+
+
+def _row(topic: str, one: PartitionInfo, now_us: int, skew: Cell) -> Row:
+    address = f"{path('topics', topic, 'records')}?partition={one.partition}"
     missing = len(set(one.replicas) - set(one.in_sync))
     return Row(
-        key=str(one.index),
+        key=str(one.partition),
         href=address,
-        label=f"partition {one.index}",
+        label=f"partition {one.partition}",
         cells=(
-            Cell(str(one.index), one.index, href=address, title="records of this partition"),
+            Cell(str(one.partition), one.partition, href=address, title="records of this partition"),
             _state(one)[1],
             Cell(DASH, tone="bad", title="no leader") if one.leader is None else _broker(one.leader),
             Cell(_list(one.replicas)),
             Cell(_list(one.in_sync) or DASH, tone="warn" if missing else ""),
             numbers.count(one.log_start),
             numbers.count(one.log_end),
-            numbers.count(None if one.log_end is None or one.log_start is None else one.log_end - one.log_start),
+            numbers.count(one.records),
             numbers.size(one.bytes),
             numbers.rate(one.in_rate, what="records"),
             skew,
@@ -135,12 +144,12 @@ def _searched(row: Row) -> str:
 # ---- how evenly records come in
 
 
-def _measure(partitions: Iterable[Partition]) -> tuple[dict[int, float], str]:
+def _measure(partitions: Iterable[PartitionInfo]) -> tuple[dict[int, float], str]:
     """The values to compare: incoming rates; without traffic, log end offsets."""
-    rates = {one.index: one.in_rate for one in partitions if one.in_rate is not None}
+    rates = {one.partition: one.in_rate for one in partitions if one.in_rate is not None}
     if any(rates.values()):
         return rates, "records/s in"
-    return {one.index: float(one.log_end) for one in partitions if one.log_end is not None}, "records in total"
+    return {one.partition: float(one.log_end) for one in partitions if one.log_end is not None}, "records in total"
 
 
 def _skew(value: float | None, average: float, largest: float, by: str) -> Cell:
