@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -30,6 +31,7 @@ from comet_gateway.metrics import Metrics
 from comet_gateway.push.connections import Connections
 from comet_gateway.push.hub import Hub
 from comet_gateway.routes import (
+    acts,
     brokers,
     dashboard,
     dead_letters,
@@ -112,9 +114,10 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     ]  # fmt: skip
     if config.dashboard:
         modules += [login, diagnostics, dashboard]
-    for module in modules:
-        # Put in flat: a nested router is matched again at each request.
-        app.router.routes += [admission.guard(route) for route in module.router.routes]
+    routes = [route for module in modules for route in module.router.routes]
+    routes += acts.routes(written={route.operation_id for route in routes if isinstance(route, APIRoute)})
+    # Put in flat: a nested router is matched again at each request.
+    app.router.routes += map(admission.guard, routes)
     error_handlers.install(app)
     state.description = openapi.description(app, tokens=not state.gatekeeper.open)
     app.add_middleware(

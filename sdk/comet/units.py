@@ -95,3 +95,29 @@ def format_exact_bytes(size: int) -> str:
         if size and size % UNIT_BYTES[unit] == 0:
             return f"{size // UNIT_BYTES[unit]}{unit}"
     return f"{size}B"
+
+
+def format_bytes(size: float) -> str:
+    """A size as rounded text.
+
+    >>> format_bytes(1536), format_bytes(0)
+    ('1.5 KiB', '0 B')
+    """
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size >= UNIT_BYTES[unit]:
+            return f"{size / UNIT_BYTES[unit]:.1f} {unit}"
+    return f"{size:.0f} B"
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> count(1, "record"), count(1200, "record")
+    ('1 record', '1,200 records')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def least(number: str, *, complete: bool) -> str:
+    """A number that may be higher, as some brokers did not answer."""
+    return number if complete else f"at least {number}"

@@ -141,10 +141,15 @@ def test_a_topic_lives_and_dies(up: Up) -> None:
     up.run("topic", "alter", "mayfly", code=2)
     assert "mayfly" in up.run("topic", "list").stdout.decode()
     up.run("produce", "mayfly", "--partition", "1", feed=b"a\nb\nc\n")
-    up.run("topic", "delete-records", "mayfly", "--partition", "1", "--before", "2", "--yes")
+    asked = up.run("topic", "delete-records", "mayfly", "--partition", "1", "--before", "2", feed=b"n\n", code=1)
+    assert b"Delete records of mayfly? 2 records of mayfly/1, which then starts at offset 2. " in asked.stderr
+    done = up.run("topic", "delete-records", "mayfly", "--partition", "1", "--before", "2", "--yes")
+    assert done.stdout == b"deleted 2 records: mayfly/1 starts at offset 2\n"
     assert up.run("consume", "mayfly", "--no-follow").stdout == b"c\n"
     done = up.run("topic", "delete", "mayfly", feed=b"n\n", code=1)
-    assert b"Delete mayfly with 1 record?" in done.stderr
+    assert b"Delete mayfly? 1 record (304 B) in 3 partitions. This cannot be undone. " in done.stderr
+    effect: Any = up.json("topic", "delete", "mayfly", "--dry-run")
+    assert (effect["dry_run"], effect["records"], effect["groups"]) == (True, "1", [])
     up.run("topic", "delete", "mayfly", "--yes")
     up.run("topic", "describe", "mayfly", code=3)
     up.run("consume", "mayfly", code=3)

@@ -81,7 +81,9 @@ def test_a_group_with_members_is_described_and_left_alone(up: Up) -> None:
         member.send_signal(signal.SIGINT)
         assert member.wait(TIMEOUT_S) == 130
     assert sum(committed(up, "worker").values()) == 10, "what was printed is committed as it leaves"
-    up.run("group", "delete", "worker", feed=b"n\n", code=1)
-    assert up.run("group", "delete", "worker", "--yes").stdout == b"deleted group worker\n"
+    asked = up.run("group", "delete", "worker", feed=b"n\n", code=1).stderr
+    assert asked.startswith(b"Delete group worker? Committed offsets in ")
+    done = up.run("group", "delete", "worker", "--yes").stdout
+    assert done.startswith(b"deleted group worker: committed offsets in ")
     missing = up.run("group", "describe", "worker", code=NOT_FOUND)
     assert b"comet group list" in missing.stderr

@@ -1,4 +1,4 @@
-"""The table of admin acts: each call has a row, and each row its method, route and command."""
+"""The table of admin acts: each call has a row, and each row its method, route and command, made or written."""
 
 from __future__ import annotations
 
@@ -6,15 +6,53 @@ import inspect
 
 import pytest
 import typer
+from fastapi.routing import APIRoute
 
 import comet
 from comet.admin.acts import ACTS, OPERATIONS, Act
 from comet.cli import _commands
+from comet.cli._acts import ActCommand, made_command
 from comet.v1 import admin_pb2
 from comet_gateway import create_app
 from comet_gateway.http.auth import ROLES
 from comet_gateway.openapi import operations
+from comet_gateway.routes import acts
 from comet_web import render
+
+# Commands that have a function of their own, and why; all others are made from their rows. The list only shrinks.
+WRITTEN_COMMANDS = {
+    "CreateTopic": "a flag for each setting, and --if-missing",
+    "ListTopics": "a table",
+    "DescribeTopic": "a table of settings and one of partitions",
+    "AlterTopic": "a flag for each setting, and --partitions: two acts in one",
+    "AddPartitions": "a part of `topic alter`",
+    "ElectLeader": "its result has a topic and replicas, which have documents of their own",
+    "ListGroups": "a table",
+    "DescribeGroup": "a table of members and one of partitions",
+    "GroupLag": "--watch and --history",
+    "ResetGroup": "a table of partitions before the question; takes TOPIC:P,P",
+    "DescribeCluster": "shows the health of all partitions",
+    "Statistics": "a flag of `comet cluster`",
+    "RecoverCluster": "takes the addresses of all brokers, and is confirmed by a digest",
+}
+# Operations that have a function of their own, and why; likewise.
+WRITTEN_ROUTES = {
+    "createTopic": "a member for each setting; answers 201 with a Location",
+    "listTopics": "pages",
+    "describeTopic": "the document of a topic",
+    "describePartition": "the document of a partition: asks all its brokers",
+    "alterTopic": "a member for each setting",
+    "deleteRecords": "many partitions in one request, each with its own error",
+    "electLeader": "its answer has the documents of replicas",
+    "listGroups": "pages",
+    "describeGroup": "the document of a group",
+    "getLag": "the method returns two lists",
+    "resetGroup": "a body with one of three members",
+    "describeCluster": "the document of the cluster",
+    "listBrokers": "pages",
+    "getStatistics": "no fixed members",
+    "describeBroker": "the document of a broker",
+}
 
 SERVICE = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 ROWS = pytest.mark.parametrize("act", ACTS.values(), ids=list(ACTS))
@@ -42,7 +80,9 @@ def test_what_can_be_tried_without_a_change_can_be_so_everywhere(act: Act) -> No
         for admin in (comet.Admin, comet.sync.Admin):
             assert act.dry_run == ("dry_run" in inspect.signature(getattr(admin, act.method)).parameters)
     if act.dry_run:
-        assert "--dry-run" in {flag for param in _command(act).params for flag in param.opts}
+        command = _command(act)
+        whole = made_command(act) if isinstance(command, ActCommand) else command
+        assert "--dry-run" in {flag for param in whole.params for flag in param.opts}
 
 
 def _command(act: Act) -> typer.core.TyperCommand:
@@ -56,6 +96,23 @@ def _command(act: Act) -> typer.core.TyperCommand:
 def test_a_command_has_the_text_of_its_row(act: Act) -> None:
     if " " in act.command and act.name != "AddPartitions":  # that one is a part of `topic alter`
         assert (_command(act).help or "").startswith(act.text)
+
+
+def test_commands_are_made_unless_they_have_a_reason() -> None:
+    written = {act.name for act in ACTS.values() if act.command and not isinstance(_command(act), ActCommand)}
+    assert written == set(WRITTEN_COMMANDS), "make the others from their rows; the list only shrinks"
+
+
+def test_routes_are_made_unless_they_have_a_reason() -> None:
+    served = {route.operation_id: route for route in create_app().routes if isinstance(route, APIRoute)}
+    written = {name for name in OPERATIONS if served[name].endpoint.__module__ != acts.__name__}
+    assert written == set(WRITTEN_ROUTES), "make the others from their rows; the list only shrinks"
+
+
+@ROWS
+def test_a_command_that_asks_has_a_dialog_and_one_that_waits_has_a_dry_run(act: Act) -> None:
+    assert not act.asks or any(route.dialog is not None for route in act.routes)
+    assert not act.wait or act.dry_run
 
 
 def test_routes_have_the_paths_texts_and_roles_of_their_rows() -> None:

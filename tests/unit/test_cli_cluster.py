@@ -22,7 +22,7 @@ from comet.cli._cluster_checks import _about_broker, _about_conflicts, _about_le
 from comet.cli._etcd_checks import MemberCheck, check_members
 from comet.cli._gateway_process import RESTARTS, GatewayProcess, restarting
 from comet.cli._local_cluster import LocalCluster
-from comet.cli.cluster import Health, failures, resumed_text, show_failed
+from comet.cli.cluster import Health, failures, show_failed
 from comet.entities import BrokerInfo, ClusterInfo, PartitionInfo, ReplicaConflict, TopicInfo
 from comet.errors import InvalidArgument, Unavailable
 from comet.settings.topic import TopicConfig
@@ -75,7 +75,9 @@ async def test_what_has_failed_is_shown_with_its_reason(capsys: pytest.CaptureFi
 
 def test_a_dry_run_of_resume_counts_the_failures() -> None:
     failure = comet.BrokerFailure(1, "group", "engine", "writing", "KeyError(3)", since_us=0, count=1)
-    assert resumed_text(comet.Resumed(True, resumed=0, failed=(failure,))) == "1 would be resumed"
+    assert str(comet.Resumed(True, resumed=0, failed=(failure,))) == "1 would be resumed"
+    assert str(comet.Resumed(False, resumed=2, failed=(failure,))) == "2 resumed; 1 failed again"
+    assert str(comet.Resumed(False, resumed=0, failed=())) == "nothing to resume"
 
 
 # ---- processes that die

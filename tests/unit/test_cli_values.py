@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet.cli._values import format_rate, parse_brokers, parse_settings
+from comet.cli._values import format_rate, parse_settings
 from comet.errors import InvalidArgument
 from comet.settings.topic import TOPIC_SETTINGS, Flush, TopicConfig
 from comet.units import format_duration_ms, format_exact_bytes, parse_bytes, parse_duration_ms
@@ -89,13 +89,6 @@ def test_dashes_and_grouped_digits_are_understood() -> None:
 
 def test_rates_for_the_eye() -> None:
     assert [format_rate(rate) for rate in (0, 999.6, 12_345, 4_120_000)] == ["0 /s", "1000 /s", "12.3 k/s", "4.12 M/s"]
-
-
-def test_brokers_are_listed_by_id_the_preferred_leader_first() -> None:
-    assert parse_brokers("3, 1,2") == [3, 1, 2]
-    for wrong in ("", "1,,2", "1,1", "0", "a", "-1"):
-        with pytest.raises(InvalidArgument):
-            parse_brokers(wrong)
 
 
 def test_a_setting_that_is_nearly_one_is_named() -> None:

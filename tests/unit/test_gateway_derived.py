@@ -31,7 +31,7 @@ VALUES = [
     comet.CommittedOffset("quotes", 0, offset=LARGE, epoch=None),
     comet.ResetPartition("quotes", 0, before=None, after=LARGE, skipped=-60, note=""),
     comet.PartitionsAdded(False, "quotes", before=3, after=6),
-    comet.PartitionMove(True, "quotes", 0, before=(1, 2), after=(2, 3), bytes=None),
+    comet.PartitionMove(True, "quotes", 0, before=(1, 2), after=(2, 3), bytes=None, in_sync=(1, 2)),
     comet.BrokerDrain(True, 1, True, 2, 1, (comet.Handover("quotes", 0, None), comet.Handover("quotes", 1, 2))),
     comet.Resumed(False, 1, (FAILURE,)),
     comet.GroupDeletion(True, "engine", offsets=3, lag=LARGE),

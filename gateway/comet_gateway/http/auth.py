@@ -23,14 +23,14 @@ import re
 import secrets
 import tomllib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from time import monotonic, time
 from typing import Final, TypeVar
 
-from comet.admin.acts import OPERATIONS
+from comet.admin.acts import OPERATIONS, Act, Operation
 from comet.errors import InvalidArgument
 from comet_gateway.http import sessions
 from comet_gateway.http.problems import Problem
@@ -85,6 +85,11 @@ def _template(path: str) -> str:
     return path.replace(":path}", "}")
 
 
+def roles_of_acts(rows: Iterable[tuple[Act, Operation]]) -> dict[tuple[str, str], Role]:
+    """The roles of these operations."""
+    return {(route.method, route.path): Role[act.role.upper()] for act, route in rows}
+
+
 _VIEWER, _OPERATOR, _ADMIN = Role.VIEWER, Role.OPERATOR, Role.ADMIN
 # (method, route) -> role. "WS": a WebSocket; its frames are checked one by one.
 ROLES: Final[Mapping[tuple[str, str], Role]] = {
@@ -112,7 +117,7 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/v1/topics/{topic}/search"): _VIEWER,
     ("GET", "/v1/topics/{topic}/export"): _VIEWER,
     # acts of administration
-    **{(route.method, route.path): Role[act.role.upper()] for act, route in OPERATIONS.values()},
+    **roles_of_acts(OPERATIONS.values()),
     # topics
     ("GET", "/v1/topic-settings"): _VIEWER,
     ("GET", "/v1/topics/{topic}/offsets"): _VIEWER,

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import nullcontext
-from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, Final, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
 
 import comet
 from comet.admin.acts import OPERATIONS
-from comet.admin.documents import document
 from comet.errors import CometError
 from comet_gateway.brokers.catalog import Catalog
-from comet_gateway.http.problems import Problem
+from comet_gateway.http.problems import Problem, answers
 from comet_gateway.schemas.common import ProblemDocument
-from comet_gateway.schemas.derived import model_of
-from comet_gateway.schemas.lists import PATH_PARAMETERS, DryRun
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PARAMETER: Final = re.compile(r"{(\w+)}")
@@ -55,7 +50,7 @@ STRICT: Final = (Depends(_only_known),)
 
 
 def act_route(router: APIRouter, operation: str, **more: Any) -> Callable[[F], F]:
-    """Registers a route of the table of acts, with its path and texts."""
+    """Registers a route of the table of acts, with its path, texts and errors."""
     act, route = OPERATIONS[operation]
     return router.api_route(
         route.path.removeprefix(router.prefix),
@@ -63,27 +58,9 @@ def act_route(router: APIRouter, operation: str, **more: Any) -> Callable[[F], F
         operation_id=operation,
         summary=route.summary or act.summary,
         description=route.about or act.about or f"{act.summary}.",
+        responses={**answers(*act.errors, *route.errors), **more.pop("responses", {})},
         **more,
     )
-
-
-def serve(router: APIRouter, operation: str, *, responses: dict[int | str, Any], **fixed: Any) -> None:
-    """Adds the route of an act without a body: `comet.Admin` has the method, its result is the answer. `fixed` are
-    further arguments."""
-    act, route = OPERATIONS[operation]
-    method = getattr(comet.Admin, act.method)
-    names = _PARAMETER.findall(route.path)
-
-    async def answer(admin: AdminClient, catalog: TopicCatalog, dry_run: DryRun = False, **path: Any) -> dict[str, Any]:
-        changes = "topic" in path and not dry_run
-        with catalog.changing(path["topic"]) if changes else nullcontext():
-            return document(await method(admin, *(path[name] for name in names), dry_run=dry_run, **fixed))
-
-    shared = [one for one in signature(answer, eval_str=True).parameters.values() if one.name != "path"]
-    own = [Parameter(name, Parameter.KEYWORD_ONLY, annotation=PATH_PARAMETERS[name]) for name in names]
-    answer.__signature__ = Signature([*shared, *own])  # type: ignore[attr-defined] # which FastAPI reads
-    model = model_of(get_type_hints(method)["return"])
-    act_route(router, operation, responses=responses, response_model=model)(answer)
 
 
 def links(**operations: dict[str, Any]) -> dict[str, Any]:

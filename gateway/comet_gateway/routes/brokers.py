@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from comet.admin.documents import document
 from comet_gateway.brokers import leader_transfer
 from comet_gateway.http.problems import answers
-from comet_gateway.routes.admin import STRICT, AdminClient, act_route, links, serve
+from comet_gateway.routes.admin import STRICT, AdminClient, act_route, links
 from comet_gateway.schemas.brokers import (
     Broker,
     BrokerDetails,
@@ -61,13 +61,13 @@ async def list_brokers(
     router,
     "describeBroker",
     response_model=BrokerDetails,
-    responses={**answers("BROKER_NOT_FOUND"), 200: links(getStatistics=_SAME, undoDrain=_SAME)},
+    responses={200: links(getStatistics=_SAME, undoDrain=_SAME)},
 )
 async def describe_broker(admin: AdminClient, broker: BrokerId) -> dict[str, Any]:
     return document(await admin.describe_broker(broker))
 
 
-@act_route(router, "getStatistics", responses=answers("BROKER_NOT_FOUND"))
+@act_route(router, "getStatistics")
 async def get_statistics(admin: AdminClient, broker: BrokerId) -> dict[str, Any]:
     found: dict[str, Any] = _exact(await admin.statistics(broker))
     return found
@@ -79,14 +79,6 @@ def _exact(value: Any) -> Any:
     if isinstance(value, list):
         return [_exact(one) for one in value]
     return str(value) if isinstance(value, int) and abs(value) > EXACT_MAX else value
-
-
-# ---- draining
-
-
-serve(router, "drainBroker", responses=answers("BROKER_NOT_FOUND"))
-serve(router, "undoDrain", responses=answers("BROKER_NOT_FOUND"), undo=True)
-serve(router, "resumeBroker", responses=answers("BROKER_NOT_FOUND"))
 
 
 # ---- leadership

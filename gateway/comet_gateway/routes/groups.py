@@ -8,9 +8,10 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from comet.admin.documents import document
+from comet.admin.parameters import NAME_PATTERN
 from comet.types import GroupState
 from comet_gateway.http.problems import answers
-from comet_gateway.routes.admin import STRICT, AdminClient, act_route, links, problem_of, serve
+from comet_gateway.routes.admin import STRICT, AdminClient, act_route, links, problem_of
 from comet_gateway.schemas.groups import (
     CommitBody,
     CommitOutcome,
@@ -29,7 +30,6 @@ from comet_gateway.schemas.groups import (
     ResetPartition,
 )
 from comet_gateway.schemas.lists import (
-    NAME_PATTERN,
     PAGE,
     After,
     DryRun,
@@ -50,7 +50,7 @@ _MOVING: Final = ("NOT_COORDINATOR", "COORDINATOR_LOADING")  # while the group h
 # ---- inspection
 
 
-@act_route(router, "listGroups", responses=answers(*_MOVING))
+@act_route(router, "listGroups")
 async def list_groups(
     admin: AdminClient,
     limit: Limit = PAGE,
@@ -76,10 +76,7 @@ async def list_groups(
 @act_route(
     router,
     "describeGroup",
-    responses={
-        **answers("GROUP_NOT_FOUND", *_MOVING),
-        200: links(getLag=_SAME, getCommittedOffsets=_SAME, deleteGroup=_SAME),
-    },
+    responses={200: links(getLag=_SAME, getCommittedOffsets=_SAME, deleteGroup=_SAME)},
 )
 async def describe_group(admin: AdminClient, group: GroupName) -> GroupDetails:
     found = await admin.describe_group(group)
@@ -93,7 +90,7 @@ async def describe_group(admin: AdminClient, group: GroupName) -> GroupDetails:
     )
 
 
-@act_route(router, "getLag", responses=answers("GROUP_NOT_FOUND", *_MOVING))
+@act_route(router, "getLag")
 async def get_lag(
     admin: AdminClient,
     group: GroupName,
@@ -162,7 +159,7 @@ async def commit_offsets(admin: AdminClient, group: GroupName, body: CommitBody,
     )
 
 
-@act_route(router, "resetGroup", responses=answers("GROUP_NOT_FOUND", "TOPIC_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING))
+@act_route(router, "resetGroup")
 async def reset_group(admin: AdminClient, group: GroupName, body: Reset, dry_run: DryRun = False) -> ResetOutcome:
     changes = await admin.reset_group(group, **_target(body), dry_run=dry_run)
     return ResetOutcome(
@@ -181,6 +178,3 @@ def _target(body: Reset) -> dict[str, Any]:
     for one in body.topics:
         topics += [one] if isinstance(one, str) else [(one.topic, index) for index in one.partitions]
     return {"to": body.to, "shift": body.shift, "topics": topics}
-
-
-serve(router, "deleteGroup", responses=answers("GROUP_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING))

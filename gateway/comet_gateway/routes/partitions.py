@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
 from itertools import starmap
 from typing import Any, Final
 
@@ -19,19 +18,15 @@ from comet_gateway.http.problems import answers
 from comet_gateway.routes.admin import (
     STRICT,
     AdminClient,
-    TopicCatalog,
     act_route,
     links,
     problem_of,
 )
-from comet_gateway.schemas.derived import model_of
 from comet_gateway.schemas.lists import DryRun, PartitionIndex, TopicName
 from comet_gateway.schemas.topics import (
     Elected,
     Election,
-    Move,
     PartitionDetails,
-    PartitionsWanted,
     PartitionTruncation,
     RecordsDeleted,
     RecordsDeletion,
@@ -64,19 +59,6 @@ async def describe_partition(admin: AdminClient, topic: TopicName, partition: Pa
     return document(await admin.describe_partition(topic, partition))
 
 
-@act_route(
-    router,
-    "addPartitions",
-    response_model=model_of(comet.PartitionsAdded),
-    responses=answers("TOPIC_NOT_FOUND", "LIMIT_EXCEEDED", "NOT_LEADER"),
-)
-async def add_partitions(
-    admin: AdminClient, catalog: TopicCatalog, topic: TopicName, body: PartitionsWanted, dry_run: DryRun = False
-) -> dict[str, Any]:
-    with catalog.changing(topic) if not dry_run else nullcontext():
-        return document(await admin.add_partitions(topic, body.total, dry_run=dry_run))
-
-
 # ---- records
 
 
@@ -84,7 +66,6 @@ async def add_partitions(
     router,
     "deleteRecords",
     responses={
-        **answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "NOT_LEADER"),
         207: {"model": RecordsDeleted, "description": "Done in some partitions; `error` says why not in others."},
     },
 )
@@ -152,22 +133,7 @@ async def _wanted(admin: comet.Admin, info: comet.TopicInfo, body: RecordsDeleti
     return {index: found[index] for index in indexes if index in found}
 
 
-# ---- replicas
-
-
-@act_route(
-    router,
-    "movePartition",
-    response_model=model_of(comet.PartitionMove),
-    responses=answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "BROKER_NOT_FOUND"),
-)
-async def move_partition(
-    admin: AdminClient, topic: TopicName, partition: PartitionIndex, body: Move, dry_run: DryRun = False
-) -> dict[str, Any]:
-    return document(await admin.move_partition(topic, partition, body.replicas, dry_run=dry_run))
-
-
-@act_route(router, "electLeader", responses=answers("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "BROKER_NOT_FOUND"))
+@act_route(router, "electLeader")
 async def elect_leader(
     admin: AdminClient, topic: TopicName, partition: PartitionIndex, body: Election, dry_run: DryRun = False
 ) -> Elected:

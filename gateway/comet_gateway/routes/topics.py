@@ -17,7 +17,6 @@ from comet_gateway.routes.admin import (
     TopicCatalog,
     act_route,
     links,
-    serve,
 )
 from comet_gateway.schemas.lists import PAGE, After, DryRun, Filter, Limit, PositionText, TopicName
 from comet_gateway.schemas.topics import (
@@ -162,7 +161,7 @@ async def find_offsets(
 # ---- changes
 
 
-@act_route(router, "alterTopic", responses=answers("TOPIC_NOT_FOUND"))
+@act_route(router, "alterTopic")
 async def alter_topic(
     admin: AdminClient, catalog: TopicCatalog, topic: TopicName, body: TopicChanges, dry_run: DryRun = False
 ) -> TopicAlteration:
@@ -180,6 +179,3 @@ async def alter_topic(
         bytes=done.bytes,
         complete=done.complete,
     )
-
-
-serve(router, "deleteTopic", responses=answers("TOPIC_NOT_FOUND"))

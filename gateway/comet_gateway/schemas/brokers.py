@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import ConfigDict, Field
 
 import comet
+from comet.admin.parameters import BROKER_MAX, PARTITION_MAX
 from comet_gateway.schemas.common import Int64, Model
 from comet_gateway.schemas.derived import model_of
-from comet_gateway.schemas.lists import BROKER_MAX, DRY_RUN_TEXT, PARTITION_MAX, Name, Strict
+from comet_gateway.schemas.lists import DRY_RUN_TEXT, Name, Strict
 
 MOVES_MAX: Final = 10_000
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
+from comet.admin.parameters import PARTITION_MAX
 from comet_gateway.schemas.common import Int64, Model
-from comet_gateway.schemas.lists import DRY_RUN_TEXT, PARTITION_MAX, Name, Strict
+from comet_gateway.schemas.lists import DRY_RUN_TEXT, Name, Strict
 from comet_gateway.schemas.records_api import RECORD_IN
 
 NAMED_MAX: Final = 1_000

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 import comet
+from comet.admin.parameters import PARTITION_MAX
 from comet.types import GroupState
 from comet_gateway.schemas.common import Int64, Model, ProblemDocument
 from comet_gateway.schemas.derived import model_of
-from comet_gateway.schemas.lists import DRY_RUN_TEXT, PARTITION_MAX, Name, PositionText, Strict
+from comet_gateway.schemas.lists import DRY_RUN_TEXT, Name, PositionText, Strict
 
 OFFSETS_MAX = 10_000
 

@@ -17,14 +17,13 @@ from pydantic import (
 )
 
 from comet.admin.documents import DRY_RUN
+from comet.admin.parameters import BROKER, BROKER_MAX, GROUP, NAME_PATTERN, PARTITION, PARTITION_MAX, TOPIC
 from comet_gateway.http.query_params import parse_position
 from comet_gateway.schemas.common import Model
 
 NAME_CHARS_MAX: Final = 249
 PAGE: Final = 100
 PAGE_MAX: Final = 1_000
-BROKER_MAX: Final = 2**31 - 1
-PARTITION_MAX: Final = 99_999
 
 
 def _whole(value: Any) -> Any:
@@ -75,18 +74,20 @@ def _position(value: str, info: ValidationInfo) -> str:
 # The text of a position, which is parsed later. Raises Problem, CometError.
 PositionText = Annotated[str, AfterValidator(_position)]
 
-NAME_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,248}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
-TopicName = Annotated[str, Path(pattern=NAME_PATTERN, description="Name of a topic.", examples=["quotes"])]
-GroupName = Annotated[str, Path(pattern=NAME_PATTERN, description="Name of a group.", examples=["engine"])]
+TopicName = Annotated[str, Path(pattern=NAME_PATTERN, description=TOPIC.about, examples=[TOPIC.example])]
+GroupName = Annotated[str, Path(pattern=NAME_PATTERN, description=GROUP.about, examples=[GROUP.example])]
 PartitionIndex = Annotated[
     int,
     Field(ge=0, le=PARTITION_MAX),
     Integer,
-    Path(description="Number of a partition, from 0.", examples=[0]),
+    Path(description=PARTITION.about, examples=[PARTITION.example]),
 ]
-BrokerId = Annotated[int, Field(ge=1, le=BROKER_MAX), Integer, Path(description="Id of a broker.", examples=[1])]
+BrokerId = Annotated[
+    int, Field(ge=1, le=BROKER_MAX), Integer, Path(description=BROKER.about, examples=[BROKER.example])
+]
+
 PATH_PARAMETERS: Final = {"topic": TopicName, "group": GroupName, "partition": PartitionIndex, "broker": BrokerId}
 
 Limit = Annotated[int, Field(ge=1, le=PAGE_MAX), Integer, Query(description="Entries on one page at most.")]

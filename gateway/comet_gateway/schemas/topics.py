@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import ConfigDict, Field, create_model, model_validator
 
 import comet
+from comet.admin.parameters import BROKER_MAX, PARTITION_MAX, PARTITIONS_MAX
 from comet.settings.topic import REPLICAS_MAX, TOPIC_SETTINGS, SettingSource, TopicSetting, plain
 from comet_gateway.schemas.common import Int64, Model, ProblemDocument
 from comet_gateway.schemas.derived import SettingName, model_of
-from comet_gateway.schemas.lists import BROKER_MAX, DRY_RUN_TEXT, PARTITION_MAX, Name, PositionText, Strict
-
-PARTITIONS_MAX = 1_000
+from comet_gateway.schemas.lists import DRY_RUN_TEXT, Name, PositionText, Strict
 
 _literal: Any = Literal
 
@@ -159,12 +158,6 @@ class TopicAlteration(Model):
     complete: bool = Field(description="False: a leader did not answer, and may delete more.")
 
 
-class PartitionsWanted(Strict):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"total": 6}]})
-
-    total: int = Field(ge=1, le=PARTITIONS_MAX, description="Partitions after the change.")
-
-
 Index = Annotated[int, Field(ge=0, le=PARTITION_MAX)]
 
 
@@ -217,14 +210,6 @@ class RecordsDeleted(Model):
     topic: str
     records: Int64 = Field(description="Offsets that are deleted, all partitions together.")
     partitions: list[PartitionTruncation]
-
-
-class Move(Strict):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"replicas": [2, 3, 1]}]})
-
-    replicas: list[Annotated[int, Field(ge=1, le=BROKER_MAX)]] = Field(
-        min_length=1, max_length=REPLICAS_MAX, description="Ids of brokers, the preferred leader first."
-    )
 
 
 class Election(Strict):

@@ -1,16 +1,20 @@
 """The admin acts: one row for each call of the Admin service. Plain data, for brokers, gateway, command line and pages.
 
 broker        answers `name` by the method of the same name; the messages are those of admin.proto
-gateway       routes, their roles, summaries and descriptions; the texts of the dashboard's dialogs
-command line  the words and help of its command, and the question before it destroys something
-SDK           `comet.Admin` has one typed method for each
+gateway       makes its routes, with their roles, texts and errors; the texts of the dashboard's dialogs
+command line  makes its command, with its help and the question before it destroys something
+SDK           `comet.Admin` has one typed method for each: its signature has the parameters (`comet.admin.parameters`),
+              its result the answer (`comet.admin.documents`) and the line for people (`str`)
+
+An act with another form, such as several calls in one command, has a function of its own in `comet.cli` or
+`comet_gateway.routes`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
 Role = Literal["viewer", "operator", "admin"]
 _CAPITAL: Final = re.compile(r"(?<!^)([A-Z])")
+_NAME: Final = re.compile(r"{(\w+)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,17 @@ class Operation:
     summary: str = ""  # if it is not the act's
     about: str = ""
     dialog: Dialog | None = None
+    errors: tuple[str, ...] = ()  # codes of its problems, beside the act's
+    fixed: Mapping[str, object] = field(default_factory=dict, hash=False)  # arguments that a request does not give
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in its path.
+
+        >>> OPERATIONS["movePartition"][1].names
+        ('topic', 'partition')
+        """
+        return tuple(_NAME.findall(self.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +70,9 @@ class Act:
     routes: tuple[Operation, ...] = ()
     command: str = ""  # its words after `comet`
     dry_run: bool = False
+    errors: tuple[str, ...] = ()  # codes of its errors, beside those of every call
+    asks: bool = False  # the command asks for confirmation
+    wait: str = ""  # help of the command's `--wait`, until the result `is_finished()`
     always: bool = False  # served even while the broker does not trust its metadata store
     missing: str = ""
 
@@ -82,6 +101,8 @@ class Act:
         return GetMessageClass(service.methods_by_name[self.name].input_type)
 
 
+_MOVING: Final = ("NOT_COORDINATOR", "COORDINATOR_LOADING")  # while a group has no coordinator
+
 _ROWS: Final = (
     # ---- topics
     Act(
@@ -106,7 +127,7 @@ _ROWS: Final = (
     Act(
         "AlterTopic", "admin", "Change the settings of a topic",
         "Other settings stay as they are. A shorter retention deletes records; a dry run counts them.",
-        method="alter_topic", command="topic alter", dry_run=True,
+        method="alter_topic", command="topic alter", dry_run=True, errors=("TOPIC_NOT_FOUND",),
         routes=(
             Operation(
                 "alterTopic", "PATCH", "/v1/topics/{topic}",
@@ -118,7 +139,7 @@ _ROWS: Final = (
         "DeleteTopic", "admin", "Delete a topic",
         "Its records and the committed offsets of groups in it are deleted too. A new topic with the same name is a "
         "different one.",
-        method="delete_topic", command="topic delete", dry_run=True,
+        method="delete_topic", command="topic delete", dry_run=True, asks=True, errors=("TOPIC_NOT_FOUND",),
         routes=(
             Operation(
                 "deleteTopic", "DELETE", "/v1/topics/{topic}",
@@ -134,6 +155,7 @@ _ROWS: Final = (
         "This cannot be undone. Many keys map to another partition afterwards: the order of a key's records does not "
         "hold across the change.",
         method="add_partitions", command="topic alter", dry_run=True,
+        errors=("TOPIC_NOT_FOUND", "LIMIT_EXCEEDED", "NOT_LEADER"),
         routes=(
             Operation(
                 "addPartitions", "POST", "/v1/topics/{topic}/partitions",
@@ -147,13 +169,14 @@ _ROWS: Final = (
     Act(
         "DeleteRecords", "admin", "Delete the oldest records of a topic",
         "Those before an offset or a time. This cannot be undone.",
-        method="delete_records", command="topic delete-records", dry_run=True,
+        method="delete_records", command="topic delete-records", dry_run=True, asks=True,
+        errors=("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "NOT_LEADER"),
         routes=(
             Operation(
                 "deleteRecords", "POST", "/v1/topics/{topic}/records/delete",
                 dialog=Dialog(
-                    "Purge {topic}", "Delete all records",
-                    "Deletes all current records. Partitions, settings and offsets stay; new records are kept.",
+                    "Delete records of {topic}", "Delete all records",
+                    "This cannot be undone. Partitions, settings and offsets stay; new records are kept.",
                     "{topic}",
                 ),
             ),
@@ -164,6 +187,8 @@ _ROWS: Final = (
         "Moves them to other brokers, or changes their number. The answer comes at the start; the partition shows the "
         "progress.",
         method="move_partition", command="topic move", dry_run=True,
+        errors=("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "BROKER_NOT_FOUND"),
+        wait="Return once the replicas are there and in sync.",
         routes=(Operation("movePartition", "POST", "/v1/topics/{topic}/partitions/{partition}/move"),),
     ),
     Act(
@@ -172,30 +197,32 @@ _ROWS: Final = (
         "a replica is in conflict with its leader. Refused otherwise while the partition has a leader. Records that "
         "the new leader lacks are lost: this has to be accepted.",
         method="elect_leader", command="topic elect", dry_run=True,
+        errors=("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "BROKER_NOT_FOUND"),
         routes=(Operation("electLeader", "POST", "/v1/topics/{topic}/partitions/{partition}/elect-leader"),),
     ),
     # ---- groups
     Act(
         "ListGroups", "viewer", "List groups",
         "By name. Fails while a coordinator is being replaced: the list would be incomplete.",
-        method="list_groups", command="group list",
+        method="list_groups", command="group list", errors=_MOVING,
         routes=(Operation("listGroups", "GET", "/v1/groups"),),
     ),
     Act(
         "DescribeGroup", "viewer", "Describe a group", "Shows its members, their partitions, and the lag of each.",
-        method="describe_group", command="group describe",
+        method="describe_group", command="group describe", errors=("GROUP_NOT_FOUND", *_MOVING),
         routes=(Operation("describeGroup", "GET", "/v1/groups/{group}"),),
     ),
     Act(
         "GroupLag", "viewer", "Show the lag of a group",
         "In records, as the age of the oldest one, and as the time to catch up; and its history.",
-        method="group_lag", command="group lag",
+        method="group_lag", command="group lag", errors=("GROUP_NOT_FOUND", *_MOVING),
         routes=(Operation("getLag", "GET", "/v1/groups/{group}/lag"),),
     ),
     Act(
         "ResetGroup", "operator", "Reset the committed offsets of a group",
         "The group must have no members. All are set, or none if one fails.",
         method="reset_group", command="group reset", dry_run=True,
+        errors=("GROUP_NOT_FOUND", "TOPIC_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING),
         routes=(
             Operation(
                 "resetGroup", "POST", "/v1/groups/{group}/reset",
@@ -206,7 +233,8 @@ _ROWS: Final = (
     Act(
         "DeleteGroup", "admin", "Delete a group",
         "Its committed offsets are deleted. The group must have no members.",
-        method="delete_group", command="group delete", dry_run=True,
+        method="delete_group", command="group delete", dry_run=True, asks=True,
+        errors=("GROUP_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING),
         routes=(
             Operation(
                 "deleteGroup", "DELETE", "/v1/groups/{group}",
@@ -233,10 +261,11 @@ _ROWS: Final = (
         "DrainBroker", "admin", "Drain a broker",
         "Moves leadership away from it before it is stopped. It leads nothing until that is undone. The answer comes "
         "at the start: repeat until it leads no partition.",
-        method="drain_broker", command="cluster drain", dry_run=True,
+        method="drain_broker", command="cluster drain", dry_run=True, errors=("BROKER_NOT_FOUND",),
+        wait="Return once it leads nothing.",
         routes=(
             Operation(
-                "drainBroker", "POST", "/v1/brokers/{broker}/drain",
+                "drainBroker", "POST", "/v1/brokers/{broker}/drain", fixed={"undo": False},
                 dialog=Dialog(
                     "Drain broker {broker}", "Drain",
                     "Leadership is handed over partition by partition; the broker stays as a follower. No data is "
@@ -247,6 +276,7 @@ _ROWS: Final = (
             Operation(
                 "undoDrain", "POST", "/v1/brokers/{broker}/drain/undo", "Undo the drain of a broker",
                 "Lets it lead partitions again.",
+                fixed={"undo": True},
                 dialog=Dialog(
                     "Undo drain of broker {broker}", "Undo drain",
                     "Partitions that prefer this broker return to it once the cluster has been stable for a while.",
@@ -258,7 +288,7 @@ _ROWS: Final = (
         "Resume", "admin", "Resume what has failed on a broker",
         "Partitions, slots, groups and transactional ids that an unexpected error stopped, as a restart would. The "
         "answer lists those that fail again.",
-        method="resume", command="cluster resume", dry_run=True,
+        method="resume", command="cluster resume", dry_run=True, errors=("BROKER_NOT_FOUND",),
         routes=(
             Operation(
                 "resumeBroker", "POST", "/v1/brokers/{broker}/resume",
@@ -273,7 +303,7 @@ _ROWS: Final = (
     Act(
         "Statistics", "viewer", "Get the statistics of a broker",
         "All of its numbers, for diagnosis. Their names may change with every version.",
-        method="statistics", command="cluster", always=True,
+        method="statistics", command="cluster", always=True, errors=("BROKER_NOT_FOUND",),
         routes=(
             Operation("getStatistics", "GET", "/v1/brokers/{broker}/statistics"),
             Operation(

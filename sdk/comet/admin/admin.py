@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 
 import msgspec
 from google.protobuf.message import Message
@@ -15,6 +15,16 @@ from google.protobuf.message import Message
 from comet import limits
 from comet.admin import results
 from comet.admin.history import History, history_from_pb
+from comet.admin.parameters import (
+    BROKER_MAX,
+    PARTITION_MAX,
+    PARTITIONS_MAX,
+    BrokerId,
+    GroupName,
+    Input,
+    PartitionIndex,
+    TopicName,
+)
 from comet.admin.recovery import ClusterRecovery, recover
 from comet.admin.results import (
     BrokerDrain,
@@ -38,6 +48,7 @@ from comet.settings.topic import REPLICAS_MAX, TopicConfig, topic_setting
 from comet.types import (
     GroupInfo,
     GroupSummary,
+    Int64,
     LagPoint,
     PartitionLag,
     ResetPartition,
@@ -245,7 +256,7 @@ class Admin:
         answer = await self._request("AlterTopic", request, admin.AlterTopicResponse)
         return results.alteration_from_pb(answer, dry_run=dry_run)
 
-    async def delete_topic(self, name: str, *, dry_run: bool = False) -> TopicDeletion:
+    async def delete_topic(self, name: TopicName, *, dry_run: bool = False) -> TopicDeletion:
         """Deletes a topic, its records, and the committed offsets of groups in it. A topic recreated with the name has
         another id. With `dry_run` nothing changes, and the answer is the effect.
 
@@ -264,7 +275,13 @@ class Admin:
         answer = await self._request("DeleteTopic", request, admin.DeleteTopicResponse)
         return results.deletion_from_pb(name, answer, dry_run=dry_run)
 
-    async def add_partitions(self, name: str, total: int, *, dry_run: bool = False) -> PartitionsAdded:
+    async def add_partitions(
+        self,
+        name: TopicName,
+        total: Annotated[int, Input("Partitions after the change.", 1, PARTITIONS_MAX, example=6)],
+        *,
+        dry_run: bool = False,
+    ) -> PartitionsAdded:
         """Adds partitions to a topic, up to `total`. Most keys map to another partition from then on.
 
         >>> async def example(address: str) -> None:
@@ -279,7 +296,14 @@ class Admin:
         return PartitionsAdded(dry_run, name, answer.before, answer.after)
 
     async def delete_records(
-        self, name: str, partition: int, before_offset: int | None = None, *, dry_run: bool = False
+        self,
+        name: TopicName,
+        partition: Annotated[int, Input("The partition.", 0, PARTITION_MAX, flag="--partition -p")],
+        before_offset: Annotated[
+            Int64 | None, Input("First offset to keep; -1: keep nothing.", -1, flag="--before", none=-1)
+        ] = None,
+        *,
+        dry_run: bool = False,
     ) -> RecordDeletion:
         """Deletes the records before an offset, or all. With `dry_run` nothing changes, and the answer is the effect.
 
@@ -461,7 +485,7 @@ class Admin:
         self._client.check_open()
         return await committed_offsets.commit(self._client, name, offsets, self._timeout_ms)
 
-    async def delete_group(self, name: str, *, dry_run: bool = False) -> GroupDeletion:
+    async def delete_group(self, name: GroupName, *, dry_run: bool = False) -> GroupDeletion:
         """Deletes a group without members, with its committed offsets. With `dry_run` nothing changes, and the answer
         is the effect. Raises GroupNotFound, GroupNotEmpty.
 
@@ -481,7 +505,23 @@ class Admin:
     # ---- the cluster
 
     async def move_partition(
-        self, name: str, partition: int, replicas: Sequence[int], *, dry_run: bool = False
+        self,
+        name: TopicName,
+        partition: PartitionIndex,
+        replicas: Annotated[
+            Sequence[int],
+            Input(
+                "Ids of brokers, the preferred leader first.",
+                1,
+                BROKER_MAX,
+                items_max=REPLICAS_MAX,
+                example=(2, 3, 1),
+                flag="--to",
+                metavar="ID,ID,...",
+            ),
+        ],
+        *,
+        dry_run: bool = False,
     ) -> PartitionMove:
         """Reassigns a partition to other, more or fewer brokers: their ids, the preferred leader first.
 
@@ -497,7 +537,15 @@ class Admin:
         return results.move_from_pb(partition, tuple(replicas), answer, dry_run=dry_run)
 
     async def elect_leader(
-        self, name: str, partition: int, broker: int, *, accept_loss: bool = False, dry_run: bool = False
+        self,
+        name: TopicName,
+        partition: PartitionIndex,
+        broker: Annotated[int, Input("The new leader; it may lack committed records.", 1, BROKER_MAX, example=2)],
+        *,
+        accept_loss: Annotated[
+            bool, Input("Confirms that records which the new leader lacks are lost for good, on all brokers.")
+        ] = False,
+        dry_run: bool = False,
     ) -> LeaderElection:
         """Elects a replica leader of a partition without one, even if it lacks committed records. The last resort, when
         the complete replicas are damaged or will not come back: the others truncate to it.
@@ -516,7 +564,9 @@ class Admin:
         answer = await self._request("ElectLeader", request, admin.ElectLeaderResponse)
         return results.election_from_pb(partition, broker, answer, dry_run=dry_run)
 
-    async def drain_broker(self, broker: int, *, undo: bool = False, dry_run: bool = False) -> BrokerDrain:
+    async def drain_broker(
+        self, broker: BrokerId, *, undo: Annotated[bool, Input("Let it lead again.")] = False, dry_run: bool = False
+    ) -> BrokerDrain:
         """Drains a broker before a stop: it hands over its leadership; with `undo` it may lead again.
 
         Returns at the start: call again until it leads no partition. With `dry_run` nothing changes, and the answer
@@ -531,7 +581,12 @@ class Admin:
         answer = await self._request("DrainBroker", request, admin.DrainBrokerResponse)
         return results.drain_from_pb(broker, answer, dry_run=dry_run)
 
-    async def resume(self, broker: int | None = None, *, dry_run: bool = False) -> Resumed:
+    async def resume(
+        self,
+        broker: Annotated[int | None, Input("Only on this broker; without it on all.", 1, BROKER_MAX)] = None,
+        *,
+        dry_run: bool = False,
+    ) -> Resumed:
         """Restarts parts of a broker that failed of an unexpected error: partitions, slots, groups, transactional ids.
         Without an id on every broker. The answer has those that are stopped after that; with `dry_run` those that are
         now. Raises BrokerNotFound, and Timeout if the metadata store does not answer.

@@ -1,8 +1,12 @@
-"""The results of admin acts. With `dry_run` the act was not done, and the result is the effect that it would have."""
+"""The results of admin acts. With `dry_run` the act was not done, and the result is the effect that it would have.
+
+`str()` is the effect in one line, as the command line prints it and asks for confirmation.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
@@ -11,6 +15,7 @@ from comet.admin.documents import DRY_RUN
 from comet.entities import BrokerDetails, BrokerFailure, BrokerInfo, ReplicaInfo, TopicInfo
 from comet.settings.topic import TopicConfig
 from comet.types import GroupSummary, Int64
+from comet.units import count, format_bytes, least
 from comet.v1 import admin_pb2 as admin
 from comet.wire import group_protobuf, protobuf
 
@@ -62,6 +67,12 @@ class TopicDeletion:
     complete: Annotated[bool, "False: a broker did not answer, so there may be more records and groups."]
     groups: Annotated[tuple[GroupSummary, ...], "Groups that read it; their committed offsets in it are deleted, too."]
 
+    def __str__(self) -> str:
+        records = least(count(self.records, "record"), complete=self.complete)
+        held = f"{records} ({format_bytes(self.bytes)}) in {count(self.partitions, 'partition')}"
+        reading = f"; groups that read it: {', '.join(group.name for group in self.groups)}" if self.groups else ""
+        return held + reading if self.dry_run else f"deleted {self.topic}: {held}{reading}"
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAdded:
@@ -81,6 +92,10 @@ class PartitionsAdded:
         """The share of keys that map to another partition afterwards."""
         # Of the hashes below the least common multiple, the first `before` have the same remainder by both.
         return round(1 - self.before / math.lcm(self.before, self.after), 4)
+
+    def __str__(self) -> str:
+        verb = "would have" if self.dry_run else "has"
+        return f"{self.topic} {verb} {count(self.after, 'partition')}; {self.keys_moved:.0%} of its keys move"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +117,20 @@ class RecordDeletion:
         """Offsets that are deleted."""
         return max(0, self.log_start - self.before)
 
+    def __str__(self) -> str:
+        records, tp = count(self.records, "record"), f"{self.topic}/{self.partition}"
+        if self.dry_run:
+            return f"{records} of {tp}, which then starts at offset {self.log_start}"
+        return f"deleted {records}: {tp} starts at offset {self.log_start}"
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionMove:
     """The reassignment of a partition, decided but not done. `bytes` are copied to new replicas; None: unknown.
 
-    >>> move = comet.PartitionMove(False, "quotes", 0, before=(1, 2), after=(2, 3), bytes=99)
-    >>> move.added, move.removed
-    ((3,), (1,))
+    >>> move = comet.PartitionMove(False, "quotes", 0, before=(1, 2), after=(2, 3), bytes=99, in_sync=(1, 2))
+    >>> move.added, move.removed, move.is_finished()
+    ((3,), (1,), False)
     """
 
     dry_run: Annotated[bool, DRY_RUN]
@@ -118,6 +139,7 @@ class PartitionMove:
     before: tuple[int, ...]
     after: tuple[int, ...]
     bytes: Annotated[Int64 | None, "Bytes to copy, all together; null: the leader cannot be reached."]
+    in_sync: Annotated[tuple[int, ...], "Brokers whose replicas are in sync now."]
 
     @property
     def added(self) -> tuple[int, ...]:
@@ -128,6 +150,17 @@ class PartitionMove:
     def removed(self) -> tuple[int, ...]:
         """Brokers that delete their replica once the new ones are in sync."""
         return tuple(broker for broker in self.before if broker not in self.after)
+
+    def is_finished(self) -> bool:
+        """Whether the partition has the new replicas, and all of them are in sync."""
+        return self.before == self.after and set(self.after) == set(self.in_sync)
+
+    def __str__(self) -> str:
+        tp, before, after = (f"{self.topic}/{self.partition}", *map(_listed, (self.before, self.after)))
+        size = "an unknown size" if self.bytes is None else format_bytes(self.bytes)
+        if self.is_finished():
+            return f"{tp} is on {after}"
+        return f"{tp} {'would move' if self.dry_run else 'moves'} from {before} to {after}; that copies {size}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +211,23 @@ class BrokerDrain:
     staying: Annotated[int, "Of those, partitions that no other replica can take over."]
     partitions: Annotated[tuple[Handover, ...], "The first thousand partitions that it leads."]
 
+    def is_finished(self) -> bool:
+        """Whether it leads nothing, or does not drain. A dry run says only the first: its broker may not know of the
+        drain yet."""
+        return not self.leading or not (self.draining or self.dry_run)
+
+    def __str__(self) -> str:
+        if self.dry_run:
+            next_leaders = Counter(one.to for one in self.partitions if one.to is not None)
+            parts = [f"broker {self.broker} leads {count(self.leading, 'partition')}"]
+            parts += [f"{number} to broker {broker}" for broker, number in sorted(next_leaders.items())]
+            parts += [f"{self.staying} without another replica in sync"] if self.staying else []
+            return "; ".join(parts)
+        if not self.draining:
+            return f"broker {self.broker} may lead again"
+        still = f"broker {self.broker} drains: it still leads {count(self.leading, 'partition')}"
+        return still if self.leading else f"broker {self.broker} is drained"
+
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
@@ -190,6 +240,11 @@ class Resumed:
     dry_run: Annotated[bool, DRY_RUN]
     resumed: Annotated[int, "Partitions, topics, slots, groups and transactional ids."]
     failed: Annotated[tuple[BrokerFailure, ...], "Still stopped; in a dry run, stopped now."]
+
+    def __str__(self) -> str:
+        number, verb = (len(self.failed), "would be resumed") if self.dry_run else (self.resumed, "resumed")
+        still = f"; {len(self.failed)} failed again" if self.failed and not self.dry_run else ""
+        return f"{number} {verb}{still}" if number or still else "nothing to resume"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +259,14 @@ class GroupDeletion:
     group: str
     offsets: Annotated[int, "Partitions whose committed offsets are deleted."]
     lag: Annotated[Int64, "Records that it has not processed."]
+
+    def __str__(self) -> str:
+        lost = f"committed offsets in {count(self.offsets, 'partition')}, {count(self.lag, 'record')} not processed"
+        return lost if self.dry_run else f"deleted group {self.group}: {lost}"
+
+
+def _listed(brokers: tuple[int, ...]) -> str:
+    return ",".join(map(str, brokers)) or "-"
 
 
 def alteration_from_pb(answer: admin.AlterTopicResponse, *, dry_run: bool) -> TopicAlteration:
@@ -224,7 +287,8 @@ def move_from_pb(
     partition: int, after: tuple[int, ...], answer: admin.MovePartitionResponse, *, dry_run: bool
 ) -> PartitionMove:
     size = answer.bytes if answer.HasField("bytes") else None
-    return PartitionMove(dry_run, answer.topic.name, partition, tuple(answer.before), after, size)
+    in_sync = next((tuple(one.in_sync) for one in answer.topic.partitions if one.index == partition), ())
+    return PartitionMove(dry_run, answer.topic.name, partition, tuple(answer.before), after, size, in_sync)
 
 
 def election_from_pb(

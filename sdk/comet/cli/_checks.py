@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from comet.cli._etcd_checks import MemberCheck, check_etcd_program, check_members
 from comet.cli._finding import Finding
-from comet.cli._values import format_bytes
+from comet.units import format_bytes
 
 if TYPE_CHECKING:
     from comet_broker.config import BrokerConfig

@@ -8,7 +8,6 @@ from typing import Any
 
 from comet.errors import InvalidArgument
 from comet.settings.topic import TOPIC_SETTINGS, TopicSetting
-from comet.units import UNIT_BYTES, parse_number
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
@@ -36,30 +35,6 @@ def setting_of(text: str) -> TopicSetting:
         near = "".join(f"; did you mean {found}?" for found in get_close_matches(name, TOPIC_SETTINGS, 1))
         raise InvalidArgument(f"unknown setting {name!r}{near or '; use ' + ', '.join(TOPIC_SETTINGS)}")
     return TOPIC_SETTINGS[name]
-
-
-def parse_brokers(text: str) -> list[int]:
-    """Broker ids, the preferred leader first.
-
-    >>> parse_brokers("2, 1,3")
-    [2, 1, 3]
-    """
-    brokers = [parse_number("a list of brokers", word.strip()) for word in text.split(",")]
-    if 0 in brokers or len(set(brokers)) < len(brokers):
-        raise InvalidArgument(f"invalid list of brokers {text!r}: give each id once, e.g. 1,2,3")
-    return brokers
-
-
-def format_bytes(size: float) -> str:
-    """A size as rounded text.
-
-    >>> format_bytes(1536), format_bytes(0)
-    ('1.5 KiB', '0 B')
-    """
-    for unit in ("TiB", "GiB", "MiB", "KiB"):
-        if size >= UNIT_BYTES[unit]:
-            return f"{size / UNIT_BYTES[unit]:.1f} {unit}"
-    return f"{size:.0f} B"
 
 
 def format_rate(per_second: float) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from comet.admin.documents import document
-from comet.cli._acts import act_command
+from comet.cli._acts import SHOWN_MAX, act_command, add_commands
 from comet.cli._guard import guarded
-from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json, bootstrap_of
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._recover import recover
 
@@ -19,14 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import comet
-    from comet import BrokerDrain, Resumed
     from comet.entities import BrokerFailure, BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
 
 app = typer.Typer(help="Show the cluster, drain brokers, resume failures, recover a lost metadata store.")
 act_command(app, "RecoverCluster")(recover)
-
-WAIT_S: Final = 0.2
-SHOWN_MAX: Final = 20  # partitions with a problem; --json lists all
+add_commands(app, "cluster")
 
 
 @app.callback(invoke_without_command=True)
@@ -57,80 +54,6 @@ async def cluster(
     else:
         _show(found, topics, health)
         show_failed(failed)
-
-
-@act_command(app, "DrainBroker")
-@guarded
-async def drain(
-    context: typer.Context,
-    broker: Annotated[int, typer.Argument(metavar="BROKER", min=1, help="The broker's id.")],
-    undo: Annotated[bool, typer.Option("--undo", help="Let it lead again.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return once it leads nothing.")] = False,
-    dry_run: DryRun = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    json_output: Json = False,
-) -> None:
-    import asyncio
-
-    import comet
-
-    async with comet.Admin(bootstrap_of(context, bootstrap)) as admin:
-        done = await admin.drain_broker(broker, undo=undo, dry_run=dry_run)
-        while wait and not (undo or dry_run) and done.leading:
-            await asyncio.sleep(WAIT_S)
-            done = await admin.drain_broker(broker)
-    if json_output:
-        print_json(document(done))
-    elif dry_run:
-        print_fields(_drain_effect(done))
-    elif undo:
-        print(f"broker {broker} may lead again")
-    else:
-        still = f"broker {broker} drains: it still leads {done.leading}"
-        print(f"broker {broker} is drained" if not done.leading else still)
-
-
-def _drain_effect(plan: BrokerDrain) -> dict[str, object]:
-    to = Counter(one.to for one in plan.partitions if one.to is not None)
-    return {
-        "broker": plan.broker,
-        "leads": plan.leading,
-        "hands over": ", ".join(f"{number} to broker {broker}" for broker, number in sorted(to.items())) or "-",
-        "keeps": f"{plan.staying} without another replica in sync" if plan.staying else "-",
-    }
-
-
-@act_command(app, "Resume")
-@guarded
-async def resume(
-    context: typer.Context,
-    broker: Annotated[
-        int | None, typer.Option("--broker", min=1, help="Only on this broker.", show_default="all brokers")
-    ] = None,
-    dry_run: DryRun = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    json_output: Json = False,
-) -> None:
-    import comet
-
-    async with comet.Admin(bootstrap_of(context, bootstrap)) as admin:
-        done = await admin.resume(broker, dry_run=dry_run)
-    if json_output:
-        print_json(document(done))
-        return
-    print(resumed_text(done))
-    show_failed(done.failed)
-
-
-def resumed_text(done: Resumed) -> str:
-    """The effect of `resume` in one line.
-
-    >>> import comet
-    >>> resumed_text(comet.Resumed(False, resumed=2, failed=())), resumed_text(comet.Resumed(True, 0, ()))
-    ('2 resumed', 'nothing to resume')
-    """
-    number, verb = (len(done.failed), "would be resumed") if done.dry_run else (done.resumed, "resumed")
-    return f"{number} {verb}" if number else "nothing to resume"
 
 
 async def failures(admin: comet.Admin, found: ClusterInfo) -> list[BrokerFailure]:

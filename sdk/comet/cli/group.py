@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from comet.admin.documents import document
-from comet.cli._acts import Confirmation, act_command, confirmed, count, title
+from comet.cli._acts import act_command, add_commands, title
 from comet.cli._guard import guarded
 from comet.cli._lag import history_rows, lag_table, partitions_text, topic_trends, unwritten
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Group, Json, Yes
@@ -18,11 +18,12 @@ from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._values import format_age
 from comet.errors import InvalidArgument
 from comet.types import position
+from comet.units import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from comet import Admin, GroupDeletion
+    from comet import Admin
     from comet.types import GroupInfo, GroupMember, GroupSummary, ResetPartition
 
 app = typer.Typer(help="Show groups and their lag; set and delete their committed offsets.", no_args_is_help=True)
@@ -182,32 +183,6 @@ async def reset(
         print(f"group {name}: {count(len(done), 'partition')} set; {_effect(done)}")
 
 
-@act_command(app, "DeleteGroup")
-@guarded
-async def delete(
-    name: Group,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    json_output: Json = False,
-) -> None:
-    import comet
-
-    how = Confirmation(yes, dry_run, json_output, _deletion_question, _deletion_effect, document)
-    async with comet.Admin(bootstrap) as admin:
-        done = await confirmed(lambda dry: admin.delete_group(name, dry_run=dry), how)
-    if done is not None:
-        print_json(document(done)) if json_output else print(f"deleted group {name}")
-
-
-def _deletion_question(plan: GroupDeletion) -> str:
-    return f"{title('deleteGroup', group=plan.group)} with its committed offsets in {count(plan.offsets, 'partition')}?"
-
-
-def _deletion_effect(plan: GroupDeletion) -> dict[str, object]:
-    return {"group": plan.group, "committed offsets": plan.offsets, "lag": f"{plan.lag:,}"}
-
-
 _TOPIC: Final = re.compile(r"([^:]+)(?::([0-9]+(?:,[0-9]+)*))?")
 
 
@@ -292,3 +267,6 @@ def _effect(changes: Sequence[ResetPartition]) -> str:
     skipped = sum(max(one.skipped, 0) for one in changes)
     again = sum(max(-one.skipped, 0) for one in changes)
     return f"{skipped:,} records are skipped, {again:,} are read again"
+
+
+add_commands(app, "group")

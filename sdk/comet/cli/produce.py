@@ -18,8 +18,9 @@ from comet.cli._guard import drop_nones, guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Topic
 from comet.cli._output import note, print_json
 from comet.cli._records import check_json_lines, parse_headers, split_keys
-from comet.cli._values import format_bytes, format_rate
+from comet.cli._values import format_rate
 from comet.errors import InvalidArgument
+from comet.units import format_bytes
 
 if TYPE_CHECKING:
     from comet import Producer

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import UTC
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from comet.admin.documents import document
-from comet.cli._acts import Confirmation, act_command, confirmed, count, least, title
+from comet.cli._acts import act_command, add_commands, time_text, title
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json, Settings, Topic, Yes
 from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._topic_flags import given_settings, with_setting_flags
-from comet.cli._values import format_bytes, parse_brokers, setting_of
-from comet.cli.cluster import WAIT_S, brokers_text
-from comet.entities import TopicInfo
+from comet.cli._values import setting_of
+from comet.cli.cluster import brokers_text
 from comet.errors import InvalidArgument
 from comet.settings.topic import TOPIC_SETTINGS
+from comet.units import count, format_bytes, least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from comet import RecordDeletion, TopicAlteration, TopicDeletion
+    from comet import TopicAlteration
     from comet.entities import PartitionInfo, TopicDetails, TopicInfo
     from comet.settings.topic import TopicConfig
 
@@ -102,7 +101,7 @@ async def describe(name: Topic, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_o
     if json_output:
         print_json(document(topic))
         return
-    print_fields({"topic": topic.name, "id": topic.id.hex(), "created": _when(topic.created_us)})
+    print_fields({"topic": topic.name, "id": topic.id.hex(), "created": time_text(topic.created_us)})
     print()
     _print_settings(topic)
     print()
@@ -181,39 +180,6 @@ def _deleted(plan: TopicAlteration) -> str:
     )
 
 
-@act_command(app, "MovePartition")
-@guarded
-async def move(
-    name: Topic,
-    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
-    to: Annotated[str, typer.Option("--to", metavar="ID,ID,...", help="Broker ids, the preferred leader first.")],
-    wait: Annotated[bool, typer.Option("--wait", help="Return once the move is complete.")] = False,
-    dry_run: DryRun = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    json_output: Json = False,
-) -> None:
-    import asyncio
-
-    import comet
-
-    replicas = parse_brokers(to)
-    async with comet.Admin(bootstrap) as admin:
-        plan = await admin.move_partition(name, partition, replicas, dry_run=dry_run)
-        topic = await admin.describe_topic(name)
-        while wait and not dry_run and not _has_moved(topic, partition, replicas):
-            await asyncio.sleep(WAIT_S)
-            topic = await admin.describe_topic(name)
-    size = "an unknown size" if plan.bytes is None else format_bytes(plan.bytes)
-    if json_output:
-        print_json(document(topic) | {"dry_run": dry_run, "bytes": plan.bytes})
-    elif dry_run:
-        print(f"{name}/{partition} would move from {brokers_text(plan.before)} to {to}; that copies {size}")
-    elif _has_moved(topic, partition, replicas):
-        print(f"{name}/{partition} is on {to}")
-    else:
-        print(f"{name}/{partition} moves to {to}; see the progress: comet topic describe {name}")
-
-
 @act_command(app, "ElectLeader")
 @guarded
 async def elect(
@@ -240,73 +206,6 @@ async def elect(
         print(f"{name}/{partition} would be led by broker {broker}, and lose {lost}")
     else:
         print(f"{name}/{partition} is now led by broker {broker}, in epoch {epoch}; it lost {lost}")
-
-
-@act_command(app, "DeleteTopic")
-@guarded
-async def delete(
-    name: Topic,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    json_output: Json = False,
-) -> None:
-    import comet
-
-    how = Confirmation(yes, dry_run, json_output, _deletion_question, _deletion_effect, document)
-    async with comet.Admin(bootstrap) as admin:
-        done = await confirmed(lambda dry: admin.delete_topic(name, dry_run=dry), how)
-    if done is not None:
-        print_json(document(done)) if json_output else print(f"deleted {name}")
-
-
-def _deletion_question(plan: TopicDeletion) -> str:
-    reading = f" Groups that read it: {', '.join(group.name for group in plan.groups)}." if plan.groups else ""
-    records = least(count(plan.records, "record"), complete=plan.complete)
-    return f"{title('deleteTopic', topic=plan.topic)} with {records}?{reading}"
-
-
-def _deletion_effect(plan: TopicDeletion) -> dict[str, object]:
-    return {
-        "topic": plan.topic,
-        "partitions": plan.partitions,
-        "records": least(f"{plan.records:,}", complete=plan.complete),
-        "size": least(format_bytes(plan.bytes), complete=plan.complete),
-        "groups": ", ".join(group.name for group in plan.groups) or "-",
-    }
-
-
-@act_command(app, "DeleteRecords")
-@guarded
-async def delete_records(
-    name: Topic,
-    partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="The partition.")],
-    before: Annotated[int, typer.Option("--before", min=-1, help="First offset to keep; -1: keep nothing.")],
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    json_output: Json = False,
-) -> None:
-    import comet
-
-    offset = None if before == -1 else before
-    how = Confirmation(yes, dry_run, json_output, _records_question, _records_effect, document)
-    async with comet.Admin(bootstrap) as admin:
-        done = await confirmed(lambda dry: admin.delete_records(name, partition, offset, dry_run=dry), how)
-    if done is not None and json_output:
-        print_json(document(done))
-    elif done is not None:
-        print(f"{name}/{partition} now starts at offset {done.log_start}")
-
-
-def _records_question(plan: RecordDeletion) -> str:
-    tp = f"{plan.topic}/{plan.partition}"
-    return f"Delete {count(plan.records, 'record')} of {tp}? It then starts at offset {plan.log_start}."
-
-
-def _records_effect(plan: RecordDeletion) -> dict[str, object]:
-    tp = f"{plan.topic}/{plan.partition}"
-    return {"partition": tp, "records": f"{plan.records:,}", "log start": f"{plan.before} -> {plan.log_start}"}
 
 
 def _print_settings(topic: TopicDetails) -> None:
@@ -363,11 +262,6 @@ def _state(topic: TopicInfo, partition: PartitionInfo) -> str:
     return "; ".join(states) or "ok"
 
 
-def _has_moved(topic: TopicInfo, partition: int, replicas: Sequence[int]) -> bool:
-    one = topic.partitions[partition]
-    return list(one.replicas) == list(replicas) and set(replicas) == set(one.in_sync)
-
-
 def _retention(config: TopicConfig) -> str:
     limits = [
         (row := TOPIC_SETTINGS[name]).format(limit) + (f" {row.unit}" if row.unit == "records" else "")
@@ -376,7 +270,4 @@ def _retention(config: TopicConfig) -> str:
     return ", ".join(limits) or "forever"
 
 
-def _when(timestamp_us: int) -> str:
-    from datetime import datetime
-
-    return datetime.fromtimestamp(timestamp_us / 1e6, UTC).isoformat(timespec="seconds")
+add_commands(app, "topic")

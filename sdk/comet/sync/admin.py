@@ -6,12 +6,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from comet import limits
 from comet.admin.admin import Admin as AsyncAdmin
 from comet.admin.admin import TopicPage
 from comet.admin.history import History
+from comet.admin.parameters import (
+    BROKER_MAX,
+    PARTITION_MAX,
+    PARTITIONS_MAX,
+    BrokerId,
+    GroupName,
+    Input,
+    PartitionIndex,
+    TopicName,
+)
 from comet.admin.recovery import ClusterRecovery
 from comet.admin.results import (
     BrokerDrain,
@@ -28,8 +38,8 @@ from comet.client.client import Addresses
 from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDetails, TopicInfo
 from comet.event_loop import call, computed
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
-from comet.settings.topic import TopicConfig
-from comet.types import GroupInfo, GroupSummary, LagPoint, PartitionLag, ResetPartition, StartLike, wall_clock_us
+from comet.settings.topic import REPLICAS_MAX, TopicConfig
+from comet.types import GroupInfo, GroupSummary, Int64, LagPoint, PartitionLag, ResetPartition, StartLike, wall_clock_us
 from comet.wire.transport import Connect
 
 
@@ -150,7 +160,7 @@ class Admin:
         """
         return call(self._async.alter_topic(name, unset=unset, dry_run=dry_run, **settings))
 
-    def delete_topic(self, name: str, *, dry_run: bool = False) -> TopicDeletion:
+    def delete_topic(self, name: TopicName, *, dry_run: bool = False) -> TopicDeletion:
         """Deletes a topic, its records, and the committed offsets of groups in it. A topic recreated with the name has
         another id. With `dry_run` nothing changes, and the answer is the effect.
 
@@ -167,7 +177,13 @@ class Admin:
         """
         return call(self._async.delete_topic(name, dry_run=dry_run))
 
-    def add_partitions(self, name: str, total: int, *, dry_run: bool = False) -> PartitionsAdded:
+    def add_partitions(
+        self,
+        name: TopicName,
+        total: Annotated[int, Input("Partitions after the change.", 1, PARTITIONS_MAX, example=6)],
+        *,
+        dry_run: bool = False,
+    ) -> PartitionsAdded:
         """Adds partitions to a topic, up to `total`. Most keys map to another partition from then on.
 
         >>> def example(address: str) -> None:
@@ -180,7 +196,14 @@ class Admin:
         return call(self._async.add_partitions(name, total, dry_run=dry_run))
 
     def delete_records(
-        self, name: str, partition: int, before_offset: int | None = None, *, dry_run: bool = False
+        self,
+        name: TopicName,
+        partition: Annotated[int, Input("The partition.", 0, PARTITION_MAX, flag="--partition -p")],
+        before_offset: Annotated[
+            Int64 | None, Input("First offset to keep; -1: keep nothing.", -1, flag="--before", none=-1)
+        ] = None,
+        *,
+        dry_run: bool = False,
     ) -> RecordDeletion:
         """Deletes the records before an offset, or all. With `dry_run` nothing changes, and the answer is the effect.
 
@@ -308,7 +331,7 @@ class Admin:
         """
         return call(self._async.commit_offsets(name, offsets))
 
-    def delete_group(self, name: str, *, dry_run: bool = False) -> GroupDeletion:
+    def delete_group(self, name: GroupName, *, dry_run: bool = False) -> GroupDeletion:
         """Deletes a group without members, with its committed offsets. With `dry_run` nothing changes, and the answer
         is the effect. Raises GroupNotFound, GroupNotEmpty.
 
@@ -324,7 +347,23 @@ class Admin:
         return call(self._async.delete_group(name, dry_run=dry_run))
 
     def move_partition(
-        self, name: str, partition: int, replicas: Sequence[int], *, dry_run: bool = False
+        self,
+        name: TopicName,
+        partition: PartitionIndex,
+        replicas: Annotated[
+            Sequence[int],
+            Input(
+                "Ids of brokers, the preferred leader first.",
+                1,
+                BROKER_MAX,
+                items_max=REPLICAS_MAX,
+                example=(2, 3, 1),
+                flag="--to",
+                metavar="ID,ID,...",
+            ),
+        ],
+        *,
+        dry_run: bool = False,
     ) -> PartitionMove:
         """Reassigns a partition to other, more or fewer brokers: their ids, the preferred leader first.
 
@@ -338,7 +377,15 @@ class Admin:
         return call(self._async.move_partition(name, partition, replicas, dry_run=dry_run))
 
     def elect_leader(
-        self, name: str, partition: int, broker: int, *, accept_loss: bool = False, dry_run: bool = False
+        self,
+        name: TopicName,
+        partition: PartitionIndex,
+        broker: Annotated[int, Input("The new leader; it may lack committed records.", 1, BROKER_MAX, example=2)],
+        *,
+        accept_loss: Annotated[
+            bool, Input("Confirms that records which the new leader lacks are lost for good, on all brokers.")
+        ] = False,
+        dry_run: bool = False,
     ) -> LeaderElection:
         """Elects a replica leader of a partition without one, even if it lacks committed records. The last resort, when
         the complete replicas are damaged or will not come back: the others truncate to it.
@@ -353,7 +400,9 @@ class Admin:
         """
         return call(self._async.elect_leader(name, partition, broker, accept_loss=accept_loss, dry_run=dry_run))
 
-    def drain_broker(self, broker: int, *, undo: bool = False, dry_run: bool = False) -> BrokerDrain:
+    def drain_broker(
+        self, broker: BrokerId, *, undo: Annotated[bool, Input("Let it lead again.")] = False, dry_run: bool = False
+    ) -> BrokerDrain:
         """Drains a broker before a stop: it hands over its leadership; with `undo` it may lead again.
 
         Returns at the start: call again until it leads no partition. With `dry_run` nothing changes, and the answer
@@ -366,7 +415,12 @@ class Admin:
         """
         return call(self._async.drain_broker(broker, undo=undo, dry_run=dry_run))
 
-    def resume(self, broker: int | None = None, *, dry_run: bool = False) -> Resumed:
+    def resume(
+        self,
+        broker: Annotated[int | None, Input("Only on this broker; without it on all.", 1, BROKER_MAX)] = None,
+        *,
+        dry_run: bool = False,
+    ) -> Resumed:
         """Restarts parts of a broker that failed of an unexpected error: partitions, slots, groups, transactional ids.
         Without an id on every broker. The answer has those that are stopped after that; with `dry_run` those that are
         now. Raises BrokerNotFound, and Timeout if the metadata store does not answer.
