@@ -107,8 +107,9 @@ async def test_an_operator_gives_up_what_does_not_come_back(tmp_path: Path) -> N
                 await one.elect_leader("t", 0, leader, accept_loss=True)
             with pytest.raises(comet.PartitionNotFound):
                 await one.elect_leader("t", 1, other, accept_loss=True)
-            topic = (await one.elect_leader("t", 0, other, accept_loss=True)).topic
-            assert (topic.partitions[0].leader, topic.partitions[0].in_sync) == (other, (other,))
+            done = await one.elect_leader("t", 0, other, accept_loss=True)
+            assert (done.topic, done.broker) == ("t", other)
+            assert [copy.broker for copy in done.copies if copy.leader and copy.in_sync] == [other]
             with pytest.raises(comet.InvalidArgument, match=f"broker {other} leads"):
                 await one.elect_leader("t", 0, other, accept_loss=True)
 

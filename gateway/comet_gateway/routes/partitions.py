@@ -1,4 +1,4 @@
-"""Routes of partitions: describe, add, delete records, reassign, elect a leader."""
+"""Routes of partitions: describe, delete records."""
 
 from __future__ import annotations
 
@@ -24,13 +24,10 @@ from comet_gateway.routes.admin import (
 )
 from comet_gateway.schemas.lists import DryRun, PartitionIndex, TopicName
 from comet_gateway.schemas.topics import (
-    Elected,
-    Election,
     PartitionDetails,
     PartitionTruncation,
     RecordsDeleted,
     RecordsDeletion,
-    Replica,
 )
 
 router = APIRouter(prefix="/v1", tags=["topics"], dependencies=STRICT)
@@ -131,18 +128,3 @@ async def _wanted(admin: comet.Admin, info: comet.TopicInfo, body: RecordsDeleti
         return {indexes[0]: before.offset}
     found = await admin.offsets(info.name, before)
     return {index: found[index] for index in indexes if index in found}
-
-
-@act_route(router, "electLeader")
-async def elect_leader(
-    admin: AdminClient, topic: TopicName, partition: PartitionIndex, body: Election, dry_run: DryRun = False
-) -> Elected:
-    done = await admin.elect_leader(topic, partition, body.broker, accept_loss=body.accept_loss, dry_run=dry_run)
-    return Elected(
-        dry_run=dry_run,
-        topic=topic,
-        partition=partition,
-        broker=body.broker,
-        lost=done.lost,
-        copies=[Replica(**document(one)) for one in done.replicas],
-    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import ConfigDict, Field, create_model, model_validator
 
 import comet
-from comet.admin.parameters import BROKER_MAX, PARTITION_MAX, PARTITIONS_MAX
+from comet.admin.parameters import PARTITION_MAX, PARTITIONS_MAX
 from comet.settings.topic import REPLICAS_MAX, TOPIC_SETTINGS, SettingSource, TopicSetting, plain
 from comet_gateway.schemas.common import Int64, Model, ProblemDocument
 from comet_gateway.schemas.derived import SettingName, model_of
@@ -210,21 +210,3 @@ class RecordsDeleted(Model):
     topic: str
     records: Int64 = Field(description="Offsets that are deleted, all partitions together.")
     partitions: list[PartitionTruncation]
-
-
-class Election(Strict):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"broker": 2, "accept_loss": True}]})
-
-    broker: int = Field(ge=1, le=BROKER_MAX, description="The new leader; it may lack committed records.")
-    accept_loss: bool = Field(
-        default=False, description="Confirms that records which the new leader lacks are lost for good."
-    )
-
-
-class Elected(Model):
-    dry_run: bool = Field(description=DRY_RUN_TEXT)
-    topic: str
-    partition: int
-    broker: int
-    lost: Int64 | None = Field(description="Records that other replicas have and this one lacks; null: unknown.")
-    copies: list[Replica]

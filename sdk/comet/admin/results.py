@@ -158,28 +158,33 @@ class PartitionMove:
     def __str__(self) -> str:
         tp, before, after = (f"{self.topic}/{self.partition}", *map(_listed, (self.before, self.after)))
         size = "an unknown size" if self.bytes is None else format_bytes(self.bytes)
-        if self.is_finished():
-            return f"{tp} is on {after}"
+        if self.before == self.after:
+            return f"{tp} is on {after}" + ("" if self.is_finished() else f"; in sync: {_listed(self.in_sync)}")
         return f"{tp} {'would move' if self.dry_run else 'moves'} from {before} to {after}; that copies {size}"
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderElection:
-    """The election of a leader that may lack records. `replicas` have the figures of before it; `lost` counts the
-    records that another one has and the new leader lacks; None: unknown.
+    """The election of a leader that may lack records. `copies` have the figures of before it.
 
-    >>> partition = comet.PartitionInfo(0, leader=2, leader_epoch=1, replicas=(1, 2), in_sync=(2,))
-    >>> topic = comet.TopicInfo("quotes", bytes(16), (partition,), comet.TopicConfig(), created_us=0)
-    >>> comet.LeaderElection(False, topic, partition=0, broker=2, lost=3, replicas=()).lost
+    >>> comet.LeaderElection(False, "quotes", 0, broker=2, leader_epoch=5, lost=3, copies=()).lost
     3
     """
 
     dry_run: Annotated[bool, DRY_RUN]
-    topic: TopicInfo
+    topic: str
     partition: int
-    broker: int
-    lost: int | None
-    replicas: tuple[ReplicaInfo, ...]
+    broker: Annotated[int, "The new leader."]
+    leader_epoch: int
+    lost: Annotated[Int64 | None, "Records that other replicas have and this one lacks; null: unknown."]
+    copies: tuple[ReplicaInfo, ...]
+
+    def __str__(self) -> str:
+        tp = f"{self.topic}/{self.partition}"
+        lost = "an unknown number of records" if self.lost is None else count(self.lost, "record")
+        if self.dry_run:
+            return f"{tp} would be led by broker {self.broker}, and lose {lost}"
+        return f"{tp} is now led by broker {self.broker}, in epoch {self.leader_epoch}; it lost {lost}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,10 +299,11 @@ def move_from_pb(
 def election_from_pb(
     partition: int, broker: int, answer: admin.ElectLeaderResponse, *, dry_run: bool
 ) -> LeaderElection:
-    lost = answer.lost if answer.HasField("lost") else None
     topic = protobuf.topic_from_pb(answer.topic)
-    replicas = protobuf.replicas_from_pb(topic.partitions[partition], answer.replicas)
-    return LeaderElection(dry_run, topic, partition, broker, lost, replicas)
+    found = topic.partitions[partition]
+    lost = answer.lost if answer.HasField("lost") else None
+    copies = protobuf.replicas_from_pb(found, answer.replicas)
+    return LeaderElection(dry_run, topic.name, partition, broker, found.leader_epoch, lost, copies)
 
 
 def drain_from_pb(broker: int, answer: admin.DrainBrokerResponse, *, dry_run: bool) -> BrokerDrain:

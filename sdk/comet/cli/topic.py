@@ -180,34 +180,6 @@ def _deleted(plan: TopicAlteration) -> str:
     )
 
 
-@act_command(app, "ElectLeader")
-@guarded
-async def elect(
-    name: Topic,
-    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
-    broker: Annotated[int, typer.Argument(metavar="BROKER", min=1)],
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Records that this broker lacks are lost for good, on all brokers.")
-    ] = False,
-    dry_run: DryRun = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    json_output: Json = False,
-) -> None:
-    import comet
-
-    async with comet.Admin(bootstrap) as admin:
-        done = await admin.elect_leader(name, partition, broker, accept_loss=accept_loss, dry_run=dry_run)
-    lost = "an unknown number of records" if done.lost is None else count(done.lost, "record")
-    epoch = done.topic.partitions[partition].leader_epoch
-    if json_output:
-        effect = {"dry_run": dry_run, "topic": name, "partition": partition, "broker": broker, "lost": done.lost}
-        print_json(effect | {"copies": [document(one) for one in done.replicas]})
-    elif dry_run:
-        print(f"{name}/{partition} would be led by broker {broker}, and lose {lost}")
-    else:
-        print(f"{name}/{partition} is now led by broker {broker}, in epoch {epoch}; it lost {lost}")
-
-
 def _print_settings(topic: TopicDetails) -> None:
     """One row per setting; its default is that of the broker which answered."""
     print_table(

@@ -383,7 +383,8 @@ class Admin:
         broker: Annotated[int, Input("The new leader; it may lack committed records.", 1, BROKER_MAX, example=2)],
         *,
         accept_loss: Annotated[
-            bool, Input("Confirms that records which the new leader lacks are lost for good, on all brokers.")
+            bool,
+            Input("Confirms that records which the new leader lacks are lost for good, on all brokers.", example=True),
         ] = False,
         dry_run: bool = False,
     ) -> LeaderElection:
