@@ -207,11 +207,11 @@ def tell_before_it_is_stored() -> list[Patch]:
 
     def kick(self: LiveGroup) -> None:
         journal = self._journal
-        self._journal = _Hasty(journal)  # type: ignore[assignment]
+        self._journal = self.writer._journal = _Hasty(journal)  # type: ignore[assignment]
         try:
             real(self)
         finally:
-            self._journal = journal
+            self._journal = self.writer._journal = journal
 
     return [(LiveGroup, "kick", kick)]
 
