@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comet_broker.core.assignment import STRATEGIES, AssignmentInput, Subscriber, assign, strategy_of
+from comet_broker.core.rack_assignment import STEPS_MAX, Exchanges
 from comet_broker.core.sticky_assignment import Partition, sticky
 
 TOPICS = ("a", "b", "c")
@@ -240,6 +241,26 @@ def test_three_racks_and_three_hundred_partitions_are_all_local() -> None:
     found = assign("rack", given_of(members, {"a": 300}, {}, at, racks))
     assert locals_of(found, at, racks) == 300
     assert set(loads(members, found).values()) == {10}
+
+
+def test_a_search_for_racks_ends_after_a_bounded_number_of_steps() -> None:
+    """64 members with subscriptions of their own, 500 topics, 16 racks: minutes, if it were searched to the end."""
+    topics = [f"t{number:03}" for number in range(500)]
+    members = {f"m{n:02}": {topics[(7 * n + at) % len(topics)] for at in range(250)} for n in range(64)}
+    at = {name: f"r{n % 16}" for n, name in enumerate(members)}
+    partitions = dict.fromkeys(topics, 8)
+    racks = {
+        (topic, index): {f"r{(31 * n + 17 * index + more) % 16}" for more in (0, 3)}
+        for n, topic in enumerate(topics)
+        for index in range(8)
+    }
+    search = Exchanges(members, at, partitions, {}, racks.__getitem__)
+    search.run()
+    largest = len(racks) + len(members) ** 2  # one exchange, or one look at all edges, may go beyond the limit
+    assert STEPS_MAX <= search.steps <= STEPS_MAX + largest
+    alike = sticky(members, partitions, {})
+    assert sorted(loads(members, search.owner).values()) == sorted(loads(members, alike).values())
+    assert locals_of(search.owner, at, racks) > 2 * locals_of(alike, at, racks)
 
 
 def test_most_members_choose_the_strategy_and_a_tie_changes_nothing() -> None:

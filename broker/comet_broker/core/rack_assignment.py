@@ -6,32 +6,27 @@ which a kind gives none, and a member with one partition more and a member with 
 follow cycles that make partitions local, until all are used up: with equal subscriptions the assignment then has as
 many local partitions as equal loads allow.
 
+The search runs on the coordinator's loop, so it counts its elementary steps: looks at a class of partitions, an edge
+or a partition. It ends after STEPS_MAX of them, well below a second; then fewer partitions may be local, and loads are
+equal all the same.
+
 Pure: the same arguments give the same assignment on every broker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from comet_broker.core.sticky_assignment import Partition, sticky
 
-# Of the search for cycles; beyond this limit fewer partitions may be local.
-EDGES_MAX: Final = 3_000_000
+STEPS_MAX: Final = 2_000_000
 
 
-class _Kind(NamedTuple):
-    """Members that read the same topics in the same rack."""
-
-    topics: tuple[str, ...]
-    rack: str
-
-
-class _Class(NamedTuple):
-    """Partitions of one topic in the same racks."""
-
-    topic: str
-    racks: tuple[str, ...]
+# Members that read the same topics in the same rack, and partitions of one topic in the same racks, by number: a
+# tuple of a thousand topics is slow to look up.
+_Kind = int
+_Class = int
 
 
 class _Edge(NamedTuple):
@@ -39,6 +34,9 @@ class _Edge(NamedTuple):
 
     lost: int  # local partitions
     what: _Class | None
+
+
+_SWAP: Final = _Edge(0, None)
 
 
 def by_rack(
@@ -49,75 +47,141 @@ def by_rack(
     racks: Callable[[Partition], Collection[str]],
 ) -> dict[Partition, str]:
     """Owners of all partitions. `homes` are the racks of the members, `racks` those of a partition's replicas."""
-    found = sticky(members, partitions, before)
-    kinds = {
-        member: _Kind(tuple(sorted(set(topics) & partitions.keys())), homes[member])
-        for member, topics in sorted(members.items())
-    }
-    draft = _Exchanges(kinds, found, before, racks)
-    visited = 0
-    while visited < EDGES_MAX:
-        edges = draft.edges()
-        visited += len(edges) * len(draft.loads)
-        cycle = _cycle(edges)
-        if not cycle:
-            break
-        draft.exchange(cycle, edges)
-    return draft.owner
+    exchanges = Exchanges(members, homes, partitions, before, racks)
+    exchanges.run()
+    return exchanges.owner
 
 
-class _Exchanges:
-    """An assignment, and the exchanges of partitions between kinds of members."""
+class Exchanges:
+    """An assignment, and the exchanges of partitions between kinds of members. The arguments are those of `by_rack`."""
 
     def __init__(
-        self, kinds: Mapping[str, _Kind], owner: dict[Partition, str], before: Mapping[Partition, str],
+        self,
+        members: Mapping[str, Collection[str]],
+        homes: Mapping[str, str],
+        partitions: Mapping[str, int],
+        before: Mapping[Partition, str],
         racks: Callable[[Partition], Collection[str]],
-    ) -> None:  # fmt: skip
-        self.owner = owner
-        self.loads: dict[_Kind, dict[str, int]] = {}
-        self._kinds = kinds
+    ) -> None:
+        self.steps = 0
+        self.owner: dict[Partition, str] = {}
         self._before = before
-        self._held: dict[_Kind, dict[_Class, set[Partition]]] = {}
-        self._classes: dict[Partition, _Class] = {}
-        for member, kind in kinds.items():
-            self.loads.setdefault(kind, {})[member] = 0
-            self._held.setdefault(kind, {})
-        known = {kind.rack for kind in self._held} - {""}
-        for partition, member in sorted(owner.items()):
-            self._classes[partition] = _Class(partition[0], tuple(sorted(known.intersection(racks(partition)))))
+        self._kinds: dict[str, _Kind] = {}
+        self._racks: list[str] = []  # of each kind
+        self._readers: dict[str, set[_Kind]] = {topic: set() for topic in partitions}
+        numbers: dict[tuple[frozenset[str], str], _Kind] = {}
+        for member, topics in sorted(members.items()):
+            read = frozenset(topics).intersection(partitions)
+            kind = self._kinds[member] = numbers.setdefault((read, homes[member]), len(numbers))
+            if kind == len(self._racks):
+                self._racks.append(homes[member])
+                for topic in read:
+                    self._readers[topic].add(kind)
+        self._loads: list[dict[str, int]] = [{} for _ in self._racks]
+        for member, kind in self._kinds.items():
+            self._loads[kind][member] = 0
+        known = set(self._racks) - {""}
+        found = sticky(members, partitions, before)
+        described = {one: (one[0], tuple(sorted(known.intersection(racks(one))))) for one in found}
+        self._described = sorted(set(described.values()))  # topic and racks of each class
+        classes = {description: number for number, description in enumerate(self._described)}
+        self._classes = {partition: classes[description] for partition, description in described.items()}
+        self._held: list[dict[_Class, set[Partition]]] = [{} for _ in self._racks]
+        # Of each kind, for each kind that may take: the class whose gift loses the fewest local partitions.
+        self._gifts: list[dict[_Kind, _Edge]] = [{} for _ in self._racks]
+        for partition, member in sorted(found.items()):
             self._take(member, partition)
 
-    def edges(self) -> dict[tuple[_Kind, _Kind], _Edge]:
-        """From kind to kind the exchange that loses the fewest local partitions."""
+    @property
+    def _exhausted(self) -> bool:
+        return self.steps >= STEPS_MAX
+
+    def run(self) -> None:
+        """Exchanges until no cycle makes partitions local, or the steps are used up."""
+        while not self._exhausted:
+            self._run_pairs()
+            cycle = self._cycle(self._edges())
+            if not cycle:
+                return
+            self._exchange(cycle)
+
+    def _run_pairs(self) -> None:
+        """Follows the cycles of two kinds, which are nearly all and found at once."""
+        for giver, gifts in enumerate(self._gifts):
+            for taker in list(gifts):
+                while not self._exhausted:
+                    self.steps += 1
+                    edges = self._edge(giver, taker), self._edge(taker, giver)
+                    if edges[0] is None or edges[1] is None or edges[0].lost + edges[1].lost >= 0:
+                        break
+                    self._exchange([giver, taker])
+
+    # ---- edges
+
+    def _edge(self, giver: _Kind, taker: _Kind) -> _Edge | None:
+        """The exchange that loses the fewest local partitions."""
+        gift = self._gifts[giver].get(taker)
+        if gift is not None and gift.lost < 0:
+            return gift
+        loads = self._loads[taker].values()
+        self.steps += len(loads) + len(self._loads[giver])
+        unequal = not {load + 1 for load in self._loads[giver].values()}.isdisjoint(loads)
+        return _SWAP if unequal else gift
+
+    def _edges(self) -> dict[tuple[_Kind, _Kind], _Edge]:
         found: dict[tuple[_Kind, _Kind], _Edge] = {}
-        for giver, classes in self._held.items():
-            for taker in self._held:
-                if giver == taker:
-                    continue
-                loads = set(self.loads[taker].values())
-                best = _Edge(0, None) if any(load + 1 in loads for load in self.loads[giver].values()) else None
-                for what in sorted(classes):
-                    if classes[what] and what.topic in taker.topics:
-                        lost = (giver.rack in what.racks) - (taker.rack in what.racks)
-                        if best is None or lost < best.lost:
-                            best = _Edge(lost, what)
-                if best is not None:
-                    found[giver, taker] = best
+        for giver in range(len(self._racks)):
+            for taker in range(len(self._racks)):
+                if self._exhausted:
+                    return {}
+                self.steps += 1
+                edge = self._edge(giver, taker) if giver != taker else None
+                if edge is not None:
+                    found[giver, taker] = edge
         return found
 
-    def exchange(self, cycle: list[_Kind], edges: Mapping[tuple[_Kind, _Kind], _Edge]) -> None:
+    def _offer(self, giver: _Kind, what: _Class, takers: Iterable[_Kind]) -> None:
+        """Notes a class that the giver holds with the takers for which it is the best gift."""
+        if self._exhausted:
+            return  # no gift is looked at any more
+        gifts, racks = self._gifts[giver], self._described[what][1]
+        at_home = self._racks[giver] in racks
+        for taker in takers:
+            self.steps += 1
+            lost = at_home - (self._racks[taker] in racks)
+            best = gifts.get(taker)
+            if taker != giver and (best is None or (lost, what) < best):
+                gifts[taker] = _Edge(lost, what)
+
+    def _withdraw(self, giver: _Kind, what: _Class) -> None:
+        """Forgets a class of which the giver holds no more partition."""
+        gifts = self._gifts[giver]
+        takers = {taker for taker, edge in gifts.items() if edge.what == what}
+        self.steps += len(gifts)
+        for taker in takers:
+            del gifts[taker]
+        if takers:
+            for other in self._held[giver]:
+                self.steps += len(takers)
+                self._offer(giver, other, takers & self._readers[self._described[other][0]])
+
+    # ---- exchanges
+
+    def _exchange(self, cycle: list[_Kind]) -> None:
         """Gives a partition from each kind of the cycle to the next."""
-        steps = list(zip(cycle, [*cycle[1:], cycle[0]], strict=True))
+        steps = [
+            (giver, taker, self._edge(giver, taker)) for giver, taker in zip(cycle, [*cycle[1:], cycle[0]], strict=True)
+        ]
         givers: dict[_Kind, str] = {}
         takers: dict[_Kind, str] = {}
-        for giver, taker in steps:
-            if edges[giver, taker].what is None:  # the giver's side gets one more, the taker's one less
+        for giver, taker, edge in steps:
+            assert edge is not None
+            if edge.what is None:  # the giver's side gets one more, the taker's one less
                 takers[giver], givers[taker] = self._unequal(giver, taker)
         moved: list[tuple[Partition, _Kind]] = []
-        for giver, taker in steps:
-            what = edges[giver, taker].what
-            if what is not None:
-                partition = self._pick(giver, what, givers.get(giver))
+        for giver, taker, edge in steps:
+            if edge is not None and edge.what is not None:
+                partition = self._pick(giver, edge.what, givers.get(giver))
                 takers.setdefault(giver, self.owner[partition])
                 self._give(partition)
                 moved.append((partition, taker))
@@ -126,22 +190,23 @@ class _Exchanges:
 
     def _unequal(self, less: _Kind, more: _Kind) -> tuple[str, str]:
         """A member of the one kind, and one of the other that has one partition more."""
-        return next(
-            (one, other)
-            for one, load in self.loads[less].items()
-            for other, others in self.loads[more].items()
-            if load + 1 == others
-        )
+        firsts: dict[int, str] = {}
+        for other, load in self._loads[more].items():
+            firsts.setdefault(load, other)
+        self.steps += len(self._loads[more]) + len(self._loads[less])
+        return next((one, firsts[load + 1]) for one, load in self._loads[less].items() if load + 1 in firsts)
 
     def _pick(self, kind: _Kind, what: _Class, giver: str | None) -> Partition:
         """A partition of the class, if possible a new one at its owner; of `giver`, which gets it if it has none."""
-        choice = sorted(self._held[kind][what], key=lambda one: (self._before.get(one) == self.owner[one], one))
-        if giver is None:
-            return choice[0]
-        for partition in choice:
-            if self.owner[partition] == giver:
-                return partition
-        wanted, holder = choice[0], self.owner[choice[0]]
+        choice = self._held[kind][what]
+        self.steps += len(choice)
+        own = choice if giver is None else [partition for partition in choice if self.owner[partition] == giver]
+        if own:
+            return min(own, key=self._settled)
+        wanted = min(choice, key=self._settled)
+        assert giver is not None
+        holder = self.owner[wanted]
+        self.steps += len(self.owner)
         other = min(partition for partition, owner in self.owner.items() if owner == giver)
         for partition in (wanted, other):
             self._give(partition)
@@ -149,38 +214,59 @@ class _Exchanges:
         self._take(holder, other)
         return wanted
 
+    def _settled(self, partition: Partition) -> tuple[bool, Partition]:
+        return self._before.get(partition) == self.owner[partition], partition
+
     def _give(self, partition: Partition) -> None:
         member = self.owner.pop(partition)
-        kind = self._kinds[member]
-        self.loads[kind][member] -= 1
-        self._held[kind][self._classes[partition]].remove(partition)
+        kind, what = self._kinds[member], self._classes[partition]
+        self._loads[kind][member] -= 1
+        held = self._held[kind]
+        held[what].remove(partition)
+        if not held[what]:
+            del held[what]
+            self._withdraw(kind, what)
 
     def _take(self, member: str, partition: Partition) -> None:
         self.owner[partition] = member
-        kind = self._kinds[member]
-        self.loads[kind][member] += 1
-        self._held[kind].setdefault(self._classes[partition], set()).add(partition)
+        kind, what = self._kinds[member], self._classes[partition]
+        self._loads[kind][member] += 1
+        held = self._held[kind]
+        if what in held:
+            held[what].add(partition)
+        else:
+            held[what] = {partition}
+            self._offer(kind, what, self._readers[self._described[what][0]])
 
+    # ---- cycles
 
-def _cycle(edges: Mapping[tuple[_Kind, _Kind], _Edge]) -> list[_Kind]:
-    """A cycle that makes partitions local, found as Bellman and Ford do; empty without one."""
-    distance = dict.fromkeys((kind for pair in edges for kind in pair), 0)
-    previous: dict[_Kind, _Kind] = {}
-    last: _Kind | None = None
-    if not distance:
+    def _cycle(self, edges: Mapping[tuple[_Kind, _Kind], _Edge]) -> list[_Kind]:
+        """A cycle that makes partitions local, found as Bellman and Ford do; empty without one, or without steps."""
+        distance = dict.fromkeys((kind for pair in edges for kind in pair), 0)
+        previous: dict[_Kind, _Kind] = {}
+        for _ in distance:
+            last: _Kind | None = None
+            self.steps += len(edges)
+            if self._exhausted:
+                return []
+            for (giver, taker), edge in edges.items():
+                if distance[giver] + edge.lost < distance[taker]:
+                    distance[taker] = distance[giver] + edge.lost
+                    previous[taker], last = giver, taker
+            if last is None:
+                return []
+            cycle = self._closed(previous, last)
+            if cycle:
+                return cycle
+        assert not distance, "a node that is improved in each round is behind a cycle"
         return []
-    for _ in distance:
-        last = None
-        for (giver, taker), edge in edges.items():
-            if distance[giver] + edge.lost < distance[taker]:
-                distance[taker] = distance[giver] + edge.lost
-                previous[taker], last = giver, taker
-        if last is None:
-            return []
-    assert last is not None
-    for _ in distance:  # from a node that is still improved, the way back ends in the cycle
-        last = previous[last]
-    cycle = [last]
-    while (before := previous[cycle[-1]]) != cycle[0]:
-        cycle.append(before)
-    return cycle[::-1]
+
+    def _closed(self, previous: Mapping[_Kind, _Kind], last: _Kind) -> list[_Kind]:
+        """The cycle at the end of the way back from a node; empty if the way ends without one."""
+        way: dict[_Kind, int] = {}
+        at: _Kind | None = last
+        while at is not None and at not in way:
+            way[at] = len(way)
+            at = previous.get(at)
+        self.steps += len(way)
+        return [] if at is None else list(way)[way[at] :][::-1]
