@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comet.consumer.ranges import Fetched, Part, RangeReader, RangeSpec, locate
-from comet.consumer.time_merge import MergedReader
+from comet.consumer.time_merge import Item, MergedReader
 from comet.errors import OffsetOutOfRange, TopicNotFound
 from comet.types import AtOffset, AtTime, Earliest, Gap, Latest, Position
 from tests.property.range_log import ListedPartition, ListedTopic, Row, partitions
@@ -246,18 +246,21 @@ async def merged(topic: ListedTopic, step: tuple[int, int], *, backward: bool, *
 
 
 @settings(max_examples=300, deadline=None)
-@given(partitions(4), STEPS, st.booleans(), st.integers(1, 5))
+@given(partitions(4), STEPS, st.booleans(), st.integers(1, 5), st.sampled_from([None, 1, 3, 20]))
 async def test_a_merge_is_the_sort_of_all(
-    logs: list[ListedPartition], step: tuple[int, int], backward: bool, at_once: int
+    logs: list[ListedPartition], step: tuple[int, int], backward: bool, at_once: int, most: int | None
 ) -> None:
+    """Whether items are handed out one by one, a few at a time, or all that are in order."""
     reader = await merged(ListedTopic(logs), step, backward=backward, at_once=at_once)
-    items = [item async for item in reader]
-    assert [(one.partition, one.offset) for one in items if not isinstance(one, Gap)] == ordered(
-        logs, backward=backward
-    )
+    items: list[Item] = []
+    while (ready := reader.ready(most)) or await reader.fill():
+        assert most is None or len(ready) <= most
+        items += ready
+    rows = [(one.batch.partition, one.offset) for one in items if not isinstance(one, Gap)]
+    assert rows == ordered(logs, backward=backward)
     assert reader.done
     for log in logs:
-        of_log = [item for item in items if item.partition == log.index]
+        of_log = [one for one in items if (one if isinstance(one, Gap) else one.batch).partition == log.index]
         positions = [item.first if isinstance(item, Gap) else item.offset for item in of_log]
         assert positions == sorted(positions, reverse=backward), "gaps in their place"
 

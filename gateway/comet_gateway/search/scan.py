@@ -150,12 +150,13 @@ class Scan:
         """Matches that no other match can precede."""
         found: list[Hit] = []
         while items := self._merged.ready(self._budget.limit - self.matched):
-            for item in items:
-                if isinstance(item, comet.Gap):
-                    self._pass_over(item)
-                else:
-                    found.append(item)
-                    self.matched += 1
+            hits = [item for item in items if not isinstance(item, comet.Gap)]
+            if len(hits) < len(items):
+                for item in items:
+                    if isinstance(item, comet.Gap):
+                        self._pass_over(item)
+            found += hits
+            self.matched += len(hits)
         return found
 
     def _pass_over(self, gap: comet.Gap) -> None:

@@ -17,12 +17,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heapify, heappop, heappush
+from itertools import accumulate, repeat
+from operator import itemgetter
 from time import perf_counter
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from comet.consumer.ranges import Part, RangeReader
 from comet.errors import CometError
@@ -72,6 +76,10 @@ class MergedRecord(NamedTuple):
 
 
 Item = MergedRecord | Gap
+Key = tuple[bool, int, int]
+_make: Final[Callable[[tuple[Any, ...]], MergedRecord]] = partial(
+    tuple.__new__, MergedRecord
+)  # `_make` costs 3 times it
 
 
 @dataclass(slots=True)
@@ -82,6 +90,7 @@ class MergeSource:
     sign: int  # 1: forward; -1: backward
     rank: int  # among equal timestamps: the partition, with the sign
     items: deque[Item] = field(default_factory=deque)  # read, and not handed out
+    gaps: int = 0  # of the items
     parts: deque[Part] = field(default_factory=deque)  # read, and not made into items; the first one maybe in part
     made: int = 0  # records of the first part that were
     time_us: int | None = None  # read up to this timestamp
@@ -94,21 +103,36 @@ class MergeSource:
         """Whether there is more to read."""
         return bool(self.parts) or not self.range.stopped
 
-    def key(self) -> tuple[bool, int, int]:
+    def key(self) -> Key:
         """Sort key of its next item; sources that were not read, and gaps, come first."""
         if self.items:
             head = self.items[0]
             if type(head) is MergedRecord:
                 return True, self.sign * head.time_us, self.rank
             return False, 0, self.rank
-        time_us = self.time_us
-        return time_us is not None, self.sign * (time_us or 0), self.rank
+        return self.frontier()
 
-    def reached(self, time_us: int) -> int:
-        """Moves the timestamp that was read up to, which never goes back, and returns it."""
+    def frontier(self) -> Key:
+        """Records that are still to be read do not sort before it."""
+        return self.time_us is not None, self.sign * (self.time_us or 0), self.rank
+
+    def reached(self, time_us: int) -> None:
+        """Moves the timestamp that was read up to, which never goes back."""
         if self.time_us is None or self.sign * time_us > self.sign * self.time_us:
             self.time_us = time_us
-        return self.time_us
+
+    def pop(self, bound: Key | None) -> list[Item]:
+        """Takes the records up to a sort key; it has no gaps."""
+        items = self.items
+        if bound is None or (True, self.sign * items[-1].time_us, self.rank) <= bound:  # type: ignore[union-attr]
+            found = list(items)
+            items.clear()
+        else:
+            _, time, rank = bound
+            most = time if self.rank <= rank else time - 1
+            count = bisect_right(items, most, key=lambda item: self.sign * item.time_us)  # type: ignore[union-attr]
+            found = [items.popleft() for _ in range(count)]
+        return found
 
     def taken(self, item: Item) -> None:
         """Moves the position behind an item that was handed out."""
@@ -206,8 +230,10 @@ class MergedReader:
     def ready(self, items_max: int | None = None, bytes_max: int | None = None) -> list[Item]:
         """Hands out the items that are in order: none that is still to be read can precede them. With `bytes_max`, as
         many as fit, but at least one."""
-        heap, found, size = self._heap, list[Item](), 0
         left = sys.maxsize if items_max is None else items_max
+        if bytes_max is None and (all_of_them := self._ready_at_once(left)):
+            return all_of_them
+        heap, found, size = self._heap, list[Item](), 0
         while heap and heap[0][1].items and left > 0:
             source = heappop(heap)[1]
             items, before = source.items, len(found)
@@ -220,10 +246,31 @@ class MergedReader:
                     if size > bytes_max and found:
                         left = 0
                         break
+                source.gaps -= isinstance(items[0], Gap)
                 found.append(items.popleft())
                 left -= 1
             if len(found) > before:
                 source.taken(found[-1])
+            self._push(source)
+        return found
+
+    def _ready_at_once(self, items_max: int) -> list[Item]:
+        """All items that are in order, sorted at once; none if there are more than `items_max`, or gaps."""
+        heap, sources, bound = self._heap, list[MergeSource](), None
+        while heap and heap[0][1].items and (bound is None or heap[0][0] <= bound):
+            source = heappop(heap)[1]
+            sources.append(source)
+            if source.open:
+                bound = source.frontier() if bound is None else min(bound, source.frontier())
+        found = list[Item]()
+        if sum(len(one.items) for one in sources) <= items_max and not any(one.gaps for one in sources):
+            for source in sorted(sources, key=lambda one: one.rank):
+                if some := source.pop(bound):
+                    source.taken(some[-1])
+                    found += some
+            if len(sources) > 1:
+                found.sort(key=itemgetter(0), reverse=sources[0].sign < 0)  # stable: ranks stay in order
+        for source in sources:
             self._push(source)
         return found
 
@@ -267,6 +314,7 @@ class MergedReader:
             part = source.parts[0]
             if isinstance(part, Gap):
                 source.items.append(part)
+                source.gaps += 1
                 source.parts.popleft()
                 continue
             self._add(source, part)
@@ -281,10 +329,17 @@ class MergedReader:
         done = min(source.made + CHECK_RECORDS, count)
         begin, end = (count - done, count - source.made) if back else (source.made, done)
         found = range(begin, end) if self._select is None else self._select(batch, begin, end)
-        for at in reversed(found) if back else found:
-            source.items.append(
-                MergedRecord(source.reached(timestamps[at]), batch, at, offsets[at], batch.epoch if at else before)
-            )
+        if found:
+            # No step of Python for each record: without a filter, making records is most of the cost of a read.
+            numbers, furthest = (found[::-1], min) if back else (found, max)
+            times = [*map(timestamps.__getitem__, numbers)]
+            if source.time_us is not None:
+                times[0] = furthest(times[0], source.time_us)
+            times = [*accumulate(times, furthest)]
+            epochs = map({0: before}.get, numbers, repeat(batch.epoch))
+            columns = zip(times, repeat(batch), numbers, map(offsets.__getitem__, numbers), epochs)
+            source.items.extend(map(_make, columns))
+            source.time_us = times[-1]
         source.made = done
         if done == count:
             source.reached(min(timestamps) if back else max(timestamps))
