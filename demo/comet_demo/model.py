@@ -1,11 +1,17 @@
-"""The demo's records (quotes, trades, fills, orders), its instruments, and the names of all topics."""
+"""The demo's records (quotes, trades, fills, orders), its instruments, and its topics."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import comet
+from comet.serde import serde_for
+
+T = TypeVar("T")
 
 TOPIC: Final = "quotes"
 TRADES: Final = "trades"
@@ -18,6 +24,35 @@ RESULTS: Final = (*BARS.values(), STATS, ALERTS, JOB)  # the topics that the ana
 ORDERS: Final = "orders"
 DEAD_ORDERS: Final = "orders.dead"
 EARLY_US: Final = 5_000_000  # records from further in the future are dropped: they would make all others late
+_HOUR_MS: Final = 3_600_000
+_LIVE: Final = {"partitions": 4, "consistency": "available", "retention_ms": _HOUR_MS}
+_RESULT: Final = {"partitions": 1, "consistency": "consistent", "retention_ms": _HOUR_MS}
+LAYOUT: Final[dict[str, dict[str, Any]]] = (
+    {TOPIC: _LIVE, TRADES: _LIVE}
+    | {name: _RESULT | ({"partitions": 2} if ".bars." in name else {}) for name in RESULTS}
+    | {FILLS: _RESULT | {"partitions": 4, "retention_ms": 24 * _HOUR_MS}}  # the positions of paper trading
+    | {ORDERS: {"partitions": 3, "retention_ms": _HOUR_MS}, DEAD_ORDERS: {"partitions": 1, "retention_ms": _HOUR_MS}}
+)
+MARKET: Final = (TOPIC, TRADES, *RESULTS, FILLS)
+
+SYMBOL_CHARACTERS_MAX: Final = 40
+PRICE_MAX: Final = 1e15
+SIZE_MAX: Final = 1 << 53  # above it JSON parsers differ
+
+
+async def ensure_topics(bootstrap: str, topics: Iterable[str] = MARKET) -> None:
+    """Creates those of the topics that do not exist: by default those of the feed, the analytics and paper trading."""
+    async with comet.Admin(bootstrap) as admin:
+        there = {topic.name for topic in await admin.list_topics()}
+        for topic in topics:
+            if topic not in there:
+                with suppress(comet.TopicExists):
+                    await admin.create_topic(topic, **LAYOUT[topic])
+
+
+def now_us() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1000
 
 
 @comet.model
@@ -33,6 +68,40 @@ class Quote:
     last: float
     last_size: int
     timestamp_us: int
+
+
+def quotes_of(batch: comet.RecordBatch[Quote]) -> list[Quote | None]:
+    """A quote for each record; None for a record that is not a plausible one."""
+    quotes: Sequence[Quote | None]
+    try:
+        quotes = batch.models()
+    except comet.SerdeError:
+        quotes = [decoded(Quote, value) for value in batch.values]
+    return [quote if quote is not None and plausible(quote) else None for quote in quotes]
+
+
+def decoded(kind: type[T], value: bytes | None) -> T | None:
+    """The value as a record of this kind; None if it is another."""
+    with suppress(comet.SerdeError):
+        return None if value is None else serde_for(kind).decode(value)
+    return None
+
+
+def plausible(quote: Quote) -> bool:
+    """Whether the quote can be shown: any client may write to the topic, and any values.
+
+    >>> plausible(Quote("A", 9.9, 10.1, 100, 100, 10.0, 0, 0)), plausible(Quote("A", 0.0, 0.0, 0, 0, 0.0, 0, 0))
+    (True, False)
+    """
+    return (
+        0 < quote.bid <= PRICE_MAX
+        and 0 < quote.ask <= PRICE_MAX
+        and 0 < quote.last <= PRICE_MAX
+        and 0 <= quote.last_size <= SIZE_MAX
+        and 0 <= quote.timestamp_us <= SIZE_MAX
+        and 0 < len(quote.symbol) <= SYMBOL_CHARACTERS_MAX
+        and quote.symbol.isprintable()
+    )
 
 
 @comet.model

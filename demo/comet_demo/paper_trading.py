@@ -18,19 +18,13 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import comet
-from comet_demo.feed import ensure_topic, ensure_topics
-from comet_demo.model import EARLY_US, FILLS, TOPIC, Fill, Quote
+from comet_demo.model import EARLY_US, FILLS, TOPIC, Fill, Quote, decoded, ensure_topics, now_us, quotes_of
 from comet_demo.program import run
-from comet_demo.terminal.consumer import quotes_of
-from comet_demo.terminal.quote_table import plausible
-
-log = logging.getLogger("comet_demo.paper_trading")
 
 GROUP: Final = "paper"
 LOT: Final = 100
@@ -40,7 +34,6 @@ EDGE: Final = 0.0015  # fast over slow, or below it, for a position to be opened
 SPREAD_MAX: Final = 0.001  # that is paid for opening one
 JUMP: Final = 0.03  # between two quotes, after a halt or an error in the data; the averages restart
 SYMBOLS_MAX: Final = 10_000
-FILL_WITHIN_S: Final = 3.0  # that the next past fill may take to arrive
 
 
 @dataclass(slots=True)
@@ -159,7 +152,7 @@ class Paper:
         try:
             await self._take(batch)
         except comet.TopicNotFound:
-            await ensure_topic(self._bootstrap, FILLS)
+            await ensure_topics(self._bootstrap, [FILLS])
             raise
 
     async def _take(self, batch: comet.RecordBatch[Quote]) -> None:
@@ -167,7 +160,7 @@ class Paper:
         if self._next.pop(partition, None) != batch.first_offset:
             self.book.restore(await last_fills(self._bootstrap), partition)
         for quote in quotes_of(batch):
-            if quote is None or not plausible(quote) or quote.timestamp_us > _now_us() + EARLY_US:
+            if quote is None or quote.timestamp_us > now_us() + EARLY_US:
                 continue
             fill = self.book.decide(quote, partition)
             if fill is not None:
@@ -180,29 +173,14 @@ class Paper:
 
 
 async def last_fills(bootstrap: str) -> dict[str, Fill]:
-    """The last fill of every symbol."""
+    """The last fill of every symbol, without implausible ones: any client may write to the topic."""
     found: dict[str, Fill] = {}
-    async with comet.Consumer(bootstrap, FILLS, start="earliest", type=Fill, on_out_of_range="earliest") as fills:
-        ends = await fills.end_offsets()
-        while any(fills.positions().get(partition, 0) < end for partition, end in ends.items()):
-            try:
-                record = await fills.get(FILL_WITHIN_S)
-            except comet.SerdeError:
-                continue  # not a fill
-            if record is None:
-                break  # the rest of the log has no records to read, only transaction markers
-            if record.value is not None and _ours(record.value):
-                found[record.value.symbol] = record.value
+    async with comet.Reader(bootstrap) as reader:
+        async for record in await reader.read_merged(FILLS):
+            fill = None if isinstance(record, comet.Gap) else decoded(Fill, record.value)
+            if fill is not None and abs(fill.position) <= LOT and fill.timestamp_us <= now_us() + EARLY_US:
+                found[fill.symbol] = fill
     return found
-
-
-def _ours(fill: Fill) -> bool:
-    """Whether the fill is plausible: any client may write to the topic."""
-    return abs(fill.position) <= LOT and fill.timestamp_us <= _now_us() + EARLY_US
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
 
 
 def main() -> None:

@@ -126,6 +126,26 @@ def test_without_a_java_it_says_what_to_install_and_runs_the_rest(tmp_path: Path
     assert "events of" in done.stderr
 
 
+NO_PYSPARK = "import sys; sys.modules['pyspark'] = None"  # as if it was not installed
+
+
+def test_without_pyspark_it_says_what_to_install_and_runs_the_rest() -> None:
+    start = f"{NO_PYSPARK}; from comet.cli import main; main()"
+    command = [sys.executable, "-c", start, *DEMO[3:-1], "--duration", "1.5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "No analytics. Spark is not installed (pyspark missing): " in done.stderr
+    assert "no analytics: Spark is not installed" in done.stdout.splitlines()[-1]
+    assert "events of" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["feed", "launcher", "paper_trading", "sample_workload", "terminal.consumer"])
+def test_only_the_job_imports_spark(module: str) -> None:
+    """It costs memory in each process, and need not be installed."""
+    code = f"{NO_PYSPARK}; import comet_demo.{module}, comet_demo.providers.choose"
+    subprocess.run([sys.executable, "-c", code], timeout=TIMEOUT_S, check=True)
+
+
 def test_on_a_terminal_it_draws_a_table() -> None:
     ours, theirs = pty.openpty()
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}

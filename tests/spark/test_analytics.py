@@ -15,9 +15,11 @@ from typing import Any
 import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
 
 import comet
 from comet.errors import InvalidArgument
+from comet.spark import joins
 from comet_demo import analytics
 from tests.spark import market as made
 
@@ -109,8 +111,8 @@ def _closed(rows: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
     return {key: row for key, row in rows.items() if row["symbol"] != "CLOCK"}
 
 
-@pytest.mark.parametrize(("window", "length"), [("1 second", SECOND), ("5 minutes", 300 * SECOND)])
-def test_bars_are_what_is_counted_out(topics: Topics, market: made.Market, window: str, length: int) -> None:
+@pytest.mark.parametrize(("window", "length"), [(1, SECOND), (300, 300 * SECOND)])
+def test_bars_are_what_is_counted_out(topics: Topics, market: made.Market, window: int, length: int) -> None:
     expected = made.bars(market, length)
     _same(_latest([_rows(analytics.bars(topics.quotes(), topics.trades(), window))]), expected)
     _same(_latest([_rows(analytics.bars_of(topics.both(), window))]), expected)
@@ -128,7 +130,7 @@ def test_a_stream_of_bars_comes_to_the_same(topics: Topics, market: made.Market,
 @pytest.mark.usefixtures("ends")
 def test_bars_that_are_over_come_once(topics: Topics, market: made.Market, tmp_path: Path) -> None:
     """Quotes and trades from two sources, of which one is ahead of the other."""
-    bars = analytics.bars(topics.quotes(6_000), topics.trades(4_000), "10 seconds")
+    bars = analytics.bars(topics.quotes(6_000), topics.trades(4_000), 10)
     batches = _stream(bars, tmp_path, "append")
     _same(_latest(batches), _closed(made.bars(market, 10 * SECOND)))
     assert sum(map(len, batches)) == len(_latest(batches))
@@ -178,17 +180,22 @@ def _met(frame: DataFrame) -> DataFrame:
     )
 
 
+def _as_of(trades: DataFrame, quotes: DataFrame, within_s: float | None = None) -> DataFrame:
+    quotes = quotes.withColumn("quote_ts", sql.col("ts"))
+    return joins.as_of(trades, quotes, ("bid", "ask", "quote_ts"), by="symbol", within_s=within_s)
+
+
 @pytest.mark.usefixtures("ends")
 def test_trades_meet_the_latest_quote(topics: Topics, market: made.Market, tmp_path: Path) -> None:
-    whole = analytics.as_of(topics.trades(), topics.quotes())
+    whole = _as_of(topics.trades(), topics.quotes())
     assert sorted((tuple(row.values()) for row in _rows(_met(whole))), key=str) == _joined(market, None)
-    young = analytics.as_of(topics.trades(2_000), topics.quotes(6_000), within="50 milliseconds")
+    young = _as_of(topics.trades(2_000), topics.quotes(6_000), within_s=0.05)
     found = [tuple(row.values()) for batch in _stream(_met(young), tmp_path, "append") for row in batch]
     expected = [row for row in _joined(market, 50_000) if row[0] != "CLOCK"]
     assert sorted(found, key=str) == expected
     assert any(row[4] is None for row in expected)
-    with pytest.raises(InvalidArgument, match="within="):
-        analytics.as_of(topics.trades(1), topics.quotes())
+    with pytest.raises(InvalidArgument, match="within_s="):
+        _as_of(topics.trades(1), topics.quotes())
 
 
 def test_what_is_late_is_left_out_and_what_is_out_of_order_is_not(spark: SparkSession, tmp_path: Path) -> None:
@@ -289,8 +296,8 @@ def test_ties_are_broken_by_partition_and_offset(spark: SparkSession) -> None:
         ("A", SECOND, 9.0, 9.0, 9.0, 9.0, 0, None, 1, 0, None),
         ("B", 0, None, None, None, None, 0, None, 0, 1, -1.0),
     ]
-    assert {row.ask for row in analytics.as_of(trades, quotes).collect()} == {2.5}
+    assert {row.ask for row in _as_of(trades, quotes).collect()} == {2.5}
     with pytest.raises(InvalidArgument, match="whole slides"):
-        analytics.stats(trades, "1 minute", "7 seconds")
-    with pytest.raises(InvalidArgument, match="not a duration"):
-        analytics.stats(trades, "a minute")
+        analytics.stats(trades, 60, 7)
+    with pytest.raises(InvalidArgument, match="a multiple of the limit"):
+        analytics.gaps(quotes, limit_s=5, reach_s=7)

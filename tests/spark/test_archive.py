@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 import comet
 from comet_demo.analytics import spark_job
-from comet_demo.analytics.updates import Writers
 from comet_demo.model import RESULTS, TOPIC, TRADES, Trade
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -39,8 +38,7 @@ def test_each_run_of_the_job_adds_its_minutes_to_the_files(spark: SparkSession, 
 
 def _run(spark: SparkSession, options: Namespace, first_us: int) -> None:
     """Trades of one minute after the other: when one is there, those before it are over. One is from far off."""
-    writers = Writers(options.bootstrap)
-    query = spark_job.start(spark, options, replace(ARCHIVE, every="0 seconds"), writers)
+    query = spark_job.start(spark, options, replace(ARCHIVE, every="0 seconds"))
     try:
         with comet.sync.Producer(options.bootstrap) as producer:
             for time_us in (FAR_US, *(first_us + minute * MINUTE_US for minute in range(5))):
@@ -50,4 +48,3 @@ def _run(spark: SparkSession, options: Namespace, first_us: int) -> None:
                 query.processAllAvailable()
     finally:
         query.stop()
-        writers.close()

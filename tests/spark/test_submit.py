@@ -17,8 +17,7 @@ import pytest
 
 import comet
 import comet_demo.analytics.spark_job
-from comet_demo.feed import ensure_topics
-from comet_demo.model import BARS, TOPIC
+from comet_demo.model import BARS, TOPIC, ensure_topics
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

@@ -165,11 +165,11 @@ class _Stream:
     """The processes of one run, in the order of the data flow."""
 
     def __init__(self, bench: SparkBench, stack: ExitStack) -> None:
-        from comet_demo import feed, model
+        from comet_demo import model
 
         self.sizes = bench.sizes
         address = bench.broker.address
-        asyncio.run(feed.ensure_topics(address))
+        asyncio.run(model.ensure_topics(address))
         self._topic, self._address = model.TOPIC, address
         self._before = asyncio.run(written(address, model.TOPIC))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="comet-bench-spark-", dir=bench.folder))

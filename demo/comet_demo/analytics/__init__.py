@@ -4,7 +4,6 @@
     quotes_of, trades_of   raw frame of a topic -> its columns
     bars, bars_of          open, high, low, close, volume, VWAP, spreads of each window     update, append
     stats                  averages, return and volatility of sliding windows               append
-    as_of                  each trade with the latest quote before it                            append
     alerts                 crossed, stale, gaps and outliers, each a stream of its own      append
     as_records             any of them -> key and value, for a topic
 
@@ -14,14 +13,12 @@ Nothing here reads a source or the clock, starts a query, or runs Python per row
 
 from comet_demo.analytics.candles import bars, bars_of
 from comet_demo.analytics.frames import TICK, as_records, quotes_of, timely, trades_of
-from comet_demo.analytics.joins import as_of
 from comet_demo.analytics.quality import alerts, crossed, gaps, outliers, stale
 from comet_demo.analytics.statistics import stats
 
 __all__ = [
     "TICK",
     "alerts",
-    "as_of",
     "as_records",
     "bars",
     "bars_of",

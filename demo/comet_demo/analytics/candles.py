@@ -11,32 +11,33 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
-from comet_demo.analytics.frames import POSITION, events_of, order
+from comet_demo.analytics.frames import POSITION, bounds, duration, events_of, order
 
 _FIELDS: Final = ("symbol", "bid", "ask", "price", "size")
 
 
-def bars(quotes: DataFrame, trades: DataFrame, window: str = "1 second", *, watermark: str = "1 second") -> DataFrame:
+def bars(quotes: DataFrame, trades: DataFrame, window_s: float = 1, *, watermark_s: float = 1) -> DataFrame:
     """Bars of two frames. Of two streams, the slower one decides which records are late."""
     number, count = sql.lit(None).cast("double"), sql.lit(None).cast("bigint")
+    watermark = duration(watermark_s)
     quoted = quotes.withWatermark("ts", watermark).select(
         "symbol", *POSITION, "bid", "ask", number.alias("price"), count.alias("size")
     )
     traded = trades.withWatermark("ts", watermark).select(
         "symbol", *POSITION, number.alias("bid"), number.alias("ask"), "price", "size"
     )
-    return _bars(quoted.unionByName(traded), window)
+    return _bars(quoted.unionByName(traded), window_s)
 
 
-def bars_of(raw: DataFrame, window: str = "1 second", *, watermark: str = "1 second") -> DataFrame:
+def bars_of(raw: DataFrame, window_s: float = 1, *, watermark_s: float = 1) -> DataFrame:
     """Bars of one source that reads both topics, with the option schema=TICK: both advance together."""
-    return _bars(events_of(raw, _FIELDS).withWatermark("ts", watermark), window)
+    return _bars(events_of(raw, _FIELDS).withWatermark("ts", duration(watermark_s)), window_s)
 
 
-def _bars(ticks: DataFrame, window: str) -> DataFrame:
+def _bars(ticks: DataFrame, window_s: float) -> DataFrame:
     """Bars of ticks: a row with a price is a trade, one with a bid is a quote."""
     rows = ticks.select(
-        sql.window("ts", window).alias("window"),
+        sql.window("ts", duration(window_s)).alias("window"),
         "symbol",
         "bid",
         "price",
@@ -58,8 +59,7 @@ def _bars(ticks: DataFrame, window: str) -> DataFrame:
     )
     return found.select(
         "symbol",
-        sql.unix_micros("window.start").alias("start_us"),
-        sql.unix_micros("window.end").alias("end_us"),
+        *bounds("window"),
         "open",
         "high",
         "low",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 from typing import Final
 
@@ -10,8 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import DecimalType
 
-from comet.errors import InvalidArgument
-from comet_demo.model import EARLY_US
+from comet_demo.model import EARLY_US, PRICE_MAX, SIZE_MAX
 
 # The fields of quotes and of trades that bars need, for one source that reads both topics.
 TICK: Final = "symbol string, bid double, ask double, price double, size bigint, timestamp_us bigint"
@@ -22,24 +20,14 @@ POSITION: Final = ("ts", "partition", "offset")
 # Any client may write any values to the topics. A value that overflows a sum, a window or the record of a result
 # fails a query, and again after each restart from the batch that has it.
 SYMBOL_BYTES_MAX: Final = 256
-PRICE_MAX: Final = 1e15
-WHOLE_MAX: Final = 1 << 53  # of sizes and times; above it JSON parsers differ
 _MEANT: Final = (
-    f"octet_length(value.symbol) BETWEEN 1 AND {SYMBOL_BYTES_MAX} AND value.timestamp_us BETWEEN 0 AND {WHOLE_MAX}"
+    f"octet_length(value.symbol) BETWEEN 1 AND {SYMBOL_BYTES_MAX} AND value.timestamp_us BETWEEN 0 AND {SIZE_MAX}"
 )
 _PAID: Final = (
     f"(value.price IS NULL OR (value.price > 0 AND value.price <= {PRICE_MAX:.0f}"
-    f" AND ifnull(value.size, 0) BETWEEN 0 AND {WHOLE_MAX}))"
+    f" AND ifnull(value.size, 0) BETWEEN 0 AND {SIZE_MAX}))"
 )
 
-_UNITS: Final = {
-    "microsecond": 1,
-    "millisecond": 1_000,
-    "second": 1_000_000,
-    "minute": 60_000_000,
-    "hour": 3_600_000_000,
-}
-_DURATION: Final = re.compile(rf"\s*(\d+)\s+({'|'.join(_UNITS)})s?\s*", re.IGNORECASE)
 _OFFSETS: Final = 10**14  # a partition has fewer offsets, and the partition's number fits into the rest of a long
 _POSITIONS: Final = Decimal(10**19)
 
@@ -77,13 +65,18 @@ def as_records(frame: DataFrame) -> DataFrame:
     return frame.select(sql.col("symbol").alias("key"), value.alias("value"))
 
 
-def micros(duration: str) -> int:
-    """Microseconds of "5 seconds". Raises InvalidArgument."""
-    found = _DURATION.fullmatch(duration)
-    length = int(found[1]) * _UNITS[found[2].lower()] if found else 0
-    if not length:
-        raise InvalidArgument(f"{duration!r} is not a duration: give a whole number and {', '.join(_UNITS)}s")
-    return length
+def micros(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def duration(seconds: float) -> str:
+    """A duration as Spark reads it."""
+    return f"{micros(seconds)} microseconds"
+
+
+def bounds(window: str) -> tuple[Column, Column]:
+    """The columns of a window's start and end."""
+    return sql.unix_micros(f"{window}.start").alias("start_us"), sql.unix_micros(f"{window}.end").alias("end_us")
 
 
 def order() -> Column:

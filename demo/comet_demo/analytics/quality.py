@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from comet.errors import InvalidArgument
-from comet_demo.analytics.frames import micros
+from comet_demo.analytics.frames import duration, micros
 
 _SCALE: Final = 1.4826  # from the median distance to the standard deviation, of a normal distribution
 
@@ -22,14 +22,14 @@ def alerts(
     quotes: DataFrame,
     trades: DataFrame,
     *,
-    silence: str = "5 seconds",
-    reach: str = "1 minute",
+    silence_s: float = 5,
+    reach_s: float = 60,
     deviations: float = 10.0,
-    watermark: str = "2 seconds",
+    watermark_s: float = 2,
 ) -> DataFrame:
     """All alerts. Silences are found in one pass, so quotes are read twice and trades once."""
-    found = crossed(quotes).unionByName(_silences(quotes, silence, reach, watermark))
-    return found.unionByName(outliers(trades, deviations=deviations, watermark=watermark))
+    found = crossed(quotes).unionByName(_silences(quotes, silence_s, reach_s, watermark_s))
+    return found.unionByName(outliers(trades, deviations=deviations, watermark_s=watermark_s))
 
 
 def crossed(quotes: DataFrame) -> DataFrame:
@@ -46,37 +46,35 @@ def crossed(quotes: DataFrame) -> DataFrame:
     )
 
 
-def stale(quotes: DataFrame, *, limit: str = "5 seconds", watermark: str = "2 seconds") -> DataFrame:
-    """Symbols without a quote for `limit` after the last one. The alert's time is the last quote's plus the limit."""
-    return _silences(quotes, limit, f"{2 * micros(limit)} microseconds", watermark).where("kind = 'stale'")
+def stale(quotes: DataFrame, *, limit_s: float = 5, watermark_s: float = 2) -> DataFrame:
+    """Symbols without a quote for `limit_s` after the last one. The alert's time is the last quote's plus the limit."""
+    return _silences(quotes, limit_s, 2 * limit_s, watermark_s).where("kind = 'stale'")
 
 
-def gaps(
-    quotes: DataFrame, *, limit: str = "5 seconds", reach: str = "1 minute", watermark: str = "2 seconds"
-) -> DataFrame:
-    """Quotes that came `limit` or more after the previous one; the value is the pause, the time that of the quote.
+def gaps(quotes: DataFrame, *, limit_s: float = 5, reach_s: float = 60, watermark_s: float = 2) -> DataFrame:
+    """Quotes that came `limit_s` or more after the previous one; the value is the pause, the time that of the quote.
 
-    Pauses longer than `reach` less the limit may be missed: the previous quote is no longer in the state.
+    Pauses longer than `reach_s` less the limit may be missed: the previous quote is no longer in the state.
     """
-    return _silences(quotes, limit, reach, watermark).where("kind = 'gap'")
+    return _silences(quotes, limit_s, reach_s, watermark_s).where("kind = 'gap'")
 
 
 def outliers(
     trades: DataFrame,
     *,
-    window: str = "10 seconds",
+    window_s: float = 10,
     deviations: float = 10.0,
     floor: float = 0.0005,
     least: int = 20,
-    watermark: str = "2 seconds",
+    watermark_s: float = 2,
 ) -> DataFrame:
     """Trades further from the median of their window than a number of deviations.
 
     A deviation is the median distance from the median, scaled to the standard deviation of normal prices, and at least
     `floor` of the price. A window with fewer than `least` trades is skipped.
     """
-    rows = trades.where("price IS NOT NULL").withWatermark("ts", watermark)
-    windows = rows.groupBy(sql.window("ts", window), "symbol").agg(
+    rows = trades.where("price IS NOT NULL").withWatermark("ts", duration(watermark_s))
+    windows = rows.groupBy(sql.window("ts", duration(window_s)), "symbol").agg(
         sql.sort_array(sql.collect_list(sql.struct("price", "ts", "partition", "offset"))).alias("ticks")
     )
     judged = windows.where(sql.size("ticks") >= least).withColumn("median", _median(sql.col("ticks.price")))
@@ -101,22 +99,23 @@ def _median(ordered: Column) -> Column:
     return (sql.element_at(ordered, lower) + sql.element_at(ordered, upper)) / 2
 
 
-def _silences(quotes: DataFrame, limit: str, reach: str, watermark: str) -> DataFrame:
+def _silences(quotes: DataFrame, limit_s: float, reach_s: float, watermark_s: float) -> DataFrame:
     """Stale symbols and gaps, by two stateful operators with little work per quote.
 
     Time is cut into slots as long as the limit: a silence of that length is never within one, so only the first and the
     last quote of a slot matter. Windows of slots then compare the start of their last slot with the quotes before it.
     Each slot is the last, and the one before the last, of one window: each alert comes once.
     """
-    length, whole = micros(limit), micros(reach)
+    length, whole = micros(limit_s), micros(reach_s)
     if whole % length or whole < 2 * length:
-        raise InvalidArgument(f"the reach {reach} must be at least twice the limit {limit}")
+        raise InvalidArgument(f"the reach of {reach_s:g} s must be a multiple of the limit of {limit_s:g} s, 2 or more")
     slots = (
-        quotes.withWatermark("ts", watermark)
-        .groupBy(sql.window("ts", limit).alias("slot"), "symbol")
+        quotes.withWatermark("ts", duration(watermark_s))
+        .groupBy(sql.window("ts", duration(limit_s)).alias("slot"), "symbol")
         .agg(sql.min("ts").alias("first"), sql.max("ts").alias("last"))
     )
-    windowed = slots.select("*", sql.window(sql.window_time("slot"), reach, limit).alias("window"))
+    window = sql.window(sql.window_time("slot"), duration(reach_s), duration(limit_s))
+    windowed = slots.withColumn("window", window)
     in_last = sql.col("slot.end") == sql.col("window.end")
     windows = windowed.groupBy("window", "symbol").agg(
         sql.unix_micros(sql.max(sql.when(~in_last, sql.col("last")))).alias("before"),
@@ -124,20 +123,12 @@ def _silences(quotes: DataFrame, limit: str, reach: str, watermark: str) -> Data
     )
     pause, end = sql.col("next") - sql.col("before"), sql.unix_micros("window.end")
     silent = sql.col("next").isNull() | (pause >= length)
-    found = _over(windows, quotes, end, watermark).select(
-        "symbol",
-        sql.explode(
-            sql.array(
-                _silence(
-                    "stale",
-                    sql.col("before") + length,
-                    sql.lit(length),
-                    silent & (sql.col("before") >= end - 2 * length),
-                ),
-                _silence("gap", sql.col("next"), pause, pause >= length),
-            )
-        ).alias("silence"),
+    stale = silent & (sql.col("before") >= end - 2 * length)
+    kinds = sql.array(
+        _silence("stale", sql.col("before") + length, sql.lit(length), stale),
+        _silence("gap", sql.col("next"), pause, pause >= length),
     )
+    found = _over(windows, quotes, end, watermark_s).select("symbol", sql.explode(kinds).alias("silence"))
     seconds = sql.col("silence.pause") / 1e6
     return _alerts(
         found.where("silence IS NOT NULL"),
@@ -153,20 +144,14 @@ def _silence(kind: str, at: Column, pause: Column, holds: Column) -> Column:
     return sql.when(holds, sql.struct(sql.lit(kind).alias("kind"), at.alias("at"), pause.alias("pause")))
 
 
-def _over(windows: DataFrame, quotes: DataFrame, end: Column, watermark: str) -> DataFrame:
+def _over(windows: DataFrame, quotes: DataFrame, end: Column, watermark_s: float) -> DataFrame:
     """Closed windows. A stream emits no others; a batch is filtered to those that a stream would emit."""
     if quotes.isStreaming:
         return windows
-    clock = quotes.agg((sql.unix_micros(sql.max("ts")) - micros(watermark)).alias("clock"))
+    clock = quotes.agg((sql.unix_micros(sql.max("ts")) - micros(watermark_s)).alias("clock"))
     return windows.crossJoin(sql.broadcast(clock)).where(end <= sql.col("clock"))
 
 
 def _alerts(frame: DataFrame, *, kind: Column, at: Column, value: Column, limit: Column, text: Column) -> DataFrame:
-    return frame.select(
-        kind.alias("kind"),
-        "symbol",
-        at.alias("time_us"),
-        value.alias("value"),
-        limit.alias("limit"),
-        text.alias("text"),
-    )
+    columns = {"kind": kind, "symbol": sql.col("symbol"), "time_us": at, "value": value, "limit": limit, "text": text}
+    return frame.select(*(column.alias(name) for name, column in columns.items()))

@@ -13,28 +13,29 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from comet.errors import InvalidArgument
-from comet_demo.analytics.frames import POSITION, micros
+from comet_demo.analytics.frames import POSITION, bounds, duration, micros
 
 
 def stats(
     trades: DataFrame,
-    window: str = "1 minute",
-    slide: str = "5 seconds",
+    window_s: float = 60,
+    slide_s: float = 5,
     *,
-    watermark: str = "2 seconds",
-    half_life: str = "15 seconds",
+    watermark_s: float = 2,
+    half_life_s: float = 15,
 ) -> DataFrame:
-    """Statistics of each window with a trade. A trade as old as `half_life` counts half in the exponential average."""
-    if micros(window) % micros(slide):
-        raise InvalidArgument(f"the window {window} must be a multiple of whole slides of {slide}")
-    decay = math.log(2) / micros(half_life)  # per microsecond
-    buckets = _buckets(trades.withWatermark("ts", watermark), slide, decay)
-    windows = buckets.groupBy(sql.window(sql.window_time("window"), window, slide).alias("over"), "symbol").agg(
+    """Statistics of each window with a trade. A trade of age `half_life_s` counts half in the exponential average."""
+    if micros(window_s) % micros(slide_s):
+        raise InvalidArgument(f"the window of {window_s:g} s must be a multiple of whole slides of {slide_s:g} s")
+    decay = math.log(2) / micros(half_life_s)  # per microsecond
+    buckets = _buckets(trades.withWatermark("ts", duration(watermark_s)), slide_s, decay)
+    over = sql.window(sql.window_time("window"), duration(window_s), duration(slide_s))
+    windows = buckets.groupBy(over.alias("over"), "symbol").agg(
         sql.sort_array(sql.collect_list(sql.struct("end_us", "first", "last", "squares", "weighted", "weight"))).alias(
             "buckets"
         ),
         (sql.sum("total") / sql.sum("trades")).alias("mean"),
-        sql.sum("volume").alias("volume"),
+        sql.sum("volume").try_cast("bigint").alias("volume"),
         sql.sum("trades").alias("trades"),
         sql.max("high").alias("high"),
         sql.min("low").alias("low"),
@@ -42,26 +43,25 @@ def stats(
     whole = windows.withColumn("whole", _together(decay))
     return whole.select(
         "symbol",
-        sql.unix_micros("over.start").alias("start_us"),
-        sql.unix_micros("over.end").alias("end_us"),
+        *bounds("over"),
         "mean",
         sql.try_divide("whole.weighted", "whole.weight").alias("ema"),
         (sql.try_divide(sql.col("whole.last"), sql.element_at("buckets", 1)["first"]) - 1).alias("return"),
         sql.sqrt("whole.squares").alias("volatility"),
-        sql.col("volume").try_cast("bigint").alias("volume"),
+        "volume",
         "trades",
         "high",
         "low",
     )
 
 
-def _buckets(trades: DataFrame, slide: str, decay: float) -> DataFrame:
+def _buckets(trades: DataFrame, slide_s: float, decay: float) -> DataFrame:
     """The sums of the trades within one slide."""
-    length = micros(slide)
+    length = micros(slide_s)
     age = sql.lit(length) - sql.pmod(sql.unix_micros("ts"), sql.lit(length))  # at the bucket's end
     weight = sql.exp(age * sql.lit(-decay))
     rows = trades.where("price IS NOT NULL").withColumn("weight", weight)
-    found = rows.groupBy(sql.window("ts", slide), "symbol").agg(
+    found = rows.groupBy(sql.window("ts", duration(slide_s)), "symbol").agg(
         sql.sort_array(sql.collect_list(sql.struct(*POSITION, "price"))).alias("ticks"),
         sql.sum(sql.col("price") * sql.col("weight")).alias("weighted"),
         sql.sum("weight").alias("weight"),
@@ -71,21 +71,13 @@ def _buckets(trades: DataFrame, slide: str, decay: float) -> DataFrame:
         sql.max("price").alias("high"),
         sql.min("price").alias("low"),
     )
-    return found.select(
-        "window",
-        "symbol",
-        sql.unix_micros("window.end").alias("end_us"),
-        sql.element_at("ticks", 1)["price"].alias("first"),
-        sql.element_at("ticks", -1)["price"].alias("last"),
-        _squares().alias("squares"),
-        "weighted",
-        "weight",
-        "total",
-        "volume",
-        "trades",
-        "high",
-        "low",
-    )
+    of_ticks = {
+        "end_us": sql.unix_micros("window.end"),
+        "first": sql.element_at("ticks", 1)["price"],
+        "last": sql.element_at("ticks", -1)["price"],
+        "squares": _squares(),
+    }
+    return found.withColumns(of_ticks).drop("ticks")
 
 
 def _squares() -> Column:

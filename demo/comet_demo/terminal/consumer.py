@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 import comet
-from comet.serde import serde_for
-from comet_demo.model import JOB, TOPIC, Quote
+from comet_demo.model import JOB, TOPIC, Quote, now_us, quotes_of
 from comet_demo.terminal.quote_table import QuoteRow, QuoteTable
 
 if TYPE_CHECKING:
@@ -20,35 +17,22 @@ if TYPE_CHECKING:
 MEASURE_EVERY_S: Final = 1.0
 DRAWS_PER_S: Final = 8
 FIRST_QUOTE_S: Final = 30.0  # that the first quote may take to arrive
+COLUMNS: Final = ("last", "change", "bid", "ask", "spread bp", "volume", "trades/s", "events/s")
 
 
-async def follow(quote_table: QuoteTable, bootstrap: str, topic: str = TOPIC) -> None:
+async def follow(quote_table: QuoteTable, bootstrap: str) -> None:
     """Feeds the table with all quotes from now on, until it is cancelled."""
     # Records that retention or a purge deletes do not matter for a table of the latest quotes.
-    async with comet.Consumer(bootstrap, topic, start="latest", type=Quote, on_out_of_range="latest") as consumer:
+    async with comet.Consumer(bootstrap, TOPIC, start="latest", type=Quote, on_out_of_range="latest") as consumer:
         async for batch in consumer.batches():
-            now_us = _now_us()
+            arrived_us = now_us()
             for quote in quotes_of(batch):
-                quote_table.apply(quote, now_us)
+                quote_table.apply(quote, arrived_us)
 
 
-def quotes_of(batch: comet.RecordBatch[Quote]) -> list[Quote | None]:
-    """A quote for each record; None for a record that is not a quote."""
-    try:
-        return list(batch.models())
-    except comet.SerdeError:
-        return [_quote(value) for value in batch.values]
-
-
-def _quote(value: bytes | None) -> Quote | None:
-    with suppress(comet.SerdeError):
-        return None if value is None else serde_for(Quote).decode(value)
-    return None
-
-
-async def follow_job(quote_table: QuoteTable, bootstrap: str, topic: str = JOB) -> None:
+async def follow_job(quote_table: QuoteTable, bootstrap: str) -> None:
     """Feeds the table with the status records of the Spark job."""
-    async with comet.Consumer(bootstrap, topic, start="latest", type=dict, on_out_of_range="earliest") as consumer:
+    async with comet.Consumer(bootstrap, JOB, start="latest", type=dict, on_out_of_range="earliest") as consumer:
         while True:
             with suppress(comet.SerdeError):  # not a status record; reading continues after it
                 quote_table.analytics.apply((await anext(consumer)).value)
@@ -56,55 +40,23 @@ async def follow_job(quote_table: QuoteTable, bootstrap: str, topic: str = JOB) 
 
 async def show(quote_table: QuoteTable, *, title: str, duration_s: float | None, quiet: bool = False) -> None:
     """Shows the table for the given time from the first quote on, or until it is cancelled."""
-    if quiet:
-        await _every_second(quote_table, duration_s, each_draw=_nothing, each_second=_nothing)
-    elif sys.stdout.isatty():
-        await _show_table(quote_table, title, duration_s)
-    else:
-        await _show_lines(quote_table, duration_s)
-
-
-async def _show_table(quote_table: QuoteTable, title: str, duration_s: float | None) -> None:
     from rich.live import Live
 
-    with Live(draw(quote_table, title), refresh_per_second=DRAWS_PER_S, auto_refresh=False, screen=True) as live:
-        await _every_second(
-            quote_table,
-            duration_s,
-            each_draw=lambda: live.update(draw(quote_table, title), refresh=True),
-            each_second=_nothing,
-        )
-
-
-async def _show_lines(quote_table: QuoteTable, duration_s: float | None) -> None:
-    def line() -> None:
-        print(quote_table.summary(_now_us()), flush=True)  # noqa: T201 - what a terminal program does
-
-    await _every_second(quote_table, duration_s, each_draw=_nothing, each_second=line)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
-def _nothing() -> None:
-    """A table needs no drawing in a pipe, and no line on a terminal."""
-
-
-async def _every_second(
-    quote_table: QuoteTable, duration_s: float | None, *, each_draw: Callable[[], None], each_second: Callable[[], None]
-) -> None:
     loop = asyncio.get_running_loop()
     began = started = measured = loop.time()
-    while duration_s is None or loop.time() - started < duration_s:
-        await asyncio.sleep(1 / DRAWS_PER_S)
-        if not quote_table.events and loop.time() - began < FIRST_QUOTE_S:
-            started = loop.time()
-        if (now := loop.time()) - measured >= MEASURE_EVERY_S:
-            quote_table.measure(now - measured)
-            measured = now
-            each_second()
-        each_draw()
+    drawn = not quiet and sys.stdout.isatty()
+    with Live(auto_refresh=False, screen=True) if drawn else nullcontext() as live:
+        while duration_s is None or loop.time() - started < duration_s:
+            await asyncio.sleep(1 / DRAWS_PER_S)
+            if not quote_table.events and loop.time() - began < FIRST_QUOTE_S:
+                started = loop.time()
+            if (now := loop.time()) - measured >= MEASURE_EVERY_S:
+                quote_table.measure(now - measured)
+                measured = now
+                if not drawn and not quiet:
+                    print(quote_table.summary(now_us()), flush=True)  # noqa: T201 - what a terminal program does
+            if live is not None:
+                live.update(draw(quote_table, title), refresh=True)
 
 
 def draw(quote_table: QuoteTable, title: str) -> Table:
@@ -114,10 +66,10 @@ def draw(quote_table: QuoteTable, title: str) -> Table:
     from rich.text import Text
 
     # As Text: symbols and texts of other programs must not be read as markup.
-    heading, caption = Text(title, "table.title"), Text(quote_table.summary(_now_us()), "table.caption")
+    heading, caption = Text(title, "table.title"), Text(quote_table.summary(now_us()), "table.caption")
     table = Table(box=box.SIMPLE_HEAD, title=heading, title_justify="left", caption=caption)
     table.add_column("symbol", style="bold")
-    for column in ("last", "change", "bid", "ask", "spread bp", "volume", "trades/s", "events/s"):
+    for column in COLUMNS:
         table.add_column(column, justify="right")
     for symbol in sorted(quote_table.lines):
         table.add_row(Text(symbol), *_cells(quote_table.lines[symbol]))

@@ -74,28 +74,19 @@ class Analytics:
     def summary(self, newest_us: int, now_us: int) -> str:
         if self.note or not self.jobs:
             return self.note
-        running = self._in("running")
-        failed = self._in("failed")
+        running, starting, failed = (
+            [name for name, job in self.jobs.items() if job.state == state]
+            for state in ("running", "starting", "failed")
+        )
         delay_us = self.delay_us(newest_us)
-        heard_us = max((job.at_us for job in self.jobs.values()), default=0)
-        if running and now_us - heard_us > SILENT_US:
-            return f"the Spark job has been silent for {(now_us - heard_us) / 1e6:.0f} s"
-        if delay_us is None or FIRST not in running:
-            text = self._starting()
+        silent_us = now_us - max(job.at_us for job in self.jobs.values())
+        if running and silent_us > SILENT_US:
+            return f"the Spark job has been silent for {silent_us / 1e6:.0f} s"
+        if delay_us is not None and FIRST in running:
+            queries = "1 query" if len(running) == 1 else f"{len(running)} queries"
+            text = f"analytics {delay_us / 1e6:.1f} s behind ({queries})"
+        elif starting:
+            text = f"Spark: starting {starting[0]}, {self.jobs[starting[0]].doing or 'soon'}"
         else:
-            text = f"analytics {delay_us / 1e6:.1f} s behind ({_queries(len(running))})"
-        return "; ".join([text, *(f"{name} failed: {self.jobs[name].error}" for name in failed)])
-
-    def _in(self, state: str) -> list[str]:
-        return sorted(name for name, job in self.jobs.items() if job.state == state)
-
-    def _starting(self) -> str:
-        """The first step of the start that is not done yet."""
-        for name, job in self.jobs.items():
-            if job.state == "starting":
-                return f"Spark: starting {name}, {job.doing or 'soon'}"
-        return "no analytics"
-
-
-def _queries(count: int) -> str:
-    return "1 query" if count == 1 else f"{count} queries"
+            text = "no analytics"
+        return "; ".join([text, *(f"{name} failed: {self.jobs[name].error}" for name in sorted(failed))])
