@@ -12,18 +12,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import time
+import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import comet
-from comet_demo.model import EARLY_US, FILLS, RESULTS, TOPIC, TRADES, Quote
+from comet_demo.model import EARLY_US, TOPIC, TRADES, Quote, ensure_topics, now_us
 from comet_demo.program import run, until_stopped
 from comet_demo.providers import Event, Provider
-from comet_demo.providers.choose import NAMES, Choice, by_name
+from comet_demo.providers.choose import add_options, chosen
 from comet_demo.providers.normal import moments
 
 log = logging.getLogger("comet_demo.feed")
@@ -31,22 +31,18 @@ log = logging.getLogger("comet_demo.feed")
 EVENTS_MAX: Final = 100_000  # waiting for the producer
 AT_ONCE_MAX: Final = 10_000  # sent together
 AGE_MAX_S: Final = 2.0  # of live events; older ones are dropped
-SYMBOLS_MAX: Final = 100_000  # whose keys are cached
 BUFFER_BYTES: Final = 8 << 20
 REPORT_EVERY_S: Final = 10.0
 AGAIN_S: Final = 1.0  # after an error
 SPAN_US: Final = 200_000  # of a file's events that are written before their acknowledgement
 FILE_TIMEOUT_MS: Final = 60_000
-HOUR_MS: Final = 3_600_000
-
-_LIVE: Final[dict[str, Any]] = {"partitions": 4, "consistency": "available", "retention_ms": HOUR_MS}
-_RESULT: Final[dict[str, Any]] = {"partitions": 1, "consistency": "consistent", "retention_ms": HOUR_MS}
-_OTHER: Final[dict[str, Any]] = {"partitions": 4, "retention_ms": HOUR_MS}
-LAYOUT: Final[dict[str, dict[str, Any]]] = (
-    {TOPIC: _LIVE, TRADES: _LIVE}
-    | {name: _RESULT | ({"partitions": 2} if ".bars." in name else {}) for name in RESULTS}
-    | {FILLS: _RESULT | {"partitions": 4, "retention_ms": 24 * HOUR_MS}}  # the positions of paper trading
-)
+TOPICS: Final = (TOPIC, TRADES)
+# Counts that are logged as they grow.
+PROBLEMS: Final = {
+    "dropped": "events dropped: the broker is unavailable or too slow",
+    "missed": "messages never arrived",
+    "malformed": "malformed messages skipped",
+}
 
 
 class Backlog:
@@ -97,30 +93,6 @@ class Backlog:
             self.dropped += lost
 
 
-class Ahead:
-    """How far a market is ahead of this machine's clock: the minimum, so that a single wrong time does not count.
-
-    >>> ahead = Ahead()
-    >>> ahead.note(70_000_000, now_us=0)
-    >>> ahead.note(9_000_000, now_us=0)
-    >>> ahead.take(), ahead.take()
-    (9000000, 0)
-    """
-
-    def __init__(self) -> None:
-        self._least_us: int | None = None
-
-    def note(self, time_us: int, now_us: int) -> None:
-        ahead_us = time_us - now_us
-        if self._least_us is None or ahead_us < self._least_us:
-            self._least_us = ahead_us
-
-    def take(self) -> int:
-        """The minimum since the last call; 0 if there were no events."""
-        least_us, self._least_us = self._least_us, None
-        return least_us or 0
-
-
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Numbers of the provider's events that were sent and dropped."""
@@ -135,25 +107,15 @@ class Counts:
 class Feed:
     """One run: reads a provider on one side, writes to topics on the other, until the provider ends."""
 
-    def __init__(
-        self,
-        provider: Provider,
-        bootstrap: str,
-        topic: str = TOPIC,
-        trades: str = TRADES,
-        *,
-        age_max_s: float = AGE_MAX_S,
-    ) -> None:
+    def __init__(self, provider: Provider, bootstrap: str, *, age_max_s: float = AGE_MAX_S) -> None:
         self._provider = provider
         self._bootstrap = bootstrap
-        self._topics = (topic, trades)
         self._backlog = Backlog(live=provider.live, age_max_s=age_max_s)
         self._dropped = 0  # between backlog and producer
         self._again = 0  # failed records that are sent again
-        self._ahead = Ahead()
+        self._ahead_us = math.inf  # of the market before this machine's clock; the minimum: one wrong time is harmless
         self._changed = asyncio.Event()
         self._ended = False
-        self._keys: dict[str, bytes] = {}
         self._producer = comet.Producer(
             bootstrap,
             name="feed",
@@ -180,14 +142,9 @@ class Feed:
             for task in (reporting, reading):
                 task.cancel()
             await asyncio.gather(reporting, reading, return_exceptions=True)
-            await self._close()
-
-    async def _close(self) -> None:
-        if self._provider.live:
-            with suppress(comet.CometError):  # events that are too old are counted, not an error
+            # Live events that are too old are counted, and are not an error.
+            with suppress(*((comet.CometError,) if self._provider.live else ())):
                 await self._producer.close()
-        else:
-            await self._producer.close()
 
     async def _read(self) -> None:
         loop = asyncio.get_running_loop()
@@ -197,7 +154,7 @@ class Feed:
                     while self._backlog.full:
                         await self._change()
                     if events and self._provider.live:
-                        self._ahead.note(events[-1].timestamp_us, time.time_ns() // 1000)
+                        self._ahead_us = min(self._ahead_us, events[-1].timestamp_us - now_us())
                     self._backlog.add(events, loop.time())
                     self._changed.set()
                     await asyncio.sleep(0)  # a source that never waits must let the writer run
@@ -215,69 +172,41 @@ class Feed:
             events = self._backlog.take(loop.time())
             self._changed.set()  # there may be room again
             if events:
-                await self._send(events)
+                # A replay may write minutes of market time in a moment. Both topics advance together, else one topic's
+                # records would be late for a reader of both.
+                for part in [events] if self._provider.live else moments(events, SPAN_US):
+                    await asyncio.gather(*(self._send(topic, share) for topic, share in _shares(part)))
             elif self._ended:
                 return
             else:
                 await self._change()
 
-    async def _send(self, events: list[Event]) -> None:
-        if self._provider.live:
-            await self._send_parts(events)
-            return
-        # A replay may write minutes of market time in a moment. Both topics advance together, else one topic's records
-        # would be late for a reader of both.
-        for part in moments(events, SPAN_US):
-            await asyncio.gather(*(self._deliver(topic, share) for topic, share in self._shares(part)))
-
-    def _shares(self, events: list[Event]) -> Iterator[tuple[str, list[Event]]]:
-        """The events of each topic."""
-        shares: tuple[list[Event], list[Event]] = (
-            [event for event in events if event.__class__ is Quote],
-            [event for event in events if event.__class__ is not Quote],
-        )
-        return ((topic, share) for topic, share in zip(self._topics, shares, strict=True) if share)
-
-    async def _send_parts(self, events: list[Event]) -> None:
-        for topic, part in self._shares(events):
-            try:
-                await self._send_to(topic, part)
-            except comet.CometError as error:
-                if not (error.retriable or isinstance(error, comet.TopicNotFound)):
-                    raise
-                self._dropped += len(part)
-                await self._recover(error)
-
-    async def _deliver(self, topic: str, events: Sequence[Event]) -> None:
-        """Sends until all events are acknowledged. Records that were in a deleted topic are lost with it."""
+    async def _send(self, topic: str, events: Sequence[Event]) -> None:
+        """Sends live events once. Others are sent until all are acknowledged; those in a deleted topic are lost with
+        it."""
+        live = self._provider.live
         while True:
             try:
-                outcomes = await (await self._send_to(topic, events)).outcomes()
-                failed = [one for one in outcomes if isinstance(one, comet.FailedRange)]
+                sent = await self._producer.send_many(
+                    topic,
+                    events,
+                    keys=[event.symbol for event in events],
+                    timestamps_us=[event.timestamp_us for event in events] if live else None,
+                )
+                failed = [] if live else [one for one in await sent.outcomes() if isinstance(one, comet.FailedRange)]
                 if not failed:
                     return
                 assert failed[0].error is not None
                 if isinstance(failed[0].error, comet.TopicNotFound):
                     self._again += sum(one.count for one in failed)
                 raise failed[0].error
-            except comet.TopicNotFound as error:
+            except comet.CometError as error:
+                if not (isinstance(error, comet.TopicNotFound) or (live and error.retriable)):
+                    raise
                 await self._recover(error)
-
-    async def _send_to(self, topic: str, events: Sequence[Event]) -> comet.BulkDelivery:
-        return await self._producer.send_many(
-            topic,
-            events,
-            keys=[self._key(event.symbol) for event in events],
-            timestamps_us=[event.timestamp_us for event in events] if self._provider.live else None,
-        )
-
-    def _key(self, symbol: str) -> bytes:
-        key = self._keys.get(symbol)
-        if key is None:
-            if len(self._keys) >= SYMBOLS_MAX:
-                self._keys.clear()
-            key = self._keys[symbol] = symbol.encode()
-        return key
+                if live:
+                    self._dropped += len(events)
+                    return
 
     async def _recover(self, error: comet.CometError) -> None:
         """Waits before a retry, and creates missing topics, as of a broker that has lost its data."""
@@ -285,23 +214,20 @@ class Feed:
         await asyncio.sleep(AGAIN_S)
         if isinstance(error, comet.TopicNotFound):
             with suppress(comet.CometError):
-                for topic in self._topics:
-                    await ensure_topic(self._bootstrap, topic)
+                await ensure_topics(self._bootstrap, TOPICS)
 
     async def _report(self) -> None:
-        reported = 0
+        """Logs new problems, and a wrong clock."""
+        before: Mapping[str, int] = {}
         while True:
             await asyncio.sleep(REPORT_EVERY_S)
-            dropped = self.counts.dropped
-            if dropped > reported:
-                log.warning(
-                    "%s events dropped in %g s: the broker is unavailable or too slow",
-                    f"{dropped - reported:,}",
-                    REPORT_EVERY_S,
-                )
-                reported = dropped
-            ahead_us = self._ahead.take()
-            if ahead_us > EARLY_US:
+            figures = {"dropped": self.counts.dropped, **self._provider.statistics()}
+            for name, problem in PROBLEMS.items():
+                if news := figures.get(name, 0) - before.get(name, 0):
+                    log.warning("%s: %s %s", self._provider.name, f"{news:,}", problem)
+            before = figures
+            ahead_us, self._ahead_us = self._ahead_us, math.inf
+            if EARLY_US < ahead_us < math.inf:
                 log.warning(
                     "this machine's clock is %d s behind the market's; events more than %d s ahead of it are dropped: "
                     "set the clock",
@@ -310,31 +236,12 @@ class Feed:
                 )
 
 
-async def feed(provider: Provider, bootstrap: str, topic: str = TOPIC, trades: str = TRADES) -> Counts:
-    """Produces until it is cancelled or the provider ends."""
-    one = Feed(provider, bootstrap, topic, trades)
-    await one.run()
-    return one.counts
-
-
-async def ensure_topic(bootstrap: str, topic: str = TOPIC, partitions: int | None = None) -> None:
-    """Creates the topic unless it exists. LAYOUT configures the demo's topics; others retain an hour."""
-    settings = dict(LAYOUT.get(topic, _OTHER))
-    if partitions is not None:
-        settings["partitions"] = partitions
-    async with comet.Admin(bootstrap) as admin:
-        with suppress(comet.TopicExists):
-            await admin.create_topic(topic, **settings)
-
-
-async def ensure_topics(bootstrap: str) -> None:
-    """Creates all topics of the market: those of the feed, the analytics and paper trading."""
-    async with comet.Admin(bootstrap) as admin:
-        there = {topic.name for topic in await admin.list_topics()}
-        for topic, settings in LAYOUT.items():
-            if topic not in there:
-                with suppress(comet.TopicExists):
-                    await admin.create_topic(topic, **settings)
+def _shares(events: Sequence[Event]) -> Iterator[tuple[str, list[Event]]]:
+    """The events of each topic."""
+    shares: tuple[list[Event], list[Event]] = ([], [])
+    for event in events:
+        shares[event.__class__ is not Quote].append(event)
+    return ((topic, share) for topic, share in zip(TOPICS, shares, strict=True) if share)
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -345,19 +252,18 @@ def arguments() -> argparse.ArgumentParser:
         epilog="Alpaca's key is read from COMET_ALPACA_KEY and COMET_ALPACA_SECRET.",
     )
     parser.add_argument("--bootstrap", default="localhost:9092", metavar="HOST:PORT")
-    parser.add_argument("--provider", default="synthetic", choices=NAMES)
-    Choice.add_options(parser)
+    add_options(parser)
     return parser
 
 
 async def _run(options: argparse.Namespace) -> None:
-    provider = by_name(options.provider, Choice.of(options))
+    provider = chosen(options)
     await ensure_topics(options.bootstrap)
     one = Feed(provider, options.bootstrap)
     try:
         await until_stopped(one.run())
     finally:
-        counts = [f"{name.replace('_', ' ')}: {count:,}" for name, count in provider.statistics().items() if count]
+        counts = [f"{name}: {count:,}" for name, count in provider.statistics().items() if count]
         print("; ".join([f"{one.counts}", *counts]), flush=True)  # noqa: T201 - what a terminal program does
 
 

@@ -20,8 +20,8 @@ from comet.processes.child import Child, python_module
 from comet.processes.ports import HeldPorts
 from comet_demo import feed as feeding
 from comet_demo import sample_workload
-from comet_demo.feed import LAYOUT, Feed, ensure_topics, feed
-from comet_demo.model import DEAD_ORDERS, FILLS, INSTRUMENTS, TOPIC, TRADES, Fill, Quote, Trade
+from comet_demo.feed import Feed
+from comet_demo.model import DEAD_ORDERS, FILLS, INSTRUMENTS, MARKET, TOPIC, TRADES, Fill, Quote, Trade, ensure_topics
 from comet_demo.paper_trading import Paper, last_fills
 from comet_demo.program import run
 from comet_demo.providers import Event, Provider
@@ -65,12 +65,14 @@ async def test_everything_of_a_file_arrives_by_symbol_in_order(tmp_path: Path) -
     async with comet.testing.broker() as broker:
         await ensure_topics(broker.address)
         await ensure_topics(broker.address)  # they may be there
-        counts = await feed(ReplayProvider(path, pace=0), broker.address)
+        one = Feed(ReplayProvider(path, pace=0), broker.address)
+        await one.run()
+        counts = one.counts
         trades = sum(1 for n in range(5_000) if n % 3)
         assert (counts.sent, counts.dropped) == (5_000 + trades, 0)
         async with comet.Admin(broker.address) as admin:
             topics = {topic.name: topic for topic in await admin.list_topics()}
-        assert set(topics) >= set(LAYOUT)
+        assert set(topics) >= set(MARKET)
         assert topics[TOPIC].config.consistency is comet.Consistency.AVAILABLE
         quotes = await read(broker.address, TOPIC, Quote, 5_000)
         assert len(await read(broker.address, TRADES, Trade, trades)) == trades
@@ -159,6 +161,29 @@ async def test_that_the_clock_is_behind_the_market_is_told(
         assert await until(lambda: "behind the market's" in caplog.text, within_s=WITHIN_S)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+class Lossy(Open):
+    """A market of which messages are missing."""
+
+    def statistics(self) -> Mapping[str, int]:
+        return {"connections": 1, "missed": 1_234, "malformed": 0}
+
+
+async def test_problems_of_a_market_are_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(feeding, "REPORT_EVERY_S", 0.01)
+    async with comet.testing.broker() as broker:
+        await ensure_topics(broker.address)
+        one = Feed(Lossy(rising(1, [100.0])), broker.address, age_max_s=WITHIN_S)
+        running = asyncio.ensure_future(one.run())
+        assert await until(lambda: "1,234 messages never arrived" in caplog.text, within_s=WITHIN_S)
+        one._dropped = 7
+        assert await until(lambda: "7 events dropped" in caplog.text, within_s=WITHIN_S)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert caplog.text.count("never arrived") == 1 and "malformed" not in caplog.text
 
 
 async def test_a_topic_of_dead_letters_that_is_deleted_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:

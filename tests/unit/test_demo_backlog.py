@@ -9,10 +9,22 @@ from random import Random
 import pytest
 
 import comet
-from comet_demo.feed import AT_ONCE_MAX, LAYOUT, SPAN_US, Backlog, Feed, arguments
-from comet_demo.model import ALERTS, BARS, FILLS, INSTRUMENTS, JOB, RESULTS, STATS, TOPIC, TRADES, Trade
+from comet_demo.feed import AT_ONCE_MAX, SPAN_US, Backlog, Feed, arguments
+from comet_demo.model import (
+    ALERTS,
+    BARS,
+    FILLS,
+    INSTRUMENTS,
+    JOB,
+    LAYOUT,
+    MARKET,
+    RESULTS,
+    STATS,
+    TOPIC,
+    TRADES,
+    Trade,
+)
 from comet_demo.providers import Event
-from comet_demo.providers.choose import Choice
 from comet_demo.providers.replay import ReplayProvider
 from comet_demo.providers.synthetic import SyntheticProvider
 
@@ -123,17 +135,17 @@ async def test_a_file_never_puts_one_topic_far_ahead_of_the_other(tmp_path: Path
 
 
 def test_the_topics_are_laid_out_as_the_parts_of_the_demo_agreed() -> None:
-    assert {TOPIC, TRADES, FILLS, *RESULTS} == set(LAYOUT)
+    assert {TOPIC, TRADES, FILLS, *RESULTS} == set(MARKET)
     assert {*BARS.values(), STATS, ALERTS, JOB} == set(RESULTS)
-    for topic, settings in LAYOUT.items():
-        assert (settings["consistency"] == "available") == (topic in {TOPIC, TRADES})
+    for topic in MARKET:
+        assert (LAYOUT[topic]["consistency"] == "available") == (topic in {TOPIC, TRADES})
     assert [LAYOUT[topic]["partitions"] for topic in (TOPIC, TRADES, BARS["1s"], STATS)] == [4, 4, 2, 1]
 
 
-def test_what_the_command_takes_becomes_a_choice() -> None:
+def test_what_the_command_takes_becomes_options() -> None:
     line = ["--symbols", "A, B,", "--columns", "time=when,price=paid", "--pace", "0", "--keep-times", "--file", "f.csv"]
-    choice = Choice.of(arguments().parse_args(line))
-    assert (choice.symbols, choice.pace, choice.keep_times, choice.file) == (("A", "B"), 0.0, True, "f.csv")
-    assert choice.columns == {"time": "when", "price": "paid"}
-    usual = Choice.of(arguments().parse_args([]))
-    assert (usual.rate, usual.day_s, usual.pace, usual.seed) == (1000.0, 900.0, 1.0, None)
+    options = arguments().parse_args(line)
+    assert (options.symbols, options.pace, options.keep_times, options.file) == (("A", "B"), 0.0, True, "f.csv")
+    assert options.columns == {"time": "when", "price": "paid"}
+    usual = arguments().parse_args([])
+    assert (usual.rate, usual.day, usual.pace, usual.seed) == (1000.0, 900.0, 1.0, None)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from random import Random
 from typing import Any
 
 import pytest
 
 import comet
-from comet_demo.model import Quote, Trade
-from comet_demo.providers.choose import Choice, by_name
-from comet_demo.providers.normal import OLD_MAX, SIZE_MAX, Numbers, Tape, moment, price, size
-from comet_demo.providers.public_feeds import Alpaca, Binance, Coinbase
-from comet_demo.providers.sockets import MALFORMED, Dialect, ParsedMessage, Timing, wait_before
+from comet_demo.feed import arguments
+from comet_demo.model import SIZE_MAX, Quote, Trade
+from comet_demo.providers.choose import chosen
+from comet_demo.providers.normal import OLD_MAX, Numbers, Tape, moment, price, size
+from comet_demo.providers.public_feeds import MALFORMED, Alpaca, Binance, Coinbase, Dialect, ParsedMessage
 from tests.market import servers as said
 from tests.market.servers import NOW_US
 
@@ -50,7 +49,7 @@ def test_coinbase() -> None:
     again = dialect.parse(said.match(7), LATER_US)
     assert (again.events, again.missed) == ([], 0)
     assert dialect.parse(said.match(10), LATER_US).missed == 2
-    assert dialect.parse({"type": "auction"}, LATER_US).garbage == 0
+    assert dialect.parse({"type": "auction"}, LATER_US).malformed == 0
 
 
 def test_coinbase_is_subscribed_anew_where_a_trade_that_is_known_does_not_come() -> None:
@@ -139,7 +138,7 @@ def test_alpaca() -> None:
         Trade("AAPL", 126.55, 1, "", NOW_US),
         Quote("AAPL", 87.66, 87.68, 1, 4, 126.55, 1, NOW_US),
     ]
-    assert parsed.garbage == 0
+    assert parsed.malformed == 0
 
 
 REFUSALS = [
@@ -257,25 +256,26 @@ def test_a_tape_grows_no_further_than_it_may() -> None:
     assert [tape.quote(symbol, 9.0) for symbol in ("A", "C", "C")] == [(9.0, 0), (2.5, SIZE_MAX), (2.5, 0)]
 
 
-def test_waits_grow_and_differ() -> None:
-    timing, random = Timing(), Random(1)
-    waits = [wait_before(tries, random, timing) for tries in range(10)]
-    assert all(0.5 * min(2**tries, 60) <= wait <= min(2**tries, 60) for tries, wait in enumerate(waits))
-    assert len({wait_before(3, random, timing) for _ in range(10)}) == 10
-    assert wait_before(10_000, random, timing) <= 60
-
-
 @pytest.mark.parametrize(
-    ("name", "choice", "says"),
+    ("line", "says"),
     [
-        ("alpaca", Choice(key="k"), "COMET_ALPACA_SECRET"),
-        ("binance", Choice(symbols=tuple(f"S{n}" for n in range(600))), "512 symbols"),
-        ("replay", Choice(), "--file"),
-        ("replay", Choice(file="/nowhere.csv"), "does not exist"),
-        ("synthetic", Choice(file="quotes.csv"), "use --provider replay"),
+        ("--provider alpaca", "COMET_ALPACA_SECRET"),
+        (f"--provider binance --symbols {','.join(f'S{n}' for n in range(600))}", "512 symbols"),
+        ("--provider replay", "--file"),
+        ("--provider replay --file /nowhere.csv", "does not exist"),
+        ("--file quotes.csv", "use --provider replay"),
     ],
 )
-def test_what_cannot_work_is_refused_before_it_begins(name: str, choice: Choice, says: str) -> None:
+def test_what_cannot_work_is_refused_before_it_begins(line: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMET_ALPACA_KEY", "key")
+    monkeypatch.delenv("COMET_ALPACA_SECRET", raising=False)
     with pytest.raises(comet.InvalidArgument, match=says):
-        by_name(name, choice)
-    assert by_name("coinbase", Choice()).live and by_name("binance", Choice(url="ws://x")).name == "binance"
+        chosen(arguments().parse_args(line.split()))
+
+
+def test_a_market_is_chosen_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMET_ALPACA_KEY", "key")
+    monkeypatch.setenv("COMET_ALPACA_SECRET", "secret")
+    for name in ("coinbase", "binance", "alpaca"):
+        provider = chosen(arguments().parse_args(["--provider", name, "--url", "ws://x"]))
+        assert (provider.name, provider.live) == (name, True)

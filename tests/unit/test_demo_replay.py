@@ -138,7 +138,7 @@ async def test_what_makes_no_sense_is_counted_and_left_out(tmp_path: Path) -> No
     provider = ReplayProvider(path, pace=0, now_us=lambda: NOW_US)
     async with aclosing(provider.stream()) as stream:
         assert [len(events) async for events in stream] == [3]
-    assert provider.statistics() == {"rows": 3 + len(bad), "rows_that_make_no_sense": len(bad)}
+    assert provider.statistics() == {"rows": 3 + len(bad), "malformed rows": len(bad)}
 
 
 async def test_a_file_is_read_in_chunks_and_no_line_is_too_long(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ async def test_a_file_is_read_in_chunks_and_no_line_is_too_long(tmp_path: Path) 
         assert len(first) == CHUNK_ROWS
         assert provider.statistics()["rows"] == CHUNK_ROWS  # no further
         assert [len(events) async for events in stream] == [CHUNK_ROWS, 5]
-    assert provider.statistics()["rows_that_make_no_sense"] == 3
+    assert provider.statistics()["malformed rows"] == 3
 
 
 async def test_a_pace_moves_times_to_now_and_keeps_what_lies_between(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import comet
+from comet_demo.feed import arguments
 from comet_demo.model import INSTRUMENTS, Quote, Trade
 from comet_demo.providers import Event
-from comet_demo.providers.choose import Choice, by_name
+from comet_demo.providers.choose import chosen
 from comet_demo.providers.market import REOPENING_SPREAD, Market, poisson
 from comet_demo.providers.synthetic import SyntheticProvider
 
@@ -184,19 +185,24 @@ async def test_after_a_sleep_no_more_than_half_a_second_is_made_up_for() -> None
     events = await anext(stream)
     assert events[0].timestamp_us >= 3599 * SECOND_US
     assert len(events) < 2_000
-    assert provider.statistics()["milliseconds_skipped"] == 3_599_500
+    assert provider.statistics()["milliseconds skipped"] == 3_599_500
     await stream.aclose()
 
 
 @pytest.mark.parametrize(
-    ("name", "choice", "says"),
+    ("line", "says"),
     [
-        ("synthetic", Choice(rate=0), "200,000"),
-        ("synthetic", Choice(symbols=("AAPL", "NONE")), "unknown symbols NONE; the synthetic market has AAPL, MSFT"),
-        ("synthetic", Choice(faults=1.5), "faults a share"),
-        ("tape", Choice(), "use synthetic"),
+        ("--rate 0", "200,000"),
+        ("--symbols AAPL,NONE", "unknown symbols NONE; the synthetic market has AAPL, MSFT"),
+        ("--faults 1.5", "faults a share"),
     ],
 )
-def test_a_choice_that_makes_no_sense_is_refused_with_what_does(name: str, choice: Choice, says: str) -> None:
+def test_a_choice_that_makes_no_sense_is_refused_with_what_does(line: str, says: str) -> None:
     with pytest.raises(comet.InvalidArgument, match=says):
-        by_name(name, choice)
+        chosen(arguments().parse_args(line.split()))
+
+
+def test_an_unknown_provider_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        arguments().parse_args(["--provider", "tape"])
+    assert "choose from" in (said := capsys.readouterr().err) and "synthetic" in said

@@ -1,23 +1,38 @@
-"""Creates the provider of a given name from its options."""
+"""The options of all providers, and the provider that they choose; each uses its own."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import comet
 from comet_demo.model import INSTRUMENTS
 from comet_demo.providers import Provider
 from comet_demo.providers.market import FAULTS
 from comet_demo.providers.public_feeds import Alpaca, Binance, Coinbase
+from comet_demo.providers.replay import ReplayProvider
 from comet_demo.providers.sockets import SocketProvider
 from comet_demo.providers.synthetic import SyntheticProvider
 
 RATE_MAX: Final = 200_000
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--provider", default="synthetic", choices=NAMES)
+    add("--symbols", type=_words, default=(), metavar="A,B", help="separated by commas; synthetic: all by default")
+    add("--rate", type=float, default=1000.0, help="synthetic: quotes a second, on average")
+    add("--seed", type=int, help="synthetic: the same seed gives the same market")
+    add("--day", type=float, default=900.0, metavar="SECONDS", help="synthetic: from opening to closing")
+    add("--faults", type=float, default=FAULTS, help="synthetic: share of invalid quotes")
+    add("--file", default="", help="replay: a CSV or Parquet file")
+    add("--pace", type=float, default=1.0, help="replay: speed relative to the file's times; 0: as fast as possible")
+    add("--keep-times", action="store_true", help="replay: keep the file's times")
+    add("--columns", type=_pairs, default={}, help="replay: name=column, separated by commas, for other names")
+    add("--url", default="", help="real markets: another address than the default")
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -34,96 +49,56 @@ def _pairs(text: str) -> dict[str, str]:
     return found
 
 
-def _option(default: Any, parse: Callable[[str], Any], about: str, flag: str = "") -> Any:
-    """A field that is an option of the command, too; `flag` if it is not named as the field."""
-    return field(default=default, metadata={"parse": parse, "help": about, "flag": flag})
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The options of all providers, which the command has too; each provider uses its own."""
-
-    symbols: tuple[str, ...] = _option((), _words, "separated by commas; synthetic: all by default")
-    rate: float = _option(1000.0, float, "synthetic: quotes a second, on average")
-    seed: int | None = _option(None, int, "synthetic: the same seed gives the same market")
-    day_s: float = _option(900.0, float, "synthetic: seconds from opening to closing", "day")
-    faults: float = _option(FAULTS, float, "synthetic: share of invalid quotes")
-    file: str = _option("", str, "replay: a CSV or Parquet file")
-    pace: float = _option(1.0, float, "replay: speed relative to the file's times; 0: as fast as possible")
-    keep_times: bool = _option(False, bool, "replay: keep the file's times")
-    columns: Mapping[str, str] | None = _option(
-        None, _pairs, "replay: name=column, separated by commas, for other names"
-    )
-    url: str = _option("", str, "real markets: another address than the default")
-    key: str = field(default="", repr=False)
-    secret: str = field(default="", repr=False)
-
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        for one in (one for one in fields(Choice) if one.metadata):
-            name, parse = one.metadata["flag"] or one.name, one.metadata["parse"]
-            form: dict[str, Any] = (
-                {"action": "store_true"}
-                if parse is bool
-                else {"type": parse, "default": one.default, "metavar": name.upper()}
-            )
-            parser.add_argument(f"--{name.replace('_', '-')}", dest=one.name, help=one.metadata["help"], **form)
-
-    @classmethod
-    def of(cls, options: argparse.Namespace) -> Choice:
-        """From parsed options; Alpaca's key is in the environment, where other users of the machine do not see it."""
-        given = {one.name: getattr(options, one.name) for one in fields(cls) if one.metadata}
-        environ = os.environ
-        return cls(**given, key=environ.get("COMET_ALPACA_KEY", ""), secret=environ.get("COMET_ALPACA_SECRET", ""))
-
-
-def _synthetic(choice: Choice) -> Provider:
-    if not 0 < choice.rate <= RATE_MAX:
-        raise comet.InvalidArgument(f"invalid rate {choice.rate:g}: use 1 to {RATE_MAX:,} quotes a second")
-    if choice.day_s <= 0 or not 0 <= choice.faults < 1:
+def _synthetic(options: argparse.Namespace) -> Provider:
+    if not 0 < options.rate <= RATE_MAX:
+        raise comet.InvalidArgument(f"invalid rate {options.rate:g}: use 1 to {RATE_MAX:,} quotes a second")
+    if options.day <= 0 or not 0 <= options.faults < 1:
         raise comet.InvalidArgument("the day must be longer than 0 seconds, and faults a share from 0 to below 1")
-    unknown = set(choice.symbols) - {instrument.symbol for instrument in INSTRUMENTS}
+    unknown = set(options.symbols) - {instrument.symbol for instrument in INSTRUMENTS}
     if unknown:
         names = ", ".join(instrument.symbol for instrument in INSTRUMENTS)
         raise comet.InvalidArgument(f"unknown symbols {', '.join(sorted(unknown))}; the synthetic market has {names}")
-    chosen = [one for one in INSTRUMENTS if not choice.symbols or one.symbol in choice.symbols]
-    random = Random(choice.seed)
-    return SyntheticProvider(chosen, random, rate=choice.rate, day_s=choice.day_s, faults=choice.faults)
+    instruments = [one for one in INSTRUMENTS if not options.symbols or one.symbol in options.symbols]
+    random = Random(options.seed)
+    return SyntheticProvider(instruments, random, rate=options.rate, day_s=options.day, faults=options.faults)
 
 
-def _replay(choice: Choice) -> Provider:
-    from comet_demo.providers.replay import ReplayProvider
-
-    if not choice.file:
+def _replay(options: argparse.Namespace) -> Provider:
+    if not options.file:
         raise comet.InvalidArgument("replay needs a file: --file quotes.csv")
     return ReplayProvider(
-        choice.file,
-        pace=choice.pace,
-        keep_times=choice.keep_times,
-        columns=choice.columns or {},
-        symbols=choice.symbols,
+        options.file,
+        pace=options.pace,
+        keep_times=options.keep_times,
+        columns=options.columns,
+        symbols=options.symbols,
     )
 
 
-_MAKERS: Final[Mapping[str, Callable[[Choice], Provider]]] = {
+def _alpaca(options: argparse.Namespace) -> Provider:
+    """Its key is in the environment, where other users of the machine do not see it."""
+    key, secret = (os.environ.get(name, "") for name in ("COMET_ALPACA_KEY", "COMET_ALPACA_SECRET"))
+    return SocketProvider(Alpaca(key, secret, options.symbols, options.url), Random())
+
+
+_MAKERS: Final[Mapping[str, Callable[[argparse.Namespace], Provider]]] = {
     "synthetic": _synthetic,
     "replay": _replay,
-    "coinbase": lambda choice: SocketProvider(Coinbase(choice.symbols, choice.url), Random()),
-    "binance": lambda choice: SocketProvider(Binance(choice.symbols, choice.url), Random()),
-    "alpaca": lambda choice: SocketProvider(Alpaca(choice.key, choice.secret, choice.symbols, choice.url), Random()),
+    "coinbase": lambda options: SocketProvider(Coinbase(options.symbols, options.url), Random()),
+    "binance": lambda options: SocketProvider(Binance(options.symbols, options.url), Random()),
+    "alpaca": _alpaca,
 }
 NAMES: Final = tuple(_MAKERS)
 
 
-def by_name(name: str, choice: Choice) -> Provider:
-    """The provider of that name. Raises InvalidArgument if its options are invalid.
+def chosen(options: argparse.Namespace) -> Provider:
+    """The provider of parsed options. Raises InvalidArgument if they are invalid.
 
-    >>> by_name("synthetic", Choice(symbols=("AAPL",), seed=1)).name
+    >>> parser = argparse.ArgumentParser()
+    >>> add_options(parser)
+    >>> chosen(parser.parse_args(["--symbols", "AAPL", "--seed", "1"])).name
     'synthetic'
     """
-    maker = _MAKERS.get(name)
-    if maker is None:
-        raise comet.InvalidArgument(f"unknown provider {name!r}; use {', '.join(NAMES)}")
-    if choice.file and maker is not _replay:
-        raise comet.InvalidArgument(f"{name} reads no file: use --provider replay for {choice.file!r}")
-    return maker(choice)
+    if options.file and options.provider != "replay":
+        raise comet.InvalidArgument(f"{options.provider} reads no file: use --provider replay for {options.file!r}")
+    return _MAKERS[options.provider](options)

@@ -29,6 +29,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -234,23 +235,16 @@ class Market:
             ask = int(middle + half) + 1
             per = line.per
             at_us = begin_us + (moment * FRAME_US >> 16)
-            if chance >= traded:
-                add(
-                    Quote(
-                        line.symbol, bid / per, ask / per, depths[size & 255], depths[size >> 8], line.last / per, 0,
-                        at_us,
-                    )
-                )  # fmt: skip
-                continue
-            buys = chance < line.buys
-            line.last = ask if buys else bid
-            price, volume = line.last / per, _SIZES[amount & 255]
+            volume = 0
+            if chance < traded:
+                buys = chance < line.buys
+                line.last, volume = ask if buys else bid, _SIZES[amount & 255]
+            price = line.last / per
             add(
-                Quote(
-                    line.symbol, bid / per, ask / per, depths[size & 255], depths[size >> 8], price, volume, at_us
-                )
+                Quote(line.symbol, bid / per, ask / per, depths[size & 255], depths[size >> 8], price, volume, at_us)
             )  # fmt: skip
-            add(Trade(line.symbol, price, volume, "buy" if buys else "sell", at_us))
+            if volume:
+                add(Trade(line.symbol, price, volume, "buy" if buys else "sell", at_us))
         return events
 
     def _spoil(self, events: list[Event]) -> None:
@@ -264,14 +258,10 @@ class Market:
         event = events[at]
         if isinstance(event, Trade):
             factor = 1 + random.choice((-1, 1)) * random.uniform(0.05, 0.2)
-            price = max(round(event.price * factor, 2), 0.01)
-            events[at] = Trade(event.symbol, price, event.size, event.side, event.timestamp_us)
+            events[at] = replace(event, price=max(round(event.price * factor, 2), 0.01))
         else:
             bid = event.ask if kind == "locked" else round(event.ask * 1.001 + 0.01, 2)
-            events[at] = Quote(
-                event.symbol, bid, event.ask, event.bid_size, event.ask_size, event.last, event.last_size,
-                event.timestamp_us,
-            )  # fmt: skip
+            events[at] = replace(event, bid=bid)
 
 
 def poisson(random: Random, mean: float) -> int:

@@ -8,12 +8,11 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from comet_demo.model import PRICE_MAX, SIZE_MAX
 from comet_demo.providers import Event
 
 # Sizes are whole numbers, and coins are traded in fractions: they are counted in millionths.
 UNITS_PER_COIN: Final = 1_000_000
-SIZE_MAX: Final = 1 << 53  # above it JSON parsers differ
-PRICE_MAX: Final = 1e15
 SYMBOLS_MAX: Final = 100_000  # whose last trade is kept
 OLD_MAX: Final = 100  # duplicates in a row
 FUTURE_US: Final = 3_600_000_000  # tolerance for a wrong clock

@@ -1,4 +1,4 @@
-"""The protocols of real markets over a WebSocket: one reader of quotes and trades, with a row for each market.
+"""The protocols of real markets over a WebSocket: one reader of quotes and trades, and a Dialect for each market.
 
 Coinbase Exchange, no key. Trades are numbered without gaps. A trade that a heartbeat names and that has not arrived by
 the next heartbeat is lost: it is counted, and the product is subscribed again. A ticker comes with each trade.
@@ -32,23 +32,34 @@ that was written stays.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, NamedTuple
 
 import comet
 from comet_demo.model import Quote, Trade
+from comet_demo.providers import Event
 from comet_demo.providers.normal import UNITS_PER_COIN, Numbers, Tape, moment, price, size, whole
-from comet_demo.providers.sockets import MALFORMED, ParsedMessage
+
+MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 
 
-class MarketRow(NamedTuple):
-    """One market. The names are those of fields in its messages."""
+@dataclass(slots=True)
+class ParsedMessage:
+    """The content of a message."""
 
-    name: str
-    url: str
-    symbols: tuple[str, ...]  # by default
-    silence_s: float | None  # limit for the time without a message
-    life_s: float  # of a connection
+    events: list[Event] = field(default_factory=list)
+    replies: list[str] = field(default_factory=list)
+    subscribed: bool = False
+    missed: int = 0  # missing messages, by sequence numbers
+    malformed: int = 0  # parts
+    again: str = ""  # the reason to connect again
+    refused: str = ""  # the server's permanent error
+
+
+class Fields(NamedTuple):
+    """The names of the fields of one market's quotes and trades."""
+
     symbol: str
     bid: str
     ask: str
@@ -57,39 +68,8 @@ class MarketRow(NamedTuple):
     price: str
     size: str
     side: str = ""
-    sides: dict[Any, str] | None = None  # from the field's value to the aggressor's side
     number: str = ""  # of trades
-    units: int = 1  # of a size
-    sizes_optional: bool = False
 
-
-COINBASE: Final = MarketRow(
-    name="coinbase",
-    url="wss://ws-feed.exchange.coinbase.com",
-    symbols=("BTC-USD", "ETH-USD", "SOL-USD", "XRP-USD", "DOGE-USD", "LTC-USD"),
-    silence_s=10.0,  # there are heartbeats
-    life_s=23 * 3600.0,
-    symbol="product_id", bid="best_bid", ask="best_ask", bid_size="best_bid_size", ask_size="best_ask_size",
-    price="price", size="size", side="side", sides={"buy": "sell", "sell": "buy"},  # `side` is the maker's
-    number="trade_id", units=UNITS_PER_COIN, sizes_optional=True,
-)  # fmt: skip
-BINANCE: Final = MarketRow(
-    name="binance",
-    url="wss://stream.binance.com:9443/stream?timeUnit=MICROSECOND",
-    symbols=("BTCUSDT", "ETHUSDT", "SOLUSDT", "BNBUSDT", "XRPUSDT", "DOGEUSDT"),
-    silence_s=60.0,
-    life_s=23.5 * 3600.0,
-    symbol="s", bid="b", ask="a", bid_size="B", ask_size="A",
-    price="p", size="q", side="m", sides={True: "sell", False: "buy"}, number="t", units=UNITS_PER_COIN,
-)  # fmt: skip
-ALPACA: Final = MarketRow(
-    name="alpaca",
-    url="wss://stream.data.alpaca.markets/v2/iex",
-    symbols=("AAPL", "MSFT", "NVDA", "AMZN", "GOOG", "TSLA", "JPM", "XOM"),
-    silence_s=None,
-    life_s=23 * 3600.0,
-    symbol="S", bid="bp", ask="ap", bid_size="bs", ask_size="as", price="p", size="s",
-)  # fmt: skip
 
 COINBASE_CHANNELS: Final = ("ticker", "matches", "heartbeat")
 PASSING: Final = ("rate", "too many", "slow", "internal", "timeout")  # words of Coinbase's temporary errors
@@ -107,39 +87,45 @@ ALPACA_REFUSALS: Final = {
 ALPACA_HARMLESS: Final = {403}  # authenticated already
 
 
-class PublicFeed:
-    """A Dialect of one market: the quotes and trades of all markets are read here, by the names of the market's row."""
+class Dialect:
+    """The protocol of one market. Has state, but neither a clock nor a network. Quotes and trades are read here, by the
+    names of the market's fields."""
 
-    def __init__(self, market: MarketRow, symbols: Sequence[str], url: str) -> None:
-        self.market = market
-        self.name, self.silence_s, self.life_s = market.name, market.silence_s, market.life_s
-        self.url = url or market.url
-        self.symbols = tuple(symbol.upper() for symbol in symbols) or market.symbols
+    name: str
+    url: str
+    symbols: tuple[str, ...]  # by default
+    silence_s: float | None  # limit for the time without a valid message; None: silence is normal
+    life_s = 23 * 3600.0  # of a connection; less than the servers allow
+    fields: Fields
+    sides: ClassVar[Mapping[Any, str]] = {}  # from the field's value to the aggressor's side
+    units = UNITS_PER_COIN  # of a size
+
+    def __init__(self, symbols: Sequence[str] = (), url: str = "") -> None:
+        self.url = url or self.url
+        self.symbols = tuple(symbol.upper() for symbol in symbols) or self.symbols
         self.trades = Numbers()
         self.tape = Tape()
         self.subscribed = False
 
     def begin(self) -> list[str]:
+        """The texts to send first on a new connection."""
         self.subscribed = False
         return []
 
     def parse(self, message: Any, now_us: int) -> ParsedMessage:
+        """Interprets a message, decoded from JSON. May raise one of MALFORMED."""
         parsed = ParsedMessage()
         self.take(message, now_us, parsed)
         return parsed
 
     def take(self, message: Any, now_us: int, parsed: ParsedMessage) -> None:
-        """Interprets a message, or raises one of MALFORMED."""
         raise NotImplementedError
 
     def offer_of(self, part: Any) -> tuple[str, float, float, int, int]:
         """Symbol, bid, ask and their sizes."""
-        market = self.market
-        low, high = price(part[market.bid]), price(part[market.ask])
-        offered = (
-            part.get(name, 0) if market.sizes_optional else part[name] for name in (market.bid_size, market.ask_size)
-        )
-        low_size, high_size = (size(amount, market.units) for amount in offered)
+        fields = self.fields
+        low, high = price(part[fields.bid]), price(part[fields.ask])
+        low_size, high_size = size(part[fields.bid_size], self.units), size(part[fields.ask_size], self.units)
         return self.symbol_of(part), low, high, low_size, high_size
 
     def add_quote(self, offer: tuple[str, float, float, int, int], at_us: int, parsed: ParsedMessage) -> None:
@@ -150,14 +136,12 @@ class PublicFeed:
 
     def add_trade(self, part: Any, at_us: int, parsed: ParsedMessage, *, earlier: bool = False) -> None:
         """A trade, unless it is a duplicate, or `earlier` than the subscription."""
-        market = self.market
-        side = market.sides[part[market.side]] if market.sides else ""
-        trade = Trade(
-            self.symbol_of(part), price(part[market.price]), size(part[market.size], market.units), side, at_us
-        )
-        if market.number:
+        fields = self.fields
+        side = self.sides[part[fields.side]] if fields.side else ""
+        trade = Trade(self.symbol_of(part), price(part[fields.price]), size(part[fields.size], self.units), side, at_us)
+        if fields.number:
             known = trade.symbol in self.trades.latest
-            missed = self.trades.missed(trade.symbol, whole(part[market.number]))
+            missed = self.trades.missed(trade.symbol, whole(part[fields.number]))
             if missed is None or (earlier and not known):
                 return
             parsed.missed += missed
@@ -165,15 +149,25 @@ class PublicFeed:
         parsed.events.append(trade)
 
     def symbol_of(self, part: Any) -> str:
-        symbol: str = part[self.market.symbol]
+        symbol: str = part[self.fields.symbol]
         if symbol not in self.symbols:
             raise ValueError(f"{symbol!r} is not subscribed")
         return symbol
 
 
-class Coinbase(PublicFeed):
+class Coinbase(Dialect):
+    name = "coinbase"
+    url = "wss://ws-feed.exchange.coinbase.com"
+    symbols = ("BTC-USD", "ETH-USD", "SOL-USD", "XRP-USD", "DOGE-USD", "LTC-USD")
+    silence_s: float | None = 10.0  # there are heartbeats
+    fields = Fields(
+        symbol="product_id", bid="best_bid", ask="best_ask", bid_size="best_bid_size", ask_size="best_ask_size",
+        price="price", size="size", side="side", number="trade_id",
+    )  # fmt: skip
+    sides: ClassVar = {"buy": "sell", "sell": "buy"}  # `side` is the maker's
+
     def __init__(self, symbols: Sequence[str] = (), url: str = "") -> None:
-        super().__init__(COINBASE, symbols, url)
+        super().__init__(symbols, url)
         self._promised: dict[str, int] = {}  # the last trade of the previous heartbeat
 
     def begin(self) -> list[str]:
@@ -184,8 +178,9 @@ class Coinbase(PublicFeed):
         match message["type"]:
             case "ticker":
                 at_us = moment(message["time"], now_us)
-                last, traded = price(message["price"]), size(message.get("last_size", 0), self.market.units)
-                parsed.events.append(Quote(*self.offer_of(message), last, traded, at_us))
+                last, traded = price(message["price"]), size(message.get("last_size", 0), self.units)
+                offer = self.offer_of({"best_bid_size": 0, "best_ask_size": 0, **message})  # sizes may be missing
+                parsed.events.append(Quote(*offer, last, traded, at_us))
             case "match" | "last_match" as kind:
                 self.add_trade(message, moment(message["time"], now_us), parsed, earlier=kind == "last_match")
             case "heartbeat":
@@ -221,9 +216,18 @@ class Coinbase(PublicFeed):
         return json.dumps({"type": kind, "product_ids": list(symbols), "channels": list(COINBASE_CHANNELS)})
 
 
-class Binance(PublicFeed):
+class Binance(Dialect):
+    name = "binance"
+    url = "wss://stream.binance.com:9443/stream?timeUnit=MICROSECOND"
+    symbols = ("BTCUSDT", "ETHUSDT", "SOLUSDT", "BNBUSDT", "XRPUSDT", "DOGEUSDT")
+    silence_s: float | None = 60.0
+    fields = Fields(
+        symbol="s", bid="b", ask="a", bid_size="B", ask_size="A", price="p", size="q", side="m", number="t"
+    )  # fmt: skip
+    sides: ClassVar = {True: "sell", False: "buy"}
+
     def __init__(self, symbols: Sequence[str] = (), url: str = "") -> None:
-        super().__init__(BINANCE, symbols, url)
+        super().__init__(symbols, url)
         if len(set(self.symbols)) > BINANCE_SYMBOLS_MAX:
             raise comet.InvalidArgument(f"Binance allows at most {BINANCE_SYMBOLS_MAX} symbols for one connection")
         self._books = Numbers()
@@ -256,13 +260,20 @@ class Binance(PublicFeed):
             self.add_trade(data, now_us, parsed)
 
 
-class Alpaca(PublicFeed):
+class Alpaca(Dialect):
     """Its server speaks first."""
+
+    name = "alpaca"
+    url = "wss://stream.data.alpaca.markets/v2/iex"
+    symbols = ("AAPL", "MSFT", "NVDA", "AMZN", "GOOG", "TSLA", "JPM", "XOM")
+    silence_s: float | None = None
+    fields = Fields(symbol="S", bid="bp", ask="ap", bid_size="bs", ask_size="as", price="p", size="s")
+    units = 1
 
     def __init__(self, key: str, secret: str, symbols: Sequence[str] = (), url: str = "") -> None:
         if not key or not secret:
             raise comet.InvalidArgument("Alpaca needs a key: set COMET_ALPACA_KEY and COMET_ALPACA_SECRET")
-        super().__init__(ALPACA, symbols, url)
+        super().__init__(symbols, url)
         self._login = json.dumps({"action": "auth", "key": key, "secret": secret})
 
     def take(self, message: Any, now_us: int, parsed: ParsedMessage) -> None:
@@ -272,7 +283,7 @@ class Alpaca(PublicFeed):
             try:
                 self._part(part, now_us, parsed)
             except MALFORMED:
-                parsed.garbage += 1
+                parsed.malformed += 1
 
     def _part(self, part: Any, now_us: int, parsed: ParsedMessage) -> None:
         match part["T"]:

@@ -19,14 +19,13 @@ from __future__ import annotations
 import asyncio
 import csv
 import math
-import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import comet
-from comet_demo.model import Quote, Trade
+from comet_demo.model import Quote, Trade, now_us
 from comet_demo.providers import Event
 from comet_demo.providers.normal import Tape, known, moment, moments, price, size
 
@@ -51,20 +50,7 @@ _UNITS: Final = ((10**11, 1_000_000.0), (10**14, 1_000.0), (10**17, 1.0), (1 << 
 _TIME_US_MAX: Final = 1 << 53  # the year 2255
 
 Row = Mapping[str, Any]
-
-
-class Columns(NamedTuple):
-    """The names of the file's columns by meaning; "" for a column that the file lacks."""
-
-    symbol: str
-    time: str
-    bid: str
-    ask: str
-    bid_size: str
-    ask_size: str
-    price: str
-    size: str
-    side: str
+Columns = Mapping[str, str]  # the names of the file's columns by meaning; "" for one that the file lacks
 
 
 def find_columns(there: Sequence[str], given: Mapping[str, str], *, one_symbol: bool) -> Columns:
@@ -80,16 +66,14 @@ def find_columns(there: Sequence[str], given: Mapping[str, str], *, one_symbol: 
         raise comet.InvalidArgument(f"unknown columns {', '.join(sorted(unknown))}; use {', '.join(NAMES)}")
     lower = {name.strip().lower(): name for name in reversed(there)}
     has = f"it has {', '.join(there)}"
-    found: dict[str, str] = {}
+    columns = {}
     for meaning, usual in NAMES.items():
-        name = given.get(meaning)
-        if name is not None and name not in there:
-            raise comet.InvalidArgument(f"the file has no column {name!r} for {meaning}; {has}")
-        found[meaning] = name or next((lower[one] for one in usual if one in lower), "")
-    columns = Columns(**found)
-    if not columns.time or not (columns.symbol or one_symbol):
+        columns[meaning] = given.get(meaning) or next((lower[one] for one in usual if one in lower), "")
+        if columns[meaning] not in ("", *there):
+            raise comet.InvalidArgument(f"the file has no column {columns[meaning]!r} for {meaning}; {has}")
+    if not columns["time"] or not (columns["symbol"] or one_symbol):
         raise comet.InvalidArgument(f"the file needs a column for the time and one for the symbol; {has}")
-    if not (columns.bid and columns.ask) and not columns.price:
+    if not (columns["bid"] and columns["ask"]) and not columns["price"]:
         raise comet.InvalidArgument(f"the file needs bid and ask, or a price; {has}")
     return columns
 
@@ -131,7 +115,7 @@ class ReplayProvider:
         keep_times: bool = False,
         columns: Mapping[str, str] | None = None,
         symbols: Sequence[str] = (),
-        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        now_us: Callable[[], int] = now_us,
     ) -> None:
         self._path = Path(file)
         if not self._path.is_file():
@@ -149,7 +133,7 @@ class ReplayProvider:
         self._rows = self._bad = 0
 
     def statistics(self) -> Mapping[str, int]:
-        return {"rows": self._rows, "rows_that_make_no_sense": self._bad}
+        return {"rows": self._rows, "malformed rows": self._bad}
 
     async def stream(self) -> AsyncGenerator[Sequence[Event], None]:
         begin_us = first_us = -1
@@ -189,33 +173,30 @@ class ReplayProvider:
             yield events
 
     def _events(self, row: Row, columns: Columns) -> list[Event]:
-        symbol = _text(_given(row, columns.symbol)) if columns.symbol else next(iter(self._symbols))
+        given = {meaning: _given(row, column) for meaning, column in columns.items()}
+        symbol = _text(given["symbol"]) if columns["symbol"] else next(iter(self._symbols))
         if not symbol or len(symbol) > SYMBOL_CHARS_MAX:
             raise ValueError("a row needs a symbol")
         if self._symbols and symbol not in self._symbols:
             return []
-        at_us = time_of(row[columns.time], self._now_us())
-        bid, ask = _given(row, columns.bid), _given(row, columns.ask)
-        paid = _given(row, columns.price)
-        if paid is None and (bid is None or ask is None):
+        at_us = time_of(given["time"], self._now_us())
+        quoted, traded = None not in (given["bid"], given["ask"]), given["price"] is not None
+        if not quoted and not traded:
             raise ValueError("a row needs bid and ask, or a price")
-        trade: Trade | None = None
-        if paid is not None:
-            side = _text(_given(row, columns.side)).lower()
-            amount = size(_given(row, columns.size) or 0)
-            trade = Trade(symbol, price(paid), amount, SIDES.get(side, ""), at_us)
-        if bid is None or ask is None:
-            assert trade is not None
-            self._tape.trade(symbol, trade.price, trade.size)
-            return [trade]
-        low, high = price(bid), price(ask)
-        low_size = size(_given(row, columns.bid_size) or 0)
-        high_size = size(_given(row, columns.ask_size) or 0)
-        if trade is not None:  # after all checks of the row
-            self._tape.trade(symbol, trade.price, trade.size)
-        last, traded = self._tape.quote(symbol, (low + high) / 2)
-        quote = Quote(symbol, low, high, low_size, high_size, last, traded, at_us)
-        return [quote, trade] if trade is not None and trade.size else [quote]
+        if quoted:
+            low, high = price(given["bid"]), price(given["ask"])
+            low_size, high_size = size(given["bid_size"] or 0), size(given["ask_size"] or 0)
+        events: list[Event] = []
+        if traded:
+            side = SIDES.get(_text(given["side"]).lower(), "")
+            trade = Trade(symbol, price(given["price"]), size(given["size"] or 0), side, at_us)
+            self._tape.trade(symbol, trade.price, trade.size)  # after all checks of the row
+            if trade.size or not quoted:
+                events.append(trade)
+        if quoted:
+            last, last_size = self._tape.quote(symbol, (low + high) / 2)
+            events.insert(0, Quote(symbol, low, high, low_size, high_size, last, last_size, at_us))
+        return events
 
 
 def _given(row: Row, column: str) -> Any:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
-from comet_demo.model import Instrument
+from comet_demo.model import Instrument, now_us
 from comet_demo.providers import Event
 from comet_demo.providers.market import Market
 
@@ -16,10 +15,6 @@ STEP_S: Final = 0.02
 SLICE_US: Final = 50_000  # of market time made in one step, at most
 # After a sleep or when too slow, the market catches up by at most this, and skips the rest.
 CATCH_UP_US: Final = 500_000
-
-
-def wall_clock_us() -> int:
-    return time.time_ns() // 1000
 
 
 class SyntheticProvider:
@@ -34,7 +29,7 @@ class SyntheticProvider:
         random: Random,
         *,
         rate: float,
-        now_us: Callable[[], int] = wall_clock_us,
+        now_us: Callable[[], int] = now_us,
         **settings: Any,
     ) -> None:
         self._instruments = instruments
@@ -60,4 +55,4 @@ class SyntheticProvider:
                 yield events
 
     def statistics(self) -> Mapping[str, int]:
-        return {"milliseconds_skipped": self._skipped_us // 1000}
+        return {"milliseconds skipped": self._skipped_us // 1000}
