@@ -6,10 +6,9 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +18,14 @@ import comet
 from comet.processes.child import Child, ChildEnded
 from comet.processes.crew import Crew
 from comet.processes.keeper import Keeper, KeeperEvent
-from comet.processes.ports import LOCALHOST, listening
+from comet.processes.ports import LOCALHOST, unused
 from comet.processes.restart_policy import Schedule
 from comet.processes.signals import STOP_SIGNALS, held_back
 from comet.spark import local
-from comet_demo.feed import ensure_topics
+from comet_demo.model import ensure_topics, now_us
 from comet_demo.terminal.consumer import follow, follow_job, show
 from comet_demo.terminal.quote_table import QuoteTable
 
-GATEWAY_PORT: Final = 8080
-BOTH: Final = (LOCALHOST, "[::1]")  # both addresses that a browser may resolve localhost to
 BROKER_S_MAX: Final = 120.0  # for the broker and its gateway to start
 CHECK_EVERY_S: Final = 0.5
 AGAIN_S: Final = 1.0
@@ -48,18 +45,13 @@ class Started(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    rate: float = 1000.0
-    seed: int | None = None
-    provider: str = "synthetic"
-    symbols: str = ""  # separated by commas; empty: the provider's default
-    file: str = ""  # to replay
-    pace: float | None = None  # of the file
-    duration_s: float | None = None  # None: until Ctrl-C
-    bootstrap: str | None = None  # None: starts a broker, with a gateway and all processes
-    gateway_port: int = GATEWAY_PORT  # another if it is in use; 0: any
-    spark: bool | None = None  # None: if the demo starts the broker
-    parquet: Path | None = None  # the folder for one-minute bars
-    quiet: bool = False  # show nothing
+    market: Mapping[str, Any]  # options of the feed, by name; None: its default
+    duration_s: float | None  # None: until Ctrl-C
+    bootstrap: str | None  # None: starts a broker, with a gateway and all processes
+    gateway_port: int  # another if it is in use; 0: any
+    spark: bool | None  # None: if the demo starts the broker
+    parquet: Path | None  # the folder for one-minute bars
+    quiet: bool  # show nothing
 
 
 def run(options: Options) -> QuoteTable:
@@ -81,13 +73,13 @@ def _start_and_watch(quote_table: QuoteTable, crew: Crew, options: Options) -> N
     own = options.bootstrap is None
     broker, at = _broker(crew, options.gateway_port) if own else (None, Started(options.bootstrap or ""))
     comet.run(ensure_topics(at.address))
-    to = ("--bootstrap", at.address)
-    feed = crew.start("feed", FEED, *to, *_market(options))
+    feed = crew.start("feed", FEED, *_flags(bootstrap=at.address, **options.market))
     others: list[Child] = []  # restarted when they end
     if own:
         _print(f"Quotes are at {at.url}quotes" if at.url else f"No dashboard. {at.lacks}")
-        others.append(crew.start("life", "comet_demo.sample_workload", *to, *_seed(options)))
-        others.append(crew.start("paper", "comet_demo.paper_trading", *to))
+        seeded = _flags(bootstrap=at.address, seed=options.market["seed"])
+        others.append(crew.start("life", "comet_demo.sample_workload", *seeded))
+        others.append(crew.start("paper", "comet_demo.paper_trading", *_flags(bootstrap=at.address)))
     if options.spark or (own and options.spark is None):
         others += _spark(quote_table, crew, at, options)
     comet.run(_watch(Supervision(quote_table, crew, broker, feed, others), at, options))
@@ -99,25 +91,15 @@ def _spark(quote_table: QuoteTable, crew: Crew, at: Started, options: Options) -
         quote_table.analytics.note = f"no analytics: {lacking}"
         _print(f"No analytics. {lacking}")
         return []
-    arguments = ["--bootstrap", at.address, "--checkpoint", str(crew.temporary / "checkpoint"), "--parallelism", "1"]
-    if options.parquet is not None:
-        arguments += ["--parquet", str(options.parquet.resolve())]
-    child = crew.start(SPARK, "comet_demo.analytics.spark_job", *arguments)
+    parquet = options.parquet and options.parquet.resolve()
+    flags = _flags(bootstrap=at.address, checkpoint=crew.temporary / "checkpoint", parallelism=1, parquet=parquet)
+    child = crew.start(SPARK, "comet_demo.analytics.spark_job", *flags)
     _print(f"Spark is starting; its log is {child.log}")
     return [child]
 
 
-def _market(options: Options) -> list[str]:
-    """The arguments of the feed."""
-    arguments = ["--provider", options.provider, "--rate", str(options.rate), *_seed(options)]
-    for name, value in (("symbols", options.symbols), ("file", options.file), ("pace", options.pace)):
-        if value not in ("", None):
-            arguments += [f"--{name}", str(value)]
-    return arguments
-
-
-def _seed(options: Options) -> list[str]:
-    return [] if options.seed is None else ["--seed", str(options.seed)]
+def _flags(**values: object) -> list[str]:
+    return [f"--{name}={value}" for name, value in values.items() if value is not None]
 
 
 def _print(text: str) -> None:
@@ -129,7 +111,7 @@ async def _watch(supervision: Supervision, at: Started, options: Options) -> Non
     supervision with an error."""
     quote_table = supervision.quote_table
     where = f"{at.url}quotes" if at.url else at.address
-    title = f"Comet demo: {options.provider} quotes, {where} (Ctrl-C ends)"
+    title = f"Comet demo: {options.market['provider']} quotes, {where} (Ctrl-C ends)"
     work: tuple[Coroutine[Any, Any, None], ...] = (
         _again_and_again(quote_table, at.address, follow),
         _again_and_again(quote_table, at.address, follow_job),
@@ -176,9 +158,9 @@ class Supervision:
         self._keeper = Keeper(others, RESTARTS, self._note)
 
     async def run(self) -> None:
-        self.quote_table.heard_us = time.time_ns() // 1000  # the wait for quotes begins
+        self.quote_table.heard_us = now_us()  # the wait for quotes begins
         while True:
-            self.check(time.monotonic(), time.time_ns() // 1000)
+            self.check(time.monotonic(), now_us())
             await asyncio.sleep(CHECK_EVERY_S)
 
     def check(self, now: float, now_us: int) -> None:
@@ -210,7 +192,7 @@ def _over(error: comet.CometError, alone: str = "comet up") -> comet.Unavailable
 
 def _broker(crew: Crew, gateway_port: int) -> tuple[Child, Started]:
     """Starts a broker with its defaults on a temporary folder, and its gateway; returns once they take requests."""
-    port = gateway_port if gateway_port and _free(gateway_port) else 0
+    port = gateway_port if gateway_port and unused(gateway_port) else 0
     arguments = ("up", "--ephemeral", "--port", "0", "--gateway-port", str(port), "--json")
     broker = crew.start("broker", "comet.cli", *arguments, piped=True, tier=0)  # the others need it until they end
     try:
@@ -220,17 +202,3 @@ def _broker(crew: Crew, gateway_port: int) -> tuple[Child, Started]:
     if answer["gateway"] is None:
         return broker, Started(answer["address"], lacks=[*broker.last_lines(NO_GATEWAY), broker.last_line()][0])
     return broker, Started(answer["address"], f"{answer['gateway'].replace(LOCALHOST, 'localhost')}/")
-
-
-def _free(port: int) -> bool:
-    """Whether localhost at this port is free in both address families. A bind alone does not tell: another program may
-    answer in the other family, and on some systems a bind succeeds beside a socket on all addresses."""
-    if any(listening(f"{host}:{port}") for host in BOTH):
-        return False
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOCALHOST, port))
-        except OSError:
-            return False
-    return True

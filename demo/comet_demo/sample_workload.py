@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import time
 from contextlib import suppress
 from itertools import count
 from random import Random
 from typing import Final
 
 import comet
-from comet_demo.feed import ensure_topic
-from comet_demo.model import DEAD_ORDERS, INSTRUMENTS, ORDERS, TOPIC, Order
+from comet_demo.model import DEAD_ORDERS, INSTRUMENTS, ORDERS, TOPIC, Order, ensure_topics, now_us
 from comet_demo.program import run, until_stopped
 
 ORDERS_PER_S: Final = 20.0
@@ -66,7 +64,7 @@ async def trade(bootstrap: str, random: Random) -> None:
     trader = Trader(random)
     async with comet.Producer(bootstrap, name="orders") as producer:
         while True:
-            order = trader.order(time.time_ns() // 1000)
+            order = trader.order(now_us())
             headers = {"source": "demo", "trader": order.trader}
             await producer.send(ORDERS, order, key=order.symbol.encode(), headers=headers)
             await asyncio.sleep(random.expovariate(ORDERS_PER_S))
@@ -128,14 +126,12 @@ async def keep(bootstrap: str) -> None:
     while True:
         await asyncio.sleep(KEEP_S)
         with suppress(comet.CometError):
-            await ensure_topic(bootstrap, DEAD_ORDERS, partitions=1)
+            await ensure_topics(bootstrap, [DEAD_ORDERS])
 
 
 async def live(bootstrap: str, random: Random) -> None:
     """Runs the whole workload until it is cancelled."""
-    await ensure_topic(bootstrap)
-    await ensure_topic(bootstrap, ORDERS, partitions=3)
-    await ensure_topic(bootstrap, DEAD_ORDERS, partitions=1)
+    await ensure_topics(bootstrap, [TOPIC, ORDERS, DEAD_ORDERS])
     async with asyncio.TaskGroup() as group:
         group.create_task(trade(bootstrap, random))
         group.create_task(match(bootstrap, 1))

@@ -19,10 +19,11 @@ import pytest
 
 from comet.processes import shared_folder
 from comet.processes.crew import Crew
+from comet.processes.ports import unused
 from comet.processes.shared_folder import Share
 from comet.processes.signals import held_back
 from comet_demo import launcher
-from comet_demo.launcher import _broker, _free
+from comet_demo.launcher import _broker
 from tests.descendants import alive, descendants
 from tests.waiting import until
 
@@ -156,12 +157,12 @@ def listening(host: str) -> Iterator[int]:
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])
 def test_a_port_is_free_where_nobody_answers_on_localhost_whatever_that_is(host: str) -> None:
     with listening(host) as port:
-        assert not _free(port)
-    assert _free(port)
+        assert not unused(port)
+    assert unused(port)
 
 
 def test_without_a_gateway_it_is_said_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "_free", lambda port: True)  # somebody was faster
+    monkeypatch.setattr(launcher, "unused", lambda port: True)  # somebody was faster
     with listening("127.0.0.1") as port, Crew("comet-demo-") as crew:
         _, started = _broker(crew, port)
     assert started.url == ""

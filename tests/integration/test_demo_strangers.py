@@ -17,7 +17,6 @@ from rich.console import Console
 import comet
 import comet.testing
 from comet_demo import sample_workload
-from comet_demo.feed import ensure_topic
 from comet_demo.model import DEAD_ORDERS, FILLS, JOB, ORDERS, TOPIC, Fill, Order, Quote
 from comet_demo.paper_trading import Paper, last_fills
 from comet_demo.terminal.consumer import draw, follow, follow_job
@@ -172,18 +171,16 @@ async def test_what_is_no_word_of_a_query_does_not_keep_the_others_from_being_he
 
 
 async def test_orders_that_are_none_become_dead_letters_and_the_others_are_settled() -> None:
-    async with comet.testing.broker() as broker:
-        await ensure_topic(broker.address, ORDERS, partitions=1)
-        await ensure_topic(broker.address, DEAD_ORDERS, partitions=1)
-        async with (
-            running(sample_workload.settle(broker.address)) as settling,
-            comet.Producer(broker.address, acks="all") as producer,
-        ):
-            strangers = [b'{"a": "JSON of somebody else"}', b"not JSON", None]
-            await (await producer.send_many(ORDERS, [order(1), *strangers, order(2), order(0, quantity=0)]))
-            async with comet.Consumer(broker.address, DEAD_ORDERS, start="earliest") as dead:
-                letters = [await dead.get(WITHIN_S) for _ in range(4)]
-            assert not settling.done()
+    async with (
+        comet.testing.broker(topics={ORDERS: 1, DEAD_ORDERS: 1}) as broker,
+        running(sample_workload.settle(broker.address)) as settling,
+        comet.Producer(broker.address, acks="all") as producer,
+    ):
+        strangers = [b'{"a": "JSON of somebody else"}', b"not JSON", None]
+        await (await producer.send_many(ORDERS, [order(1), *strangers, order(2), order(0, quantity=0)]))
+        async with comet.Consumer(broker.address, DEAD_ORDERS, start="earliest") as dead:
+            letters = [await dead.get(WITHIN_S) for _ in range(4)]
+        assert not settling.done()
     values = {letter.value for letter in letters if letter is not None}
     assert values >= set(strangers) and len(values) == 4
 

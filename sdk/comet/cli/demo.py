@@ -58,12 +58,14 @@ def demo(
 
     quote_table = run(
         Options(
-            rate=rate,
-            seed=seed,
-            provider=provider,
-            symbols=symbols,
-            file="" if file is None else str(file.resolve()),
-            pace=pace,
+            market={
+                "provider": provider,
+                "rate": rate,
+                "seed": seed,
+                "symbols": symbols or None,
+                "file": file and file.resolve(),
+                "pace": pace,
+            },
             duration_s=duration,
             bootstrap=bootstrap,
             gateway_port=gateway_port,

@@ -19,6 +19,19 @@ def listening(address: str) -> bool:
     return False
 
 
+def unused(port: int) -> bool:
+    """Whether localhost at this port is free in both address families, as a browser may resolve it to either. A bind
+    alone does not tell: another program may answer in the other family, and on some systems a bind succeeds beside a
+    socket on all addresses."""
+    if any(listening(f"{host}:{port}") for host in (LOCALHOST, "[::1]")):
+        return False
+    with socket.socket() as probe, suppress(OSError):
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((LOCALHOST, port))
+        return True
+    return False
+
+
 class HeldPorts:
     """Free ports, reserved while this object lives: the system assigns them to no other process, before the listener
     starts and while it restarts. A process that is given the number can still listen on it.
