@@ -14,7 +14,7 @@ from comet.errors import CometError, DataLoss, InvalidArgument, OffsetOutOfRange
 
 INT64: Final = object()
 Int64 = Annotated[int, INT64]  # a string in JSON, whose numbers lose digits in browsers
-UNLISTED: Final = object()  # marks a field that is not a part of the JSON form
+UNLISTED: Final = object()  # marks a field or parameter that the JSON form and the command line leave out
 GroupState = Literal["empty", "stable", "rebalancing"]
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,248}")
 

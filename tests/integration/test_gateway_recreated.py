@@ -127,6 +127,38 @@ async def test_a_range_does_not_go_on_in_the_new_topic(broker: comet.testing.Tes
                 await anext(merged)
 
 
+async def test_records_of_the_new_topic_are_not_deleted(
+    broker: comet.testing.TestBroker, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those before a time, whose offsets were found in the old topic."""
+    await write(broker.address, *(f"old {number}" for number in range(4)))
+    offsets = comet.Admin.offsets
+
+    async def and_then_recreated(self: comet.Admin, *args: Any) -> dict[int, int]:
+        found = await offsets(self, *args)
+        await recreate(broker.address)
+        return found
+
+    monkeypatch.setattr(comet.Admin, "offsets", and_then_recreated)
+    answer = await http.post("/v1/topics/quotes/records/delete", json={"before": "latest"})
+    assert answer.json()["partitions"][0]["error"]["code"] == "TOPIC_NOT_FOUND"
+    assert values_of(await http.get(PARTITION)) == [f"new {number}" for number in range(6)]
+
+
+async def test_a_consumer_of_the_old_topic_does_not_tell_the_end_of_the_new_one(
+    broker: comet.testing.TestBroker,
+) -> None:
+    await write(broker.address, *(f"old {number}" for number in range(4)))
+    async with comet.Consumer(broker.address, "quotes") as consumer:
+        first = await consumer.get()
+        assert first is not None
+        assert first.offset == 0
+        assert await consumer.end_offsets() == {0: 4}
+        await recreate(broker.address)
+        with pytest.raises(comet.TopicNotFound, match="deleted and recreated"):
+            await consumer.end_offsets()
+
+
 async def test_a_replay_does_not_go_on_in_the_new_topic(
     broker: comet.testing.TestBroker, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

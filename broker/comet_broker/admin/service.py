@@ -367,6 +367,8 @@ class AdminService:
 
     async def delete_records(self, request: admin.DeleteRecordsRequest) -> admin.DeleteRecordsResponse:
         spec = self._topics.spec(request.name)
+        if request.topic_id and spec.id != request.topic_id.hex():
+            raise TopicNotFound(f"topic {request.name!r} was deleted and recreated (id changed); no record is deleted")
         state = self._topics.state_of(spec.id, request.partition)
         me = self._env.me
         if state is not None and state.leader not in (NO_BROKER, me) and not request.forwarded:

@@ -71,7 +71,7 @@ async def delete_records(
 ) -> RecordsDeleted:
     info = await admin.describe_topic(topic)
     wanted = await _wanted(admin, info, body)
-    plan = await _delete(admin, topic, wanted, dry_run=True)
+    plan = await _delete(admin, info, wanted, dry_run=True)
     for found in plan.values():
         if isinstance(found, InvalidArgument):
             raise found  # no record is deleted then
@@ -79,7 +79,7 @@ async def delete_records(
         due = {
             partition: found.log_start for partition, found in plan.items() if isinstance(found, comet.RecordDeletion)
         }
-        plan |= await _delete(admin, topic, due, dry_run=False)
+        plan |= await _delete(admin, info, due, dry_run=False)
     partitions = [_truncation(partition, found) for partition, found in plan.items()]
     if any(one.error for one in partitions):
         response.status_code = 207
@@ -88,7 +88,7 @@ async def delete_records(
 
 
 async def _delete(
-    admin: comet.Admin, topic: str, wanted: Mapping[int, int], *, dry_run: bool
+    admin: comet.Admin, info: comet.TopicInfo, wanted: Mapping[int, int], *, dry_run: bool
 ) -> dict[int, comet.RecordDeletion | CometError]:
     """The deletion in each partition, or its error."""
     room = asyncio.Semaphore(AT_ONCE)
@@ -96,7 +96,7 @@ async def _delete(
     async def delete(partition: int, before: int) -> comet.RecordDeletion | CometError:
         async with room:
             try:
-                return await admin.delete_records(topic, partition, before, dry_run=dry_run)
+                return await admin.delete_records(info.name, partition, before, topic_id=info.id, dry_run=dry_run)
             except CometError as error:
                 return error
 

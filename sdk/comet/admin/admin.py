@@ -46,6 +46,7 @@ from comet.groups import committed_offsets
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
 from comet.settings.topic import REPLICAS_MAX, TopicConfig, topic_setting
 from comet.types import (
+    UNLISTED,
     GroupInfo,
     GroupSummary,
     Int64,
@@ -303,9 +304,11 @@ class Admin:
             Int64 | None, Input("First offset to keep; -1: keep nothing.", -1, flag="--before", none=-1)
         ] = None,
         *,
+        topic_id: Annotated[bytes, UNLISTED] = b"",
         dry_run: bool = False,
     ) -> RecordDeletion:
         """Deletes the records before an offset, or all. With `dry_run` nothing changes, and the answer is the effect.
+        With `topic_id`, the `id` of a TopicInfo, raises TopicNotFound if the topic was recreated.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -319,7 +322,9 @@ class Admin:
         if before_offset is not None and before_offset < 0:
             raise InvalidArgument(f"before_offset must be an offset, or None for all records, not {before_offset}")
         before = -1 if before_offset is None else before_offset
-        request = admin.DeleteRecordsRequest(name=name, partition=partition, before_offset=before, dry_run=dry_run)
+        request = admin.DeleteRecordsRequest(
+            name=name, partition=partition, before_offset=before, topic_id=topic_id, dry_run=dry_run
+        )
         answer = await self._request("DeleteRecords", request, admin.DeleteRecordsResponse)
         return RecordDeletion(dry_run, name, partition, answer.before, answer.log_start)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
-from comet.types import INT64, TOPIC_NAME
+from comet.types import INT64, TOPIC_NAME, UNLISTED
 
 NAME_PATTERN: Final = f"^{TOPIC_NAME.pattern}$"  # of topics and groups
 BROKER_MAX: Final = 2**31 - 1
@@ -74,14 +74,19 @@ class Parameter:
 
 
 def parameters(method: Callable[..., Any]) -> tuple[Parameter, ...]:
-    """The parameters of a method, without `self` and `dry_run`. Raises TypeError for other types than those above.
+    """The parameters of a method, without `self`, `dry_run` and UNLISTED ones, which only Python has. Raises TypeError
+    for other types than those above.
 
     >>> [(one.name, one.kind.__name__, one.required) for one in parameters(comet.Admin.elect_leader)]
     [('name', 'str', True), ('partition', 'int', True), ('broker', 'int', True), ('accept_loss', 'bool', False)]
     """
     hints = get_type_hints(method, include_extras=True)
     own = list(inspect.signature(method).parameters.values())[1:]
-    return tuple(_parameter(one, hints[one.name]) for one in own if one.name != DRY_RUN)
+    return tuple(
+        _parameter(one, hints[one.name])
+        for one in own
+        if one.name != DRY_RUN and UNLISTED not in _without_notes(hints[one.name])[1]
+    )
 
 
 def _parameter(one: inspect.Parameter, annotation: Any) -> Parameter:

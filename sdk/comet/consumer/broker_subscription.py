@@ -13,7 +13,7 @@ from typing import Final
 from comet import limits, records
 from comet.client.connection import Attachment, Connection
 from comet.consumer.aborted import Discards
-from comet.errors import CometError, Timeout, Unavailable
+from comet.errors import CometError, Timeout, TopicNotFound, Unavailable
 from comet.types import AtOffset, Position, TopicPartition
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
@@ -60,6 +60,14 @@ class PartitionSubscription:
         self.written_in: list[tuple[int, int]] = []  # (offset, epoch): the records taken from there on have that epoch
         self._arrived = arrived
         self._troubled = troubled
+
+    def require_same_topic(self, attachment: Attachment) -> None:
+        """Raises TopicNotFound if the topic at the broker is not the one that is read."""
+        if self.topic_id and self.topic_id != attachment.topic_id:
+            raise TopicNotFound(
+                f"topic {self.topic!r} was deleted and recreated: "
+                "positions of the old topic are not valid in the new one; start a new consumer"
+            )
 
     @property
     def needs_subscription(self) -> bool:

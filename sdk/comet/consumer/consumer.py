@@ -198,14 +198,21 @@ class Consumer(RecordIterator[T]):
 
         give_up = asyncio.get_running_loop().time() + limits.REQUEST_TIMEOUT_MS / 1000
 
-        async def fetch(attachment: Attachment, _: int) -> int:
-            find = pb.FindOffset(partition=attachment.handle, position=position_to_pb(Latest()))
-            answer = await attachment.connection.call(pb.ClientFrame(find_offset=find))
-            return int(answer.found_offset.offset)
-
         async def end(partition: int) -> int:
+            tp = TopicPartition(self.topic, partition)
+
             async def where() -> TopicPartition:
-                return TopicPartition(self.topic, partition)
+                return tp
+
+            async def fetch(attachment: Attachment, _: int) -> int:
+                self._fetcher.readers[tp].require_same_topic(attachment)
+                find = pb.FindOffset(partition=attachment.handle, position=position_to_pb(Latest()))
+                try:
+                    answer = await attachment.connection.call(pb.ClientFrame(find_offset=find))
+                except PartitionNotFound:  # the topic was deleted, and maybe recreated, since
+                    attachment.connection.detach(*tp)
+                    raise
+                return int(answer.found_offset.offset)
 
             return await at_leader(self._client, where, fetch, give_up=give_up, writes=False)
 

@@ -20,7 +20,7 @@ from comet.client.metadata import mark_retrieved
 from comet.consumer.broker_subscription import BrokerSubscription, PartitionSubscription
 from comet.consumer.delivery_queue import DeliveryQueue
 from comet.consumer.replica_choice import Replicas
-from comet.errors import CometError, Timeout, TopicNotFound
+from comet.errors import CometError, Timeout
 from comet.types import TopicPartition
 
 log = logging.getLogger("comet")
@@ -138,13 +138,8 @@ class Subscriber:
 
     async def _attach(self, reader: PartitionSubscription) -> Attachment:
         attachment = await self._replicas.attach(reader)
-        if not reader.topic_id:
-            reader.topic_id = attachment.topic_id
-        elif reader.topic_id != attachment.topic_id:
-            raise TopicNotFound(
-                f"topic {reader.topic!r} was deleted and recreated: "
-                "positions of the old topic are not valid in the new one; start a new consumer"
-            )
+        reader.topic_id = reader.topic_id or attachment.topic_id
+        reader.require_same_topic(attachment)
         return attachment
 
     # ---- subscribing

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, repeat
-from operator import itemgetter
+from operator import attrgetter
 from time import perf_counter
 from typing import Any, Final, NamedTuple, Self
 
@@ -269,7 +269,7 @@ class MergedReader:
                     source.taken(some[-1])
                     found += some
             if len(sources) > 1:
-                found.sort(key=itemgetter(0), reverse=sources[0].sign < 0)  # stable: ranks stay in order
+                found.sort(key=attrgetter("time_us"), reverse=sources[0].sign < 0)  # stable: ranks stay in order
         for source in sources:
             self._push(source)
         return found

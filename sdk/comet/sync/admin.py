@@ -39,7 +39,17 @@ from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDe
 from comet.event_loop import call, computed
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
 from comet.settings.topic import REPLICAS_MAX, TopicConfig
-from comet.types import GroupInfo, GroupSummary, Int64, LagPoint, PartitionLag, ResetPartition, StartLike, wall_clock_us
+from comet.types import (
+    UNLISTED,
+    GroupInfo,
+    GroupSummary,
+    Int64,
+    LagPoint,
+    PartitionLag,
+    ResetPartition,
+    StartLike,
+    wall_clock_us,
+)
 from comet.wire.transport import Connect
 
 
@@ -203,9 +213,11 @@ class Admin:
             Int64 | None, Input("First offset to keep; -1: keep nothing.", -1, flag="--before", none=-1)
         ] = None,
         *,
+        topic_id: Annotated[bytes, UNLISTED] = b"",
         dry_run: bool = False,
     ) -> RecordDeletion:
         """Deletes the records before an offset, or all. With `dry_run` nothing changes, and the answer is the effect.
+        With `topic_id`, the `id` of a TopicInfo, raises TopicNotFound if the topic was recreated.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Producer(address) as producer:
@@ -216,7 +228,7 @@ class Admin:
         >>> run(example)
         2 2
         """
-        return call(self._async.delete_records(name, partition, before_offset, dry_run=dry_run))
+        return call(self._async.delete_records(name, partition, before_offset, topic_id=topic_id, dry_run=dry_run))
 
     def offsets(self, topic: str, at: StartLike = "latest") -> dict[int, int]:
         """The offset of a position, per partition: earliest, latest, a time or a time ago.

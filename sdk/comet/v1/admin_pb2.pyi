@@ -131,18 +131,20 @@ class AddPartitionsResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[_types_pb2.Topic, _Mapping]] = ..., before: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
 
 class DeleteRecordsRequest(_message.Message):
-    __slots__ = ("name", "partition", "before_offset", "forwarded", "dry_run")
+    __slots__ = ("name", "partition", "before_offset", "forwarded", "dry_run", "topic_id")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BEFORE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     name: str
     partition: int
     before_offset: int
     forwarded: bool
     dry_run: bool
-    def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., before_offset: _Optional[int] = ..., forwarded: _Optional[bool] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    topic_id: bytes
+    def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., before_offset: _Optional[int] = ..., forwarded: _Optional[bool] = ..., dry_run: _Optional[bool] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
 
 class DeleteRecordsResponse(_message.Message):
     __slots__ = ("log_start", "before")
