@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from comet.admin.results import (
         BrokerDrain,
         GroupDeletion,
+        GroupLag,
         Handover,
         LeaderElection,
         PartitionMove,
@@ -176,6 +177,7 @@ __all__ = [
     "GroupDeletion",
     "GroupError",
     "GroupInfo",
+    "GroupLag",
     "GroupMember",
     "GroupNotEmpty",
     "GroupNotFound",
@@ -287,6 +289,7 @@ _OWN = {
     "Fetched": "comet.consumer.ranges",
     "GroupConsumer": "comet.groups.group_consumer",
     "GroupDeletion": "comet.admin.results",
+    "GroupLag": "comet.admin.results",
     "Handover": "comet.admin.results",
     "LeaderElection": "comet.admin.results",
     "PartitionMove": "comet.admin.results",

@@ -44,7 +44,6 @@ WRITTEN_ROUTES = {
     "deleteRecords": "many partitions in one request, each with its own error",
     "listGroups": "pages",
     "describeGroup": "the document of a group",
-    "getLag": "the method returns two lists",
     "resetGroup": "a body with one of three members",
     "describeCluster": "the document of the cluster",
     "listBrokers": "pages",

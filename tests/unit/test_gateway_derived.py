@@ -56,6 +56,7 @@ VALUES = [
         free_bytes=LARGE, tail_bytes=LARGE, problems=("quotes: disk full",), failures=1, failed=(FAILURE,)
     ),
     comet.ClusterInfo("c0ffee", None, (BROKER,), topics=2, partitions=5),
+    comet.GroupLag("engine", (), (comet.LagPoint(LARGE, "quotes", lag=60, age_s=1.5, committed=40, end=100),)),
 ]  # fmt: skip
 
 

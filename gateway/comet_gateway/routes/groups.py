@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
-from pydantic import Field
 
 from comet.admin.documents import document
 from comet.admin.parameters import NAME_PATTERN
@@ -22,8 +21,6 @@ from comet_gateway.schemas.groups import (
     GroupDetails,
     GroupList,
     Lag,
-    LagHistory,
-    LagPoint,
     Member,
     Reset,
     ResetOutcome,
@@ -35,14 +32,11 @@ from comet_gateway.schemas.lists import (
     DryRun,
     Filter,
     GroupName,
-    Integer,
     Limit,
 )
 
 router = APIRouter(prefix="/v1", tags=["groups"], dependencies=STRICT)
 
-POINTS: Final = 300
-POINTS_MAX: Final = 10_000
 _SAME: Final = {"parameters": {"group": "$request.path.group"}}
 _MOVING: Final = ("NOT_COORDINATOR", "COORDINATOR_LOADING")  # while the group has no coordinator
 
@@ -87,22 +81,6 @@ async def describe_group(admin: AdminClient, group: GroupName) -> GroupDetails:
         partitions=[Lag(**document(lag)) for lag in lags],
         lag=sum(lag.lag for lag in lags),
         age_s=max((lag.age_s for lag in lags), default=0.0),
-    )
-
-
-@act_route(router, "getLag")
-async def get_lag(
-    admin: AdminClient,
-    group: GroupName,
-    points: Annotated[
-        int, Field(ge=1, le=POINTS_MAX), Integer, Query(description="Points of each topic at most, evenly spread.")
-    ] = POINTS,
-) -> LagHistory:
-    now, history = await admin.group_lag(group, points_max=points)
-    return LagHistory(
-        group=group,
-        now=[Lag(**document(lag)) for lag in now],
-        history=[LagPoint(**document(point)) for point in history],
     )
 
 

@@ -19,17 +19,15 @@ if TYPE_CHECKING:
     Group = Any
     Member = Any
     Lag = Any
-    LagPoint = Any
     CommittedOffset = Any
     ResetPartition = Any
 else:  # the SDK's types
-    Group, Member, Lag, LagPoint, CommittedOffset, ResetPartition = map(
+    Group, Member, Lag, CommittedOffset, ResetPartition = map(
         model_of,
         (
             comet.GroupSummary,
             comet.GroupMember,
             comet.PartitionLag,
-            comet.LagPoint,
             comet.CommittedOffset,
             comet.ResetPartition,
         ),
@@ -57,12 +55,6 @@ class GroupDetails(Model):
     partitions: list[Lag]
     lag: Int64 = Field(description="Records, all partitions together.")
     age_s: float = Field(description="Age of the oldest unprocessed record in seconds.")
-
-
-class LagHistory(Model):
-    group: str
-    now: list[Lag]
-    history: list[LagPoint] = Field(description="Oldest first, as far back as the coordinator has it.")
 
 
 class CommittedOffsets(Model):

@@ -29,6 +29,7 @@ from comet.admin.recovery import ClusterRecovery, recover
 from comet.admin.results import (
     BrokerDrain,
     GroupDeletion,
+    GroupLag,
     LeaderElection,
     PartitionMove,
     PartitionsAdded,
@@ -50,8 +51,6 @@ from comet.types import (
     GroupInfo,
     GroupSummary,
     Int64,
-    LagPoint,
-    PartitionLag,
     ResetPartition,
     StartLike,
     TopicPartition,
@@ -393,7 +392,12 @@ class Admin:
         request = admin.DescribeGroupRequest(name=name)
         return group_protobuf.group_from_pb(await self._request("DescribeGroup", request, admin.DescribeGroupResponse))
 
-    async def group_lag(self, name: str, *, points_max: int = 300) -> tuple[list[PartitionLag], list[LagPoint]]:
+    async def group_lag(
+        self,
+        name: GroupName,
+        *,
+        points: Annotated[int, Input("Points of each topic at most, evenly spread.", 1, 10_000)] = 300,
+    ) -> GroupLag:
         """The lag of a group now, per partition, and its history, per topic, as long as it is kept.
 
         >>> async def example(address: str) -> None:
@@ -401,17 +405,13 @@ class Admin:
         ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
         ...     async with comet.Admin(address) as admin:
         ...         await admin.reset_group("engine", 1, topics=["quotes"])
-        ...         now, history = await admin.group_lag("engine")
-        ...         print([lag.lag for lag in now])
+        ...         found = await admin.group_lag("engine")
+        ...         print([lag.lag for lag in found.now])
         >>> run(example)
         [2]
         """
-        request = admin.GroupLagRequest(name=name, points_max=points_max)
-        answer = await self._request("GroupLag", request, admin.GroupLagResponse)
-        return (
-            [group_protobuf.lag_from_pb(lag) for lag in answer.now],
-            [group_protobuf.point_from_pb(point) for point in answer.history],
-        )
+        request = admin.GroupLagRequest(name=name, points_max=points)
+        return results.lag_from_pb(name, await self._request("GroupLag", request, admin.GroupLagResponse))
 
     async def reset_group(
         self,

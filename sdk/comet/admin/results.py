@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from comet.admin.documents import DRY_RUN
 from comet.entities import BrokerDetails, BrokerFailure, BrokerInfo, ReplicaInfo, TopicInfo
 from comet.settings.topic import TopicConfig
-from comet.types import GroupSummary, Int64
+from comet.types import GroupSummary, Int64, LagPoint, PartitionLag
 from comet.units import count, format_bytes, least
 from comet.v1 import admin_pb2 as admin
 from comet.wire import group_protobuf, protobuf
@@ -270,6 +270,19 @@ class GroupDeletion:
         return lost if self.dry_run else f"deleted group {self.group}: {lost}"
 
 
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """The lag of a group: now by partition, and its history by topic.
+
+    >>> comet.GroupLag("engine", now=(), history=()).group
+    'engine'
+    """
+
+    group: str
+    now: tuple[PartitionLag, ...]
+    history: Annotated[tuple[LagPoint, ...], "Oldest first, as far back as the coordinator has it."]
+
+
 def _listed(brokers: tuple[int, ...]) -> str:
     return ",".join(map(str, brokers)) or "-"
 
@@ -343,3 +356,8 @@ def resumed_from_pb(answers: Mapping[int, admin.ResumeResponse], *, dry_run: boo
         for one in answer.failed
     )
     return Resumed(dry_run, sum(answer.resumed for answer in answers.values()), failed)
+
+
+def lag_from_pb(group: str, answer: admin.GroupLagResponse) -> GroupLag:
+    now, history = map(group_protobuf.lag_from_pb, answer.now), map(group_protobuf.point_from_pb, answer.history)
+    return GroupLag(group, tuple(now), tuple(history))

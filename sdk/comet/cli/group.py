@@ -123,16 +123,16 @@ async def _show_lag(admin: Admin, name: str, *, history: bool, points: int, json
         else:
             _print_lags(group)
     else:
-        now, past = await admin.group_lag(name, points_max=points)
+        found = await admin.group_lag(name, points=points)
         if json_output:
-            found: dict[str, Any] = {"group": name, "now": [document(one) for one in now]}
-            print_json(found | ({"history": [document(point) for point in past]} if history else {}))
-        elif not past:
+            left_out = () if history else ("history",)
+            print_json({name: value for name, value in document(found).items() if name not in left_out})
+        elif not found.history:
             note("no history yet: the coordinator measures once a second")
         else:
-            print_table(["topic", "now", "most", "for", "lag over time"], topic_trends(past))
+            print_table(["topic", "now", "most", "for", "lag over time"], topic_trends(found.history))
             print()
-            print_table(["time", "topic", "lag", "age", "committed", "end"], history_rows(past))
+            print_table(["time", "topic", "lag", "age", "committed", "end"], history_rows(found.history))
     sys.stdout.flush()
 
 

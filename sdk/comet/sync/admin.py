@@ -26,6 +26,7 @@ from comet.admin.recovery import ClusterRecovery
 from comet.admin.results import (
     BrokerDrain,
     GroupDeletion,
+    GroupLag,
     LeaderElection,
     PartitionMove,
     PartitionsAdded,
@@ -39,17 +40,7 @@ from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDe
 from comet.event_loop import call, computed
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
 from comet.settings.topic import REPLICAS_MAX, TopicConfig
-from comet.types import (
-    UNLISTED,
-    GroupInfo,
-    GroupSummary,
-    Int64,
-    LagPoint,
-    PartitionLag,
-    ResetPartition,
-    StartLike,
-    wall_clock_us,
-)
+from comet.types import UNLISTED, GroupInfo, GroupSummary, Int64, ResetPartition, StartLike, wall_clock_us
 from comet.wire.transport import Connect
 
 
@@ -267,7 +258,12 @@ class Admin:
         """
         return call(self._async.describe_group(name))
 
-    def group_lag(self, name: str, *, points_max: int = 300) -> tuple[list[PartitionLag], list[LagPoint]]:
+    def group_lag(
+        self,
+        name: GroupName,
+        *,
+        points: Annotated[int, Input("Points of each topic at most, evenly spread.", 1, 10000)] = 300,
+    ) -> GroupLag:
         """The lag of a group now, per partition, and its history, per topic, as long as it is kept.
 
         >>> def example(address: str) -> None:
@@ -275,12 +271,12 @@ class Admin:
         ...         producer.send_many("quotes", [b"1", b"2", b"3"]).result()
         ...     with comet.sync.Admin(address) as admin:
         ...         admin.reset_group("engine", 1, topics=["quotes"])
-        ...         now, history = admin.group_lag("engine")
-        ...         print([lag.lag for lag in now])
+        ...         found = admin.group_lag("engine")
+        ...         print([lag.lag for lag in found.now])
         >>> run(example)
         [2]
         """
-        return call(self._async.group_lag(name, points_max=points_max))
+        return call(self._async.group_lag(name, points=points))
 
     def reset_group(
         self,
