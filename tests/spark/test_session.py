@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PROGRAM = """
 from comet.spark import local
-with local.session("tests", master="local[1]", parallelism=3, config={"spark.test": "given"}) as spark:
+with local.session("tests", master="local[1]", parallelism=3, config={{"spark.test": "given"}}) as spark:
     conf = spark.conf
     values = [conf.get(name) for name in ("spark.sql.shuffle.partitions", "spark.test", "spark.sql.session.timeZone")]
     print(local.jvm(spark).pid, *values, spark.range(3).count(), flush=True)
