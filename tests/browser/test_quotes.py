@@ -189,7 +189,7 @@ async def test_what_is_no_quote_is_counted_and_said(page: Page, stage: Stage) ->
         await feed.raw(b"\xff\xfe")
         await feed.raw(b'{"note": "<b>bold</b>"}')
         await page.goto(stage.at(feed.at))
-        await expect(page.get_by_text("2 records are not quotes: no price")).to_be_visible()
+        await expect(page.get_by_text("2 records skipped, not quotes: no price")).to_be_visible()
 
 
 async def test_where_there_is_no_feed_the_way_to_one_is_shown(page: Page, stage: Stage) -> None:

@@ -41,10 +41,10 @@ def test_a_reset_is_shown_asked_about_and_done(up: Up) -> None:
     plan: Any = up.json("group", "reset", "resetter", "--shift", "-3", "--dry-run")
     assert plan["dry_run"] and [one["skipped"] for one in plan["partitions"]] == ["-3", "-3"]
     asked = up.run("group", "reset", "resetter", "--to", "earliest", "--topic", "again:1", feed=b"n\n", code=1)
-    assert b"10 are read again" in asked.stderr and b"again" in asked.stdout
+    assert b"10 read again" in asked.stderr and b"again" in asked.stdout
     assert committed(up, "resetter") == {0: 10, 1: 10}
     done = up.run("group", "reset", "resetter", "--to", "earliest", "--topic", "again:1", feed=b"y\n")
-    assert b"group resetter: 1 partition set; 0 records are skipped, 10 are read again" in done.stdout
+    assert b"group resetter: 1 partition set; 0 records skipped, 10 read again" in done.stdout
     assert committed(up, "resetter") == {0: 10, 1: 0}
     far: Any = up.json("group", "reset", "resetter", "--to", "99", "--topic", "again:1", "--yes")
     assert far["partitions"][0]["after"] == "10" and "beyond the log end offset" in far["partitions"][0]["note"]

@@ -69,8 +69,8 @@ def test_where_a_quote_is_written_is_a_link() -> None:
 def test_what_is_missing_is_said() -> None:
     some = replace(QUOTES, unread=3, unread_reason="no value", symbols_left_out=7, lost=1)
     assert view(some, ASKED).fields["left_out"].text == (
-        "3 records are not quotes: no value; 7 symbols beyond the limit are not shown; "
-        "1 records skipped: the gateway could not keep up"
+        "3 records skipped, not quotes: no value; 7 symbols beyond the limit not shown; "
+        "1 record skipped: the gateway could not keep up"
     )
     assert view(QUOTES, ASKED).fields["left_out"].text == ""
 

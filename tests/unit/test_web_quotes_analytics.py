@@ -196,8 +196,8 @@ def test_lines_are_drawn_over_the_candles_as_far_as_they_are_known_and_asked_for
 def test_what_is_missing_is_said() -> None:
     document = told(unread=3, unread_reason="no value", lost=1, symbols_left_out=2, failed={"quotes.job": "no leader"})
     assert document.fields["analytics-left-out"].text == (
-        "quotes.job cannot be read: no leader; 3 records are not results: no value; "
-        "results of 2 symbols beyond the limit are not shown; 1 results were deleted before they were read"
+        "quotes.job cannot be read: no leader; 3 records skipped, not results: no value; "
+        "results of 2 symbols beyond the limit are not shown; 1 result deleted before being read"
     )
 
 

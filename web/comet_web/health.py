@@ -100,7 +100,7 @@ def _groups(cluster: Cluster) -> Iterator[Reason]:
     behind = [group for group in cluster.groups.values() if falls_behind(group) and (group.lag or 0) >= LAG_NOTED]
     behind.sort(key=lambda group: -(group.lag or 0))
     for group in behind[:FALLING_BEHIND_MAX]:
-        text = f"Group {group.name} is falling behind: lag is {group.lag or 0:,} records and growing"
+        text = f"Group {group.name} is falling behind: lag is {numbers.counted(group.lag or 0, 'record')} and growing"
         yield Reason(f"group {group.name}", "warn", text, path("groups", group.name))
     if len(behind) > FALLING_BEHIND_MAX:
         more = numbers.counted(len(behind) - FALLING_BEHIND_MAX, "more group")

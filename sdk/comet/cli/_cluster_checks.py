@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from comet.cli._finding import Finding
 from comet.errors import CometError
+from comet.units import count
 
 if TYPE_CHECKING:
     from comet.entities import PartitionInfo, TopicInfo
@@ -36,7 +37,7 @@ async def _check(addresses: tuple[str, ...]) -> list[Finding]:
     except (CometError, TimeoutError) as error:
         advice = "start the brokers; see the findings about each"
         return [*findings, Finding("cluster", "fail", str(error) or "no answer", advice)]
-    members = Finding("cluster", "ok", f"{len(seen)} brokers, {len(topics)} topics")
+    members = Finding("cluster", "ok", f"{count(len(seen), 'broker')}, {count(len(topics), 'topic')}")
     return [*findings, *others, members, _about_conflicts(topics), _about_leaders(topics)]
 
 
@@ -65,7 +66,7 @@ def _about_broker(address: str, found: dict[str, Any] | str) -> Finding:
     problems = [f"{topic}: {why}" for topic, why in found.get("problems", {}).items()]
     if problems:
         return Finding(name, "fail", _some(problems), "repair the disk or free space; the broker retries by itself")
-    return Finding(name, "ok", f"version {found['version']}, {found['topics']} topics")
+    return Finding(name, "ok", f"version {found['version']}, {count(found['topics'], 'topic')}")
 
 
 def _about_conflicts(topics: list[TopicInfo]) -> Finding:
@@ -89,7 +90,7 @@ def _about_leaders(topics: list[TopicInfo]) -> Finding:
     behind = [f"{topic.name}/{one.partition}" for topic, one in partitions if one.under_replicated]
     if behind:
         return Finding("leaders", "warn", f"not all in sync: {_some(behind)}", "see comet cluster")
-    return Finding("leaders", "ok", f"all {len(partitions)} partitions have a leader and all replicas in sync")
+    return Finding("leaders", "ok", f"{count(len(partitions), 'partition')} with a leader and all replicas in sync")
 
 
 def _some(texts: list[str]) -> str:

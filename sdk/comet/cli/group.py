@@ -262,11 +262,11 @@ def _effect(changes: Sequence[ResetPartition]) -> str:
     """The effect of a reset, in one line.
 
     >>> _effect([])
-    '0 records are skipped, 0 are read again'
+    '0 records skipped, 0 read again'
     """
     skipped = sum(max(one.skipped, 0) for one in changes)
     again = sum(max(-one.skipped, 0) for one in changes)
-    return f"{skipped:,} records are skipped, {again:,} are read again"
+    return f"{count(skipped, 'record')} skipped, {again:,} read again"
 
 
 add_commands(app, "group")

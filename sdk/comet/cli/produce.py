@@ -20,7 +20,7 @@ from comet.cli._output import note, print_json
 from comet.cli._records import check_json_lines, parse_headers, split_keys
 from comet.cli._values import format_rate
 from comet.errors import InvalidArgument
-from comet.units import format_bytes
+from comet.units import count, format_bytes
 
 if TYPE_CHECKING:
     from comet import Producer
@@ -187,4 +187,4 @@ def _report(sent: Sent, quiet: bool, json_output: bool) -> None:
         print_json(document | {"records_per_s": round(sent.records / seconds, 1)})
     elif not quiet:
         rates = f"{format_rate(sent.records / seconds)}, {format_bytes(sent.bytes / seconds)}/s"
-        note(f"{sent.records:,} records, {format_bytes(sent.bytes)} in {seconds:.2f} s ({rates})")
+        note(f"{count(sent.records, 'record')}, {format_bytes(sent.bytes)} in {seconds:.2f} s ({rates})")

@@ -123,7 +123,7 @@ def skew_cell(broker: Broker, fair: float | None) -> Cell:
         f"{100 * ratio:.0f} %",
         round(ratio, 4),
         tone=tone,
-        title=f"{broker.leading} partitions; an even share is {fair:.1f}",
+        title=f"{numbers.counted(broker.leading, 'partition')}; an even share is {fair:.1f}",
         bar=min(1.0, ratio / 2),
     )
 
@@ -136,7 +136,7 @@ def _summary(cluster: Cluster) -> Cell:
     total, up = len(cluster.brokers), sum(one.up for one in cluster.brokers)
     if not total:
         return UNKNOWN
-    words = f"{total} broker{'s' * (total != 1)}, all up" if up == total else f"{up} of {total} brokers up"
+    words = f"{numbers.counted(total, 'broker')}, all up" if up == total else f"{up} of {total} brokers up"
     return Cell(words, up, tone="good" if up == total else "bad")
 
 

@@ -98,7 +98,11 @@ def _lag(lags: list[int | None]) -> Cell:
     found = total(lags)
     if lags and found is None:
         return UNKNOWN
-    return Cell(numbers.short(found or 0), found or 0, title=f"{found or 0:,.0f} records of {len(lags)} groups")
+    return Cell(
+        numbers.short(found or 0),
+        found or 0,
+        title=f"{found or 0:,.0f} records of {numbers.counted(len(lags), 'group')}",
+    )
 
 
 def _wrong(count: int, tone: str) -> Cell:

@@ -104,11 +104,11 @@ def _since(facts: Quotes) -> Cell:
 def _left_out(facts: Quotes) -> str:
     parts = []
     if facts.unread:
-        parts.append(f"{facts.unread:,} records are not quotes: {facts.unread_reason}")
+        parts.append(f"{numbers.counted(facts.unread, 'record')} skipped, not quotes: {facts.unread_reason}")
     if facts.symbols_left_out:
-        parts.append(f"{facts.symbols_left_out:,} symbols beyond the limit are not shown")
+        parts.append(f"{numbers.counted(facts.symbols_left_out, 'symbol')} beyond the limit not shown")
     if facts.lost:
-        parts.append(f"{facts.lost:,} records skipped: the gateway could not keep up")
+        parts.append(f"{numbers.counted(facts.lost, 'record')} skipped: the gateway could not keep up")
     return "; ".join(parts)
 
 

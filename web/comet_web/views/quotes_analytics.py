@@ -269,11 +269,11 @@ def _left_out(facts: Quotes) -> str:
     found = facts.analytics
     parts = [f"{name} cannot be read: {why}" for name, why in sorted(found.failed.items())]
     if found.unread:
-        parts.append(f"{found.unread:,} records are not results: {found.unread_reason}")
+        parts.append(f"{numbers.counted(found.unread, 'record')} skipped, not results: {found.unread_reason}")
     if found.symbols_left_out:
-        parts.append(f"results of {found.symbols_left_out:,} symbols beyond the limit are not shown")
+        parts.append(f"results of {numbers.counted(found.symbols_left_out, 'symbol')} beyond the limit are not shown")
     if found.lost:
-        parts.append(f"{found.lost:,} results were deleted before they were read")
+        parts.append(f"{numbers.counted(found.lost, 'result')} deleted before being read")
     return "; ".join(parts)
 
 
