@@ -93,7 +93,7 @@ async def test_a_group_with_members_says_who_holds_it_and_what_they_have(page: P
             members = page.get_by_role("region", name="Members, rows")
             await expect(members).to_contain_text("worker-7")
             await expect(members).to_contain_text("held-group 0-1")
-            await expect(page.get_by_text("active members: worker-7; stop them first")).to_be_visible()
+            await expect(page.locator("[data-held]")).to_have_text("active members: worker-7; stop them first")
             await button(page, "Reset offsets").focus()
             await page.keyboard.press("Enter")
             told = page.get_by_role("status").filter(has_text="is not possible: active members: worker-7")
@@ -108,23 +108,45 @@ async def test_a_group_with_members_says_who_holds_it_and_what_they_have(page: P
         await expect(button(page, "Reset offsets")).to_have_attribute("aria-disabled", "false")
 
 
-async def test_deleting_a_group_that_somebody_is_in_is_refused_in_the_dialog(
+async def test_a_group_with_members_cannot_be_deleted_and_its_button_says_why(page: Page, stage: Stage) -> None:
+    async with made(stage, "full-group"):
+        async with comet.GroupConsumer(stage.broker, "full-group", group="full-group", name="worker-1") as consumer:
+            reading = asyncio.create_task(consumer.get())
+            await page.goto(stage.at("/groups/full-group"))
+            await live(page)
+            why = "Delete is not possible: active members: worker-1; stop them first"
+            await expect(button(page, "Delete")).to_have_attribute("aria-disabled", "true")
+            await expect(button(page, "Delete")).to_have_attribute("title", why)
+            await button(page, "Delete").focus()
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("status").filter(has_text=why)).to_be_visible()
+            await expect(dialog(page)).to_have_count(0)
+            await shot(page, "group-not-deletable")
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        await expect(button(page, "Delete")).to_have_attribute("aria-disabled", "false")
+
+
+async def test_deleting_a_group_that_a_member_joins_meanwhile_is_refused_in_the_dialog(
     context: Watched, page: Page, stage: Stage
 ) -> None:
     context.expected = ("409",)
-    async with (
-        made(stage, "busy-group"),
-        comet.GroupConsumer(stage.broker, "busy-group", group="busy-group", name="worker-1") as consumer,
-    ):
-        reading = asyncio.create_task(consumer.get())
+    async with made(stage, "busy-group") as admin:
         await page.goto(stage.at("/groups/busy-group"))
-        await expect(page.get_by_role("region", name="Members, rows")).to_contain_text("worker-1")
+        await live(page)
         await button(page, "Delete").click()
-        await expect(dialog(page).get_by_role("alert")).to_contain_text("stop them first")
-        await expect(dialog(page).get_by_role("alert")).to_contain_text("request ")
-        await expect(dialog(page).get_by_role("button", name="Delete")).to_be_disabled()
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
+        await dialog(page).get_by_label("Type busy-group to confirm").fill("busy-group")
+        async with comet.GroupConsumer(stage.broker, "busy-group", group="busy-group", name="worker-1") as consumer:
+            reading = asyncio.create_task(consumer.get())
+            await expect(page.get_by_role("region", name="Members, rows", include_hidden=True)).to_contain_text(
+                "worker-1"
+            )
+            await dialog(page).get_by_role("button", name="Delete").click()
+            await expect(dialog(page).get_by_role("alert")).to_contain_text("stop them first")
+            await expect(dialog(page).get_by_role("alert")).to_contain_text("request ")
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        assert "busy-group" in [group.name for group in await admin.list_groups()]
 
 
 async def test_a_shared_group_shows_what_is_in_flight_and_no_positions_to_set(page: Page, stage: Stage) -> None:

@@ -127,6 +127,11 @@ def test_who_holds_a_group_is_why_its_positions_stay() -> None:
         group.held(found, PageRequest()) == "active members: engine-0, engine-1, engine-2 and 2 more; stop them first"
     )
     assert "viewer" in group.held(found, PageRequest(role=VIEWER))
+    assert group.delete_held(found, PageRequest()) == group.held(found, PageRequest())
+    assert "admin" in group.delete_held(found, PageRequest(role=VIEWER))
+    shared = detail(one("g", kind="share"), members=members[:1])
+    assert group.delete_held(shared, PageRequest()) == "active members: engine-0; stop them first"
+    assert group.delete_held(detail(one("g", kind="share")), PageRequest()) == ""
     assert group.held(detail(one("g"), reset_allowed=True), PageRequest()) == ""
 
 

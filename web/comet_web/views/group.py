@@ -10,7 +10,7 @@ from comet_web.components import numbers
 from comet_web.components.table import shaped
 from comet_web.document import DASH, UNKNOWN, Cell, Chart, Column, Document, Row
 from comet_web.facts import GroupDetail, Lag, Member, Track
-from comet_web.page_request import OPERATOR, PageRequest, path
+from comet_web.page_request import ADMIN, OPERATOR, PageRequest, path
 from comet_web.views import groups
 
 LINES_MAX: Final = 8  # topics in the chart; the others with less lag are one line
@@ -69,6 +69,7 @@ def view(detail: GroupDetail, request: PageRequest) -> Document:
         else UNKNOWN,
         "commit": numbers.ago(group.last_commit_us, now_us),
         "held": Cell(held(detail, request)),
+        "delete_held": Cell(delete_held(detail, request)),
         "join": Cell(f"comet consume {next(iter(group.topics), 'TOPIC')} --group {group.name}"),
     }
     if detail.assignment:
@@ -105,6 +106,15 @@ def held(detail: GroupDetail, request: PageRequest) -> str:
         return refusal
     if detail.group.kind == "share":
         return "share groups have no committed offsets"
+    return _active(detail)
+
+
+def delete_held(detail: GroupDetail, request: PageRequest) -> str:
+    """Why the group cannot be deleted now; empty: it can."""
+    return request.refusal(ADMIN) or _active(detail)
+
+
+def _active(detail: GroupDetail) -> str:
     if detail.reset_allowed or not detail.members:
         return ""
     names = sorted({member.client or member.id for member in detail.members})
@@ -215,7 +225,7 @@ def _now(detail: GroupDetail) -> int:
 def _chart(detail: GroupDetail) -> Chart:
     tracks = {topic: track for topic, track in detail.tracks.items() if track.values}
     if not tracks:
-        summary = f"{_now(detail):,} records behind, no history yet"
+        summary = f"{numbers.counted(_now(detail), 'record')} behind, no history yet"
         return Chart("lag", (), 1, detail.cluster.time_us, (), unit="records", kind="area", summary=summary)
     step_s = min(track.step_s for track in tracks.values())
     end_us = max(track.end_us for track in tracks.values() if track.step_s == step_s)
@@ -230,7 +240,7 @@ def _chart(detail: GroupDetail) -> Chart:
     marks = tuple((at, "rebalance") for at in detail.rebalances_us if begin_us <= at <= end_us)[-MARKS_MAX:]
     total = _sum(list(lines.values()))
     known = [value for value in total if value is not None]
-    summary = f"{_now(detail):,} records behind, "
+    summary = f"{numbers.counted(_now(detail), 'record')} behind, "
     summary += f"max {max(known):,.0f}" if known else "no history yet"
     if marks:
         summary += f", {len(marks)} {'rebalance' if len(marks) == 1 else 'rebalances'}"

@@ -7,7 +7,7 @@ import { field } from "../dialog.js";
 import { el, root } from "../el.js";
 import { rehearse } from "../rehearse.js";
 import { toast } from "../toast.js";
-import { whole } from "../words.js";
+import { many, whole } from "../words.js";
 
 const ROWS_MAX = 200; // of a dry run that are shown
 const TARGETS = [
@@ -26,15 +26,21 @@ export function start() {
   hold();
 }
 
-// Buttons give the reason why offsets cannot be reset now.
+// Buttons give the reason why offsets cannot be reset, or the group deleted, now.
 function hold() {
   const held = document.querySelector("[data-field=held]").textContent;
   document.querySelector("[data-held]").hidden = !held;
-  const button = document.querySelector("[data-action=reset-group]");
-  if (held) button.dataset.refusal = `is not possible: ${held}`;
+  refuse("reset-group", held);
+  refuse("delete-group", document.querySelector("[data-field=delete_held]").textContent);
+}
+
+function refuse(action, reason) {
+  const button = document.querySelector(`[data-action=${action}]`);
+  const refusal = reason && `is not possible: ${reason}`;
+  if (reason) button.dataset.refusal = refusal;
   else delete button.dataset.refusal;
-  button.setAttribute("aria-disabled", String(Boolean(held)));
-  button.title = held ? `Reset offsets is not possible: ${held}` : "";
+  button.setAttribute("aria-disabled", String(Boolean(reason)));
+  button.title = reason && `${button.textContent.trim()} ${refusal}`;
 }
 
 // ---- reset of committed offsets
@@ -67,7 +73,7 @@ async function reset(group) {
     does: (plan) => plan.partitions.length > 0,
     submit: async (values) => {
       const done = await call("resetGroup", { group }, body(values));
-      toast(`Offsets of ${group} reset in ${whole(done.partitions.length)} partitions.`);
+      toast(`Offsets of ${group} reset in ${many(done.partitions.length, "partition")}.`);
       return done;
     },
   });
@@ -113,7 +119,7 @@ function changes(plan) {
   const rows = plan.partitions.slice(0, ROWS_MAX).map((one) => el("tr", {}, cells(one)));
   const more = plan.partitions.length - rows.length;
   return [
-    el("p", {}, el("b", {}, `${whole(plan.skipped)} records skipped, ${whole(plan.repeated)} read again`)),
+    el("p", {}, el("b", {}, `${many(plan.skipped, "record")} skipped, ${whole(plan.repeated)} read again`)),
     el(
       "div",
       { class: "frame", tabindex: "0", role: "region", "aria-label": "What would change" },
@@ -124,7 +130,7 @@ function changes(plan) {
         el("tbody", {}, rows),
       ),
     ),
-    more > 0 && el("p", { class: "muted" }, `and ${whole(more)} more partitions`),
+    more > 0 && el("p", { class: "muted" }, `and ${many(more, "more partition")}`),
   ].filter(Boolean);
 }
 
