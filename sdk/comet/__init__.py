@@ -16,6 +16,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from comet.wire.version import VERSION
+
 if TYPE_CHECKING:
     from comet import sync, testing
     from comet.admin.admin import Admin, TopicPage
@@ -135,7 +137,7 @@ if TYPE_CHECKING:
     )
     from comet.values.record import NewRecord, Record, RecordBatch
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Acks",

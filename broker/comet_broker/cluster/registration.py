@@ -5,7 +5,7 @@ Until then, later starts report it again. Owned by the broker.
 
 from __future__ import annotations
 
-import comet
+from comet.wire.version import VERSION
 from comet_broker.cluster.view import ClusterView
 from comet_broker.config import BrokerConfig
 from comet_broker.core.cluster import BrokerRecord
@@ -29,7 +29,7 @@ class Registration:
         return BrokerRecord(
             host=config.advertised_host or config.host,
             port=config.advertised_port or self.port,
-            version=comet.__version__,
+            version=VERSION,
             folder=folder.identity.folder,
             lease=0,  # filled in by the membership
             rack=config.rack,

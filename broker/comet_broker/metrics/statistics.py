@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import comet
 from comet.v1 import types_pb2 as types
+from comet.wire.version import VERSION
 from comet_broker import settings
 from comet_broker.cluster.membership import Membership
 from comet_broker.cluster.store_guard import StoreGuard
@@ -70,7 +70,7 @@ class BrokerStatistics:
         return {
             "cluster_id": self.view.cluster_id,
             "broker_id": env.me,
-            "version": comet.__version__,
+            "version": VERSION,
             "started_us": self.started_us(),
             "now_us": env.clock.wall_us(),
             "draining": self.drain.draining,

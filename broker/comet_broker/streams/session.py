@@ -28,10 +28,10 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-import comet
 from comet.errors import CometError, MalformedFrame
 from comet.v1 import records_pb2 as pb
 from comet.wire.frames import parse_produce
+from comet.wire.version import VERSION
 from comet_broker import limits
 from comet_broker.streams.answers import AnswerQueue, Replies
 from comet_broker.streams.context import SessionContext
@@ -182,7 +182,7 @@ class Session:
         welcome = pb.Welcome(
             cluster_id=self._context.cluster_id(),
             broker_id=self._context.env.me,
-            version=comet.__version__,
+            version=VERSION,
             batch_bytes_max=limits.BATCH_BYTES_MAX,
             credit_bytes_max=limits.CREDIT_BYTES_MAX,
         )

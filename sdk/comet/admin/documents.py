@@ -26,7 +26,7 @@ DRY_RUN: Final = "True: nothing was changed, and the numbers are the expected ef
 _literal: Any = Literal
 
 
-class Member(NamedTuple):
+class DocumentMember(NamedTuple):
     """A member of a document."""
 
     annotation: Any
@@ -35,12 +35,12 @@ class Member(NamedTuple):
 
 
 @cache
-def members(kind: type) -> dict[str, Member]:
+def members(kind: type) -> dict[str, DocumentMember]:
     """The members of a dataclass's document by name: its own fields, those of LogFigures, its properties."""
     if kind is TopicConfig:
         return {name: _setting(row) for name, row in TOPIC_SETTINGS.items()}
     hints = get_type_hints(kind, include_extras=True)
-    found: dict[str, Member] = {}
+    found: dict[str, DocumentMember] = {}
     for field in sorted(fields(kind), key=lambda one: one.kw_only is True):
         if UNLISTED not in _marks(hints[field.name]):
             found[field.name] = _member(hints[field.name])
@@ -56,17 +56,17 @@ def _marks(annotation: Any) -> tuple[Any, ...]:
     return annotation.__metadata__ if get_origin(annotation) is Annotated else ()
 
 
-def _member(annotation: Any) -> Member:
+def _member(annotation: Any) -> DocumentMember:
     marks = _marks(annotation)
     about = next((mark for mark in marks if isinstance(mark, str)), "")
-    return Member(annotation, about, tuple(mark.value for mark in marks if isinstance(mark, Example)))
+    return DocumentMember(annotation, about, tuple(mark.value for mark in marks if isinstance(mark, Example)))
 
 
-def _setting(row: TopicSetting) -> Member:
+def _setting(row: TopicSetting) -> DocumentMember:
     kind = _literal[row.words] if row.words else Int64 if row.bits == 64 else int
     default = plain(row.default)
     about = row.about + (" -1: no limit." if row.unlimited else "")
-    return Member(kind, about, (str(default) if kind is Int64 else default,))
+    return DocumentMember(kind, about, (str(default) if kind is Int64 else default,))
 
 
 def is_int64(annotation: Any) -> bool:

@@ -25,6 +25,7 @@ from comet.errors import Closed, CometError, InvalidArgument, PartitionNotFound,
 from comet.v1 import records_pb2 as pb
 from comet.wire.transport import Channel, Connect
 from comet.wire.tuning import tune_process
+from comet.wire.version import VERSION
 
 log = logging.getLogger("comet")
 
@@ -162,11 +163,9 @@ class Client:
         connect: Connect | None = None,
         random: Random | None = None,
     ) -> None:
-        import comet
-
         self.bootstrap = parse_addresses(addresses)
         self.name = name
-        self.software = f"comet-python/{comet.__version__}"
+        self.software = f"comet-python/{VERSION}"
         self.random = random or SystemRandom()
         self.salt = self.random.getrandbits(16)  # so that clients do not all begin with the same broker
         self.closed = False
