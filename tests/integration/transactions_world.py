@@ -144,16 +144,30 @@ class World(LocalCluster):
                 await a_moment()
 
     async def seen(self, output: Output) -> list[bytes | None]:
-        """What a reader of what is committed gets at the leader."""
-        # Whoever leads by then: where leadership goes back meanwhile, the new leader may know less for a moment.
-        await until(
-            lambda: self.leader(*output) != 0 and self.leading(output).settled, "the leader knows how far all are"
-        )
-        reader = Reader(self.brokers[self.leader(*output)])
+        """The committed values of a partition, as a reader gets them at its leader. Read again if that changes."""
+        while True:
+            await until(lambda: self.leader(*output) != 0 and self.leading(output).settled, "a settled leader")
+            got = await self._seen_at(output, self.leader(*output))
+            if got is not None:
+                return got
+
+    async def _seen_at(self, output: Output, broker: int) -> list[bytes | None] | None:
+        """The committed values at a leader; None if another one leads meanwhile."""
+        leading, got = self.leading(output), list[bytes | None]()
+        epoch = leading.leader_epoch
+        reader = Reader(self.brokers[broker])
         await reader.start(await reader.attach(*output))
-        got = reader.take()
+
+        def leads() -> bool:
+            return self.leader(*output) == broker and self.leading(output).leader_epoch == epoch
+
+        def over() -> bool:
+            got.extend(reader.take() if leads() else ())
+            return not leads() or reader.next_offset >= leading.last_stable_offset
+
+        await until(over, "all committed records are read")
         reader.session.close()
-        return got
+        return got if leads() else None
 
     async def all_seen(self) -> list[list[bytes | None]]:
         return [await self.seen(output) for output in OUTPUTS]
