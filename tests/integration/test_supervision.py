@@ -60,6 +60,8 @@ async def three(tmp_path: Path) -> AsyncIterator[LocalCluster]:
         request = admin.CreateTopicRequest(name="t", partitions=PARTITIONS, replicas=3)
         await cluster.call("comet.v1.Admin/CreateTopic", request)
         await cluster.opened("t", partitions=PARTITIONS)
+        for index in range(PARTITIONS):
+            await led(cluster, index)
         yield cluster
 
 
@@ -74,7 +76,13 @@ async def in_sync(cluster: LocalCluster, index: int, count: int) -> None:
     await until(lambda: len(cluster.state("t", index).in_sync) == count, f"{count} of t/{index} are in sync")
 
 
+async def led(cluster: LocalCluster, index: int) -> None:
+    """While leadership moves there is none for a moment."""
+    await until(lambda: cluster.leader("t", index) != NO_BROKER, f"t/{index} has a leader")
+
+
 async def write(cluster: LocalCluster, index: int, value: bytes, acks: int = 2) -> records_pb.ServerFrame:
+    await led(cluster, index)
     client = Client(cluster.brokers[cluster.leader("t", index)])
     handle = await client.attach("t", index)
     client.produce(handle, value, acks=acks)
