@@ -14,6 +14,7 @@ from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._topic_flags import given_settings, with_setting_flags
 from comet.cli._values import setting_of
 from comet.cli.cluster import brokers_text
+from comet.entities import TopicInfo
 from comet.errors import InvalidArgument
 from comet.settings.topic import TOPIC_SETTINGS
 from comet.units import count, format_bytes, least
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from comet import TopicAlteration
-    from comet.entities import PartitionInfo, TopicDetails, TopicInfo
+    from comet.entities import PartitionInfo, TopicDetails
     from comet.settings.topic import TopicConfig
 
 app = typer.Typer(help="Create, show, change and delete topics.", no_args_is_help=True)
