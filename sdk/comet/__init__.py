@@ -2,6 +2,7 @@
 
     Producer, Consumer, Admin, App     asynchronous; comet.sync has the same, synchronous
     read, write_frame                  a topic as tables of Arrow, Polars and pandas, and back
+    replay                             a CSV or Parquet file as records, at a pace
     model                              marks a class as the model of a value
     ConsumerOptions, GroupOptions, …   the options of consumers and handlers, as objects
     Record, RecordBatch, Receipt, …    their arguments and results
@@ -116,6 +117,7 @@ if TYPE_CHECKING:
     from comet.share.options import ShareOptions
     from comet.share.share_client import AcquiredRecord, ShareClient
     from comet.share.share_consumer import ShareConsumer, ShareRecord
+    from comet.tables.replay import Replay, ReplayedRow, replay
     from comet.tables.scan import Scan, read
     from comet.tables.write import write_frame
     from comet.types import (
@@ -229,6 +231,8 @@ __all__ = [
     "RecordDeletion",
     "RecordTooLarge",
     "RecoveryChoice",
+    "Replay",
+    "ReplayedRow",
     "ReplicaConflict",
     "ReplicaInfo",
     "ResetPartition",
@@ -266,6 +270,7 @@ __all__ = [
     "UnsupportedVersion",
     "model",
     "read",
+    "replay",
     "run",
     "sync",
     "testing",
@@ -314,6 +319,8 @@ _OWN = {
     "Record": "comet.values.record",
     "RecordBatch": "comet.values.record",
     "RecoveryChoice": "comet.admin.recovery",
+    "Replay": "comet.tables.replay",
+    "ReplayedRow": "comet.tables.replay",
     "Scan": "comet.tables.scan",
     "ShareConsumer": "comet.share.share_consumer",
     "ShareOptions": "comet.share.options",
@@ -327,6 +334,7 @@ _OWN = {
     "TransactionalProducer": "comet.producer.transaction",
     "model": "comet.serde",
     "read": "comet.tables.scan",
+    "replay": "comet.tables.replay",
     "run": "comet.event_loop",
     "write_frame": "comet.tables.write",
 }

@@ -20,7 +20,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import UnionType
 from typing import Annotated, Any, Final, Generic, NoReturn, TypeVar, dataclass_transform, overload
 
@@ -106,6 +106,13 @@ class Serde(Generic[T]):
         except self._errors as error:
             self._refuse(f"decode value {index}", error, {"index": str(index)})
 
+    def refusing(self, action: str, function: Callable[[Any], T], value: Any) -> T:
+        """The function's result; raises SerdeError if it does not accept the value."""
+        try:
+            return function(value)
+        except self._errors as error:
+            self._refuse(action, error, {})
+
     def _refuse(self, action: str, error: Exception, details: dict[str, str]) -> NoReturn:
         field, reason = _explain(error)
         details["type"] = self.name
@@ -136,6 +143,27 @@ def serde_for(kind: Any) -> Serde[Any]:
         if "unhashable" not in str(error):
             raise
         return _make(kind)
+
+
+def converter_for(kind: Any) -> Callable[[Any], Any]:
+    """Makes values of a type from rows of a table, where numbers and times may be text. Both it and the result raise
+    SerdeError, the result for a row that does not fit.
+
+    >>> @model
+    ... class Bar:
+    ...     symbol: str
+    ...     close: float
+    >>> converter_for(Bar)({"symbol": "EURUSD", "close": "1.08", "note": "x"})
+    Bar(symbol='EURUSD', close=1.08)
+    """
+    serde = serde_for(kind)
+    if _is_pydantic(kind):
+        import pydantic
+
+        return partial(serde.refusing, "convert a row", pydantic.TypeAdapter(kind).validate_python)
+    import msgspec
+
+    return partial(serde.refusing, "convert a row", partial(msgspec.convert, type=kind, strict=False))
 
 
 @dataclass_transform()

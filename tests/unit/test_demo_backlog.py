@@ -78,7 +78,7 @@ def test_as_much_is_taken_at_once_as_one_call_should_carry() -> None:
 
 async def test_a_file_is_acknowledged_and_a_live_market_is_not(tmp_path: Path) -> None:
     path = tmp_path / "ticks.csv"
-    path.touch()
+    path.write_text("time,symbol,price\n")
     replay, live = (
         Feed(ReplayProvider(path), "localhost:1"),
         Feed(SyntheticProvider(INSTRUMENTS, Random(1), rate=1), "localhost:1"),

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from comet.tables.files import time_us
 from comet_demo.model import PRICE_MAX, SIZE_MAX
-from comet_demo.providers import Event
 
 # Sizes are whole numbers, and coins are traded in fractions: they are counted in millionths.
 UNITS_PER_COIN: Final = 1_000_000
 SYMBOLS_MAX: Final = 100_000  # whose last trade is kept
 OLD_MAX: Final = 100  # duplicates in a row
 FUTURE_US: Final = 3_600_000_000  # tolerance for a wrong clock
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def price(value: Any) -> float:
@@ -49,27 +44,18 @@ def size(value: Any, units: int = 1) -> int:
 
 
 def moment(value: Any, now_us: int) -> int:
-    """A time, in ISO form or as milliseconds or microseconds since 1970, as microseconds.
+    """A time, in ISO form or as a number since 1970, as microseconds.
 
     >>> moment("2014-11-07T08:19:27.028459Z", 2**60), moment(1_672_515_782_136, 2**60)
     (1415348367028459, 1672515782136000)
     """
-    if isinstance(value, str):
-        parsed = datetime.fromisoformat(value)
-        if parsed.tzinfo is None:
-            parsed = parsed.replace(tzinfo=UTC)
-        at_us = (parsed - _EPOCH) // _MICROSECOND
-    elif isinstance(value, int) and not isinstance(value, bool):
-        at_us = value if value > 10**14 else value * 1000  # in milliseconds that would be after the year 5000
-    else:
-        raise TypeError(f"{value!r} is not a time")
-    return known(at_us, now_us)
+    return known(time_us(value), now_us)
 
 
 def known(at_us: int, now_us: int) -> int:
-    """The time, checked: not before 1970, and not further in the future than a clock may be wrong."""
-    if not 0 < at_us < now_us + FUTURE_US:
-        raise ValueError(f"{at_us} is too early or too far in the future for a time")
+    """The time, checked: not further in the future than a clock may be wrong."""
+    if at_us >= now_us + FUTURE_US:
+        raise ValueError(f"{at_us} is too far in the future for a time")
     return at_us
 
 
@@ -112,21 +98,6 @@ class Tape:
         if size:
             self._last[symbol] = last, 0
         return last, size
-
-
-def moments(events: Sequence[Event], span_us: int) -> Iterator[list[Event]]:
-    """Splits events into parts, in order, each of which spans less than `span_us`."""
-    part: list[Event] = []
-    low = high = 0
-    for event in events:
-        at_us = event.timestamp_us
-        if part and not high - span_us < at_us < low + span_us:
-            yield part
-            part = []
-        low, high = (min(low, at_us), max(high, at_us)) if part else (at_us, at_us)
-        part.append(event)
-    if part:
-        yield part
 
 
 class Numbers:
