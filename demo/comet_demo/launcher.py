@@ -88,7 +88,7 @@ def _start_and_watch(quote_table: QuoteTable, crew: Crew, options: Options) -> N
 def _spark(quote_table: QuoteTable, crew: Crew, at: Started, options: Options) -> list[Child]:
     lacking = local.missing()
     if lacking is not None:
-        quote_table.analytics.note = f"no analytics: {lacking}"
+        quote_table.notes[SPARK] = f"no analytics: {lacking}"
         _print(f"No analytics. {lacking}")
         return []
     parquet = options.parquet and options.parquet.resolve()

@@ -158,12 +158,12 @@ async def test_what_is_no_word_of_a_query_does_not_keep_the_others_from_being_he
         running(follow_job(quote_table, broker.address)) as following,
         comet.Producer(broker.address, acks="all") as producer,
     ):
-        while not quote_table.analytics.jobs and not following.done():
+        while not quote_table.analytics.queries and not following.done():
             await producer.publish(JOB, {"query": "first", "state": "running"})
         await (await producer.send_many(JOB, [*NO_JOBS, *ODD_JOBS]))
         await producer.publish(JOB, {"query": "last", "state": "running", "at_us": 1})
-        assert await until(lambda: "last" in quote_table.analytics.jobs or following.done(), within_s=WITHIN_S)
-    assert list(quote_table.analytics.jobs) == ["first", "one", "bars.1s", "[/x]", "last"]
+        assert await until(lambda: "last" in quote_table.analytics.queries or following.done(), within_s=WITHIN_S)
+    assert list(quote_table.analytics.queries) == ["first", "one", "bars.1s", "[/x]", "last"]
     quote_table.apply(quote("A"), now_us=5)
     line = quote_table.summary(now_us=5)
     assert "[/x] failed: [/red] a [2Jb" in line

@@ -9,6 +9,7 @@ import pytest
 from py4j import protocol  # type: ignore[import-untyped]
 from py4j.java_gateway import GatewayClient, GatewayParameters  # type: ignore[import-untyped]
 
+from comet.spark import local
 from comet_demo.analytics import spark_job
 
 
@@ -33,7 +34,7 @@ class Gone:
 def test_a_java_that_dies_while_it_is_asked_is_not_told_of_in_tracebacks(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spark_job.hush_py4j()
+    local._hush_py4j()
     client = GatewayClient(gateway_parameters=GatewayParameters(port=1))
     monkeypatch.setattr(client, "_get_connection", Gone)
     assert client.send_command("a call") == protocol.ERROR

@@ -16,18 +16,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
@@ -36,6 +35,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import comet
 from comet.spark import local
+from comet.spark.query_reports import reporting
 from comet.spark.query_supervisor import QuerySupervisor
 from comet.spark.update_writer import UpdateWriter
 from comet_demo.analytics import TICK, alerts, as_records, bars_of, quotes_of, stats, timely, trades_of
@@ -166,7 +166,6 @@ def main() -> None:
     options = arguments()
     # A JVM is started by a fork. gRPC's fork handlers sometimes kill the child, and are not needed here.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-    hush_py4j()
     stopping = threading.Event()
     session: SparkSession | None = None
 
@@ -180,7 +179,7 @@ def main() -> None:
     plans = {plan.name: plan for plan in PLANS if plan.name in options.queries and (plan.topic or options.parquet)}
     with ExitStack() as stack:
         comet.run(ensure_topics(options.bootstrap))
-        report = stack.enter_context(_reporting(options.bootstrap))
+        report = stack.enter_context(reporting(options.bootstrap, JOB))
         writers = {
             name: stack.enter_context(UpdateWriter(options.bootstrap, plan.topic))
             for name, plan in plans.items()
@@ -207,32 +206,6 @@ def main() -> None:
         if not options.checkpoint:
             options.checkpoint = stack.enter_context(tempfile.TemporaryDirectory(prefix="comet-spark-"))
         supervisor.run(session, stopping)
-
-
-@contextmanager
-def _reporting(bootstrap: str) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Writes the states of queries. Never waits: without a broker no client can read them."""
-    producer = comet.sync.Producer(bootstrap, name="spark", timeout_ms=5_000)
-
-    def report(record: dict[str, Any]) -> None:
-        with suppress(comet.CometError):
-            producer.send(JOB, record, key=record["query"])
-
-    try:
-        yield report
-    finally:
-        with suppress(comet.CometError):
-            producer.close()
-
-
-def hush_py4j() -> None:
-    """Silences py4j's log. If a JVM dies during a call, py4j raises an error and also logs it with two tracebacks;
-    the caller's report is enough."""
-    logging.getLogger().addFilter(_not_of_py4j)
-
-
-def _not_of_py4j(record: logging.LogRecord) -> bool:
-    return record.module != "java_gateway"
 
 
 def start(

@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+from comet.spark.query_reports import QueryReports, plain
 from comet_demo.model import Quote
-from comet_demo.terminal.job_status import Analytics, plain
 
 LAGS_MAX: Final = 10_000
 SYMBOLS_MAX: Final = 10_000
@@ -62,7 +62,7 @@ class QuoteTable:
         self.heard_us = 0  # when the last quote arrived, or the wait for quotes began; 0: not waiting
         self.feed_line = ""  # the feed's last line, while no quotes arrive
         self.notes: dict[str, str] = {}  # problems, by process or task
-        self.analytics = Analytics()
+        self.analytics = QueryReports("analytics", first="bars.1s")
         self._lags_us: deque[int] = deque(maxlen=LAGS_MAX)
         self._events_before = 0
 

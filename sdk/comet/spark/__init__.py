@@ -33,6 +33,7 @@ For programs:
     update_writer       writes the changed rows of a query, from the driver: for foreachBatch
     query_supervisor    starts queries one after the other, restarts failed ones, reports their states
     query_state         the state of a query, as a record                                                  (pure)
+    query_reports       the reports of queries in a topic: written, and read as one line; needs no Spark
     joins               each row with the latest row of another frame: an as-of join
 
 Needs the extra `spark`.

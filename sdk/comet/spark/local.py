@@ -10,6 +10,7 @@ started through a script that removes the name.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -265,11 +266,22 @@ def session(
             chosen["spark.sql.shuffle.partitions"] = str(parallelism)
         for option, value in {**chosen, **(config or {})}.items():
             builder = builder.config(option, value)
+        _hush_py4j()
         spark = builder.getOrCreate()
         try:
             yield spark
         finally:
             close(spark)
+
+
+def _hush_py4j() -> None:
+    """Silences py4j's log. If a JVM dies during a call, py4j raises an error and also logs it with two tracebacks;
+    the caller's report is enough."""
+    logging.getLogger().addFilter(_not_of_py4j)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
 
 
 def jvm(spark: SparkSession) -> Any:
