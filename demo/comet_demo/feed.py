@@ -17,12 +17,13 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 import comet
-from comet.tables.replay import spans
+from comet.processes.program import run, until_stopped
+from comet.sources.replay import spans
 from comet_demo.model import EARLY_US, TOPIC, TRADES, Quote, ensure_topics, now_us
-from comet_demo.program import run, until_stopped
 from comet_demo.providers import Event, Provider
 from comet_demo.providers.choose import add_options, chosen
 
@@ -174,7 +175,7 @@ class Feed:
             if events:
                 # A replay may write minutes of market time in a moment. Both topics advance together, else one topic's
                 # records would be late for a reader of both.
-                for part in [events] if self._provider.live else spans(events, SPAN_US, _when):
+                for part in [events] if self._provider.live else spans(events, SPAN_US, attrgetter("timestamp_us")):
                     await asyncio.gather(*(self._send(topic, share) for topic, share in _shares(part)))
             elif self._ended:
                 return
@@ -234,10 +235,6 @@ class Feed:
                     ahead_us // 1_000_000,
                     EARLY_US // 1_000_000,
                 )
-
-
-def _when(event: Event) -> int:
-    return event.timestamp_us
 
 
 def _shares(events: Sequence[Event]) -> Iterator[tuple[str, list[Event]]]:

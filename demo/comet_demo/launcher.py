@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from comet.processes.child import Child, ChildEnded
 from comet.processes.crew import Crew
 from comet.processes.keeper import Keeper, KeeperEvent
 from comet.processes.ports import LOCALHOST, unused
+from comet.processes.program import until_first_ends
 from comet.processes.restart_policy import Schedule
 from comet.processes.signals import STOP_SIGNALS, held_back
 from comet.spark import local
@@ -107,26 +108,16 @@ def _print(text: str) -> None:
 
 
 async def _watch(supervision: Supervision, at: Started, options: Options) -> None:
-    """Runs the table and the supervision of processes. The end of either ends both: the table at its end, the
-    supervision with an error."""
+    """Runs the table and the supervision of processes: the table ends in time, the supervision with an error."""
     quote_table = supervision.quote_table
     where = f"{at.url}quotes" if at.url else at.address
     title = f"Comet demo: {options.market['provider']} quotes, {where} (Ctrl-C ends)"
-    work: tuple[Coroutine[Any, Any, None], ...] = (
+    await until_first_ends(
         _again_and_again(quote_table, at.address, follow),
         _again_and_again(quote_table, at.address, follow_job),
         supervision.run(),
         show(quote_table, title=title, duration_s=options.duration_s, quiet=options.quiet),
     )
-    tasks = [asyncio.ensure_future(one) for one in work]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _again_and_again(

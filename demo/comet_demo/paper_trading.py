@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import comet
+from comet.processes.program import run
 from comet_demo.model import EARLY_US, FILLS, TOPIC, Fill, Quote, decoded, ensure_topics, now_us, quotes_of
-from comet_demo.program import run
 
 GROUP: Final = "paper"
 LOT: Final = 100

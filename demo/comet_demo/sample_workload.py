@@ -18,8 +18,8 @@ from random import Random
 from typing import Final
 
 import comet
+from comet.processes.program import run, until_stopped
 from comet_demo.model import DEAD_ORDERS, INSTRUMENTS, ORDERS, TOPIC, Order, ensure_topics, now_us
-from comet_demo.program import run, until_stopped
 
 ORDERS_PER_S: Final = 20.0
 AUDIT_SHARE: Final = 0.85  # of the orders' rate

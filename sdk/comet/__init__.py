@@ -117,7 +117,7 @@ if TYPE_CHECKING:
     from comet.share.options import ShareOptions
     from comet.share.share_client import AcquiredRecord, ShareClient
     from comet.share.share_consumer import ShareConsumer, ShareRecord
-    from comet.tables.replay import Replay, ReplayedRow, replay
+    from comet.sources.replay import Replay, ReplayedRow, replay
     from comet.tables.scan import Scan, read
     from comet.tables.write import write_frame
     from comet.types import (
@@ -319,8 +319,8 @@ _OWN = {
     "Record": "comet.values.record",
     "RecordBatch": "comet.values.record",
     "RecoveryChoice": "comet.admin.recovery",
-    "Replay": "comet.tables.replay",
-    "ReplayedRow": "comet.tables.replay",
+    "Replay": "comet.sources.replay",
+    "ReplayedRow": "comet.sources.replay",
     "Scan": "comet.tables.scan",
     "ShareConsumer": "comet.share.share_consumer",
     "ShareOptions": "comet.share.options",
@@ -334,7 +334,7 @@ _OWN = {
     "TransactionalProducer": "comet.producer.transaction",
     "model": "comet.serde",
     "read": "comet.tables.scan",
-    "replay": "comet.tables.replay",
+    "replay": "comet.sources.replay",
     "run": "comet.event_loop",
     "write_frame": "comet.tables.write",
 }

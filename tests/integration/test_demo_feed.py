@@ -18,16 +18,15 @@ import comet
 import comet.testing
 from comet.processes.child import Child, python_module
 from comet.processes.ports import HeldPorts
+from comet.processes.program import run
 from comet_demo import feed as feeding
 from comet_demo import sample_workload
 from comet_demo.feed import Feed
 from comet_demo.model import DEAD_ORDERS, FILLS, INSTRUMENTS, MARKET, TOPIC, TRADES, Fill, Quote, Trade, ensure_topics
 from comet_demo.paper_trading import Paper, last_fills
-from comet_demo.program import run
 from comet_demo.providers import Event, Provider
-from comet_demo.providers.public_feeds import Coinbase
+from comet_demo.providers.public_feeds import Coinbase, SocketProvider
 from comet_demo.providers.replay import ReplayProvider
-from comet_demo.providers.sockets import SocketProvider
 from comet_demo.providers.synthetic import SyntheticProvider
 from tests.market import servers
 from tests.waiting import until

@@ -15,10 +15,10 @@ from websockets.asyncio.server import ServerConnection
 
 import comet
 from comet.processes.restart_policy import Schedule
+from comet.sources.websocket import MESSAGE_BYTES_MAX, Timing
 from comet_demo.model import Quote, Trade
 from comet_demo.providers import Event
-from comet_demo.providers.public_feeds import Alpaca, Binance, Coinbase, Dialect
-from comet_demo.providers.sockets import MESSAGE_BYTES_MAX, SocketProvider, Timing
+from comet_demo.providers.public_feeds import Alpaca, Binance, Coinbase, Dialect, SocketProvider
 from tests.market import servers
 from tests.market.servers import Market, market, say
 

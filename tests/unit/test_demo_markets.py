@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import comet
+from comet.sources.websocket import MALFORMED
 from comet_demo.feed import arguments
 from comet_demo.model import SIZE_MAX, Quote, Trade
 from comet_demo.providers.choose import chosen
 from comet_demo.providers.normal import OLD_MAX, Numbers, Tape, moment, price, size
-from comet_demo.providers.public_feeds import MALFORMED, Alpaca, Binance, Coinbase, Dialect, ParsedMessage
+from comet_demo.providers.public_feeds import Alpaca, Binance, Coinbase, Dialect, ParsedMessage
 from tests.market import servers as said
 from tests.market.servers import NOW_US
 

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 import comet
-from comet.tables.files import CHUNK_ROWS, LINE_CHARS_MAX, time_us
+from comet.sources.files import CHUNK_ROWS, LINE_CHARS_MAX, time_us
 
 DAY_US = 1_709_285_400_000_000  # 2024-03-01, 09:30
 NOW_US = 1_767_366_245_000_000

@@ -34,13 +34,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import comet
+from comet.processes.program import run
 from comet.spark import local
 from comet.spark.query_reports import reporting
 from comet.spark.query_supervisor import QuerySupervisor
 from comet.spark.update_writer import UpdateWriter
 from comet_demo.analytics import TICK, alerts, as_records, bars_of, quotes_of, stats, timely, trades_of
 from comet_demo.model import ALERTS, BARS, JOB, STATS, TOPIC, TRADES, ensure_topics
-from comet_demo.program import run
 
 ENSURE_S: Final = 2
 BACK_S: Final = 300
@@ -129,24 +129,19 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="comet_demo.analytics.spark_job", description="Analytics of the quotes, with Spark."
     )
+    add = parser.add_argument
     names = ",".join(plan.name for plan in PLANS)
-    parser.add_argument("--bootstrap", default="localhost:9092", metavar="HOST:PORT")
-    parser.add_argument(
-        "--checkpoint", metavar="DIR", help="where queries store their progress; without it they restart from scratch"
-    )
-    parser.add_argument("--parquet", metavar="DIR", help="also write one-minute bars here, permanently")
-    parser.add_argument("--queries", default=names, help=f"of {names}")
-    parser.add_argument("--trigger", metavar="INTERVAL", help='interval of bars.1s; default: "250 milliseconds"')
-    parser.add_argument(
-        "--back", type=float, default=BACK_S, metavar="SECONDS", help="time before now at which a new query begins"
-    )
-    parser.add_argument("--per-batch", type=int, metavar="N", help="the most records of each topic in a batch")
-    parser.add_argument("--master", help="Spark's master; spark-submit sets its own. [local[*]]")
-    parser.add_argument("--memory", default="768m", help="memory of a local JVM")
-    parser.add_argument(
-        "--java", default=local.QUICK_START, metavar="OPTIONS", help="options of a local JVM [%(default)s]"
-    )
-    parser.add_argument(
+    add("--bootstrap", default="localhost:9092", metavar="HOST:PORT")
+    add("--checkpoint", metavar="DIR", help="where queries store their progress; without it they restart from scratch")
+    add("--parquet", metavar="DIR", help="also write one-minute bars here, permanently")
+    add("--queries", default=names, help=f"of {names}")
+    add("--trigger", metavar="INTERVAL", help='interval of bars.1s; default: "250 milliseconds"')
+    add("--back", type=float, default=BACK_S, metavar="SECONDS", help="time before now at which a new query begins")
+    add("--per-batch", type=int, metavar="N", help="the most records of each topic in a batch")
+    add("--master", help="Spark's master; spark-submit sets its own. [local[*]]")
+    add("--memory", default="768m", help="memory of a local JVM")
+    add("--java", default=local.QUICK_START, metavar="OPTIONS", help="options of a local JVM [%(default)s]")
+    add(
         "--parallelism",
         type=int,
         default=0,

@@ -2,7 +2,7 @@
 
     synthetic                       a simulated market, seeded; needs no network
     replay                          quotes and trades of a CSV or Parquet file
-    coinbase, binance, alpaca       real markets, over the state machine for connections in sockets
+    coinbase, binance, alpaca       real markets, over `comet.sources.websocket`
 
 A provider for another market implements the same protocol and gets a row in choose; nothing else changes.
 """

@@ -12,9 +12,8 @@ import comet
 from comet_demo.model import INSTRUMENTS
 from comet_demo.providers import Provider
 from comet_demo.providers.market import FAULTS
-from comet_demo.providers.public_feeds import Alpaca, Binance, Coinbase
+from comet_demo.providers.public_feeds import Alpaca, Binance, Coinbase, SocketProvider
 from comet_demo.providers.replay import ReplayProvider
-from comet_demo.providers.sockets import SocketProvider
 from comet_demo.providers.synthetic import SyntheticProvider
 
 RATE_MAX: Final = 200_000
@@ -78,14 +77,14 @@ def _replay(options: argparse.Namespace) -> Provider:
 def _alpaca(options: argparse.Namespace) -> Provider:
     """Its key is in the environment, where other users of the machine do not see it."""
     key, secret = (os.environ.get(name, "") for name in ("COMET_ALPACA_KEY", "COMET_ALPACA_SECRET"))
-    return SocketProvider(Alpaca(key, secret, options.symbols, options.url), Random())
+    return SocketProvider(Alpaca(key, secret, options.symbols, options.url))
 
 
 _MAKERS: Final[Mapping[str, Callable[[argparse.Namespace], Provider]]] = {
     "synthetic": _synthetic,
     "replay": _replay,
-    "coinbase": lambda options: SocketProvider(Coinbase(options.symbols, options.url), Random()),
-    "binance": lambda options: SocketProvider(Binance(options.symbols, options.url), Random()),
+    "coinbase": lambda options: SocketProvider(Coinbase(options.symbols, options.url)),
+    "binance": lambda options: SocketProvider(Binance(options.symbols, options.url)),
     "alpaca": _alpaca,
 }
 NAMES: Final = tuple(_MAKERS)

@@ -30,6 +30,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from random import Random
 from typing import Final
 
@@ -150,7 +151,7 @@ class Market:
         events, self._ahead = self._ahead, []
         while self.at_us <= now_us:
             events += self._frame()
-        known = bisect_right(events, now_us, key=_when)
+        known = bisect_right(events, now_us, key=attrgetter("timestamp_us"))
         self._ahead = events[known:]
         return events[:known]
 
@@ -273,10 +274,6 @@ def poisson(random: Random, mean: float) -> int:
         product *= random.random()
         count += 1
     return count
-
-
-def _when(event: Event) -> int:
-    return event.timestamp_us
 
 
 def _shares(lines: Sequence[MarketInstrument]) -> list[MarketInstrument]:

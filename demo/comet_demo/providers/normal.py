@@ -6,7 +6,7 @@ import math
 from decimal import Decimal
 from typing import Any, Final
 
-from comet.tables.files import time_us
+from comet.sources.files import time_us
 from comet_demo.model import PRICE_MAX, SIZE_MAX
 
 # Sizes are whole numbers, and coins are traded in fractions: they are counted in millionths.

@@ -1,4 +1,4 @@
-"""The protocols of real markets over a WebSocket: one reader of quotes and trades, and a Dialect for each market.
+"""The protocols of real markets over a WebSocket: a Dialect for each market, read by `comet.sources.websocket`.
 
 Coinbase Exchange, no key. Trades are numbered without gaps. A trade that a heartbeat names and that has not arrived by
 the next heartbeat is lost: it is counted, and the product is subscribed again. A ticker comes with each trade.
@@ -32,29 +32,25 @@ that was written stays.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import comet
+from comet.sources import websocket
+from comet.sources.websocket import MALFORMED, WebSocketSource
 from comet_demo.model import Quote, Trade
 from comet_demo.providers import Event
 from comet_demo.providers.normal import UNITS_PER_COIN, Numbers, Tape, moment, price, size, whole
 
-MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
+ParsedMessage: TypeAlias = websocket.ParsedMessage[Event]
 
 
-@dataclass(slots=True)
-class ParsedMessage:
-    """The content of a message."""
+class SocketProvider(WebSocketSource[Event]):
+    """A market with a WebSocket."""
 
-    events: list[Event] = field(default_factory=list)
-    replies: list[str] = field(default_factory=list)
-    subscribed: bool = False
-    missed: int = 0  # missing messages, by sequence numbers
-    malformed: int = 0  # parts
-    again: str = ""  # the reason to connect again
-    refused: str = ""  # the server's permanent error
+    live = True
+    log = logging.getLogger("comet_demo.feed")
 
 
 class Fields(NamedTuple):
@@ -88,8 +84,7 @@ ALPACA_HARMLESS: Final = {403}  # authenticated already
 
 
 class Dialect:
-    """The protocol of one market. Has state, but neither a clock nor a network. Quotes and trades are read here, by the
-    names of the market's fields."""
+    """The protocol of one market. Quotes and trades are read here, by the names of the market's fields."""
 
     name: str
     url: str
@@ -108,12 +103,10 @@ class Dialect:
         self.subscribed = False
 
     def begin(self) -> list[str]:
-        """The texts to send first on a new connection."""
         self.subscribed = False
         return []
 
     def parse(self, message: Any, now_us: int) -> ParsedMessage:
-        """Interprets a message, decoded from JSON. May raise one of MALFORMED."""
         parsed = ParsedMessage()
         self.take(message, now_us, parsed)
         return parsed

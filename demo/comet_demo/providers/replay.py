@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import comet
-from comet.tables.files import Row, opened
+from comet.sources.files import Row, opened
 from comet_demo.model import Quote, Trade, now_us
 from comet_demo.providers import Event
 from comet_demo.providers.normal import Tape, known, price, size

@@ -1,1 +1,1 @@
-"""Topics as tables: Arrow, pandas and Polars, read and written; and files that are replayed as records."""
+"""Topics as tables: Arrow, pandas and Polars, read and written."""

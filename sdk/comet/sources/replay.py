@@ -6,7 +6,6 @@ file ─► chunks of rows, in a thread ─► records with their times ─► w
 from __future__ import annotations
 
 import asyncio
-import time as clock
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, overload
 
 from comet.errors import InvalidArgument, SerdeError
 from comet.serde import converter_for
-from comet.tables.files import CHUNK_ROWS, Row, opened, time_us
+from comet.sources import clock
+from comet.sources.files import CHUNK_ROWS, Row, opened, time_us
 
 T = TypeVar("T")
 
@@ -35,10 +35,6 @@ class ReplayedRow(NamedTuple, Generic[T]):
     row: int  # its number in the file, from 1, without the line of names
     time_us: int
     due_us: int
-
-
-def wall_clock_us() -> int:
-    return clock.time_ns() // 1000
 
 
 @overload
@@ -73,7 +69,7 @@ def replay(
     pace: float = 1.0,
     parse: Callable[[Row, int], Any] | None = None,
     on_error: OnError = "raise",
-    now_us: Callable[[], int] = wall_clock_us,
+    now_us: Callable[[], int] = clock.now_us,
 ) -> Replay[Any]:
     r"""Replays the rows of a CSV or Parquet file as records, each when it is due by the column `time`.
 

@@ -1,4 +1,4 @@
-"""How the demo's programs end: in order at a signal, and with one line for an error."""
+"""How a program ends: in order at a signal, with the first of its parts, and with one line for an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-import comet
+from comet.errors import CometError, InvalidArgument
 
 
 async def until_stopped(work: Coroutine[Any, Any, None]) -> None:
@@ -21,20 +21,33 @@ async def until_stopped(work: Coroutine[Any, Any, None]) -> None:
         await running
 
 
+async def until_first_ends(*parts: Coroutine[Any, Any, None]) -> None:
+    """Runs the parts of a program until one of them ends, and cancels the others. Raises the error of the one."""
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def run(module: str, main: Callable[[], None]) -> None:
     """Runs a program. A CometError is printed as one line, and gives exit code 1, or 2 for an invalid argument."""
     try:
         main()
-    except (comet.CometError, ExceptionGroup) as error:
+    except (CometError, ExceptionGroup) as error:
         cause = _cause(error)
         print(f"{module}: {cause}", file=sys.stderr, flush=True)  # noqa: T201 - what a terminal program does
-        raise SystemExit(2 if isinstance(cause, comet.InvalidArgument) else 1) from None
+        raise SystemExit(2 if isinstance(cause, InvalidArgument) else 1) from None
 
 
-def _cause(error: Exception) -> comet.CometError:
+def _cause(error: Exception) -> CometError:
     """The first CometError of a group; any other error is raised."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
-    if not isinstance(error, comet.CometError):
+    if not isinstance(error, CometError):
         raise error
     return error

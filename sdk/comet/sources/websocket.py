@@ -1,4 +1,4 @@
-"""One reader for all markets with a WebSocket. Its Dialect, which is pure, interprets a market's messages.
+"""Reads the events of a WebSocket feed for as long as it lives. A Dialect, which is pure, interprets its messages.
 
     connect ─► send the dialect's first texts ─► receive ─► subscribed ─► events …
        ▲                                            │
@@ -16,27 +16,63 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-import comet
+from comet.errors import InvalidArgument
 from comet.processes.restart_policy import RestartBackoff, Schedule
-from comet_demo.model import now_us
-from comet_demo.providers import Event
-from comet_demo.providers.public_feeds import MALFORMED, Dialect, ParsedMessage
+from comet.sources import clock
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
-log = logging.getLogger("comet_demo.feed")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
 AGAIN: Final = Schedule(pauses_s=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0), calm_s=60.0)
 # HTTP statuses of permanent errors.
 REFUSALS: Final = {400, 401, 403, 404, 410, 451}
+# The errors of a message that has unexpected values.
+MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
+
+
+@dataclass(slots=True)
+class ParsedMessage(Generic[T]):
+    """The content of a message."""
+
+    events: list[T] = field(default_factory=list)
+    replies: list[str] = field(default_factory=list)
+    subscribed: bool = False
+    missed: int = 0  # missing messages, by sequence numbers
+    malformed: int = 0  # parts
+    again: str = ""  # the reason to connect again
+    refused: str = ""  # the server's permanent error
+
+
+class Dialect(Protocol[T]):
+    """The protocol of one server. Has state, but neither a clock nor a network."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def silence_s(self) -> float | None:
+        """The limit for the time without a valid message; None: silence is normal."""
+
+    @property
+    def life_s(self) -> float:
+        """The limit for the life of a connection: less than the server allows."""
+
+    def begin(self) -> list[str]:
+        """The texts to send first on a new connection."""
+
+    def parse(self, message: Any, now_us: int) -> ParsedMessage[T]:
+        """Interprets a message, decoded from JSON. May raise one of MALFORMED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +90,27 @@ class _Again(Exception):
     """The connection has ended; connect again."""
 
 
-class SocketProvider:
-    """The events of a market with a WebSocket, while its `stream` is read. Used by one task."""
+class WebSocketSource(Generic[T]):
+    """The events of a server with a WebSocket, while its `stream` is read. Used by one task.
 
-    live = True
+    async with aclosing(WebSocketSource(Prices()).stream()) as stream:
+        async for events in stream:
+            await producer.send_many("prices", events)
+    """
+
+    log = logging.getLogger("comet")
 
     def __init__(
-        self, dialect: Dialect, random: Random, *, timing: Timing | None = None, now_us: Callable[[], int] = now_us
+        self,
+        dialect: Dialect[T],
+        random: Random | None = None,
+        *,
+        timing: Timing | None = None,
+        now_us: Callable[[], int] = clock.now_us,
     ) -> None:
         self.name = dialect.name
         self._dialect = dialect
-        self._random = random
+        self._random = random or Random()
         self._timing = timing or Timing()
         self._now_us = now_us
         self._counts = {"connections": 0, "messages": 0, "malformed": 0, "missed": 0}
@@ -75,7 +121,7 @@ class SocketProvider:
     def statistics(self) -> Mapping[str, int]:
         return dict(self._counts)
 
-    async def stream(self) -> AsyncGenerator[Sequence[Event], None]:
+    async def stream(self) -> AsyncGenerator[Sequence[T], None]:
         """Yields events forever. Raises InvalidArgument if the server refuses the connection or the subscription."""
         loop = asyncio.get_running_loop()
         backoff = RestartBackoff(self._timing.again)
@@ -89,10 +135,10 @@ class SocketProvider:
                 pause_s = backoff.failed(loop.time() - began)
                 assert pause_s is not None, "the schedule is endless"
                 pause_s *= self._random.uniform(0.5, 1.0)  # so that clients do not return all at once
-                log.warning("%s: %s; connecting again in %.1f s", self.name, why, pause_s)
+                self.log.warning("%s: %s; connecting again in %.1f s", self.name, why, pause_s)
                 await asyncio.sleep(pause_s)
 
-    async def _listen(self) -> AsyncGenerator[Sequence[Event], None]:
+    async def _listen(self) -> AsyncGenerator[Sequence[T], None]:
         """One connection. Ends with _Again."""
         from websockets.asyncio.client import connect
         from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
@@ -121,11 +167,11 @@ class SocketProvider:
                     if parsed.again:
                         raise _Again(parsed.again)
         except InvalidURI as error:
-            raise comet.InvalidArgument(f"{url!r} is not an address of a WebSocket: {error}") from error
+            raise InvalidArgument(f"{url!r} is not an address of a WebSocket: {error}") from error
         except InvalidStatus as error:
             refusal = f"HTTP {error.response.status_code} from {url}"
             if error.response.status_code in REFUSALS:
-                raise comet.InvalidArgument(f"{self.name} refused the connection: {refusal}") from error
+                raise InvalidArgument(f"{self.name} refused the connection: {refusal}") from error
             raise _Again(refusal) from None
         except ConnectionClosed as error:
             raise _Again(f"the connection was lost: {error}") from None
@@ -148,7 +194,7 @@ class SocketProvider:
             socket.transport.abort()  # a silent server would not answer a closing handshake either
             raise _Again(why) from None
 
-    def _parse(self, message: str | bytes) -> ParsedMessage:
+    def _parse(self, message: str | bytes) -> ParsedMessage[T]:
         self._counts["messages"] += 1
         try:
             parsed = self._dialect.parse(msgspec.json.decode(message), self._now_us())
@@ -160,5 +206,5 @@ class SocketProvider:
         self._counts["missed"] += parsed.missed
         self._subscribed = self._subscribed or parsed.subscribed
         if parsed.refused:
-            raise comet.InvalidArgument(f"{self.name}: {parsed.refused}")
+            raise InvalidArgument(f"{self.name}: {parsed.refused}")
         return parsed
