@@ -125,6 +125,8 @@ async def test_a_pace_moves_times_to_now_and_keeps_their_distances(tmp_path: Pat
     assert [one - due[0] for one in due] == [0, 2_500, 15_000, 25_000]
     assert NOW_US < due[0] < NOW_US + 100_000
     assert batches[0][0].time_us == DAY_US
+    again = [row.due_us for row in comet.replay(path, time="at", pace=1000, now_us=Clock())]  # without an event loop
+    assert [one - again[0] for one in again] == [0, 5, 30, 50]
 
 
 @pytest.mark.parametrize(

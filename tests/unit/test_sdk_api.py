@@ -46,7 +46,7 @@ def test_every_method_of_the_main_classes_has_an_example(cls: Any) -> None:
 
 
 def test_every_asynchronous_class_has_a_synchronous_twin() -> None:
-    """An App runs handlers, which may be synchronous; a Scan is read either way."""
+    """An App runs handlers, which may be synchronous; a Scan and a Replay are read either way."""
     asynchronous = {
         name
         for name in comet.__all__
@@ -54,7 +54,7 @@ def test_every_asynchronous_class_has_a_synchronous_twin() -> None:
         for member in ("__aenter__", "__aiter__", "__await__", "close")
         if member in dir(cls) and (member.startswith("__a") or inspect.iscoroutinefunction(getattr(cls, member)))
     }
-    assert asynchronous - set(dir(comet.sync)) == {"Scan"}
+    assert asynchronous - set(dir(comet.sync)) == {"Replay", "Scan"}
 
 
 @pytest.mark.parametrize("name", [name for name in comet.sync.__all__ if inspect.isclass(getattr(comet.sync, name))])

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from pathlib import Path
+from time import sleep
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, overload
 
 from comet.errors import InvalidArgument, SerdeError
@@ -108,8 +109,9 @@ def replay(
 
 
 class Replay(Generic[T]):
-    r"""The result of comet.replay. Each iteration replays the file from its start; `batches()` gives rows that are due
-    together. `rows` counts those read, `skipped` the invalid ones.
+    r"""The result of comet.replay. Each iteration replays the file from its start, with `async for`, or with `for` in
+    synchronous code; `batches()` gives rows that are due together. `rows` counts the rows read,
+    `skipped` the invalid ones.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "bids.csv"
@@ -139,6 +141,15 @@ class Replay(Generic[T]):
         self._on_error = on_error
         self._now_us = now_us
 
+    def __iter__(self) -> Iterator[ReplayedRow[T]]:
+        """The same for synchronous code: the wait is in its thread."""
+        timetable = _Timetable(self._pace, self._now_us)
+        for chunk in self._chunks():
+            for rows in timetable.batches(chunk):
+                if (ahead_s := timetable.ahead_s(rows[0])) > 0:
+                    sleep(ahead_s)
+                yield from rows
+
     async def __aiter__(self) -> AsyncGenerator[ReplayedRow[T], None]:
         async with aclosing(self.batches()) as batches:
             async for batch in batches:
@@ -147,19 +158,13 @@ class Replay(Generic[T]):
 
     async def batches(self) -> AsyncGenerator[list[ReplayedRow[T]], None]:
         """Rows that are due together, as soon as they are; with pace 0, a few thousand at once."""
-        begin_us = first_us = -1
+        timetable = _Timetable(self._pace, self._now_us)
         chunks = self._chunks()
         while chunk := await asyncio.to_thread(next, chunks, None):
-            if self._pace == 0:
-                yield chunk
-                continue
-            for rows in spans(chunk, TOGETHER_US, lambda row: row.time_us):
-                if first_us < 0:
-                    first_us, begin_us = rows[0].time_us, self._now_us()
-                due = [begin_us + round((row.time_us - first_us) / self._pace) for row in rows]
-                if (ahead_us := due[0] - self._now_us()) > 0:
-                    await asyncio.sleep(ahead_us / 1e6)
-                yield [row._replace(due_us=due_us) for row, due_us in zip(rows, due, strict=True)]
+            for rows in timetable.batches(chunk):
+                if (ahead_s := timetable.ahead_s(rows[0])) > 0:
+                    await asyncio.sleep(ahead_s)
+                yield rows
 
     def _chunks(self) -> Iterator[list[ReplayedRow[T]]]:
         """Chunks of rows, made in a thread; never empty, so that an empty list means the end."""
@@ -192,6 +197,32 @@ class Replay(Generic[T]):
             where = f"{self._path.name}, row {number}" + (f", column {column!r}" if column else "")
             details = {"file": str(self._path), "row": str(number), "column": column}
             raise SerdeError(f"{where}: {error}", details=details) from error
+
+
+class _Timetable:
+    """When the rows of one replay are due: from its first row on, at the pace."""
+
+    def __init__(self, pace: float, now_us: Callable[[], int]) -> None:
+        self._pace = pace
+        self._now_us = now_us
+        self._first_us = self._begin_us = -1
+
+    def batches(self, chunk: list[ReplayedRow[T]]) -> Iterator[list[ReplayedRow[T]]]:
+        """The rows with their `due_us`, split into those that are due together."""
+        if self._pace == 0:
+            yield chunk
+            return
+        if self._first_us < 0:
+            self._first_us, self._begin_us = chunk[0].time_us, self._now_us()
+        for rows in spans(chunk, TOGETHER_US, lambda row: row.time_us):
+            yield [row._replace(due_us=self._due_us(row.time_us)) for row in rows]
+
+    def _due_us(self, time_us: int) -> int:
+        return self._begin_us + round((time_us - self._first_us) / self._pace)
+
+    def ahead_s(self, row: ReplayedRow[Any]) -> float:
+        """The time until the row is due."""
+        return (row.due_us - self._now_us()) / 1e6 if self._pace else 0.0
 
 
 def spans(items: Iterable[T], span_us: int, time_us: Callable[[T], int]) -> Iterator[list[T]]:
