@@ -34,7 +34,7 @@ DOCUMENT: Final = FOLDER / "index.md"
 STEP: Final = re.compile(r"^```sh\n(.*?)^```\n\n?```text\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 MARK: Final = "--- the next step ---"
 # What a reader sees in three seconds may take longer on a busy machine, and more does not come.
-SUMMARY: Final = re.compile(r"\d+ records, ")  # of `comet produce`, on stderr
+SUMMARY: Final = re.compile(r"\d+ records?, ")  # of `comet produce`, on stderr
 WAITS: Final = {"--max-time 3": "--max-time 10", "timeout --signal INT 5": "timeout --signal INT 15"}
 # What is different each time, and what stands for it.
 CHANGING: Final = (

@@ -18,7 +18,7 @@ def test_a_new_row_appears_everywhere() -> None:
         "described": ["5000", "topic", "2000"],
         "unset": [2000, "cluster"],
         "listed": ["Probe interval", "2000", "cluster"],
-        "schemas": ["TopicChanges", "TopicSettings", "TopicSettingsGiven"],
+        "schemas": ["TopicChanges", "TopicConfig", "TopicSettingsGiven"],
         "page": ["probe_ms", "5 s", "2 s", "topic", "How often it is probed."],
         "flags": {"create": True, "alter": True},
         "broker": "--topic-probe-ms",

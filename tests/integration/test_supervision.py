@@ -16,6 +16,7 @@ from comet.errors import NotCoordinator, Unavailable
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import groups_pb2 as pb
 from comet.v1 import records_pb2 as records_pb
+from comet.wire.protobuf import error_from_pb
 from comet_broker.broker import Broker
 from comet_broker.core.cluster import NO_BROKER
 from comet_broker.core.slots import slot_of
@@ -91,6 +92,14 @@ async def write(cluster: LocalCluster, index: int, value: bytes, acks: int = 2) 
     return answer
 
 
+async def acked(cluster: LocalCluster, index: int, value: bytes) -> None:
+    """Writes as a client does: again after a refusal, such as while leadership moves."""
+    while (answer := await write(cluster, index, value)).WhichOneof("frame") != "acks":
+        error = error_from_pb(answer.error.error)
+        assert error.retriable and not error.outcome_unknown, error
+        await asyncio.sleep(0)
+
+
 # ---- partitions
 
 
@@ -116,13 +125,13 @@ async def test_a_leadership_that_fails_passes_on_and_no_stream_ends(three: Local
     (shown,) = standing(broker)
     assert (shown.kind, shown.name) == ("partition", "t/0") and "an unexpected error" in shown.reason
     for index in mine:
-        assert (await write(three, index, b"x")).WhichOneof("frame") == "acks"
+        await acked(three, index, b"x")
     await in_sync(three, 0, 2)  # it does not follow, either
     resumed = await resume(three, leader)
     assert (resumed.resumed, len(resumed.failed)) == (1, 0)
     await in_sync(three, 0, 3)
     assert not standing(broker) and not broker.statistics()["failed"]
-    assert (await write(three, 0, b"y")).WhichOneof("frame") == "acks"
+    await acked(three, 0, b"y")
 
 
 async def test_a_follower_that_fails_stands_still_and_the_link_goes_on(three: LocalCluster) -> None:
@@ -130,12 +139,12 @@ async def test_a_follower_that_fails_stands_still_and_the_link_goes_on(three: Lo
     broker = three.brokers[leader % 3 + 1]
     partition = three.replicas("t", 0)[leader % 3 + 1]
     bug(partition.follower, "learn")
-    assert (await write(three, 0, b"x")).WhichOneof("frame") == "acks"
+    await acked(three, 0, b"x")
     await in_sync(three, 0, 2)
     assert [one.name for one in standing(broker)] == ["t/0"]
     same = [index for index in range(1, PARTITIONS) if three.leader("t", index) == leader]
     for index in same:
-        assert (await write(three, index, b"x")).WhichOneof("frame") == "acks"
+        await acked(three, index, b"x")
         assert len(three.state("t", index).in_sync) == 3
     assert (await resume(three, leader % 3 + 1)).resumed == 1
     await in_sync(three, 0, 3)
@@ -174,7 +183,7 @@ async def test_a_partition_of_one_replica_stands_still_and_says_why(one: LocalCl
     mend()
     assert (await resume(one, 1)).resumed == 1
     await until(lambda: one.leader("t", 0) == 1, "it leads again")
-    assert (await write(one, 0, b"after")).WhichOneof("frame") == "acks"
+    await acked(one, 0, b"after")
     reader = Client(broker)
     await reader.subscribe(await reader.attach("t", 0))
     assert await reader.values(2) == [b"kept", b"after"]
