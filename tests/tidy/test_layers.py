@@ -226,7 +226,7 @@ def test_only_the_source_knows_spark() -> None:
 
 
 def test_pages_are_made_of_facts_alone() -> None:
-    """What the dashboard shows is decided without I/O, whoever fetched the facts. Entities of a cluster are facts."""
+    """Views decide the content of pages without I/O. Entities of a cluster are facts."""
 
     def allowed(found: Import) -> bool:
         top = _top(found)

@@ -32,7 +32,7 @@ class SubscriptionOwner(Protocol):
     """The fetcher, as its subscriber knows it."""
 
     def new_subscription(self, connection: Connection, brokers: int) -> BrokerSubscription:
-        """A subscription at one of so many brokers."""
+        """A subscription at one of this number of brokers."""
 
     def judge(self, reader: PartitionSubscription, error: CometError) -> CometError | None:
         """Handles a partition's error; returns it if a retry can help."""
