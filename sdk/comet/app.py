@@ -19,7 +19,7 @@ from dataclasses import replace
 from random import Random, SystemRandom
 from typing import Any, TypeVar, Unpack
 
-from comet.client.client import Addresses, parse_addresses
+from comet.client.bootstrap import Addresses, Bootstrap
 from comet.consumer.consumer import Consumer
 from comet.consumer.options import ClientKeywords, ConsumerOptions, chosen
 from comet.errors import InvalidArgument
@@ -90,7 +90,7 @@ class App:
         clock_us: Callable[[], int] = wall_clock_us,
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
-        parse_addresses(addresses)
+        Bootstrap.of(addresses)
         self.caller = Caller(stopwatch, block_warning_ms / 1000)
         self.random = random or SystemRandom()
         self.dead_letters = DeadLetters(lambda: self._careful().send)

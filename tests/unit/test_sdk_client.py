@@ -14,7 +14,8 @@ import pytest
 
 import comet
 from comet.admin.admin import Admin
-from comet.client.client import Client, parse_addresses
+from comet.client.bootstrap import parse_addresses
+from comet.client.client import Client
 from comet.client.connection import Connection
 from comet.client.retry import Backoff
 from comet.errors import Closed, InvalidArgument, Timeout, TopicExists, TopicNotFound, Unavailable

@@ -38,7 +38,8 @@ from comet.admin.results import (
     TopicAlteration,
     TopicDeletion,
 )
-from comet.client.client import Addresses, Client
+from comet.client.bootstrap import Addresses
+from comet.client.client import Client
 from comet.client.connection import Attachment
 from comet.client.leader_request import at_leader
 from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDetails, TopicInfo

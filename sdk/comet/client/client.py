@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from random import Random, SystemRandom
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
 from comet import limits
+from comet.client.bootstrap import Addresses, Bootstrap
 from comet.client.connection import Attachment, Connection
 from comet.client.metadata import Directory, mark_retrieved, share
 from comet.client.retry import Backoff
 from comet.entities import BrokerInfo, TopicInfo
-from comet.errors import Closed, CometError, InvalidArgument, PartitionNotFound, TopicNotFound, Unavailable
+from comet.errors import Closed, CometError, PartitionNotFound, TopicNotFound, Unavailable
 from comet.v1 import records_pb2 as pb
 from comet.wire.transport import Channel, Connect
 from comet.wire.tuning import tune_process
@@ -30,32 +32,10 @@ from comet.wire.version import VERSION
 log = logging.getLogger("comet")
 
 M = TypeVar("M", bound=Message)
-Addresses = str | Sequence[str]
 # Chooses the broker to use for a partition from the topic's metadata; None: there is none.
 Choose = Callable[[TopicInfo, int], int | None]
 
 _FETCH = "comet.v1.Comet/FetchMetadata"
-
-
-def parse_addresses(addresses: Addresses) -> tuple[str, ...]:
-    """The bootstrap addresses, with the default port added.
-
-    >>> parse_addresses("a:9092, b:9092"), parse_addresses("localhost")
-    (('a:9092', 'b:9092'), ('localhost:9092',))
-    """
-    parts: list[Any] = addresses.split(",") if isinstance(addresses, str) else list(addresses)
-    found = tuple(part.strip() for part in parts if isinstance(part, str) and part.strip())
-    if not found or len(found) < len(parts):
-        raise InvalidArgument(f'invalid broker addresses: {addresses!r}; use HOST:PORT, e.g. "localhost:9092"')
-    for part in found:
-        if "/" in part:
-            raise InvalidArgument(f'invalid broker address: {part!r}; use HOST:PORT, e.g. "localhost:9092"')
-    return tuple(dict.fromkeys(part if _has_port(part) else f"{part}:9092" for part in found))
-
-
-def _has_port(address: str) -> bool:
-    host, colon, port = address.rpartition(":")
-    return bool(colon) and port.isdecimal() and (":" not in host or host.endswith("]"))
 
 
 class Peer:
@@ -163,13 +143,15 @@ class Client:
         connect: Connect | None = None,
         random: Random | None = None,
     ) -> None:
-        self.bootstrap = parse_addresses(addresses)
+        found = Bootstrap.of(addresses)
+        self.bootstrap = found.addresses
         self.name = name
         self.software = f"comet-python/{VERSION}"
         self.random = random or SystemRandom()
         self.salt = self.random.getrandbits(16)  # so that clients do not all begin with the same broker
         self.closed = False
         self._connect = connect
+        self._tls = found.tls
         self._peers: dict[str, Peer] = {}
         self._directory = Directory(self._fetch_metadata, self.random)
         self._background: set[asyncio.Task[Any]] = set()
@@ -184,7 +166,7 @@ class Client:
             tune_process()  # before grpc is imported
             from comet.wire.grpc_channel import connect
 
-            self._connect = connect
+            self._connect = partial(connect, tls=self._tls)
         return self._connect(address)
 
     def _peer(self, address: str) -> Peer:

@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from comet import limits
-from comet.client.client import Addresses, Client
+from comet.client.bootstrap import Addresses
+from comet.client.client import Client
 from comet.client.connection import Attachment
 from comet.client.leader_request import at_leader
 from comet.consumer.broker_subscription import PartitionSubscription

@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from comet import limits, records
-from comet.client.client import Addresses, Client
+from comet.client.bootstrap import Addresses
+from comet.client.client import Client
 from comet.client.leader_request import call_leader
 from comet.consumer.aborted import CONTROL, MARKED, Discards
 from comet.consumer.iteration import hole

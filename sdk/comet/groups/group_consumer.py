@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from comet import limits
-from comet.client.client import Addresses, Client
+from comet.client.bootstrap import Addresses
+from comet.client.client import Client
 from comet.client.metadata import mark_retrieved
 from comet.client.watchdog import PROCESS, Watch
 from comet.consumer.consumer import serde_of

@@ -17,7 +17,8 @@ from types import TracebackType, coroutine
 from typing import Any, Final, Literal, Self
 
 from comet import limits
-from comet.client.client import Addresses, Client
+from comet.client.bootstrap import Addresses
+from comet.client.client import Client
 from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
 from comet.producer.accumulator import Accumulator, ProducerBatch, add_extras
 from comet.producer.column_extras import Extras

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self
 
 from comet import limits
-from comet.client.client import Addresses
+from comet.client.bootstrap import Addresses
 from comet.client.coordinator import Coordinator
 from comet.errors import (
     Closed,

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from comet import limits
-from comet.client.client import Addresses, Client
+from comet.client.bootstrap import Addresses
+from comet.client.client import Client
 from comet.errors import CometError, InvalidArgument
 from comet.share.calls import AckRequest, AcquireCalls, AcquiredEntry
 from comet.share.tokens import Token

@@ -35,7 +35,7 @@ from comet.admin.results import (
     TopicAlteration,
     TopicDeletion,
 )
-from comet.client.client import Addresses
+from comet.client.bootstrap import Addresses
 from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDetails, TopicInfo
 from comet.event_loop import call, computed
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets

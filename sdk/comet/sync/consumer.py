@@ -9,7 +9,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from comet.client.client import Addresses
+from comet.client.bootstrap import Addresses
 from comet.consumer.consumer import Consumer as AsyncConsumer
 from comet.consumer.keywords import ConsumerKeywords
 from comet.consumer.options import ConsumerOptions

@@ -9,7 +9,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from comet.client.client import Addresses
+from comet.client.bootstrap import Addresses
 from comet.event_loop import call, computed
 from comet.groups.group_consumer import GroupConsumer as AsyncGroupConsumer
 from comet.groups.keywords import GroupKeywords

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from comet import limits
-from comet.client.client import Addresses
+from comet.client.bootstrap import Addresses
 from comet.consumer.options import Isolation
 from comet.consumer.range_reader import Reader as AsyncReader
 from comet.consumer.ranges import STEP_BYTES, STEP_RECORDS, Fetched

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from comet import limits
-from comet.client.client import Addresses
+from comet.client.bootstrap import Addresses
 from comet.errors import CometError
 from comet.event_loop import call, computed
 from comet.share.share_client import AcquiredRecord

@@ -9,7 +9,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from comet.client.client import Addresses
+from comet.client.bootstrap import Addresses
 from comet.event_loop import awaited, call, computed
 from comet.share.keywords import ShareKeywords
 from comet.share.options import ShareOptions

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from comet import limits
-from comet.client.client import Addresses
+from comet.client.bootstrap import Addresses
 from comet.event_loop import call, computed
 from comet.producer.producer import Compression
 from comet.producer.transaction import Transaction as AsyncTransaction

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from comet import limits
-from comet.client.client import Addresses
+from comet.client.bootstrap import Addresses
 from comet.consumer.options import Isolation, check_isolation, check_on_corrupt
 from comet.errors import InvalidArgument
 from comet.event_loop import call

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from comet.client.client import Addresses
+from comet.client.bootstrap import Addresses
 from comet.consumer.options import Isolation
 from comet.consumer.range_reader import Reader
 from comet.consumer.ranges import RangeReader, RangeSpec, locate, read_ahead

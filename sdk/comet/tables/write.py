@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from comet.client.client import Addresses
+from comet.client.bootstrap import Addresses
 from comet.errors import InvalidArgument
 from comet.tables.scan import DEFAULT_BOOTSTRAP
 from comet.types import check_topic_name

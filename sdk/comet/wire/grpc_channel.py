@@ -20,7 +20,8 @@ from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 from comet import limits
-from comet.errors import BY_CODE, CometError, Internal, Timeout, Unavailable, from_code
+from comet.errors import BY_CODE, CometError, Internal, InvalidArgument, Timeout, Unavailable, from_code
+from comet.wire.tls import TlsFiles
 from comet.wire.transport import Channel, Stream
 
 M = TypeVar("M", bound=Message)
@@ -55,9 +56,12 @@ def _reraise_if_ours() -> None:
 class GrpcChannel:
     """A connection to one broker. Owned by one client, used on one event loop."""
 
-    def __init__(self, address: str, options: Sequence[tuple[str, int]] = OPTIONS) -> None:
+    def __init__(self, address: str, options: Sequence[tuple[str, int]] = OPTIONS, tls: TlsFiles | None = None) -> None:
         self.address = address
-        self._channel = grpc.aio.insecure_channel(address, options=options)
+        if tls is None:
+            self._channel = grpc.aio.insecure_channel(address, options=options)
+        else:
+            self._channel = grpc.aio.secure_channel(address, _credentials(tls), options=options)
 
     def stream(self) -> Stream:
         return GrpcStream(self._channel.stream_stream(STREAM_METHOD)(), self.address)
@@ -170,6 +174,16 @@ def _sent_error(error: grpc.aio.AioRpcError, message: str) -> CometError | None:
     return None
 
 
-def connect(address: str) -> Channel:
-    """A channel to "host:port"; nothing happens on the network until it is used."""
-    return GrpcChannel(address)
+def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
+    """Of the files as they are now. Raises Unavailable if they do not fit together: a replacement may be under way."""
+    try:
+        pem = tls.read()
+    except InvalidArgument as error:
+        raise Unavailable(error.message) from None
+    return grpc.ssl_channel_credentials(pem.ca, pem.key, pem.cert)
+
+
+def connect(address: str, *, tls: TlsFiles | None = None) -> Channel:
+    """A channel to "host:port"; nothing happens on the network until it is used. Raises Unavailable if the files of TLS
+    cannot be read now."""
+    return GrpcChannel(address, tls=tls)

@@ -34,5 +34,5 @@ class Channel(Protocol):
     async def close(self) -> None: ...
 
 
-Connect = Callable[[str], Channel]  # "host:port" -> Channel; never blocks, never fails
+Connect = Callable[[str], Channel]  # "host:port" -> Channel; never blocks; raises Unavailable at most
 Sleep = Callable[[float], Awaitable[None]]

@@ -1,0 +1,84 @@
+"""How to reach a cluster: the addresses of some of its brokers, and the files of TLS."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from comet.errors import InvalidArgument
+from comet.wire.tls import TlsFiles
+
+CA_VARIABLE: Final = "COMET_CLIENT_CA"
+CERT_VARIABLE: Final = "COMET_CLIENT_CERT"
+KEY_VARIABLE: Final = "COMET_CLIENT_KEY"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Bootstrap:
+    """Brokers' addresses, and the files of TLS in PEM; stands wherever brokers' addresses are taken.
+
+    ca       the authorities that sign the brokers' certificates
+    cert     this client's certificate, with its `key`, for brokers that demand one
+
+    Where only addresses are given, the files are those that COMET_CLIENT_CA, COMET_CLIENT_CERT and COMET_CLIENT_KEY
+    name; without any of them connections are not encrypted. Replaced files count from the next connection on.
+
+    >>> Bootstrap("a:9092, b").addresses
+    ('a:9092', 'b:9092')
+    """
+
+    addresses: tuple[str, ...]
+    tls: TlsFiles | None
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str],
+        *,
+        ca: str | Path | None = None,
+        cert: str | Path | None = None,
+        key: str | Path | None = None,
+    ) -> None:
+        object.__setattr__(self, "addresses", parse_addresses(addresses))
+        paths = [Path(one).expanduser() if one else None for one in (ca, cert, key)]
+        tls = TlsFiles(*paths) if any(paths) else None
+        if tls is not None:
+            tls.read()
+        object.__setattr__(self, "tls", tls)
+
+    @classmethod
+    def of(cls, addresses: Addresses) -> Bootstrap:
+        """The same, or that of plain addresses, with the files that the environment names."""
+        if isinstance(addresses, Bootstrap):
+            return addresses
+        ca, cert, key = (os.environ.get(name) for name in (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE))
+        return cls(addresses, ca=ca, cert=cert, key=key)
+
+    def __str__(self) -> str:
+        return ",".join(self.addresses)
+
+
+Addresses = str | Sequence[str] | Bootstrap
+
+
+def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:
+    """The bootstrap addresses, with the default port added.
+
+    >>> parse_addresses("a:9092, b:9092"), parse_addresses("localhost")
+    (('a:9092', 'b:9092'), ('localhost:9092',))
+    """
+    parts: list[Any] = addresses.split(",") if isinstance(addresses, str) else list(addresses)
+    found = tuple(part.strip() for part in parts if isinstance(part, str) and part.strip())
+    if not found or len(found) < len(parts):
+        raise InvalidArgument(f'invalid broker addresses: {addresses!r}; use HOST:PORT, e.g. "localhost:9092"')
+    for part in found:
+        if "/" in part:
+            raise InvalidArgument(f'invalid broker address: {part!r}; use HOST:PORT, e.g. "localhost:9092"')
+    return tuple(dict.fromkeys(part if _has_port(part) else f"{part}:9092" for part in found))
+
+
+def _has_port(address: str) -> bool:
+    host, colon, port = address.rpartition(":")
+    return bool(colon) and port.isdecimal() and (":" not in host or host.endswith("]"))
