@@ -404,8 +404,8 @@ class Broker:
         self.guard.check_trust()
         return self._sessions.open(peer)
 
-    def open_replica_session(self, peer: str) -> ReplicaSession:
-        return self._replica_sessions.open(peer)
+    def open_replica_session(self, peer: str, certified: int | None = None) -> ReplicaSession:
+        return self._replica_sessions.open(peer, certified)
 
     @property
     def cluster_id(self) -> str:

@@ -17,7 +17,18 @@ class BrokerConfig:
     port: int = 9092  # 0: any free one
     advertised_host: str = ""  # the host that clients connect to; empty: host
     advertised_port: int = 0  # 0: port
+    clients_cert: Path | None = None  # TLS on host:port; with its key
+    clients_key: Path | None = None
+    clients_ca: Path | None = None  # clients must present a certificate that one of these has signed
+    brokers_host: str = ""  # where other brokers connect, if it is a listener of its own; empty: host
+    brokers_port: int = 9093  # used with brokers_cert; 0: any free one
+    brokers_advertised_host: str = ""  # the host that other brokers connect to; empty: as for clients
+    brokers_cert: Path | None = None  # of this broker, for both sides of a connection between brokers; with its key
+    brokers_key: Path | None = None
+    brokers_ca: Path | None = None  # signs the certificates of all brokers
+    insecure: bool = False  # may listen beyond loopback without TLS and certificates
     metrics_port: int = 0  # for Prometheus and health checks; 0: none
+    metrics_token: str = field(default="", repr=False)  # for /metrics beyond loopback
     broker_id: int = 1
     rack: str = ""  # replicas of a partition are spread over racks
     etcd: tuple[str, ...] = ()  # host:port of its members; empty: a single broker, with metadata in its own folder

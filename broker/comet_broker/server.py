@@ -23,15 +23,24 @@ from grpc_reflection.v1alpha import reflection
 
 from comet.errors import Unavailable
 from comet.v1 import admin_pb2, records_pb2
+from comet.wire.tls import TlsFiles
 from comet_broker import limits
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.metadata.embedded import EmbeddedStore
 from comet_broker.metadata.store import MetadataStore
 from comet_broker.metrics.http import Monitor
+from comet_broker.rpc.listeners import (
+    Certificates,
+    brokers_tls,
+    check_listeners,
+    clients_tls,
+    serves_brokers,
+    warn_of_strangers,
+)
 from comet_broker.rpc.methods import ADMIN, COMET
 from comet_broker.rpc.network import GrpcNetwork
-from comet_broker.rpc.service import handlers
+from comet_broker.rpc.service import Audience, brokers_of, handlers
 from comet_broker.storage.files import RealFiles
 from comet_broker.system import SystemClock, SystemProcess, ThreadWorker, boot_id
 
@@ -59,12 +68,13 @@ class Server:
         self.config = config
         self.address = ""
         self.serving = False  # or stopping, after it has served
-        self._grpc: grpc.aio.Server | None = None
+        self._listening: list[grpc.aio.Server] = []
         assert COMET in records_pb2.DESCRIPTOR.services_by_name["Comet"].full_name
         assert ADMIN in admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 
     async def __aenter__(self) -> Self:
         config = self.config
+        check_listeners(config)
         config.data.mkdir(parents=True, exist_ok=True)
         self._files = RealFiles(config.data)
         self._files.lock()
@@ -83,11 +93,17 @@ class Server:
             clock=clock,
             worker=self._worker,
             random=SystemRandom(),
-            network=GrpcNetwork(),
+            network=GrpcNetwork(brokers_tls(config)),
             boot_id=boot_id(),
             process=SystemProcess(),
         )
-        self.monitor = Monitor(self.broker.statistics, self._reasons, self._degraded)
+        self.monitor = Monitor(
+            self.broker.statistics,
+            self._reasons,
+            self._degraded,
+            token=config.metrics_token,
+            is_open=config.insecure,
+        )
         try:
             await self.broker.start()
             await self._listen()
@@ -130,24 +146,46 @@ class Server:
         )
 
     async def _listen(self) -> None:
+        config = self.config
         self._health = health.aio.HealthServicer()
-        server = self._grpc = grpc.aio.server(options=CHANNEL_OPTIONS)
-        server.add_generic_rpc_handlers(tuple(handlers(self.broker)))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        clients = grpc.aio.server(options=CHANNEL_OPTIONS)
+        clients.add_generic_rpc_handlers(tuple(handlers(self.broker, Audience(brokers=serves_brokers(config)))))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, clients)
         names = (COMET, ADMIN, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
-        wanted = f"{self.config.host}:{self.config.port}"
-        try:
-            port = server.add_insecure_port(wanted)
-        except RuntimeError:
-            port = 0
-        if port == 0:
-            raise Unavailable(
-                f"cannot listen on {wanted}: the port may be in use", details={"hint": "choose another --port"}
-            )
+        reflection.enable_server_reflection(names, clients)
+        port = self._open_port(clients, config.host, config.port, clients_tls(config), "--port")
         self.broker.registration.port = port
-        self.address = f"{self.config.host}:{port}"
-        await server.start()
+        self.address = f"{config.host}:{port}"
+        tls = brokers_tls(config)
+        if tls is not None:
+            brokers = grpc.aio.server(options=CHANNEL_OPTIONS)
+            brokers.add_generic_rpc_handlers(tuple(handlers(self.broker, brokers_of(config.cluster))))
+            host = config.brokers_host or config.host
+            self.broker.registration.brokers_port = self._open_port(
+                brokers, host, config.brokers_port, tls, "--brokers-port"
+            )
+        for server in self._listening:
+            await server.start()
+        if config.insecure:
+            self.broker.env.tasks.spawn(warn_of_strangers(config), "warn of strangers")
+
+    def _open_port(self, server: grpc.aio.Server, host: str, port: int, tls: TlsFiles | None, flag: str) -> int:
+        """The port that the server will listen on. Raises Unavailable."""
+        wanted = f"{host}:{port}"
+        try:
+            if tls is None:
+                opened = server.add_insecure_port(wanted)
+            else:
+                certificates = Certificates(tls, self._worker)
+                opened = server.add_secure_port(wanted, certificates.credentials())
+                self.broker.env.tasks.spawn(certificates.follow(), f"follow {tls.cert}")
+        except RuntimeError:
+            opened = 0
+        if opened == 0:
+            hint = {"hint": f"choose another {flag}"}
+            raise Unavailable(f"cannot listen on {wanted}: the port may be in use", details=hint)
+        self._listening.append(server)
+        return opened
 
     async def __aexit__(
         self,
@@ -158,10 +196,12 @@ class Server:
         """Drains: notifies clients first, and syncs acknowledged records last."""
         await self.broker.drain()
         await self._health.enter_graceful_shutdown()
-        listening, self._grpc = self._grpc, None
-        assert listening is not None
-        await listening.stop(self.config.drain_grace_ms / 1000)
+        await self._stop_listening(self.config.drain_grace_ms / 1000)
         await self._close()
+
+    async def _stop_listening(self, grace_s: float | None) -> None:
+        listening, self._listening = self._listening, []
+        await asyncio.gather(*(server.stop(grace_s) for server in listening))
 
     def _reasons(self) -> list[str]:
         """Why clients should use other brokers; empty if all is well."""
@@ -182,8 +222,7 @@ class Server:
 
     async def _close(self) -> None:
         await self.monitor.close()
-        if self._grpc is not None:
-            await self._grpc.stop(None)  # it listened, and could not join
+        await self._stop_listening(None)  # those of a broker that listened, and could not join
         await self.broker.close()
         await self._store.close()
         self._worker.close()

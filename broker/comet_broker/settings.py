@@ -25,8 +25,10 @@ def _default(name: str) -> object:
     return next(f.default for f in fields(BrokerConfig) if f.name == field)
 
 
-def _row(name: str, kind: str, about: str, low: int = 0, high: int = 0, *, secret: bool = False) -> Setting:
-    return Setting(name, kind, about, low, high, secret, _default(name))
+def _row(
+    name: str, kind: str, about: str, low: int = 0, high: int = 0, *, secret: bool = False, file_only: bool = False
+) -> Setting:
+    return Setting(name, kind, about, low, high, secret, _default(name), file_only=file_only)
 
 
 def _topic_row(row: TopicSetting) -> Setting:
@@ -41,7 +43,18 @@ SETTINGS: Final = (
     _row("port", "number", "Port to listen on; 0 picks a free one.", 0, 65535),
     _row("advertised_host", "text", "Host that others connect to, if it differs from `host`."),
     _row("advertised_port", "number", "Port that others connect to; 0 for `port`.", 0, 65535),
+    _row("clients_cert", "path", "Certificate (PEM) that clients see; enables TLS on `port`."),
+    _row("clients_key", "path", "Key of that certificate."),
+    _row("clients_ca", "path", "CA certificates (PEM); clients must present a certificate that one of them signed."),
+    _row("brokers_host", "text", "Address to listen on for other brokers, if it differs from `host`."),
+    _row("brokers_port", "number", "Port for other brokers, with `brokers_cert`; 0 picks a free one.", 0, 65535),
+    _row("brokers_advertised_host", "text", "Host that other brokers connect to, if it differs from that for clients."),
+    _row("brokers_cert", "path", "Certificate (PEM) of the broker between brokers; separates them from clients."),
+    _row("brokers_key", "path", "Key of that certificate."),
+    _row("brokers_ca", "path", "CA certificates (PEM) that sign the certificates of all brokers."),
+    _row("insecure", "switch", "Listen beyond loopback without TLS, open to strangers.", file_only=True),
     _row("metrics_port", "number", "HTTP port of /metrics, /livez and /readyz; 0 for none.", 0, 65535),
+    _row("metrics_token", "text", "Bearer token that /metrics requires beyond loopback.", secret=True),
     _row("rack", "text", "Rack of the broker; the replicas of a partition are spread over racks."),
     _row("etcd", "addresses", "Members of etcd. Without etcd the broker runs alone."),
     _row("etcd_user", "text", "User name of the broker at etcd."),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         TopicDeletion,
     )
     from comet.app import App
+    from comet.client.bootstrap import Bootstrap
     from comet.consumer.consumer import Consumer
     from comet.consumer.options import ConsumerOptions
     from comet.consumer.range_reader import Reader
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
         DataLoss,
         DiskFull,
         Draining,
+        Forbidden,
         GroupError,
         GroupNotEmpty,
         GroupNotFound,
@@ -148,6 +150,7 @@ __all__ = [
     "App",
     "AtOffset",
     "AtTime",
+    "Bootstrap",
     "BrokerDetails",
     "BrokerDrain",
     "BrokerFailure",
@@ -176,6 +179,7 @@ __all__ = [
     "FailedRange",
     "Fetched",
     "Flush",
+    "Forbidden",
     "Gap",
     "GroupConsumer",
     "GroupDeletion",
@@ -281,6 +285,7 @@ _OWN = {
     "AcquiredRecord": "comet.share.share_client",
     "Admin": "comet.admin.admin",
     "App": "comet.app",
+    "Bootstrap": "comet.client.bootstrap",
     "BrokerDrain": "comet.admin.results",
     "BulkDelivery": "comet.producer.delivery",
     "ClusterEvent": "comet.admin.history",

@@ -352,6 +352,12 @@ class LimitExceeded(CometError):
     retriable = True
 
 
+class Forbidden(CometError):
+    """The caller is not permitted to do this."""
+
+    code = "FORBIDDEN"
+
+
 class DataFolderTaken(CometError):
     """Another process owns the data folder."""
 

@@ -109,6 +109,7 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet.wire.corrupt",
         "comet.wire.frames",
         "comet.wire.protobuf",
+        "comet.wire.tls",
         "comet.wire.transport",
         "comet.wire.tuning",
         "comet.wire.version",

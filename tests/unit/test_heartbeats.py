@@ -151,7 +151,7 @@ async def test_a_call_that_the_leader_ends_is_aborted_with_its_reason() -> None:
     await world.lead()
     sessions: list[ReplicaSession] = []
 
-    def open_session(_: str) -> ReplicaSession:
+    def open_session(_: Any) -> ReplicaSession:
         sessions.append(session_on(world))
         return sessions[-1]
 

@@ -119,10 +119,10 @@ class AdminMetrics:
     def _coordinator_of(self, number: int) -> str:
         """The address of another broker that has the slot; empty if there is none."""
         try:
-            broker, host, port = self._coordinator.whereabouts(number)
+            broker, record = self._coordinator.whereabouts(number)
         except CometError:
             return ""
-        return "" if broker == self._me else f"{host}:{port}"
+        return "" if broker == self._me else record.brokers_address
 
     async def _fetch_tracks(
         self, address: str, names: Sequence[str], request: pb.HistoryRequest

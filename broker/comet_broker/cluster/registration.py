@@ -15,7 +15,8 @@ from comet_broker.storage.data_folder import DataFolder
 
 class Registration:
     def __init__(self, config: BrokerConfig, folder: DataFolder) -> None:
-        self.port = config.port  # the server sets the real one when it was 0
+        self.port = config.port  # the server sets the real ones when they were 0
+        self.brokers_port = 0  # of the listener for other brokers; 0: they use that of the clients
         self._config = config
         self._folder = folder
 
@@ -35,7 +36,13 @@ class Registration:
             rack=config.rack,
             clean=clean,
             adopted=folder.identity.adopted,
+            brokers_host=self._brokers_host() if self.brokers_port else "",
+            brokers_port=self.brokers_port,
         )
+
+    def _brokers_host(self) -> str:
+        config = self._config
+        return config.brokers_advertised_host or config.advertised_host or config.brokers_host or config.host
 
     async def note_loss_known(self, view: ClusterView, broker_epoch: int) -> None:
         """Notes in the folder that the controller has recorded the loss, if it has. A loss of records on which the

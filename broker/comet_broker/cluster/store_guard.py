@@ -496,7 +496,7 @@ def registered_in(items: Iterable[KeyValue], me: int) -> dict[int, str]:
         if item.key.startswith(BROKERS) and item.key != broker_key(me):
             with contextlib.suppress(msgspec.DecodeError):
                 record = BrokerRecord.decode(item.value)
-                found[int(item.key.removeprefix(BROKERS))] = f"{record.host}:{record.port}"
+                found[int(item.key.removeprefix(BROKERS))] = record.brokers_address
     return found
 
 

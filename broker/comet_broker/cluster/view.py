@@ -78,12 +78,12 @@ class ClusterView:
         self._listeners: list[Listener] = []
 
     def address_of(self, broker: int) -> str | None:
-        """Where a broker takes requests; None if it is not registered."""
+        """Where a broker takes requests of other brokers; None if it is not registered."""
         found = self.state.brokers.get(broker)
-        return None if found is None else f"{found.value.host}:{found.value.port}"
+        return None if found is None else found.value.brokers_address
 
     def whereabouts(self, broker: int) -> dict[str, str]:
-        """The address of a broker, as details of an error."""
+        """The address of a broker for clients, as details of an error."""
         found = self.state.brokers.get(broker)
         if found is None:
             return {}

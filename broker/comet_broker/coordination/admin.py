@@ -245,13 +245,14 @@ class GroupAdmin:
             await asyncio.sleep(PAUSE_S)
 
     async def _pass_on(self, number: int, method: str, request: Any, response: type[M]) -> M:
-        broker, host, port = self._coordinator.whereabouts(number)
+        broker, record = self._coordinator.whereabouts(number)
         if broker == self._env.me:
             raise CoordinatorLoading("this broker is about to coordinate the group")
         passed_on = type(request)()
         passed_on.CopyFrom(request)
         passed_on.forwarded = True
-        return await self._peers.call(f"{host}:{port}", f"comet.v1.Admin/{method}", passed_on, response, REQUEST_S_MAX)
+        address = record.brokers_address
+        return await self._peers.call(address, f"comet.v1.Admin/{method}", passed_on, response, REQUEST_S_MAX)
 
 
 def _found(groups: Groups, name: str) -> LiveGroup:

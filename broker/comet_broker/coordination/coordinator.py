@@ -32,6 +32,7 @@ from comet_broker.core import slots
 from comet_broker.core.cluster import (
     BROKERS,
     COORDINATORS,
+    BrokerRecord,
     CoordinatorRecord,
     Versioned,
     coordinator_key,
@@ -124,13 +125,13 @@ class Coordinator:
             return None
         return found.value.broker
 
-    def whereabouts(self, number: int) -> tuple[int, str, int]:
-        """The broker to ask for a slot: id, host and port. It may have to claim the slot first."""
+    def whereabouts(self, number: int) -> tuple[int, BrokerRecord]:
+        """The broker to ask for a slot. It may have to claim the slot first."""
         broker = self.owner(number) or self.chosen(number)
         found = None if broker is None else self._view.state.brokers.get(broker)
         if broker is None or found is None:
             raise Unavailable("no live broker can coordinate now; retry", retry_after_ms=100)
-        return broker, found.value.host, found.value.port
+        return broker, found.value
 
     # ---- the slots that are here
 

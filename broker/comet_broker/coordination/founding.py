@@ -40,11 +40,11 @@ class Founding:
         give_up = self._clock.monotonic() + FOUND_S_MAX
         while True:
             try:
-                owner, host, port = self._coordinator.whereabouts(number)
+                owner, record = self._coordinator.whereabouts(number)
                 if owner == self._me:
                     await self.found_here(request)
                 else:
-                    await self._peers.call(f"{host}:{port}", METHOD, request, pb.FoundGroupResponse, CALL_S_MAX)
+                    await self._peers.call(record.brokers_address, METHOD, request, pb.FoundGroupResponse, CALL_S_MAX)
             except (NotCoordinator, Unavailable, Timeout) as error:
                 if self._clock.monotonic() + pause_s >= give_up:
                     raise Unavailable(

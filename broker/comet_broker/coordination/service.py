@@ -28,8 +28,8 @@ class Coordination:
 
     async def find_coordinator(self, request: pb.FindCoordinatorRequest) -> pb.FindCoordinatorResponse:
         number = slots.slot_of(slots.check_name(request.name))
-        broker, host, port = self._coordinator.whereabouts(number)
-        return pb.FindCoordinatorResponse(slot=number, broker=broker, host=host, port=port)
+        broker, record = self._coordinator.whereabouts(number)
+        return pb.FindCoordinatorResponse(slot=number, broker=broker, host=record.host, port=record.port)
 
     # ---- transactions
 

@@ -75,10 +75,10 @@ class TransactionPartitions:
         give_up = self._clock.monotonic() + ADD_PARTITION_S_MAX
         while True:
             try:
-                owner, host, port = self._coordinator.whereabouts(number)
+                owner, record = self._coordinator.whereabouts(number)
                 if owner == self._me:
                     return await here(self._coordinator.slot(number).transactions)
-                address = f"{host}:{port}"
+                address = record.brokers_address
                 return await self._peers.call(address, f"{SERVICE}/{method}", request, response, CALL_S_MAX)
             except (NotCoordinator, Unavailable, Timeout) as error:
                 if self._clock.monotonic() + pause_s >= give_up:

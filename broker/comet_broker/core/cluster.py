@@ -75,6 +75,13 @@ class BrokerRecord(Stored, frozen=True):
     clean: bool = True  # none of the records that the cluster expects it to have can have been lost
     draining: bool = False  # it is about to stop
     adopted: bool = False  # the folder held data before it had an id: the cluster may know it by another
+    brokers_host: str = ""  # where other brokers connect; empty: as clients do
+    brokers_port: int = 0  # 0: as clients do
+
+    @property
+    def brokers_address(self) -> str:
+        """Where other brokers connect."""
+        return f"{self.brokers_host or self.host}:{self.brokers_port or self.port}"
 
 
 class LineageEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -4,13 +4,14 @@
         /readyz     200, or 503 with the reasons why clients should use other brokers; `degraded` names what has failed
     /metrics    for Prometheus, see `figures`
 
-One request a connection, small, bounded in number and time; nothing here delays a client of the broker. It shows no
-record and changes nothing.
+Beyond loopback /metrics needs a token, because it shows names. One request a connection, small, bounded in number and
+time; nothing here delays a client of the broker. It shows no record and changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import logging
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from comet.errors import Unavailable
+from comet.settings.server import is_loopback
 from comet_broker.metrics import prometheus
 
 log = logging.getLogger(__name__)
@@ -37,10 +39,16 @@ class Monitor:
         statistics: Callable[[], dict[str, Any]],
         reasons: Callable[[], list[str]],
         degraded: Callable[[], list[str]] = list,
+        *,
+        token: str = "",
+        is_open: bool = False,
     ) -> None:
+        """`is_open`: /metrics needs no token from anywhere."""
         self._statistics = statistics
         self._reasons = reasons
         self._degraded = degraded
+        self._token = token
+        self._open = is_open
         self._server: asyncio.Server | None = None
         self._answering: set[asyncio.Task[None]] = set()
         self._page: asyncio.Task[bytes] | None = None  # one page serves all requests that arrive while it is made
@@ -84,13 +92,27 @@ class Monitor:
         line = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
         if len(line) != 3 or not line[2].startswith("HTTP/1."):
             return
-        status, kind, body = await self._answer(line[0], line[1].partition("?")[0])
+        path = line[1].partition("?")[0]
+        if path == "/metrics" and not self._may_see_names(head, writer.get_extra_info("peername")[0]):
+            how = "send Authorization: Bearer with it" if self._token else "set metrics_token, or ask from loopback"
+            status, kind, body = HTTPStatus.UNAUTHORIZED, JSON, _json({"status": f"/metrics needs the token: {how}"})
+        else:
+            status, kind, body = await self._answer(line[0], path)
         answer = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n"
             "cache-control: no-store\r\nx-content-type-options: nosniff\r\nconnection: close\r\n\r\n"
         )
         writer.write(answer.encode() + (b"" if line[0] == "HEAD" else body))
         await writer.drain()
+
+    def _may_see_names(self, head: bytes, peer: str) -> bool:
+        if self._open or is_loopback(peer):
+            return True
+        for line in head.split(b"\r\n"):
+            name, _, value = line.partition(b":")
+            if name.strip().lower() == b"authorization" and self._token:
+                return hmac.compare_digest(value.strip(), b"Bearer " + self._token.encode())
+        return False
 
     async def _answer(self, method: str, path: str) -> tuple[HTTPStatus, str, bytes]:
         if path not in ("/livez", "/readyz", "/metrics"):

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from comet.errors import CometError, MalformedFrame, NotLeader, Unavailable
+from comet.errors import CometError, Forbidden, MalformedFrame, NotLeader, Unavailable
 from comet.v1 import replication_pb2 as pb
 from comet.wire.frames import parse_progress
 from comet.wire.protobuf import error_to_pb
@@ -61,9 +61,17 @@ class ReplicaContext:
 
 
 class ReplicaSession:
-    """`over` is called with the session when it is over."""
+    """`over` is called with the session when it is over; `certified` is the broker that the caller's certificate
+    names."""
 
-    def __init__(self, context: ReplicaContext, number: int, peer: str, over: Callable[[ReplicaSession], None]) -> None:
+    def __init__(
+        self,
+        context: ReplicaContext,
+        number: int,
+        peer: str,
+        over: Callable[[ReplicaSession], None],
+        certified: int | None = None,
+    ) -> None:
         self.number = number
         self.peer = peer
         self.closed = False
@@ -74,6 +82,7 @@ class ReplicaSession:
         self.broker_epoch = 0
         self._context = context
         self._over = over
+        self._certified = certified
         self._clock = context.env.clock
         self._feed = Feed(context.env, context.reader, context.meter, self._ended, self.rouse, follower=True)
         self._following: dict[int, Partition] = {}  # by handle: those with a Following sent
@@ -205,6 +214,8 @@ class ReplicaSession:
             raise MalformedFrame(
                 f"broker {hello.broker}, broker epoch {hello.broker_epoch}, is not a registered follower"
             )
+        if self._certified not in (None, hello.broker):
+            raise Forbidden(f"the certificate is that of broker {self._certified}, not of broker {hello.broker}")
         self.follower, self.broker_epoch = hello.broker, hello.broker_epoch
 
     def _follow(self, follow: pb.Follow) -> None:

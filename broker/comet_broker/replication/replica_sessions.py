@@ -15,13 +15,13 @@ REPLICA_SESSIONS_MAX: Final = 1_000
 class ReplicaSessions:
     """Owned by the broker; on its loop.
 
-    make      creates the session of a number and a peer, which calls back at its end
+    make      creates the session of a number, a peer and its certified broker, which calls back at its end
     vanished  called with the follower whose stream is over
     """
 
     def __init__(
         self,
-        make: Callable[[int, str, Callable[[ReplicaSession], None]], ReplicaSession],
+        make: Callable[[int, str, Callable[[ReplicaSession], None], int | None], ReplicaSession],
         failures: Failures,
         vanished: Callable[[int], None],
     ) -> None:
@@ -34,10 +34,10 @@ class ReplicaSessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, peer: str) -> ReplicaSession:
+    def open(self, peer: str, certified: int | None = None) -> ReplicaSession:
         if len(self._open) >= REPLICA_SESSIONS_MAX:
             raise LimitExceeded(f"limit of {REPLICA_SESSIONS_MAX} followers reached", retry_after_ms=1000)
-        session = self._make(self._next_number, peer, self._closed)
+        session = self._make(self._next_number, peer, self._closed, certified)
         self._next_number += 1
         self._open.add(session)
         return session

@@ -101,17 +101,19 @@ class LocalNetwork:
 
     def connect(self, address: str) -> PeerChannel:
         broker = self.brokers.get(address)
-        return UnreachableChannel(address) if broker is None else LocalChannel(broker)
+        if broker is None:
+            return UnreachableChannel(Unavailable(f"no broker answers at {address}"))
+        return LocalChannel(broker)
 
     async def refused(self, address: str) -> bool:
         return address not in self.brokers
 
 
 class UnreachableChannel:
-    """The channel of an address without a broker."""
+    """The channel of an address that cannot be reached: every use raises the reason."""
 
-    def __init__(self, address: str) -> None:
-        self._error = Unavailable(f"no broker answers at {address}")
+    def __init__(self, error: Unavailable) -> None:
+        self._error = error
 
     def stream(self) -> RefusedStream:
         return RefusedStream(self._error)

@@ -40,6 +40,8 @@ class Method:
     request: type[Message]
     answer: Callable[[Any], Awaitable[Message]]
     check: Callable[[], None] | None = None  # raises while the call is not served
+    claims: str = ""  # the field in which a broker says its id
+    from_brokers: str = ""  # the field that is believed of brokers only
 
     @property
     def path(self) -> str:
@@ -68,8 +70,9 @@ class Endpoint(Protocol):
     def open_session(self, peer: str) -> ServedStream:
         """Opens a Stream call. Raises the CometError that refuses it."""
 
-    def open_replica_session(self, peer: str) -> ServedStream:
-        """Opens a Replicate call. Raises the CometError that refuses it."""
+    def open_replica_session(self, peer: str, certified: int | None = None) -> ServedStream:
+        """Opens a Replicate call of the broker that the caller's certificate names; None: without a certificate. Raises
+        the CometError that refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +99,8 @@ def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]
         Method(COORDINATION, "WriteMarkers", coordination_pb.WriteMarkersRequest, coordination.write_markers),
         Method(COORDINATION, "PartitionEnds", coordination_pb.PartitionEndsRequest, coordination.partition_ends),
         Method(COORDINATION, "FoundGroup", coordination_pb.FoundGroupRequest, coordination.found_group),
-        Method(COORDINATION, "Warn", coordination_pb.WarnRequest, services.recovery.warned),
-        Method(COMET, "Publish", records_pb.PublishRequest, unary_records.publish),
+        Method(COORDINATION, "Warn", coordination_pb.WarnRequest, services.recovery.warned, claims="broker"),
+        Method(COMET, "Publish", records_pb.PublishRequest, unary_records.publish, from_brokers="content_digest"),
         Method(COMET, "Fetch", records_pb.FetchRequest, unary_records.fetch),
         Method(COMET, "Acquire", groups.AcquireRequest, acquire_calls.acquire),
         Method(COMET, "Acknowledge", groups.AcknowledgeRequest, acquire_calls.acknowledge),

@@ -6,10 +6,13 @@ import asyncio
 import contextlib
 from typing import Final
 
+from comet.errors import Unavailable
 from comet.wire.grpc_channel import OPTIONS, GrpcChannel, GrpcStream
+from comet.wire.tls import TlsFiles
 from comet.wire.transport import Stream
 from comet_broker import limits
 from comet_broker.ports import PeerChannel
+from comet_broker.rpc.local_channel import UnreachableChannel
 
 REPLICATE: Final = "/comet.v1.Replication/Replicate"
 PROBE_S_MAX: Final = 1.0
@@ -30,18 +33,24 @@ PEER_OPTIONS: Final = tuple(
 class GrpcPeerChannel(GrpcChannel):
     """A connection to another broker."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address, PEER_OPTIONS)
+    def __init__(self, address: str, tls: TlsFiles | None) -> None:
+        super().__init__(address, PEER_OPTIONS, tls)
 
     def replicate(self) -> Stream:
         return GrpcStream(self._channel.stream_stream(REPLICATE)(), self.address)
 
 
 class GrpcNetwork:
-    """ports.Network, for a broker that is a process."""
+    """ports.Network, for a broker that is a process, which presents the certificate of `tls` to others."""
+
+    def __init__(self, tls: TlsFiles | None = None) -> None:
+        self._tls = tls
 
     def connect(self, address: str) -> PeerChannel:
-        return GrpcPeerChannel(address)
+        try:
+            return GrpcPeerChannel(address, self._tls)
+        except Unavailable as error:  # the files of TLS cannot be read now
+            return UnreachableChannel(error)
 
     async def refused(self, address: str) -> bool:
         host, _, port = address.rpartition(":")

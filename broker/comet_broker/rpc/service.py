@@ -9,14 +9,16 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from comet.errors import CometError, MalformedFrame
-from comet_broker.rpc.methods import COMET, REPLICATION, Endpoint, Method
+from comet.errors import CometError, Forbidden, MalformedFrame
+from comet_broker.rpc.listeners import certified_broker
+from comet_broker.rpc.methods import ADMIN, COMET, REPLICATION, Endpoint, Method
 from comet_broker.rpc.status import abort
 from comet_broker.streams.stream_writer import Outbox, ServedStream
 
@@ -28,19 +30,44 @@ Context = grpc.aio.ServicerContext[Any, Any]
 _GONE: Final = (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.InternalError)
 
 
-def handlers(broker: Endpoint) -> list[grpc.GenericRpcHandler]:
-    """The handlers of this broker for a gRPC server."""
+Identify = Callable[[Context], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """The callers of a listener.
+
+    identify    the broker that the caller's certificate names; None: without a certificate. Raises Forbidden
+    """
+
+    clients: bool = True
+    brokers: bool = True
+    identify: Identify = lambda _: None
+
+
+def brokers_of(cluster: str) -> Audience:
+    """The other brokers of a cluster, each by its certificate."""
+    return Audience(clients=False, identify=lambda context: certified_broker(cluster, context.auth_context()))
+
+
+def handlers(broker: Endpoint, audience: Audience) -> list[grpc.GenericRpcHandler]:
+    """The handlers of this broker for a gRPC server. Other brokers also forward their clients' unary calls."""
     services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = defaultdict(dict)
     for method in broker.methods:
-        services[method.service][method.name] = grpc.unary_unary_rpc_method_handler(
-            _unary(method),
-            response_serializer=_serialize,
-        )
+        if audience.brokers or method.service in (COMET, ADMIN):
+            services[method.service][method.name] = grpc.unary_unary_rpc_method_handler(
+                _unary(method, audience),
+                response_serializer=_serialize,
+            )
     outbox = Outbox()
-    services[COMET]["Stream"] = grpc.stream_stream_rpc_method_handler(_stream(broker.open_session, outbox))
-    services[REPLICATION]["Replicate"] = grpc.stream_stream_rpc_method_handler(
-        _stream(broker.open_replica_session, outbox)
-    )
+    if audience.clients:
+        services[COMET]["Stream"] = grpc.stream_stream_rpc_method_handler(
+            _stream(lambda context: broker.open_session(context.peer()), outbox)
+        )
+    if audience.brokers:
+        services[REPLICATION]["Replicate"] = grpc.stream_stream_rpc_method_handler(
+            _stream(lambda context: broker.open_replica_session(context.peer(), audience.identify(context)), outbox)
+        )
     return [grpc.method_handlers_generic_handler(service, table) for service, table in services.items()]
 
 
@@ -56,11 +83,18 @@ def _serialize(message: Message) -> bytes:
     return message.SerializeToString()
 
 
-def _unary(method: Method) -> Callable[[bytes, Context], Awaitable[Message | None]]:
+def _unary(method: Method, audience: Audience) -> Callable[[bytes, Context], Awaitable[Message | None]]:
     async def answer(data: bytes, context: Context) -> Message | None:
         try:
+            caller = audience.identify(context)
             # Parsed here: for bytes that do not parse, gRPC would answer UNKNOWN and log a traceback each time.
-            return await method(_parse(method, data))
+            request = _parse(method, data)
+            if method.claims and caller not in (None, getattr(request, method.claims)):
+                claimed = getattr(request, method.claims)
+                raise Forbidden(f"the certificate is that of broker {caller}, not of broker {claimed}")
+            if method.from_brokers and not audience.brokers:
+                request.ClearField(method.from_brokers)
+            return await method(request)
         except CometError as error:
             await abort(context, error)
             return None
@@ -69,11 +103,11 @@ def _unary(method: Method) -> Callable[[bytes, Context], Awaitable[Message | Non
 
 
 def _stream(
-    open_session: Callable[[str], ServedStream], outbox: Outbox
+    open_session: Callable[[Context], ServedStream], outbox: Outbox
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def stream(_: AsyncIterator[bytes], context: Context) -> None:
         try:
-            session = open_session(context.peer())
+            session = open_session(context)
         except CometError as error:
             await abort(context, error)
             return

@@ -46,11 +46,13 @@ _HINT: Final[dict[str, str]] = {
     "OFFSET_OUT_OF_RANGE": "see the offsets: comet topic describe NAME; or read --from earliest",
     "DATA_LOSS": "continue after the damage with --from OFFSET; skip corrupt batches with --on-corrupt skip",
     "RECORD_TOO_LARGE": "raise the topic's limit: comet topic alter NAME --set record_bytes_max=4MiB",
-    "UNAVAILABLE": "start a broker: comet up; or give another address: --bootstrap HOST:PORT",
+    "UNAVAILABLE": "start a broker: comet up; or give another address: --bootstrap HOST:PORT; a broker with TLS needs "
+    "COMET_CLIENT_CA, COMET_CLIENT_CERT and COMET_CLIENT_KEY",
     "DRAINING": "the broker is stopping; try again in a moment",
     "TIMEOUT": "the request may have taken effect: check before you repeat it",
     "DISK_FULL": "free space on the broker's disk, or delete old data: comet topic alter NAME --set retention_ms=1h",
     "LOG_FAILED": "the broker's disk failed: check it, then restart the broker",
+    "FORBIDDEN": "use the certificate of a client, or of that broker",
     "DATA_FOLDER_TAKEN": "stop the broker that uses it, or give another folder: comet up --data DIR",
     "INTERNAL": "this is a bug in Comet: please report it, with the output of comet --debug ...",
 }

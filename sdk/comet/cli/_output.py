@@ -21,6 +21,11 @@ def print_json(document: object) -> None:
     print(text, flush=True)
 
 
+def exports(variables: Mapping[str, str]) -> str:
+    """The commands that set the environment of clients, ready to paste; empty if they need none."""
+    return "".join(f"  export {name}={value}\n" for name, value in variables.items()) + ("\n" if variables else "")
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
     """Prints a table; columns of numbers are right-aligned."""
     cells = [[str(cell) for cell in row] for row in rows]

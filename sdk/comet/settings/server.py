@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,14 +68,15 @@ class Setting:
     parse: Callable[[str], Any] | None = None
     format: Callable[[Any], str] | None = None
     prefix: str = "COMET_"
+    file_only: bool = False  # neither a flag nor a variable, so that it stands where the next operator reads it
 
     @property
     def variable(self) -> str:
-        return f"{self.prefix}{self.name.upper()}"
+        return "" if self.file_only else f"{self.prefix}{self.name.upper()}"
 
     @property
     def flag(self) -> str:
-        return "" if self.secret else "--" + self.name.replace("_", "-")
+        return "" if self.secret or self.file_only else "--" + self.name.replace("_", "-")
 
     @property
     def shown_default(self) -> str:
@@ -187,7 +189,9 @@ class Table:
         """The table in Markdown, as the page for operators shows it."""
         lines = ["| setting | flag | environment | default | |", "|---|---|---|---|---|"]
         for name, flag, variable, default, about in self.cells():
-            row = [f"`{name}`", f"`{flag}`" if flag else "none: a secret", f"`{variable}`", default, about]
+            none = "none: a secret" if variable else "none"
+            cells = [f"`{name}`", f"`{flag}`" if flag else none, f"`{variable}`" if variable else "none: in the file"]
+            row = [*cells, default, about]
             lines.append("| " + " | ".join(row) + " |")
         return "\n".join(lines)
 
@@ -211,6 +215,18 @@ def _switch(name: str, value: object) -> bool:
     if found is None:
         raise InvalidArgument(f"{name} takes yes or no, not {value!r}")
     return found
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach the host.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("[::1]"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    try:
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _kubernetes(where: str, value: object) -> str:

@@ -1,0 +1,151 @@
+"""The listeners of a broker, and what each requires of its callers.
+
+    clients    host:port                    records, groups, administration, health, reflection
+    brokers    brokers_host:brokers_port    replication, coordination, forwarded calls; with `brokers_cert`
+
+A caller of the brokers' listener presents a certificate with the URI of a broker of this cluster, and speaks for that
+broker alone. Without `brokers_cert` a plain broker on loopback serves all of it on the clients' port, for development.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import quote
+
+import grpc
+
+from comet.errors import Forbidden, InvalidArgument
+from comet.settings.server import is_loopback
+from comet.wire.tls import Pem, TlsFiles
+from comet_broker.config import BrokerConfig
+from comet_broker.ports import Worker
+
+log = logging.getLogger(__name__)
+
+REREAD_S: Final = 1.0
+WARNING_S: Final = 60.0
+_NAMES: Final = "x509_subject_alternative_name"
+_CURE: Final = "make certificates with `comet security init`, or start with `comet up --secure`"
+
+
+def clients_tls(config: BrokerConfig) -> TlsFiles | None:
+    """The files of the clients' listener; None if it is plain."""
+    return TlsFiles(config.clients_ca, config.clients_cert, config.clients_key) if config.clients_cert else None
+
+
+def brokers_tls(config: BrokerConfig) -> TlsFiles | None:
+    """The files of the brokers' listener; None if there is none."""
+    return TlsFiles(config.brokers_ca, config.brokers_cert, config.brokers_key) if config.brokers_cert else None
+
+
+def serves_brokers(config: BrokerConfig) -> bool:
+    """Whether the clients' listener serves other brokers, too."""
+    plain_and_local = config.clients_cert is None and is_loopback(config.host)
+    return config.brokers_cert is None and (config.insecure or plain_and_local)
+
+
+def check_listeners(config: BrokerConfig) -> None:
+    """Raises InvalidArgument for a broker that strangers could reach as clients, or as brokers, and for files that do
+    not belong together."""
+    for name in ("clients", "brokers"):
+        ca, cert, key = (getattr(config, f"{name}_{kind}") for kind in ("ca", "cert", "key"))
+        if (cert is None) != (key is None) or (ca is not None and cert is None):
+            raise InvalidArgument(f"{name}_cert, {name}_key and {name}_ca belong together: a certificate needs its key")
+    if config.brokers_cert is not None and config.brokers_ca is None:
+        raise InvalidArgument("brokers_cert needs brokers_ca, the CA that signs the certificates of all brokers")
+    for tls in (clients_tls(config), brokers_tls(config)):
+        if tls is not None:
+            tls.read()
+    if config.insecure:
+        return
+    if not is_loopback(config.host):
+        _refuse_strangers(config)
+    if config.etcd and config.brokers_cert is None and not serves_brokers(config):
+        raise InvalidArgument(
+            f"brokers of a cluster with TLS need brokers_cert, brokers_key and brokers_ca; {_CURE}",
+            details={"hint": "or write insecure = true in the file of --config, where strangers may be brokers"},
+        )
+
+
+def _refuse_strangers(config: BrokerConfig) -> None:
+    if config.clients_cert is None or config.clients_ca is None:
+        missing = "clients_cert, clients_key and clients_ca" if config.clients_cert is None else "clients_ca"
+        raise InvalidArgument(
+            f"{config.host} can be reached by others, and {missing} not set: strangers could read and write; {_CURE}",
+            details={"hint": "or write insecure = true in the file of --config, where strangers may do everything"},
+        )
+
+
+class Certificates:
+    """The files of a listener, read again once a second. While new ones do not fit together the earlier ones stay in
+    use. Owned by the server; `current` is also read by gRPC's threads."""
+
+    def __init__(self, files: TlsFiles, worker: Worker) -> None:
+        self.files = files
+        self._worker = worker
+        self._pem = files.read()
+        self.current = _configuration(self._pem)
+        self._problem = ""
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Asks for the certificates at each handshake, so that replaced ones need no restart."""
+        return grpc.dynamic_ssl_server_credentials(
+            self.current, lambda: self.current, require_client_authentication=self.files.ca is not None
+        )
+
+    async def follow(self) -> None:
+        """Runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(REREAD_S)
+            await self.reread()
+
+    async def reread(self) -> None:
+        try:
+            found = await self._worker.run(self.files.read)
+        except InvalidArgument as error:
+            if error.message != self._problem:
+                log.warning("the earlier certificates stay in use: %s", error.message)
+            self._problem = error.message
+            return
+        self._problem = ""
+        if found != self._pem:
+            self._pem, self.current = found, _configuration(found)
+            log.info("new certificates are in use: %s", self.files.cert)
+
+
+def _configuration(pem: Pem) -> grpc.ServerCertificateConfiguration:
+    assert pem.key is not None
+    assert pem.cert is not None
+    return grpc.ssl_server_certificate_configuration([(pem.key, pem.cert)], root_certificates=pem.ca)
+
+
+def broker_uri(cluster: str, broker: int) -> str:
+    """The name of a broker in its certificate.
+
+    >>> broker_uri("comet", 2)
+    'spiffe://comet/broker/2'
+    """
+    return f"spiffe://{quote(cluster, safe='')}/broker/{broker}"
+
+
+def certified_broker(cluster: str, presented: Mapping[str, Iterable[bytes]]) -> int:
+    """The broker that a caller of the brokers' listener is, by what gRPC knows of its certificate. Raises Forbidden.
+
+    >>> certified_broker("comet", {"x509_subject_alternative_name": [b"broker-2", b"spiffe://comet/broker/2"]})
+    2
+    """
+    prefix = broker_uri(cluster, 0)[:-1].encode()
+    numbers = [name.removeprefix(prefix) for name in presented.get(_NAMES, ()) if name.startswith(prefix)]
+    if len(numbers) != 1 or not numbers[0].isdigit():
+        raise Forbidden(f"this listener is for brokers: the certificate must name one as {broker_uri(cluster, 1)} does")
+    return int(numbers[0])
+
+
+async def warn_of_strangers(config: BrokerConfig) -> None:
+    """Says once a minute that the broker is open to strangers. Runs until it is cancelled."""
+    while True:
+        log.warning("insecure = true: strangers that reach %s:%d may do everything", config.host, config.port)
+        await asyncio.sleep(WARNING_S)

@@ -1,0 +1,167 @@
+"""`comet security ...`: the certificates of a cluster, made by an authority in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from comet.cli._guard import guarded
+from comet.cli._options import Json
+from comet.cli._output import note, print_json, print_table
+
+if TYPE_CHECKING:
+    from comet.security.certificates import Issued
+
+DEFAULT_FOLDER: Final = Path("comet-security")
+ADMIN: Final = "admin"
+
+app = typer.Typer(help="Make and show certificates.", no_args_is_help=True)
+
+Folder = Annotated[Path, typer.Argument(help="Folder of the authority and its certificates.")]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--host", metavar="NAME", help="A name or address of the broker's machine; may repeat. [this one's]"),
+]
+Days = Annotated[int, typer.Option("--days", min=1, max=3650, help="Days until the certificate expires.")]
+
+
+@app.command("init")
+@guarded
+def init(
+    folder: Folder = DEFAULT_FOLDER,
+    brokers: Annotated[int, typer.Option("--brokers", min=1, max=999, help="Number of brokers.")] = 1,
+    cluster: Annotated[str, typer.Option("--cluster", help="The brokers' setting `cluster`.")] = "comet",
+    hosts: Hosts = None,
+    days: Days = 365,
+    json_output: Json = False,
+) -> None:
+    """Make an authority, certificates of brokers and an administrator, and the lines of configuration."""
+    from comet.security.certificates import Authority
+
+    authority = Authority.create(folder, cluster)
+    names = hosts or own_hosts()
+    issued = [authority.issue_broker(number, names, days) for number in range(1, brokers + 1)]
+    issued.append(authority.issue_client(ADMIN, days))
+    if json_output:
+        print_json({"ca": str(authority.ca), "hosts": names, "certificates": [_document(one) for one in issued]})
+        return
+    print(_next_steps(authority.ca, issued), flush=True)
+
+
+@app.command("broker")
+@guarded
+def broker(
+    number: Annotated[int, typer.Argument(min=1, help="The broker's id.")],
+    folder: Folder = DEFAULT_FOLDER,
+    hosts: Hosts = None,
+    days: Days = 365,
+    json_output: Json = False,
+) -> None:
+    """Issue the certificate of a broker, or replace it; a running broker takes the new one without a restart."""
+    from comet.security.certificates import Authority
+
+    _show(Authority.open(folder).issue_broker(number, hosts or own_hosts(), days), json_output)
+
+
+@app.command("client")
+@guarded
+def client(
+    name: Annotated[str, typer.Argument(help="Name of the client.")],
+    folder: Folder = DEFAULT_FOLDER,
+    days: Days = 365,
+    json_output: Json = False,
+) -> None:
+    """Issue the certificate of a client, or replace it; its next connection uses the new one."""
+    from comet.security.certificates import Authority
+
+    _show(Authority.open(folder).issue_client(name, days), json_output)
+
+
+@app.command("show")
+@guarded
+def show(folder: Folder = DEFAULT_FOLDER, json_output: Json = False) -> None:
+    """Show the certificates of a folder, and which expire soon."""
+    from comet.security.certificates import certificates_in
+
+    found = certificates_in(folder)
+    if json_output:
+        print_json([_document(one) for one in found])
+        return
+    now = datetime.now(UTC)
+    rows = [[one.name, one.cert, f"{one.expires:%Y-%m-%d}", (one.expires - now).days] for one in found]
+    print_table(["name", "file", "expires", "days"], rows)
+    soon = [one.name for one in found if one.expires_soon]
+    if soon:
+        note(f"expires soon: {', '.join(soon)}; replace with comet security broker | client")
+
+
+def own_hosts() -> list[str]:
+    """The names of this machine in a certificate."""
+    import socket
+
+    return list(dict.fromkeys(["localhost", "127.0.0.1", "::1", socket.gethostname()]))
+
+
+def secured_folder(folder: Path, brokers: int, hosts: Sequence[str]) -> tuple[list[dict[str, str]], dict[str, str]]:
+    """The settings of each broker of a data folder, and the environment of clients: with the certificates that are in
+    its folder `security`, or new ones. New ones are for the given hosts and this machine's names."""
+    from comet.security.certificates import Authority, certificates_in
+
+    at = folder / "security"
+    authority = Authority.open(at) if at.exists() else Authority.create(at, "comet")
+    present = {one.name: one for one in certificates_in(at)}
+    names = list(dict.fromkeys([*own_hosts(), *(host for host in hosts if host)]))
+
+    def broker(number: int) -> Issued:
+        return present.get(f"broker-{number}") or authority.issue_broker(number, names)
+
+    admin = present.get(ADMIN) or authority.issue_client(ADMIN)
+    settings = [broker_settings(authority.ca, broker(number)) for number in range(1, brokers + 1)]
+    return settings, client_variables(authority.ca, admin)
+
+
+def _show(issued: Issued, json_output: bool) -> None:
+    if json_output:
+        print_json(_document(issued))
+    else:
+        print(f"{issued.cert} and {issued.key}, until {issued.expires:%Y-%m-%d}")
+
+
+def _document(issued: Issued) -> dict[str, Any]:
+    return {
+        "name": issued.name,
+        "cert": str(issued.cert),
+        "key": str(issued.key),
+        "expires": issued.expires.isoformat(),
+        "expires_soon": issued.expires_soon,
+    }
+
+
+def broker_settings(ca: Path, issued: Issued) -> dict[str, str]:
+    """The settings of a broker that uses the certificate on both listeners."""
+    paths = {"ca": ca, "cert": issued.cert, "key": issued.key}
+    return {f"{side}_{kind}": str(path.resolve()) for side in ("clients", "brokers") for kind, path in paths.items()}
+
+
+def client_variables(ca: Path, issued: Issued) -> dict[str, str]:
+    """The environment of a client that uses the certificate."""
+    paths = {"CA": ca, "CERT": issued.cert, "KEY": issued.key}
+    return {f"COMET_CLIENT_{kind}": str(path.resolve()) for kind, path in paths.items()}
+
+
+def _next_steps(ca: Path, issued: list[Issued]) -> str:
+    *brokers, admin = issued
+    until = f"{admin.expires:%Y-%m-%d}"
+    lines = [f"Made {ca} and {len(issued)} certificates, until {until}. Keep ca.key away from the brokers.", ""]
+    for one in brokers:
+        lines.append(f"# in the settings file of {one.name}, comet broker --config FILE")
+        lines += [f'{name} = "{value}"' for name, value in broker_settings(ca, one).items()]
+        lines.append("")
+    lines.append("# in the environment of clients, the gateway and this command line")
+    lines += [f"export {name}={value}" for name, value in client_variables(ca, admin).items()]
+    lines += ["", "Another client's certificate: comet security client NAME " + str(ca.parent)]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Certificates of brokers and clients, made by an authority in a folder."""
