@@ -2,11 +2,11 @@
 FROM python:3.12-slim AS build
 WORKDIR /src
 COPY . .
-RUN pip wheel --no-cache-dir --wheel-dir /wheels .
+RUN pip wheel --no-cache-dir --wheel-dir /wheels ".[security]"
 
 FROM python:3.12-slim
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir --no-index --find-links /wheels comet-stream \
+RUN pip install --no-cache-dir --no-index --find-links /wheels "comet-stream[security]" \
     && rm -r /wheels \
     && useradd --system comet \
     && install -d -o comet /data
@@ -15,5 +15,6 @@ VOLUME /data
 EXPOSE 9092
 # SIGTERM drains: clients are told, what is owed is acknowledged, logs are synced.
 STOPSIGNAL SIGTERM
-# Clients outside of the container reach the published port on this machine; for others, say their name for it.
-CMD ["comet", "up", "--host", "0.0.0.0", "--advertised-host", "localhost", "--data", "/data"]
+# Only clients with a certificate are served; /data/security has one, called admin. They reach the published port on this
+# machine; for others, say their name for it, and put it into broker-1's certificate: comet security broker 1 --host NAME.
+CMD ["comet", "up", "--secure", "--host", "0.0.0.0", "--advertised-host", "localhost", "--data", "/data"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import http.client
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
@@ -38,9 +38,10 @@ class LocalCluster:
         port: int = 0,
         metrics_port: int = 0,
         settings: Mapping[str, str] | None = None,
+        own_settings: Sequence[Mapping[str, str]] = (),
     ) -> None:
         """`port` is the first broker's; the others get the next ones; 0: any free ports. The same holds for
-        `metrics_port`, but 0 is none. `settings` are those of every broker, by name."""
+        `metrics_port`, but 0 is none. `settings` are those of every broker, by name; `own_settings` those of each."""
         self.folder = folder
         self._held = HeldPorts(2 + (brokers if port == 0 else 0))
         client, peer, *others = self._held.numbers
@@ -59,6 +60,7 @@ class LocalCluster:
                     common
                     | {"id": str(number), "port": str(ports[number - 1]), "data": str(folder / name)}
                     | ({"metrics_port": str(metrics_port + number - 1)} if metrics_port else {})
+                    | (dict(own_settings[number - 1]) | {"brokers_port": "0"} if own_settings else {})
                 ),
                 f"{LOCALHOST if host == '0.0.0.0' else host}:{ports[number - 1]}",  # noqa: S104 - compared, not bound
             )

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from comet.cli._gateway_process import GatewayProcess
 from comet.cli._options import DEFAULT_BOOTSTRAP
-from comet.cli._output import print_json
+from comet.cli._output import exports, print_json
 
 if TYPE_CHECKING:
     from comet_broker.config import BrokerConfig
     from comet_broker.server import Server
 
 
-def up_broker(config: BrokerConfig, gateway_port: int | None, *, ephemeral: bool, as_json: bool) -> None:
+def up_broker(
+    config: BrokerConfig, gateway_port: int | None, *, ephemeral: bool, as_json: bool, variables: Mapping[str, str]
+) -> None:
     """Runs until a signal; then ends the gateway first, so that its clients are told. The broker serves while the
-    gateway starts, so that a signal is handled then too."""
+    gateway starts, so that a signal is handled then too. `variables` are those that clients need."""
     from comet_broker.server import serve
 
     @asynccontextmanager
     async def beside(server: Server) -> AsyncIterator[None]:
         def announce(url: str | None) -> None:
-            _announce(server.address, url, config.data, ephemeral, as_json)
+            _announce(server.address, url, config.data, ephemeral, as_json, variables)
 
         if gateway_port is None:
             announce(None)
@@ -51,14 +53,17 @@ def _reached_at(server: Server) -> str:
     return f"127.0.0.1:{port}" if host == "0.0.0.0" else server.address  # noqa: S104 - compared, not bound
 
 
-def _announce(address: str, url: str | None, folder: Path, ephemeral: bool, as_json: bool) -> None:
+def _announce(
+    address: str, url: str | None, folder: Path, ephemeral: bool, as_json: bool, variables: Mapping[str, str]
+) -> None:
     if as_json:
-        print_json({"address": address, "gateway": url, "data": str(folder), "ephemeral": ephemeral})
+        document = {"address": address, "gateway": url, "data": str(folder), "ephemeral": ephemeral}
+        print_json(document | {"environment": dict(variables)})
     else:
-        print(_next_steps(address, url, folder, ephemeral), flush=True)
+        print(_next_steps(address, url, folder, ephemeral, variables), flush=True)
 
 
-def _next_steps(address: str, url: str | None, folder: Path, ephemeral: bool) -> str:
+def _next_steps(address: str, url: str | None, folder: Path, ephemeral: bool, variables: Mapping[str, str]) -> str:
     """The next commands, ready to paste; with the address unless it is the default."""
     port = address.rpartition(":")[2]
     local = f"localhost:{port}" == DEFAULT_BOOTSTRAP
@@ -67,7 +72,7 @@ def _next_steps(address: str, url: str | None, folder: Path, ephemeral: bool) ->
     return f"""\
 Comet is up at {address}, data in {folder}{" (deleted on exit)" if ephemeral else ""}{gateway}
 
-  comet topic create quotes{at}
+{exports(variables)}  comet topic create quotes{at}
   comet consume quotes{at}                  in a second terminal
   echo hello | comet produce quotes{at}     in a third
   comet --help

@@ -7,18 +7,26 @@ end.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from comet.cli._gateway_process import GatewayProcess, restarting
 from comet.cli._local_cluster import REPLICAS, LocalCluster
-from comet.cli._output import print_json
+from comet.cli._output import exports, print_json
 from comet.processes.signals import StopSignals
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9092"
 
 
-def up_cluster(cluster: LocalCluster, gateway: GatewayProcess | None = None, *, ephemeral: bool, as_json: bool) -> None:
-    """Runs until a signal; a second one kills what is still running."""
+def up_cluster(
+    cluster: LocalCluster,
+    gateway: GatewayProcess | None = None,
+    *,
+    ephemeral: bool,
+    as_json: bool,
+    variables: Mapping[str, str],
+) -> None:
+    """Runs until a signal; a second one kills what is still running. `variables` are those that clients need."""
     from comet_broker.storage.files import RealFiles
 
     signals = StopSignals()
@@ -30,7 +38,7 @@ def up_cluster(cluster: LocalCluster, gateway: GatewayProcess | None = None, *, 
             cluster.start(lambda: signals.stops > 0)
             url = None if gateway is None or signals.stops else gateway.start(lambda: signals.stops > 0)
             if not signals.stops:
-                _announce(cluster, url, ephemeral=ephemeral, as_json=as_json)
+                _announce(cluster, url, variables, ephemeral=ephemeral, as_json=as_json)
             keeper = restarting([*cluster.members, *([gateway.child] if gateway is not None and url else [])])
             while not signals.stops:
                 signals.wait(keeper.check(time.monotonic()))
@@ -42,7 +50,9 @@ def up_cluster(cluster: LocalCluster, gateway: GatewayProcess | None = None, *, 
             lock.unlock()
 
 
-def _announce(cluster: LocalCluster, url: str | None, *, ephemeral: bool, as_json: bool) -> None:
+def _announce(
+    cluster: LocalCluster, url: str | None, variables: Mapping[str, str], *, ephemeral: bool, as_json: bool
+) -> None:
     if as_json:
         print_json(
             {
@@ -55,6 +65,7 @@ def _announce(cluster: LocalCluster, url: str | None, *, ephemeral: bool, as_jso
                 "gateway": url,
                 "data": str(cluster.folder),
                 "ephemeral": ephemeral,
+                "environment": dict(variables),
             }
         )
         return
@@ -72,6 +83,7 @@ def _announce(cluster: LocalCluster, url: str | None, *, ephemeral: bool, as_jso
         f"Comet is up: {count} brokers at {', '.join(broker.address for broker in cluster.brokers)}\n"
         f"data in {cluster.folder}{' (deleted on exit)' if ephemeral else ''}, etcd at {cluster.etcd.address}\n"
         + (f"HTTP, WebSocket and SSE at {url}; the API at {url}/docs\n\n" if url else "\n")
+        + exports(variables)
         + "".join(f"  {step.ljust(width)}   {what}\n" for step, what in steps.items())
         + f"\n{count} brokers on one machine share one disk and one power supply: for trials and tests only.\n"
         "For production see `comet broker --help` and docs/operating.md. Ctrl-C stops everything.",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -55,6 +56,9 @@ def up(
             "--metrics-port", min=0, max=65535, help="The first broker's /metrics; 0 for none. [9095, if free]"
         ),
     ] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="TLS, for clients with a certificate; made in DATA/security if missing.")
+    ] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
     json_output: Json = False,
 ) -> None:
@@ -66,15 +70,18 @@ def up(
     wanted = (DEFAULT_GATEWAY_PORT if port else 0) if gateway_port is None else gateway_port
     metrics = _metrics_port(host, brokers if port else 0) if metrics_port is None else metrics_port
     with _data_folder(data, ephemeral) as folder:
+        own, variables = _secured(folder, brokers, [host, advertised_host]) if secure else ((), {})
         if brokers > 1:
             from comet.cli._gateway_process import GatewayProcess
             from comet.cli._local_cluster import LocalCluster
             from comet.cli._up_cluster import up_cluster
 
             settings = {"log_level": log_level.lower(), "advertised_host": advertised_host}
-            cluster = LocalCluster(folder, brokers, host=host, port=port, metrics_port=metrics, settings=settings)
+            cluster = LocalCluster(
+                folder, brokers, host=host, port=port, metrics_port=metrics, settings=settings, own_settings=own
+            )
             beside = GatewayProcess(cluster.addresses, wanted, folder) if gateway else None
-            up_cluster(cluster, beside, ephemeral=ephemeral, as_json=json_output)
+            up_cluster(cluster, beside, ephemeral=ephemeral, as_json=json_output, variables=variables)
         else:
             import logging
 
@@ -86,6 +93,7 @@ def up(
                 raise InvalidArgument(
                     f"{folder} holds the data of several brokers: give --brokers N, or another --data DIR"
                 )
+            paths = {name: Path(value) for name, value in (own[0] if own else {}).items()}
             config = BrokerConfig(
                 data=folder,
                 host=host,
@@ -93,10 +101,25 @@ def up(
                 advertised_host=advertised_host,
                 broker_id=broker_id,
                 metrics_port=metrics,
+                clients_ca=paths.get("clients_ca"),
+                clients_cert=paths.get("clients_cert"),
+                clients_key=paths.get("clients_key"),
             )
-            up_broker(config, wanted if gateway else None, ephemeral=ephemeral, as_json=json_output)
+            up_broker(
+                config, wanted if gateway else None, ephemeral=ephemeral, as_json=json_output, variables=variables
+            )
     if not json_output:
         note("stopped" if ephemeral else f"stopped; the data is in {folder}")
+
+
+def _secured(folder: Path, brokers: int, hosts: Sequence[str]) -> tuple[Sequence[Mapping[str, str]], Mapping[str, str]]:
+    """Each broker's settings of TLS, and the variables of clients, which this process and the gateway then have."""
+    from comet.cli.security import secured_folder
+
+    folder.mkdir(parents=True, exist_ok=True)
+    own, variables = secured_folder(folder, brokers, [host for host in hosts if host != "0.0.0.0"])  # noqa: S104
+    os.environ.update(variables)
+    return own, variables
 
 
 def _metrics_port(host: str, brokers: int) -> int:

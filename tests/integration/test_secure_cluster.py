@@ -1,0 +1,105 @@
+"""`comet security` and `comet up --secure`: three brokers that only holders of a certificate reach."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import comet
+from comet.wire.tls import TlsFiles
+from tests.integration.test_cli_flows import COMET
+from tests.integration.test_cluster_cli import started
+from tests.integration.test_listeners import error_of_replication
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+@asynccontextmanager
+async def up(*words: str) -> AsyncIterator[dict[str, Any]]:
+    """What `comet up` prints; it ends in order afterwards."""
+    with started("up", "--port", "0", "--metrics-port", "0", *words) as (process, document):
+        yield document
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.to_thread(process.wait, 60) == 0
+
+
+def comet_command(*words: str, code: int = 0, **environ: str) -> str:
+    environment = os.environ | environ
+    done = subprocess.run([*COMET, *words], capture_output=True, text=True, timeout=60, env=environment, check=False)
+    assert done.returncode == code, (words, done.stdout, done.stderr)
+    return done.stdout if code == 0 else done.stderr
+
+
+def bootstrap(document: dict[str, Any], addresses: str) -> comet.Bootstrap:
+    files = {name.removeprefix("COMET_CLIENT_").lower(): path for name, path in document["environment"].items()}
+    return comet.Bootstrap(addresses, **files)
+
+
+async def test_a_secure_cluster_replicates_fails_over_and_serves_no_stranger(tmp_path: Path) -> None:
+    async with up("--secure", "--brokers", "3", "--data", str(tmp_path / "data"), "--gateway-port", "0") as document:
+        addresses = ",".join(broker["address"] for broker in document["brokers"])
+        ours = bootstrap(document, addresses)
+        async with comet.Admin(ours) as admin, comet.Producer(ours, acks="all") as producer:
+            await admin.create_topic("t", replicas=3, min_insync=2)
+            assert (await producer.publish("t", b"one")).offset == 0
+            info = await admin.describe_topic("t")
+            cluster = await admin.describe_cluster()
+            leader = info.partitions[0].leader
+            assert leader is not None
+            # A client that says it is a follower gets nothing, and acknowledges nothing.
+            tls = TlsFiles(*(Path(path) for path in document["environment"].values()))
+            address = document["brokers"][leader - 1]["address"]
+            refused = await error_of_replication(address, tls, cluster.cluster_id, leader % 3 + 1)
+            assert isinstance(refused, comet.UnsupportedVersion)
+            os.kill(document["brokers"][leader - 1]["pid"], signal.SIGKILL)
+            assert (await producer.publish("t", b"two")).offset == 1
+        async with comet.Consumer(ours, "t", start="earliest") as consumer:
+            assert [(await anext(consumer)).value for _ in range(2)] == [b"one", b"two"]
+        async with httpx.AsyncClient() as client:  # the gateway has a certificate
+            assert (await client.get(f"{document['gateway']}/v1/topics/t")).status_code == 200
+        said = await asyncio.to_thread(comet_command, "cluster", "-b", addresses, **document["environment"])
+        assert "under-replicated" in said
+        failed = await asyncio.to_thread(comet_command, "cluster", "-b", addresses, code=4)
+        assert "COMET_CLIENT_CA" in failed
+
+
+async def test_a_single_broker_keeps_its_certificates(tmp_path: Path) -> None:
+    words = ("--secure", "--no-gateway", "--data", str(tmp_path / "data"))
+    folder = tmp_path / "data/security"
+    async with up(*words) as document:
+        async with comet.Admin(bootstrap(document, document["address"])) as admin:
+            await admin.create_topic("t")
+        certificate = (folder / "broker-1.pem").read_bytes()
+    assert stat.S_IMODE((folder / "ca.key").stat().st_mode) == 0o600
+    async with up(*words) as document, comet.Admin(bootstrap(document, document["address"])) as admin:
+        assert [topic.name for topic in await admin.list_topics()] == ["t"]
+    assert (folder / "broker-1.pem").read_bytes() == certificate
+
+
+def test_the_commands_make_and_show_certificates(tmp_path: Path) -> None:
+    folder = str(tmp_path / "security")
+    said = comet_command("security", "init", folder, "--brokers", "2", "--host", "b1.example")
+    assert 'brokers_cert = "' in said and "export COMET_CLIENT_KEY=" in said
+    comet_command("security", "client", "billing", folder, "--days", "5")
+    comet_command("security", "broker", "3", folder, "--host", "b3.example")
+    shown = json.loads(comet_command("security", "show", folder, "--json"))
+    assert [one["name"] for one in shown] == ["billing", "admin", "broker-1", "broker-2", "broker-3", "ca"]
+    assert [one["name"] for one in shown if one["expires_soon"]] == ["billing"]
+    assert "billing" in comet_command("security", "show", folder)
+    assert "holds an authority already" in comet_command("security", "init", folder, code=2)
+
+
+def test_a_broker_beyond_loopback_needs_certificates(tmp_path: Path) -> None:
+    said = comet_command("up", "--host", "0.0.0.0", "--data", str(tmp_path / "data"), "--port", "0", code=2)
+    assert "strangers could read and write" in said and "comet up --secure" in said
