@@ -324,6 +324,7 @@ class Broker:
                 peers=peers,
                 topics=topics,
                 folder_id=lambda: self.folder.identity.folder,
+                address=lambda: self.registration.brokers_address,
             ),
         )
 

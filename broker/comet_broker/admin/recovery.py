@@ -71,7 +71,9 @@ class AdminRecovery:
         peers: Peers,
         topics: TopicTable,
         folder_id: Callable[[], str],
+        address: Callable[[], str],
     ) -> None:
+        """`address` is where this broker takes calls of other brokers."""
         self._me = me
         self._random = random
         self._guard = guard
@@ -79,6 +81,7 @@ class AdminRecovery:
         self._peers = peers
         self._topics = topics
         self._folder_id = folder_id
+        self._address = address
 
     async def inventory(self, _: admin.InventoryRequest) -> admin.InventoryResponse:
         return admin.InventoryResponse(json=(await self._own()).encode().decode())
@@ -94,6 +97,7 @@ class AdminRecovery:
             floor=self._guard.known(),
             copies=tuple(copies),
             topics=tuple(topics),
+            address=self._address(),
         )
 
     async def recover_cluster(self, request: admin.RecoverClusterRequest) -> admin.RecoverClusterResponse:
@@ -130,9 +134,8 @@ class AdminRecovery:
             try:
                 found = await self._inventory_of(address)
                 if not found.reason:
-                    await self._peers.call(
-                        address, WARN, warning(self._me, self._guard), coordination.WarnResponse, WARN_S_MAX
-                    )
+                    request = warning(self._me, self._guard)
+                    await self._peers.call(found.address, WARN, request, coordination.WarnResponse, WARN_S_MAX)
                     found = await self._inventory_of(address)
             except CometError as error:
                 log.warning("no inventory from the broker at %s: %s", address, error)

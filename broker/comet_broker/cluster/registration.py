@@ -40,6 +40,14 @@ class Registration:
             brokers_port=self.brokers_port,
         )
 
+    @property
+    def brokers_address(self) -> str:
+        """Where other brokers connect."""
+        config = self._config
+        if self.brokers_port:
+            return f"{self._brokers_host()}:{self.brokers_port}"
+        return f"{config.advertised_host or config.host}:{config.advertised_port or self.port}"
+
     def _brokers_host(self) -> str:
         config = self._config
         return config.brokers_advertised_host or config.advertised_host or config.brokers_host or config.host

@@ -82,6 +82,7 @@ class Inventory(Stored, frozen=True):
     floor: Floor
     copies: tuple[CopyInventory, ...]
     topics: tuple[NamedSpec, ...]
+    address: str = ""  # where its broker takes calls of other brokers
 
 
 class Choice(msgspec.Struct, frozen=True):
