@@ -103,7 +103,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     state.readiness = Readiness(state.draining)
     state.metrics = Metrics()
     state.metrics.watch("traffic", state.traffic.statistics)
-    state.connections = Connections(config.limits, state.draining)
+    state.connections = Connections(config.limits, state.draining, state.traffic.turned_away)
     state.error_page = serving.error_page if config.dashboard else None
     state.metrics.watch("push", state.connections.statistics)
 

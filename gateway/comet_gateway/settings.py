@@ -71,6 +71,7 @@ SETTINGS: Final = (
     _size("request_bytes_max", "Bodies and frames with records in memory, all requests and connections together."),
     _count("connections_max", "WebSockets and event streams at once."),
     _count("client_connections_max", "WebSockets and event streams from one address at once; 0: no such limit.", 0),
+    _count("principal_share_percent", "Share of connections, replays, members, waits that a principal gets.", 1, 100),
     _count("subscriptions_max", "Subscriptions of one WebSocket."),
     _count("watches_max", "Subscriptions of one WebSocket to pages and channels of the dashboard."),
     _count("live_pages_max", "Live pages of the dashboard at once, each shared by all its viewers."),

@@ -19,6 +19,7 @@ from comet_gateway.config import Limits
 from comet_gateway.http.compression import chosen
 from comet_gateway.http.guard import Admission
 from comet_gateway.http.origins import Security, checked_origin, is_loopback, origin_allowed
+from comet_gateway.http.places import Holder
 from comet_gateway.http.problems import Problem
 from comet_gateway.schemas.common import Model
 
@@ -419,19 +420,20 @@ async def test_a_client_that_goes_in_the_middle_of_its_body_leaves_nothing(path:
     assert app.state.traffic.statistics()["requests"] == app.state.traffic.body_bytes == 0
 
 
-def test_connections_are_bounded_in_all_and_by_client() -> None:
-    traffic = create_app(GatewayConfig(limits=Limits(connections_max=3, client_connections_max=2))).state.traffic
-    traffic.connect("a", socket=True)
-    traffic.connect("a", socket=False)
+def test_connections_are_bounded_in_all_and_by_address() -> None:
+    traffic = create_app(GatewayConfig(limits=Limits(connections_max=3, client_connections_max=1))).state.traffic
+    a, b, c, d = (Holder(name, name, is_admin=True) for name in "abcd")
+    traffic.connect(a, socket=True)
     with pytest.raises(Problem) as caught:
-        traffic.connect("a", socket=True)
+        traffic.connect(a, socket=False)
     assert caught.value.kind.status == 429
-    traffic.connect("b", socket=True)
+    traffic.connect(b, socket=True)
+    traffic.connect(c, socket=False)
     with pytest.raises(Problem) as caught:
-        traffic.connect("c", socket=True)
+        traffic.connect(d, socket=True)
     assert caught.value.kind.status == 503
-    traffic.disconnect("a", socket=True)
-    traffic.connect("c", socket=True)
+    traffic.disconnect(a, socket=True)
+    traffic.connect(d, socket=True)
     assert traffic.statistics()["sockets"] == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -54,7 +55,7 @@ def said(**frame: Any) -> dict[str, Any]:
 async def test_a_subscription_that_ends_before_its_first_turn_is_not_counted_for_ever(
     then: list[dict[str, Any]],
 ) -> None:
-    connections = Connections(Limits(), asyncio.Event())
+    connections = Connections(Limits(), asyncio.Event(), Counter())
     subscribe = said(type="subscribe", id="a", topic="t")
     messages = [{"type": "websocket.connect"}, subscribe, *then, {"type": "websocket.disconnect"}]
     await connection(messages, connections).run()

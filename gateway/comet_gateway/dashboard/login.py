@@ -19,6 +19,7 @@ from comet_gateway.http import sessions
 from comet_gateway.http.auth import Gatekeeper, Principal
 from comet_gateway.http.login_redirect import back_to, see_other
 from comet_gateway.http.origins import PAGE_HEADERS, Security
+from comet_gateway.http.places import client_address
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.raw_route import Answer, RawRoute
 from comet_gateway.http.sessions import Visit
@@ -53,7 +54,7 @@ async def log_in(request: Request) -> Answer:
     if not given or not hmac.compare_digest(given.encode(), form.get("form", "").encode()):
         return _shown(scope, wanted, status=403, problem="The form has expired or cookies are off. Try again.")
     try:
-        visit, principal = keeper.log_in(_client(scope), form.get("token", "").strip())
+        visit, principal = keeper.log_in(client_address(scope), form.get("token", "").strip())
     except Problem as problem:
         return _shown(scope, wanted, status=problem.kind.status, problem=_reason(problem), wait_s=problem.retry_after_s)
     scope["comet.principal"], scope["comet.session"] = principal, visit  # for the audit log
@@ -160,11 +161,6 @@ def _form_text(form: str, *, tls: bool, max_age_s: int) -> bytes:
 def _keeper(scope: Scope) -> Gatekeeper:
     keeper: Gatekeeper = scope["app"].state.gatekeeper
     return keeper
-
-
-def _client(scope: Scope) -> str:
-    client = scope.get("client")
-    return client[0] if client else ""
 
 
 def _tls(scope: Scope) -> bool:

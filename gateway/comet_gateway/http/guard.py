@@ -32,6 +32,7 @@ from comet_gateway.http.auth import (
     bearer,
 )
 from comet_gateway.http.origins import PAGE_HEADERS, SAFE_METHODS, HeaderPairs, Security
+from comet_gateway.http.places import client_address, holder_of
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.sessions import CSRF_HEADER, Visit
 from comet_gateway.http.traffic import Traffic
@@ -86,9 +87,9 @@ class Admission:
             with ExitStack() as stack:
                 if stays:
                     stack.enter_context(self._watched(scope))
-                    client = _client(scope)
-                    traffic.connect(client, socket=False)
-                    stack.callback(traffic.disconnect, client, socket=False)
+                    holder = holder_of(scope)
+                    traffic.connect(holder, socket=False)
+                    stack.callback(traffic.disconnect, holder, socket=False)
                     traffic.end()
                     stack.callback(traffic.resume)
                 elif method != "GET" and (held := _held(scope, receive, traffic)):
@@ -106,8 +107,8 @@ class Admission:
     def _socket(self, app: ASGIApp, role: Role) -> ASGIApp:
         async def door(scope: Scope, receive: Receive, send: Send) -> None:
             self._let_in(scope, role, "WS")
-            client = _client(scope)
-            self._traffic.connect(client, socket=True)
+            holder = holder_of(scope)
+            self._traffic.connect(holder, socket=True)
             try:
                 with self._watched(scope) as revoked:
                     await app(scope, receive, _with(more, send) if (more := self._renewal(scope)) else send)
@@ -115,7 +116,7 @@ class Admission:
                     with suppress(OSError, RuntimeError):  # the client left first, as the tab with the logout does
                         await send({"type": "websocket.close", "code": 1008, "reason": "UNAUTHENTICATED"})
             finally:
-                self._traffic.disconnect(client, socket=True)
+                self._traffic.disconnect(holder, socket=True)
 
         return door
 
@@ -156,7 +157,7 @@ class Admission:
             principal = self._visitor(scope, cookie, method)
         else:
             token = None if keeper.open else bearer(headers, scope.get("subprotocols"))
-            principal = keeper.principal(_client(scope), token)
+            principal = keeper.principal(client_address(scope), token)
         if principal is ANONYMOUS:
             raise Problem("UNAUTHENTICATED", "a token is required")
         scope["comet.principal"] = principal  # before the role check: the page for 403 shows the name
@@ -224,12 +225,6 @@ def _is_tls(scope: Scope) -> bool:
 def _role(method: str, template: str) -> Role:
     """The required role; ADMIN for a route that is missing in the table, which a test finds."""
     return ROLES.get((method, template), Role.ADMIN)
-
-
-def _client(scope: Scope) -> str:
-    """The client's address."""
-    client = scope.get("client")
-    return client[0] if client else ""
 
 
 async def _document(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
@@ -325,7 +320,7 @@ async def _audited(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
             "principal": principal.name,
             "role": principal.role.name.lower(),
             "via": _via(scope, principal),
-            "from": _client(scope),
+            "from": client_address(scope),
             "method": scope["method"],
             "path": scope["path"],
             "query": scope["query_string"].decode("latin-1"),

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 from comet_gateway.config import Limits
+from comet_gateway.http.places import Holder, Places
 from comet_gateway.http.problems import Problem
 
 
@@ -22,7 +23,9 @@ class Traffic:
         self.streams = 0  # server-sent events
         self.sockets = 0  # WebSockets
         self.turned_away: Counter[str] = Counter()
-        self._of_client: Counter[str] = Counter()
+        self._connections = Places("connections", "connections_max", limits, self.turned_away)
+        self.waiting = Places("waiting requests", "requests_max", limits, self.turned_away)  # with `wait_ms`
+        self._of_address: Counter[str] = Counter()
 
     def begin(self) -> None:
         """Counts a request in. Raises OVERLOADED; otherwise `end` follows."""
@@ -48,29 +51,28 @@ class Traffic:
     def release(self, size: int) -> None:
         self.body_bytes -= size
 
-    def connect(self, client: str, *, socket: bool) -> None:
+    def connect(self, holder: Holder, *, socket: bool) -> None:
         """Counts a long-lived connection in. Raises OVERLOADED, TOO_MANY_REQUESTS; otherwise `disconnect` follows."""
-        if self.streams + self.sockets >= self._limits.connections_max:
-            self.turned_away["connections"] += 1
-            raise Problem("OVERLOADED", f"limit of {self._limits.connections_max} connections reached")
         own = self._limits.client_connections_max
-        if own and self._of_client[client] >= own:
+        if own and self._of_address[holder.address] >= own:
             self.turned_away["client_connections"] += 1
             raise Problem("TOO_MANY_REQUESTS", f"limit of {own} connections from this address reached")
-        self._of_client[client] += 1
+        self._connections.take(holder)
+        self._of_address[holder.address] += 1
         if socket:
             self.sockets += 1
         else:
             self.streams += 1
 
-    def disconnect(self, client: str, *, socket: bool) -> None:
+    def disconnect(self, holder: Holder, *, socket: bool) -> None:
         if socket:
             self.sockets -= 1
         else:
             self.streams -= 1
-        self._of_client[client] -= 1
-        if not self._of_client[client]:
-            del self._of_client[client]
+        self._connections.give_back(holder)
+        self._of_address[holder.address] -= 1
+        if not self._of_address[holder.address]:
+            del self._of_address[holder.address]
 
     def statistics(self) -> dict[str, Any]:
         return {

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import Any, Final, Protocol
 
 from comet_gateway.config import Limits
-from comet_gateway.http.problems import Problem
+from comet_gateway.http.places import Places
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +35,16 @@ class Connection(Protocol):
 class Connections:
     """The registry of connections. Owned by the application; used on its loop."""
 
-    def __init__(self, limits: Limits, draining: asyncio.Event, random: Random | None = None) -> None:
+    def __init__(
+        self, limits: Limits, draining: asyncio.Event, turned_away: Counter[str], random: Random | None = None
+    ) -> None:
         self._limits = limits
         self._draining = draining
         self._random = random or Random()
         self._all: set[Connection] = set()
         self._watch: asyncio.Task[None] | None = None
-        self.members = 0
-        self.replays = 0
+        self.members = Places("group members", "members_max", limits, turned_away)
+        self.replays = Places("replays", "replays_max", limits, turned_away)
         self.subscriptions = 0
 
     @contextmanager
@@ -61,34 +64,12 @@ class Connections:
                 self._watch.cancel()
                 self._watch = None
 
-    @contextmanager
-    def member(self) -> Iterator[None]:
-        """Counts a group member. Raises Problem."""
-        if self.members >= self._limits.members_max:
-            raise Problem("OVERLOADED", f"limit of {self.members} group members on this gateway reached")
-        self.members += 1
-        try:
-            yield
-        finally:
-            self.members -= 1
-
-    @contextmanager
-    def replay(self) -> Iterator[None]:
-        """Counts a replay. Raises Problem."""
-        if self.replays >= self._limits.replays_max:
-            raise Problem("OVERLOADED", f"limit of {self.replays} replays on this gateway reached")
-        self.replays += 1
-        try:
-            yield
-        finally:
-            self.replays -= 1
-
     def statistics(self) -> dict[str, Any]:
         return {
             "connections": len(self._all),
             "subscriptions": self.subscriptions,
-            "members": self.members,
-            "replays": self.replays,
+            "members": self.members.taken,
+            "replays": self.replays.taken,
         }
 
     async def _watching(self) -> None:

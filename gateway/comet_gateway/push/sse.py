@@ -32,6 +32,7 @@ from starlette.types import Receive, Scope, Send
 from comet.errors import CometError
 from comet_gateway.config import Limits
 from comet_gateway.http.client_disconnect import while_there
+from comet_gateway.http.places import holder_of
 from comet_gateway.http.problems import Problem
 from comet_gateway.push import frames
 from comet_gateway.push.connections import Connections
@@ -139,7 +140,7 @@ async def open_stream(request: Request, topic: str, *, now_us: int) -> EventStre
         async def begin() -> PumpedSubscription:
             begun: PumpedSubscription
             if isinstance(wanted, Played):
-                stack.enter_context(connections.replay())
+                stack.enter_context(connections.replays.held(holder_of(request.scope)))
                 begun = await Replay.begin(wanted, state.backend.admin, state.backend.reader, limits)
             else:
                 begun = await state.hub.subscribe(wanted)

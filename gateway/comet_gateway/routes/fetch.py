@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from enum import Enum
 from typing import Final
 
@@ -15,6 +16,7 @@ from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.http.client_disconnect import while_there
 from comet_gateway.http.negotiation import Form, form
+from comet_gateway.http.places import holder_of
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.http.query_params import QueryParams, whole
 from comet_gateway.http.raw_route import Answer, RawRoute, Reply
@@ -97,7 +99,8 @@ async def fetch(request: Request) -> Answer:
         cursor = Cursor(info.id, {partition: CursorPosition(found.next_offset, found.epoch)})
         return _fetched(wanted, found, cursor, values)
 
-    return await backend.catalog.with_topic(topic, read)
+    with state.traffic.waiting.held(holder_of(scope)) if wait_ms else nullcontext():
+        return await backend.catalog.with_topic(topic, read)
 
 
 def _start(query: QueryParams, partition: int) -> tuple[Position, int | None]:

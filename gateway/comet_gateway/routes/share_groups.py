@@ -6,6 +6,7 @@ acquire ─► records with a token each ─► ack | nack | reject | extend, be
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -14,6 +15,7 @@ import comet
 from comet.errors import CometError, InvalidArgument
 from comet_gateway.config import Limits
 from comet_gateway.http.client_disconnect import while_there
+from comet_gateway.http.places import holder_of
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.records.record_json import Values, each
 from comet_gateway.schemas.common import ProblemDocument
@@ -83,22 +85,23 @@ async def acquire(request: Request, client: ShareClientFrom, group: GroupName, b
     _within("limit", body.limit, limits.records_max)
     _within("max_bytes", body.max_bytes, limits.answer_bytes_max)
     _within("wait_ms", body.wait_ms, limits.wait_ms_max)
-    found = await while_there(
-        request,
-        client.acquire(
-            group,
-            body.topic,
-            records_max=body.limit,
-            bytes_max=body.max_bytes,
-            wait_ms=body.wait_ms,
-            lock_ms=body.lock_ms,
-            deliveries_max=body.deliveries_max,
-            dead_letter=body.dead_letter or "",
-            by_key=body.by_key,
-            start=body.start,
-        ),
-        state.draining,
-    )
+    with state.traffic.waiting.held(holder_of(request.scope)) if body.wait_ms else nullcontext():
+        found = await while_there(
+            request,
+            client.acquire(
+                group,
+                body.topic,
+                records_max=body.limit,
+                bytes_max=body.max_bytes,
+                wait_ms=body.wait_ms,
+                lock_ms=body.lock_ms,
+                deliveries_max=body.deliveries_max,
+                dead_letter=body.dead_letter or "",
+                by_key=body.by_key,
+                start=body.start,
+            ),
+            state.draining,
+        )
     if found and await request.is_disconnected():
         await client.give_back([record.token for record in found])
     state.metrics.records_out += len(found)
