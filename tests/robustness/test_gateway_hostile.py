@@ -17,11 +17,12 @@ import websockets
 
 import comet
 from tests.robustness.gateway_process import GatewayProcess
-from tests.robustness.hostile_sockets import ABUSES, BINARY, TEXT, Sockets, frame, handshake
+from tests.robustness.hostile_sockets import ABUSES, BINARY, CLOSE, PING, TEXT, Sockets, frame, handshake
 from tests.robustness.process import broker
 from tests.waiting import pace, until
 
 HARM_BYTES_MAX = 150 << 20  # what all the abuse of one test may add to the gateway's memory
+PONG_BYTES_MAX = 20 << 20  # of 60 MB of pongs
 PATIENCE_S = 10.0
 ROUNDS_MIN = 20
 
@@ -205,6 +206,25 @@ async def test_subscribers_that_stop_reading_cost_their_cursor_and_no_more(
             await (await producer.send_many("big", [b"x" * 1_000] * 2_000))
         for one in stuck:
             one.abort()
+
+
+async def test_pongs_that_are_not_read_do_not_pile_up(gateway: GatewayProcess, sockets: Sockets) -> None:
+    one = await sockets.connect()
+    one.writer.write(handshake(gateway.port))
+    await one.reader.readuntil(b"\r\n\r\n")
+    await one.say(type="ping")  # a connection without a frame is closed
+    one.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    before = gateway.memory()
+    pings = frame(b"x" * 125, opcode=PING) * 8_000  # 1 MB
+    for _ in range(60):
+        await one.write(pings)
+    assert gateway.memory() - before < PONG_BYTES_MAX
+    await one.write(frame(b"the last", opcode=PING))
+    one.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    heard = b""
+    while heard != b"the last":
+        opcode, heard = await one.hear(PATIENCE_S)
+        assert opcode != CLOSE
 
 
 async def test_connections_that_vanish_leave_nothing_behind(gateway: GatewayProcess, sockets: Sockets) -> None:

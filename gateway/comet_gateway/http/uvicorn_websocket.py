@@ -42,6 +42,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(*arguments, **named)
         self._unread = Unread(self.unread_s)
         self._check_timer: asyncio.TimerHandle | None = None
+        self._pong = b""  # to the last ping, while the client does not read
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
@@ -55,6 +56,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def resume_writing(self) -> None:
         self._unread.went_on()
+        pong, self._pong = self._pong, b""
+        if pong and not self.transport.is_closing():
+            self.transport.write(pong)
         super().resume_writing()
 
     def _check_progress(self) -> None:
@@ -67,6 +71,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         scope: dict[str, Any] | None = getattr(self, "scope", None)
         if scope is not None:
             scope["extensions"][EXTENSION] = {"socket": self}
+
+    def handle_ping(self) -> None:
+        """Answers pings; only the last one of a client that does not read (RFC 6455, 5.5.3), which bounds the pongs."""
+        pongs = self.conn.data_to_send()
+        if self.writable.is_set():
+            self.transport.write(b"".join(pongs))
+        elif pongs:
+            self._pong = pongs[-1]
 
     def send_receive_event_to_app(self) -> None:
         if self.curr_msg_data_type != "text" or self.close_sent:
