@@ -82,7 +82,6 @@ COMMIT_TIMEOUT_MS: Final = 15_000
 LEAVE_TIMEOUT_MS: Final = 5_000
 # The wait for the first position of a partition that is to be released.
 FIRST_POSITION_MS: Final = 5_000
-PATTERN_CHARS_MAX: Final = 512
 # Members of share groups: the acquisition lock, and how many records a member may have at a time.
 LOCK_MS: Final = 30_000
 IN_FLIGHT_RECORDS: Final = 1_000

@@ -1,8 +1,9 @@
 """Topic patterns: untrusted regular expressions that are matched against whole topic names.
 
-Python's matcher backtracks, so an expression may take for ever. An expression that is allowed here takes at most a few
-million steps on the longest name: at most three repetitions, none inside another, a limited number of ways through its
-choices, no look-around, no back-references.
+Python's matcher backtracks, so an expression may take for ever. An expression that is allowed here has a limited number
+of repetitions, none inside another, a limited number of ways through its choices, no look-around, no back-references.
+A topic pattern takes at most three milliseconds on the longest name: one with three repetitions would take seventy.
+A `.*` at its end is not counted, since it takes the rest of any name at once.
 
 Pure.
 """
@@ -10,33 +11,45 @@ Pure.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from comet.errors import InvalidArgument
 
 PATTERN_BYTES_MAX: Final = 512
-REPETITIONS_MAX: Final = 3
-# For each way, every end of every repetition is tried: more repetitions allow fewer ways.
-WAYS_MAX: Final = (10_000, 1_000, 100, 10)  # through all choices, by the number of repetitions
+# Ways through all choices, by the number of repetitions. For each way, every end of every repetition is tried: more
+# repetitions allow fewer ways, and the last number is that of the most repetitions.
+WAYS_MAX: Final = (1_000, 30, 3)
+_ANYTHING: Final = ".*"
 
 _PIECE: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?:|\(\?|\(|\)|[*+?]|\{\d*,?\d*\}|.", re.DOTALL)
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Raises InvalidArgument for an invalid pattern, or one that could take too long."""
+    """A topic pattern. Raises InvalidArgument for an invalid one, or one that could take too long."""
+    check(without_rest(pattern), WAYS_MAX)
+    return re.compile(pattern, re.ASCII)
+
+
+def without_rest(pattern: str) -> str:
+    """The pattern without a `.*` at its end."""
+    return pattern.removesuffix(_ANYTHING) if not pattern.endswith("\\" + _ANYTHING) else pattern
+
+
+def check(pattern: str, ways_max: Sequence[int]) -> None:
+    """Raises InvalidArgument for an invalid expression, or one with more repetitions or ways than `ways_max` allows."""
     if len(pattern.encode()) > PATTERN_BYTES_MAX:
         raise InvalidArgument(f"a pattern has at most {PATTERN_BYTES_MAX} bytes")
     try:
-        expression = re.compile(pattern, re.ASCII)
+        re.compile(pattern, re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:
         raise InvalidArgument(f"{pattern!r} is not a valid regular expression: {error}") from error
-    problem = _problem(pattern)
+    problem = _problem(pattern, ways_max)
     if problem:
         raise InvalidArgument(f"the pattern {pattern!r} could take too long to match: {problem}")
-    return expression
 
 
-def _problem(pattern: str) -> str:
+def _problem(pattern: str, ways_max: Sequence[int]) -> str:
     """Why a pattern is refused; empty if it is not."""
     repetitions = 0
     groups: list[bool] = []  # of each open group: whether a repetition or a choice is in it
@@ -54,8 +67,8 @@ def _problem(pattern: str) -> str:
             groups[-1] = True
         elif repeats and not (piece == "?" and previous[:1] in set("*+?{")):  # a ? that makes the repetition lazy
             repetitions += 1
-            if repetitions > REPETITIONS_MAX:
-                return f"it has more than {REPETITIONS_MAX} repetitions"
+            if repetitions >= len(ways_max):
+                return f"it has more than {len(ways_max) - 1} repetitions"
             if closed and piece != "?":
                 return "it repeats a group that holds a repetition or a choice"
             groups = [True] * len(groups)
@@ -65,7 +78,7 @@ def _problem(pattern: str) -> str:
             if closed and groups:
                 groups[-1] = True
         previous = piece
-    ways, most = _ways(pattern), WAYS_MAX[repetitions]
+    ways, most = _ways(pattern), ways_max[repetitions]
     if ways > most:
         return f"its choices allow {ways} ways; with {repetitions} repetitions at most {most}"
     return ""

@@ -95,6 +95,30 @@ async def test_a_topic_that_has_no_leader_holds_up_none_that_is_made_later() -> 
     assert cluster.joining == 0
 
 
+class Compared:
+    """An expression that notes the names that are matched."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def fullmatch(self, name: str) -> bool:
+        self.names.append(name)
+        return name != "other"
+
+
+async def test_a_name_is_matched_once() -> None:
+    cluster, compared = Cluster(["a", "other"]), Compared()
+    watch, subscription = cluster.watch(), subscriber()
+    await watch.add(subscription, cast(Any, compared))
+    cluster.dead.add("b")  # it matches, and is tried again at each look
+    cluster.names.append("b")
+    await looked(cluster, 5)
+    cluster.dead.clear()
+    assert await until(lambda: {"a", "b"} == subscription.subscribers.keys(), within_s=10, every_s=0)
+    await watch.close()
+    assert compared.names == ["a", "other", "b"]
+
+
 async def test_what_has_no_leader_at_first_is_told_and_begun_later_where_it_was_asked_for() -> None:
     cluster = Cluster(["a", "b"], dead={"a", "b"})
     watch, subscription = cluster.watch(), subscriber()

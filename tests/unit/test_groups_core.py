@@ -195,6 +195,13 @@ def test_what_nobody_reads_any_more_is_released_and_what_is_deleted_is_gone() ->
     assert set(world.group.owners) == {("ida", index) for index in range(4)}
 
 
+def test_a_stored_pattern_that_is_not_allowed_any_more_matches_nothing() -> None:
+    world = World()
+    world.group.members[world.join("a")].pattern = ".*.*.*x"
+    world.group.topics({"a": A, "x": B})
+    assert world.group.shapes.keys() == {"a"}
+
+
 def test_before_the_cluster_is_known_nothing_counts_as_deleted() -> None:
     world = World()
     member = world.join("a", "b")

@@ -39,13 +39,15 @@ def test_usual_patterns_match(pattern: str, name: str) -> None:
         r"(a)\1",
         "(?=a)a",
         "(?P<name>a)(?P=name)",
-        ".*.*.*.*x",
+        ".*.*.*x",
+        "a*a*a*[bc]",
+        "a*a*a*\\\\.*",
         "(",
         "[",
         "a{99999999999}",
         "(?:aa|a)" * 14 + "b",
         "(?:a(?:a|)|a)" * 8 + "b",
-        "(?:aa|a)" * 4 + "a*a*a*b",
+        "(?:aa|a)" * 2 + "a*a*b",
         "x" * (PATTERN_BYTES_MAX + 1),
     ],
 )
@@ -56,9 +58,25 @@ def test_what_is_none_or_could_take_too_long_is_refused(pattern: str) -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["a*a*a*b", "(?:aa|a)" * 13 + "b", "(?:aa|a)" * 9 + "a*b", "(?:aa|a)" * 6 + "a*a*b", "(?:aa|a)" * 3 + "a*a*a*b"],
+    [
+        "(?:aa|a)" * 9 + "[bc]",
+        "(?:aa|a)" * 4 + "a*[bc]",
+        "a*a*[bc]",
+        "a*?a*?[bc].*",
+        "(?:a|aa|aaa)a*a*[bc]",
+        "(?:a|aa|aaa).*a*[bc].*",
+        "a{0,200}a{0,200}[bc]",
+    ],
 )
-def test_the_worst_that_is_allowed_ends(pattern: str) -> None:
-    began = time.perf_counter()
-    assert compiled(pattern).fullmatch("a" * 249) is None
-    print(f"{(time.perf_counter() - began) * 1000:.0f} ms")
+def test_the_worst_that_is_allowed_takes_milliseconds(pattern: str) -> None:
+    expression = compiled(pattern)
+    times = []
+    for _ in range(5):
+        began = time.thread_time()
+        assert expression.fullmatch("a" * 249) is None
+        times.append(time.thread_time() - began)
+    assert min(times) < 0.015  # 3 ms; the expressions that are refused above took 17 to 75
+
+
+def test_a_rest_at_the_end_is_free() -> None:
+    assert compiled(r"(?:eu|us|asia)\..*-.*\..*").fullmatch("eu.a-b.c")

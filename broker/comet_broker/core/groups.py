@@ -235,7 +235,10 @@ class Group:
         names = self.shapes if self._catalog is None else self._catalog
         found = self._matches.get(member.pattern)
         if found is None or self._catalog is None:
-            expression: re.Pattern[str] = compiled(member.pattern)
+            try:
+                expression: re.Pattern[str] = compiled(member.pattern)
+            except InvalidArgument:  # stored by a version that allowed it; the member's next join is refused
+                return member.topics
             found = frozenset(name for name in names if expression.fullmatch(name))
             self._matches[member.pattern] = found
         return member.topics | found

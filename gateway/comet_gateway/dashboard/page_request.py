@@ -27,6 +27,7 @@ QUERY_CHARACTERS_MAX: Final = 4_096
 PARAMETERS_MAX: Final = 32
 FILTERED_CHARACTERS_MAX: Final = 256  # of one filtered text: bounds the time of a match
 FILTER_S: Final = 0.25  # for filters: of one request, and per second of all live pages
+FILTER_WAYS_MAX: Final = (10_000, 1_000, 100, 10)  # see comet.patterns; more than of topics, as its time is bounded
 _PLAIN: Final = re.compile(r"[\w\s.:/@-]*")
 _PARAMETER: Final = re.compile(r"{([a-z_]+)(?::[a-z]+)?}")
 
@@ -138,22 +139,19 @@ def filter_of(text: str, time_left: FilterTime) -> tuple[Callable[[str], bool] |
 
 def _core(text: str) -> str:
     """Without what a search has around it anyway."""
-    core = text.removeprefix(".*")
-    if core.endswith(".*") and not core.endswith("\\.*"):
-        core = core.removesuffix(".*")
-    return core
+    return patterns.without_rest(text.removeprefix(".*"))
 
 
 def _problem(text: str) -> str:
     """Why an expression is refused; empty if it is not."""
     try:
-        patterns.compiled(text)
-        patterns.compiled(_core(text))
+        patterns.check(text, FILTER_WAYS_MAX)
+        patterns.check(_core(text), FILTER_WAYS_MAX)
     except InvalidArgument as error:
         return error.message
     try:
         # To search is to match with anything before it, which is one repetition more.
-        patterns.compiled(f".*(?:{_core(text)})")
+        patterns.check(f".*(?:{_core(text)})", FILTER_WAYS_MAX)
     except InvalidArgument:
         return "this could take too long: take away a repetition, or a choice"
     return ""

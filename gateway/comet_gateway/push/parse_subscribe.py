@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import comet
+from comet import patterns
 from comet.errors import CometError
 from comet.types import AtTime, Earliest, Position, check_topic_name
 from comet_gateway.http.problems import Problem
@@ -221,9 +222,9 @@ def _chosen(topics: Iterable[str], pattern: str) -> tuple[str, ...]:
         raise Problem("INVALID_ARGUMENT", "give topics, or a pattern of topic names")
     if pattern:
         try:
-            re.compile(pattern)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise Problem("INVALID_ARGUMENT", f"{pattern[:100]!r} is not a regular expression: {error}") from None
+            patterns.compiled(pattern)
+        except CometError as error:
+            raise Problem("INVALID_ARGUMENT", error.message) from None
     return chosen
 
 

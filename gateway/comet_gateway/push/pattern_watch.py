@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
 
 from comet.errors import CometError, Draining, TopicNotFound, Unavailable
 from comet.types import Earliest, Position
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("comet.gateway")
 
+TURN_S: Final = 0.005  # of matching, until other work of the loop has its turn
 _Known = tuple[str, bytes]
 Join = Callable[[Subscription, str, "Position | None"], Awaitable[None]]
 
@@ -31,8 +33,10 @@ Join = Callable[[Subscription, str, "Position | None"], Awaitable[None]]
 class _Watched:
     """One subscription. Topics are known by name and id: one that is created again is another."""
 
-    def __init__(self, expression: re.Pattern[str]) -> None:
+    def __init__(self, expression: re.Pattern[str], seen: set[_Known]) -> None:
         self.expression = expression
+        self.seen = seen  # compared with the expression before; of all subscriptions the same set, where possible
+        self.matching: dict[_Known, None] = {}  # in the order of the lists
         self.given_up: set[_Known] = set()  # failed to join: not retried
         self.late: dict[_Known, Position | None] = {}  # existed at the start, without a leader; start positions
         self.joining: dict[str, asyncio.Task[None]] = {}  # by name: a slow one does not block others
@@ -40,6 +44,7 @@ class _Watched:
     def keep(self, known: set[_Known]) -> None:
         """Forgets all other topics."""
         self.given_up &= known
+        self.matching = {one: None for one in self.matching if one in known}
         self.late = {one: start for one, start in self.late.items() if one in known}
 
     def close(self) -> None:
@@ -69,7 +74,8 @@ class PatternWatch:
 
         Raises Problem if there are too many, CometError, Unavailable if none can be followed."""
         request = subscription.request
-        topics = [topic for topic in await self._admin.list_topics() if expression.fullmatch(topic.name)]
+        there = await self._admin.list_topics()
+        topics = await _matching(expression, there)
         if len(topics) > self._limits.pattern_topics_max:
             raise Problem(
                 "TOO_MANY_REQUESTS", f"{len(topics)} topics match, more than {self._limits.pattern_topics_max}"
@@ -78,7 +84,8 @@ class PatternWatch:
         results = await asyncio.gather(
             *(self._join(subscription, topic.name, start) for topic in topics), return_exceptions=True
         )
-        watched = _Watched(expression)
+        watched = _Watched(expression, {(topic.name, topic.id) for topic in there})
+        watched.matching = {(topic.name, topic.id): None for topic in topics}
         for topic, result in zip(topics, results, strict=True):
             if isinstance(result, Unavailable) and not isinstance(result, Draining) and subscription.subscribers:
                 watched.late[topic.name, topic.id] = start
@@ -106,12 +113,19 @@ class PatternWatch:
             except CometError as error:
                 log.debug("gateway: no list of topics: %s", error)
                 continue
-            known = {(topic.name, topic.id) for topic in topics}
-            for subscription, watched in self._watched.items():
+            by_key = {(topic.name, topic.id): topic for topic in topics}
+            known = set(by_key)
+            for subscription, watched in list(self._watched.items()):
+                new = [topic for key, topic in by_key.items() if key not in watched.seen]
+                found = await _matching(watched.expression, new)
+                if subscription not in self._watched:
+                    continue  # it left meanwhile
+                watched.seen = known
+                watched.matching |= {(topic.name, topic.id): None for topic in found}
                 watched.keep(known)
-                for topic in topics:
-                    if topic.name not in subscription.subscribers and watched.expression.fullmatch(topic.name):
-                        self._appeared(subscription, watched, topic)
+                for key in watched.matching:
+                    if key[0] not in subscription.subscribers:
+                        self._appeared(subscription, watched, by_key[key])
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Reports the unexpected end of the task to all subscriptions."""
@@ -159,6 +173,19 @@ class PatternWatch:
             del watched.joining[topic.name]
         watched.given_up.add(known)
         subscription.notify(failure)
+
+
+async def _matching(expression: re.Pattern[str], topics: Iterable[comet.TopicInfo]) -> list[comet.TopicInfo]:
+    """The topics whose names match. Other work of the loop has its turns meanwhile."""
+    found = []
+    until = perf_counter() + TURN_S
+    for topic in topics:
+        if expression.fullmatch(topic.name):
+            found.append(topic)
+        if perf_counter() > until:
+            await asyncio.sleep(0)
+            until = perf_counter() + TURN_S
+    return found
 
 
 def _failure(topic: str, problem: Problem) -> Failed:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, get_args
 
-from comet import limits
+from comet import limits, patterns
 from comet.consumer.options import ReadingOptions, one_of
 from comet.errors import InvalidArgument
 from comet.types import AssignmentStrategy, StartLike, TopicPartition, check_topic_name
@@ -46,8 +46,8 @@ class GroupOptions(ReadingOptions):
 
 def check_member(pattern: str, session_timeout_ms: int) -> None:
     """Checks the options of members of any group."""
-    if len(pattern) > limits.PATTERN_CHARS_MAX:
-        raise InvalidArgument(f"pattern has at most {limits.PATTERN_CHARS_MAX} characters, not {len(pattern)}")
+    if pattern:
+        patterns.compiled(pattern)
     limits.within(
         "session_timeout_ms", session_timeout_ms, limits.SESSION_TIMEOUT_MS_MIN, limits.SESSION_TIMEOUT_MS_MAX
     )
