@@ -29,6 +29,7 @@ class BrokerConfig:
     insecure: bool = False  # may listen beyond loopback without TLS and certificates
     metrics_port: int = 0  # for Prometheus and health checks; 0: none
     metrics_token: str = field(default="", repr=False)  # for /metrics beyond loopback
+    metrics_hosts: tuple[str, ...] = ()  # accepted Host names there, beside the broker's own; "*": any
     broker_id: int = 1
     rack: str = ""  # replicas of a partition are spread over racks
     etcd: tuple[str, ...] = ()  # host:port of its members; empty: a single broker, with metadata in its own folder

@@ -22,6 +22,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from comet.errors import Unavailable
+from comet.settings.hosts import HostNames
 from comet.v1 import admin_pb2, records_pb2
 from comet.wire.tls import TlsFiles
 from comet_broker import limits
@@ -97,10 +98,12 @@ class Server:
             boot_id=boot_id(),
             process=SystemProcess(),
         )
+        hosts = HostNames((config.host, config.advertised_host, *config.metrics_hosts))
         self.monitor = Monitor(
             self.broker.statistics,
             self._reasons,
             self._degraded,
+            hosts,
             token=config.metrics_token,
             is_open=config.insecure,
         )

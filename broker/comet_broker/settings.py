@@ -55,6 +55,7 @@ SETTINGS: Final = (
     _row("insecure", "switch", "Listen beyond loopback without TLS, open to strangers.", file_only=True),
     _row("metrics_port", "number", "HTTP port of /metrics, /livez and /readyz; 0 for none.", 0, 65535),
     _row("metrics_token", "text", "Bearer token that /metrics requires beyond loopback.", secret=True),
+    _row("metrics_hosts", "words", "Other accepted Host names on that port, such as b1.example.com; * for any."),
     _row("rack", "text", "Rack of the broker; the replicas of a partition are spread over racks."),
     _row("etcd", "addresses", "Members of etcd. Without etcd the broker runs alone."),
     _row("etcd_user", "text", "User name of the broker at etcd."),

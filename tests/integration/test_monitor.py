@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,14 +16,20 @@ import comet
 from comet.errors import Unavailable
 from comet_broker.config import BrokerConfig
 from comet_broker.failures import Kind
-from comet_broker.metrics.http import CONNECTIONS_MAX, HEAD_BYTES_MAX
+from comet_broker.metrics import prometheus
+from comet_broker.metrics.http import CONNECTIONS_MAX, HEAD_BYTES_MAX, METRICS_MAX
 from comet_broker.server import Server
 from tests.robustness.process import free_port
+from tests.waiting import until
+
+PATIENCE_S = 20.0
 
 
 @asynccontextmanager
 async def watched(folder: Path) -> AsyncIterator[tuple[Server, httpx.AsyncClient]]:
-    config = BrokerConfig(data=folder, port=0, metrics_port=free_port(), drain_grace_ms=100)
+    config = BrokerConfig(
+        data=folder, port=0, metrics_port=free_port(), metrics_hosts=("events.example",), drain_grace_ms=100
+    )
     async with (
         Server(config) as server,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.monitor.port}") as client,
@@ -90,7 +97,7 @@ async def test_it_takes_nothing_else(tmp_path: Path) -> None:
 
 
 async def test_nonsense_and_dawdlers_hold_nothing_up(tmp_path: Path) -> None:
-    async with watched(tmp_path) as (server, client):
+    async with watched(tmp_path) as (server, _):
         for nonsense in (b"\x00" * 100 + b"\r\n\r\n", b"GET\r\n\r\n", b"x" * (HEAD_BYTES_MAX * 2), b""):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.monitor.port)
             writer.write(nonsense)
@@ -99,13 +106,42 @@ async def test_nonsense_and_dawdlers_hold_nothing_up(tmp_path: Path) -> None:
             with suppress(ConnectionError):
                 assert await reader.read() == b""
             writer.close()
-        silent = [await asyncio.open_connection("127.0.0.1", server.monitor.port) for _ in range(CONNECTIONS_MAX)]
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.monitor.port)
-        assert await reader.read() == b""  # one too many
-        for _, each in [*silent, (reader, writer)]:
-            each.close()
         await asyncio.gather(*server.monitor._answering)
-        assert (await client.get("/livez")).status_code == 200
+
+
+async def test_silent_connections_take_no_place_from_probes(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (server, client):
+        silent = [await asyncio.open_connection("127.0.0.1", server.monitor.port) for _ in range(CONNECTIONS_MAX + 8)]
+        for path in ("/livez", "/readyz", "/metrics"):
+            assert (await client.get(path)).status_code == 200
+        assert await silent[0][0].read() == b"", "the oldest made room"
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_scrapes_that_hang_leave_places_to_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = threading.Event()
+    monkeypatch.setattr(prometheus, "exposition", lambda _: b"" if made.wait(PATIENCE_S) else b"late")
+    async with watched(tmp_path) as (server, client):
+        scrapes = [asyncio.create_task(client.get("/metrics")) for _ in range(METRICS_MAX)]
+        try:
+            assert await until(lambda: server.monitor._scrapes == METRICS_MAX, within_s=PATIENCE_S)
+            assert (await client.get("/metrics")).status_code == 503
+            assert (await client.get("/livez")).status_code == 200
+        finally:
+            made.set()
+        assert {(await one).status_code for one in scrapes} == {200}
+        assert (await client.get("/metrics")).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/odd"])
+async def test_a_name_that_is_not_the_brokers_is_refused(tmp_path: Path, path: str) -> None:
+    async with watched(tmp_path) as (_, client):
+        answer = await client.get(path, headers={"host": "evil.example"})
+        assert answer.status_code == 421
+        assert answer.json()["status"] == "'evil.example' is not a name of this broker; add it to metrics_hosts"
+        for name in ("localhost:9095", "[::1]:9095", "events.example"):
+            assert (await client.get(path, headers={"host": name})).status_code != 421
 
 
 async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:

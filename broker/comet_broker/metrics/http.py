@@ -5,7 +5,11 @@
     /metrics    for Prometheus, see `figures`
 
 Beyond loopback /metrics needs a token, because it shows names. One request a connection, small, bounded in number and
-time; nothing here delays a client of the broker. It shows no record and changes nothing.
+time; nothing here delays a client of the broker. It shows no record and changes nothing. Probes always find a place: answers of /metrics take only some of the places, and when all
+are taken the connection that has waited the longest without a request is closed for a new one.
+
+A request must name the broker, localhost or an address as its Host, so that no web page can point a name of its own at
+it (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -15,11 +19,11 @@ import hmac
 import json
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
 
 from comet.errors import Unavailable
+from comet.settings.hosts import HostNames
 from comet.settings.server import is_loopback
 from comet_broker.metrics import prometheus
 
@@ -28,6 +32,8 @@ log = logging.getLogger(__name__)
 HEAD_BYTES_MAX: Final = 16 * 1024
 REQUEST_S_MAX: Final = 10.0
 CONNECTIONS_MAX: Final = 32
+METRICS_MAX: Final = 24  # of them that answer /metrics
+METHODS: Final = ("GET", "HEAD")
 JSON: Final = "application/json"
 
 
@@ -38,7 +44,8 @@ class Monitor:
         self,
         statistics: Callable[[], dict[str, Any]],
         reasons: Callable[[], list[str]],
-        degraded: Callable[[], list[str]] = list,
+        degraded: Callable[[], list[str]],
+        hosts: HostNames,
         *,
         token: str = "",
         is_open: bool = False,
@@ -50,7 +57,10 @@ class Monitor:
         self._token = token
         self._open = is_open
         self._server: asyncio.Server | None = None
+        self._hosts = hosts
         self._answering: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.Task[None], None] = {}  # of them, those without a request, the oldest first
+        self._scrapes = 0
         self._page: asyncio.Task[bytes] | None = None  # one page serves all requests that arrive while it is made
         self.port = 0
 
@@ -74,62 +84,115 @@ class Monitor:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if len(self._answering) >= CONNECTIONS_MAX and self._silent:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.cancel()
         self._answering.add(task)
+        self._silent[task] = None
         try:
-            if len(self._answering) <= CONNECTIONS_MAX:
-                async with asyncio.timeout(REQUEST_S_MAX):
-                    await self._serve(reader, writer)
+            async with asyncio.timeout(REQUEST_S_MAX):
+                await self._serve(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # disconnected, or sent garbage: no answer
         finally:
+            self._silent.pop(task, None)
             self._answering.discard(task)
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
+            await _close(writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        line = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
-        if len(line) != 3 or not line[2].startswith("HTTP/1."):
+        task = asyncio.current_task()
+        assert task is not None
+        self._silent.pop(task, None)
+        line, *headers = head.split(b"\r\n")
+        words = line.decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return
-        path = line[1].partition("?")[0]
-        if path == "/metrics" and not self._may_see_names(head, writer.get_extra_info("peername")[0]):
+        method, path = words[0], words[1].partition("?")[0]
+        if (foreign := self._foreign_host(headers)) is not None:
+            text = f"{foreign!r} is not a name of this broker; add it to metrics_hosts"
+            await _send(writer, method, HTTPStatus.MISDIRECTED_REQUEST, JSON, _json({"status": text}))
+        elif path == "/metrics" and not self._may_see_names(headers, writer.get_extra_info("peername")[0]):
             how = "send Authorization: Bearer with it" if self._token else "set metrics_token, or ask from loopback"
-            status, kind, body = HTTPStatus.UNAUTHORIZED, JSON, _json({"status": f"/metrics needs the token: {how}"})
+            await _send(
+                writer, method, HTTPStatus.UNAUTHORIZED, JSON, _json({"status": f"/metrics needs the token: {how}"})
+            )
+        elif path == "/metrics":
+            await self._scrape(writer, method)
         else:
-            status, kind, body = await self._answer(line[0], path)
-        answer = (
-            f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n"
-            "cache-control: no-store\r\nx-content-type-options: nosniff\r\nconnection: close\r\n\r\n"
-        )
-        writer.write(answer.encode() + (b"" if line[0] == "HEAD" else body))
-        await writer.drain()
+            await _send(writer, method, *self._answer(method, path))
 
-    def _may_see_names(self, head: bytes, peer: str) -> bool:
+    def _foreign_host(self, headers: list[bytes]) -> str | None:
+        """The Host that is not a name of this broker. Without a Host the client is not a browser."""
+        for header in headers:
+            name, _, value = header.partition(b":")
+            if name.strip().lower() == b"host" and not self._hosts.knows(value.strip()):
+                return value.strip().decode("latin-1")
+        return None
+
+    def _may_see_names(self, headers: list[bytes], peer: str) -> bool:
         if self._open or is_loopback(peer):
             return True
-        for line in head.split(b"\r\n"):
-            name, _, value = line.partition(b":")
+        for header in headers:
+            name, _, value = header.partition(b":")
             if name.strip().lower() == b"authorization" and self._token:
                 return hmac.compare_digest(value.strip(), b"Bearer " + self._token.encode())
         return False
 
-    async def _answer(self, method: str, path: str) -> tuple[HTTPStatus, str, bytes]:
-        if path not in ("/livez", "/readyz", "/metrics"):
+    async def _scrape(self, writer: asyncio.StreamWriter, method: str) -> None:
+        if method not in METHODS:
+            await _send(writer, method, *_NOT_ALLOWED)
+            return
+        if self._scrapes >= METRICS_MAX:
+            text = f"{METRICS_MAX} requests for /metrics are being answered, the limit"
+            await _send(writer, method, HTTPStatus.SERVICE_UNAVAILABLE, JSON, _json({"status": text}))
+            return
+        self._scrapes += 1
+        try:
+            if self._page is None or self._page.done():
+                self._page = asyncio.create_task(asyncio.to_thread(prometheus.exposition, self._statistics()))
+            body = await asyncio.shield(self._page)
+            await _send(writer, method, HTTPStatus.OK, prometheus.CONTENT_TYPE, body)
+        finally:
+            self._scrapes -= 1
+
+    def _answer(self, method: str, path: str) -> tuple[HTTPStatus, str, bytes]:
+        if path not in ("/livez", "/readyz"):
             return HTTPStatus.NOT_FOUND, JSON, _json({"status": "unknown path: use /livez, /readyz or /metrics"})
-        if method not in ("GET", "HEAD"):
-            return HTTPStatus.METHOD_NOT_ALLOWED, JSON, _json({"status": "use GET"})
+        if method not in METHODS:
+            return _NOT_ALLOWED
         if path == "/livez":
             return HTTPStatus.OK, JSON, _json({"status": "alive"})
-        if path == "/readyz":
-            reasons = self._reasons()
-            status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
-            text = "not ready" if reasons else "ready"
-            return status, JSON, _json({"status": text, "reasons": reasons, "degraded": self._degraded()})
-        if self._page is None or self._page.done():
-            self._page = asyncio.create_task(asyncio.to_thread(prometheus.exposition, self._statistics()))
-        return HTTPStatus.OK, prometheus.CONTENT_TYPE, await asyncio.shield(self._page)
+        reasons = self._reasons()
+        status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+        text = "not ready" if reasons else "ready"
+        return status, JSON, _json({"status": text, "reasons": reasons, "degraded": self._degraded()})
+
+
+async def _send(writer: asyncio.StreamWriter, method: str, status: HTTPStatus, kind: str, body: bytes) -> None:
+    answer = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n"
+        "cache-control: no-store\r\nx-content-type-options: nosniff\r\nconnection: close\r\n\r\n"
+    )
+    writer.write(answer.encode() + (b"" if method == "HEAD" else body))
+    await writer.drain()
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Closes a connection, also one whose client does not read the rest of its answer."""
+    writer.close()
+    try:
+        async with asyncio.timeout(REQUEST_S_MAX):
+            await writer.wait_closed()
+    except TimeoutError:
+        writer.transport.abort()
+    except OSError:
+        pass
 
 
 def _json(document: dict[str, Any]) -> bytes:
     return json.dumps(document).encode()
+
+
+_NOT_ALLOWED: Final = HTTPStatus.METHOD_NOT_ALLOWED, JSON, _json({"status": "use GET"})

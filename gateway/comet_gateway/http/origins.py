@@ -20,6 +20,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from comet.errors import InvalidArgument
+from comet.settings.hosts import HostNames, is_address
 from comet_gateway.config import GatewayConfig
 from comet_gateway.http.problems import Problem
 
@@ -63,8 +64,7 @@ class Security:
 
     def __init__(self, config: GatewayConfig) -> None:
         self._origins = frozenset(checked_origin(origin) for origin in config.origins)
-        self._any_host = "*" in config.hosts
-        self._hosts = {"localhost", config.host.lower(), *(host.lower() for host in config.hosts)}
+        self._hosts = HostNames((config.host, *config.hosts))
         self._good_hosts: set[bytes] = set()
         self.headers = HEADERS + (TLS_HEADERS if config.tls_cert else [])
 
@@ -72,18 +72,11 @@ class Security:
         """Checks the Host header. Raises FOREIGN_HOST."""
         if host in self._good_hosts:
             return
-        if host is None or not self._known_host(host):
+        if host is None or not self._hosts.knows(host):
             shown = "no Host" if host is None else repr(host.decode("latin-1"))
             raise Problem("FOREIGN_HOST", f"{shown} is not a name of this gateway")
         if len(self._good_hosts) < KNOWN_HOSTS_MAX:
             self._good_hosts.add(host)
-
-    def _known_host(self, host: bytes) -> bool:
-        name = _name(host.decode("latin-1"))
-        if not name:
-            return False
-        # An address cannot be rebound, and localhost is resolved by this machine only.
-        return self._any_host or name in self._hosts or name.endswith(".localhost") or _is_address(name)
 
     def allowed(self, origin: str, host: str, scheme: str) -> bool:
         """Whether a page of that origin may call: it is listed, or our own, under a name that `check_host` accepts."""
@@ -175,25 +168,7 @@ def checked_origin(origin: str) -> str:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach that address."""
-    return host == "localhost" or (_is_address(host) and ip_address(host).is_loopback)
-
-
-def _name(host: str) -> str:
-    """The host name without the port; empty if malformed."""
-    name, colon, port = (host, "", "") if host.endswith("]") else host.rpartition(":")
-    if not colon:
-        name, port = host, "0"
-    if not port.isdecimal():
-        return ""
-    return name.removeprefix("[").removesuffix("]").lower().removesuffix(".")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
+    return host == "localhost" or (is_address(host) and ip_address(host).is_loopback)
 
 
 def _is_own(origin: str, host: str, scheme: str) -> bool:
