@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,21 @@ def test_a_file_that_is_wrong_says_so_without_secrets(text: str, complaint: str,
 def test_no_file_is_no_open_door(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="cannot read"):
         create_app(GatewayConfig(tokens_file=str(tmp_path / "none.toml")))
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_tokens_file_that_others_may_write_is_refused(tokens: tuple[Path, dict[str, str]], mode: int) -> None:
+    path, token_of = tokens
+    keeper = Gatekeeper(str(path))
+    path.chmod(mode)
+    cure = re.escape(f"(mode {mode:o}): run chmod 600 {path}")
+    with pytest.raises(InvalidArgument, match=cure):
+        Gatekeeper(str(path))
+    with pytest.raises(InvalidArgument, match=cure):
+        keeper.reload()
+    assert keeper.principal("a", token_of["admin"]).name == "my-admin", "the tokens stay"
+    path.chmod(0o644)
+    keeper.reload()
 
 
 def test_a_reload_takes_effect_and_a_broken_file_none(tokens: tuple[Path, dict[str, str]]) -> None:

@@ -19,8 +19,11 @@ import binascii
 import hashlib
 import hmac
 import logging
+import os
 import re
 import secrets
+import shlex
+import stat
 import tomllib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -50,6 +53,7 @@ LOGGED_OUT_MAX: Final = 10_000  # sessions that ended before their expiry, kept 
 SUBPROTOCOL: Final = "comet.bearer."
 _PREFIX: Final = "comet_"  # so that secret scanners find tokens in code
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -165,7 +169,15 @@ class TokenFile:
     def load(cls, path: Path) -> TokenFile:
         """Parses a tokens file. Raises InvalidArgument, never with a secret in it."""
         try:
-            table = tomllib.loads(path.read_text())
+            with path.open("rb") as file:
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+                text = file.read().decode()
+            if mode & _WRITABLE_BY_OTHERS:
+                raise InvalidArgument(
+                    f"the tokens file {path} may be changed by others than its owner (mode {mode:o}):"
+                    f" run chmod 600 {shlex.quote(str(path))}"
+                )
+            table = tomllib.loads(text)
         except OSError as error:
             raise InvalidArgument(f"cannot read the tokens file {path}: {error.strerror or error}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
