@@ -15,6 +15,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from starlette.types import Message
 
 from comet_gateway import GatewayConfig, create_app
 from comet_gateway.http import sessions
@@ -388,6 +389,31 @@ async def test_the_audit_log_says_who_by_session(world: World, caplog: pytest.Lo
         ("/logout", "my-operator", "operator", "session", 303),
     ]
     assert world.token["operator"] not in caplog.text and session not in caplog.text
+
+
+async def test_a_login_that_breaks_off_is_no_error_in_the_audit_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "comet_gateway.audit")
+    messages: list[Message] = [
+        {"type": "http.request", "body": b"token=", "more_body": True}, {"type": "http.disconnect"},
+    ]  # fmt: skip
+    headers = {**PAGE, "host": "127.0.0.1:8080", "content-type": "application/x-www-form-urlencoded"}
+    scope = {
+        "type": "http", "method": "POST", "path": "/login", "raw_path": b"/login", "query_string": b"",
+        "root_path": "", "scheme": "http", "http_version": "1.1", "client": ("10.0.0.1", 1), "server": ("gateway", 80),
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }  # fmt: skip
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    async def send(message: Message) -> None:
+        raise AssertionError(message)
+
+    await world.app(scope, receive, send)
+    rows = [json.loads(one.getMessage()) for one in caplog.records if one.name == "comet_gateway.audit"]
+    assert [(row["path"], row["from"], row["status"]) for row in rows] == [("/login", "10.0.0.1", 0)]
 
 
 # ---- mounted in another application

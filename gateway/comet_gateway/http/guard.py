@@ -16,6 +16,7 @@ from copy import copy
 from typing import Final
 
 from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -311,6 +312,8 @@ async def _audited(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
     except Problem as problem:
         status = problem.kind.status
         raise
+    except ClientDisconnect:
+        raise  # status 0, unless the answer has begun
     except Exception:
         status = 500
         raise
