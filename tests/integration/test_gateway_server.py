@@ -260,6 +260,19 @@ def test_a_head_without_end_is_cut_off() -> None:
         assert get(f"{started.url}/livez").status_code == 200
 
 
+@pytest.mark.parametrize("before", [b"", b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"], ids=["first", "pipelined"])
+def test_a_head_that_is_too_large_is_refused_also_when_it_comes_at_once(before: bytes) -> None:
+    with gateway() as started, socket.create_connection(started.address, TIMEOUT_S) as connection:
+        large = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n" + b"x-more: " + b"x" * 70_000 + b"\r\n\r\n"
+        connection.sendall(before + large)
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := connection.recv(4_000):
+                answer += part
+        assert b"HTTP/1.1 431 " in answer
+        assert get(f"{started.url}/livez").status_code == 200
+
+
 @pytest.mark.parametrize(
     ("bounds", "sent"),
     [

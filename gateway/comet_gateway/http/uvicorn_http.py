@@ -25,7 +25,12 @@ SILENCE_S_MAX: Final = 30.0  # in the middle of a body that the application is r
 CHECK_S: Final = 5.0
 LATE_S: Final = 1.0  # of a check, on a busy machine
 
+_FIELD_BYTES: Final = 4  # of a header, beside its name and value
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class HeadTooLarge(Exception):
+    """The head of a request is too large."""
 
 
 class Cork:
@@ -68,6 +73,7 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._head_bytes = 0
+        self._long_read = False  # whether the data being parsed may complete a head that is too large
         self._in_head = True
         self._in_body = False
         self._first = True
@@ -103,11 +109,11 @@ class Protocol(HttpToolsProtocol):
             if not self._head_bytes and not self._first:
                 self._heard = self.loop.time()
             self._head_bytes += len(data)
+        self._long_read = self._head_bytes > HEAD_BYTES_MAX or len(data) > HEAD_BYTES_MAX
         self._unset_keepalive_if_required()
         self._feed(data)
-        if self._in_head and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
-            self.transport.write(_TOO_LARGE)
-            self.transport.close()
+        if self._in_head and self._head_bytes > HEAD_BYTES_MAX:
+            self._refuse_head()
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -118,9 +124,18 @@ class Protocol(HttpToolsProtocol):
             else:
                 self._without_offer(data[found.args[0] :])
         except httptools.HttpParserError:
-            self.send_400_response("Not an HTTP request.")
+            if not self.transport.is_closing():  # else the head was refused
+                self.send_400_response("Not an HTTP request.")
+
+    def _refuse_head(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()
 
     def on_headers_complete(self) -> None:
+        if self._long_read and self._head_size() > HEAD_BYTES_MAX:
+            self._refuse_head()
+            raise HeadTooLarge  # ends the parser
         if self._declines():
             return
         self._in_head, self._in_body, self._first = False, True, False
@@ -128,6 +143,10 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
         if self.cycle is not before and self.scope["method"] != "HEAD":
             self.cycle.transport = Cork(self.transport, self.loop)  # type: ignore[assignment] # as much as it uses
+
+    def _head_size(self) -> int:
+        """Bytes of the request line and headers, about."""
+        return len(self.url) + sum(len(name) + len(value) + _FIELD_BYTES for name, value in self.headers)
 
     def _declines(self) -> bool:
         """Whether the request has an Upgrade to an unsupported protocol."""
