@@ -18,7 +18,7 @@ ADA = Holder("ada", "10.0.0.1", is_admin=True)
 
 def places(turned_away: Counter[str] | None = None, **limits: int) -> Places:
     found = turned_away if turned_away is not None else Counter()
-    return Places("replays", "replays_max", Limits(**{"replays_max": 20, **limits}), found)  # type: ignore[arg-type]
+    return Places("replays", "replays_max", Limits(**{"replays_max": 20, **limits}), found)
 
 
 def taken(shared: Places, holder: Holder) -> Problem:

@@ -6,15 +6,15 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from comet.errors import DataFolderTaken
+from comet.errors import DataFolderTaken, InvalidArgument
 from comet_broker.ports import Buffer
-from comet_broker.storage.files import RealFile, RealFiles
+from comet_broker.storage.files import LinkFound, RealFile, RealFiles
 from comet_broker.storage.memory import MemoryFiles
 
 
@@ -103,6 +103,66 @@ def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
     files.write_atomic("a/two", b"")
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "a/one", tmp_path / "a/two")} == {0o600}
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
+
+
+# ---- links
+
+
+@pytest.mark.parametrize("act", [
+    lambda files: files.open("a/link"), lambda files: files.open("a/link", create=True),
+    lambda files: files.read_all("a/link"), lambda files: files.exists("a/link"),
+    lambda files: files.write_atomic("a/link", b"ours"), lambda files: files.write_atomic("a/dangling", b"ours"),
+    lambda files: files.open("a/dangling", create=True), lambda files: files.rename("a/one", "a/link"),
+    lambda files: files.open("folder/secret"), lambda files: files.read_all("folder/secret"),
+    lambda files: files.list("folder"), lambda files: files.make_folder("folder/new"),
+    lambda files: files.remove("folder/secret"), lambda files: files.remove_folder("folder"),
+    lambda files: files.sync_folder("folder"),
+])  # fmt: skip
+def test_a_planted_link_is_not_followed(tmp_path: Path, act: Callable[[RealFiles], object]) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"theirs")
+    (tmp_path / "data").mkdir()
+    files = RealFiles(tmp_path / "data")
+    files.make_folder("a")
+    files.open("a/one", create=True).close()
+    (tmp_path / "data/a/link").symlink_to(outside / "secret")
+    (tmp_path / "data/a/dangling").symlink_to(outside / "new")
+    (tmp_path / "data/folder").symlink_to(outside)
+    with pytest.raises(LinkFound, match="symbolic link"):
+        act(files)
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"secret": b"theirs"}
+
+
+def test_a_folder_with_a_link_in_it_is_removed_without_what_it_leads_to(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"theirs")
+    (tmp_path / "data").mkdir()
+    files = RealFiles(tmp_path / "data")
+    files.make_folder("a")
+    (tmp_path / "data/a/link").symlink_to(outside)
+    files.remove_folder("a")
+    assert outside.read_bytes() == b"theirs" and not files.exists("a")
+
+
+@pytest.mark.parametrize("name", ["lock", "identity", "metadata.db", "topics"])
+def test_a_data_folder_with_a_link_at_its_top_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(InvalidArgument, match=f"data/{name} is a symbolic link") as caught:
+        RealFiles(tmp_path / "data").lock()
+    assert caught.value.details == {"path": str(tmp_path / "data" / name)}
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_data_folder_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "data").symlink_to(tmp_path / "disk")
+    files = RealFiles(tmp_path / "data")
+    files.lock()
+    files.write_atomic("one", b"ours")
+    files.unlock()
+    assert (tmp_path / "disk/one").read_bytes() == b"ours"
 
 
 # ---- the lock

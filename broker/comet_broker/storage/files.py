@@ -18,13 +18,14 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from comet.errors import DataFolderTaken
+from comet.errors import DataFolderTaken, InvalidArgument
 from comet_broker.ports import Buffer
 
 LOCK_NAME: Final = "lock"
@@ -170,8 +171,16 @@ class RealFile:
             self._descriptor = -1
 
 
+class LinkFound(OSError):
+    """A path in the data folder leads over a symbolic link, perhaps to files that are not the broker's."""
+
+
 class RealFiles:
-    """ports.Files below one folder of a real file system."""
+    """ports.Files below one folder of a real file system.
+
+    The folder itself may be a symbolic link. One below it is never followed: it could have been planted there, to make
+    the broker read or overwrite other files.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -184,8 +193,8 @@ class RealFiles:
         """Locks the folder for this process until `unlock`, or until the process ends in any way."""
         assert self._lock < 0, "locked twice"
         self.root.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
-        path = self.root / LOCK_NAME
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, _FILE_MODE)
+        self._refuse_links()
+        descriptor = os.open(self.root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _FILE_MODE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -198,6 +207,30 @@ class RealFiles:
         with contextlib.suppress(OSError):  # the pid is for people; a broker starts on a full disk, too
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def _refuse_links(self) -> None:
+        """Refuses a folder with a symbolic link at its top, where the metadata store has its files, too."""
+        with os.scandir(self.root) as entries:
+            links = sorted(entry.name for entry in entries if entry.is_symlink())
+        if links:
+            raise InvalidArgument(
+                f"{self.root / links[0]} is a symbolic link, and the broker follows none in its data folder: put the"
+                " file or folder itself there. The data folder may be a link",
+                details={"path": str(self.root / links[0])},
+            )
+
+    def _at(self, path: str) -> Path:
+        """The path in the file system. Raises LinkFound."""
+        found = self.root
+        for part in filter(None, path.split("/")):
+            found /= part
+            try:
+                mode = found.lstat().st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                return self.root / path
+            if stat.S_ISLNK(mode):
+                raise LinkFound(errno.ELOOP, "a symbolic link, which the broker does not follow", str(found))
+        return found
 
     def _taken(self, descriptor: int) -> DataFolderTaken:
         holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
@@ -217,8 +250,8 @@ class RealFiles:
     # ---- files
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
-        flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
-        descriptor = os.open(self.root / path, flags, _FILE_MODE)
+        flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+        descriptor = os.open(self._at(path), flags, _FILE_MODE)
         try:
             return RealFile(descriptor)
         except BaseException:
@@ -226,7 +259,7 @@ class RealFiles:
             raise
 
     def read_all(self, path: str) -> bytes:
-        return (self.root / path).read_bytes()
+        return self._at(path).read_bytes()
 
     def write_atomic(self, path: str, data: bytes) -> None:
         temporary = path + TEMPORARY
@@ -240,48 +273,48 @@ class RealFiles:
                 file.close()
             self.rename(temporary, path)
         except OSError:
-            (self.root / temporary).unlink(missing_ok=True)
+            self._at(temporary).unlink(missing_ok=True)
             raise
         self.sync_folder(_parent(path))
 
     def exists(self, path: str) -> bool:
-        return (self.root / path).exists()
+        return self._at(path).exists()
 
     def list(self, path: str) -> Sequence[str]:
         try:
-            return sorted(os.listdir(self.root / path))  # noqa: PTH208 - names are what is wanted
+            return sorted(os.listdir(self._at(path)))  # noqa: PTH208 - names are what is wanted
         except FileNotFoundError:
             return ()
 
     def make_folder(self, path: str) -> None:
         """Creates the folder and its parents, and syncs each of them."""
         missing = []
-        while path and not (self.root / path).is_dir():
+        while path and not self._at(path).is_dir():
             missing.append(path)
             path = _parent(path)
         for folder in reversed(missing):
-            (self.root / folder).mkdir(mode=_FOLDER_MODE, exist_ok=True)
+            self._at(folder).mkdir(mode=_FOLDER_MODE, exist_ok=True)
             self.sync_folder(_parent(folder))
 
     def remove(self, path: str) -> None:
-        (self.root / path).unlink()
+        self._at(path).unlink()
 
     def remove_folder(self, path: str) -> None:
-        shutil.rmtree(self.root / path)
+        shutil.rmtree(self._at(path))
         self.sync_folder(_parent(path))
 
     def rename(self, source: str, target: str) -> None:
-        (self.root / source).rename(self.root / target)
+        self._at(source).rename(self._at(target))
 
     def sync_folder(self, path: str) -> None:
         try:
-            _sync_folder(self.root / path)
+            _sync_folder(self._at(path))
         except OSError as error:
             # A failed sync is final for a log, so it must not fail for lack of a descriptor.
             if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._spare.give():
                 raise
             try:
-                _sync_folder(self.root / path)
+                _sync_folder(self._at(path))
             finally:
                 self._spare.take()
 
