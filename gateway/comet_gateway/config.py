@@ -34,7 +34,7 @@ class Limits:
     # long-lived connections
     connections_max: int = 10_000
     client_connections_max: int = 0  # of one address; 0: no own limit, since a proxy is one address, too
-    principal_share_percent: int = 50  # of the places of one kind; half, so that another principal always finds some
+    principal_share_percent: int = 50  # of each such limit; half, so that another principal always finds room
     subscriptions_max: int = 64  # of one WebSocket
     watches_max: int = 16  # of them: pages and channels of the dashboard
     live_pages_max: int = 200  # of the dashboard that are live at once, each shared by all its viewers

@@ -19,8 +19,8 @@ from comet_gateway.config import Limits
 from comet_gateway.http.compression import chosen
 from comet_gateway.http.guard import Admission
 from comet_gateway.http.origins import Security, checked_origin, is_loopback, origin_allowed
-from comet_gateway.http.places import Holder
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.quotas import Holder
 from comet_gateway.schemas.common import Model
 
 OWN = "http://127.0.0.1:8080"

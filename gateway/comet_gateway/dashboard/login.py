@@ -19,8 +19,8 @@ from comet_gateway.http import sessions
 from comet_gateway.http.auth import Gatekeeper, Principal
 from comet_gateway.http.login_redirect import back_to, see_other
 from comet_gateway.http.origins import PAGE_HEADERS, Security
-from comet_gateway.http.places import client_address
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.quotas import client_address
 from comet_gateway.http.raw_route import Answer, RawRoute
 from comet_gateway.http.sessions import Visit
 from comet_web import render

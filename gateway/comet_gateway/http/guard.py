@@ -33,8 +33,8 @@ from comet_gateway.http.auth import (
     bearer,
 )
 from comet_gateway.http.origins import PAGE_HEADERS, SAFE_METHODS, HeaderPairs, Security
-from comet_gateway.http.places import client_address, holder_of
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.quotas import client_address, holder_of
 from comet_gateway.http.sessions import CSRF_HEADER, Visit
 from comet_gateway.http.traffic import Traffic
 

@@ -9,8 +9,8 @@ from collections import Counter
 from typing import Any
 
 from comet_gateway.config import Limits
-from comet_gateway.http.places import Holder, Places
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.quotas import Holder, Quota
 
 
 class Traffic:
@@ -23,8 +23,8 @@ class Traffic:
         self.streams = 0  # server-sent events
         self.sockets = 0  # WebSockets
         self.turned_away: Counter[str] = Counter()
-        self._connections = Places("connections", "connections_max", limits, self.turned_away)
-        self.waiting = Places("waiting requests", "requests_max", limits, self.turned_away)  # with `wait_ms`
+        self._connections = Quota("connections", "connections_max", limits, self.turned_away)
+        self.waiting = Quota("waiting requests", "requests_max", limits, self.turned_away)  # with `wait_ms`
         self._of_address: Counter[str] = Counter()
 
     def begin(self) -> None:

@@ -32,8 +32,8 @@ from starlette.types import Receive, Scope, Send
 from comet.errors import CometError
 from comet_gateway.config import Limits
 from comet_gateway.http.client_disconnect import while_there
-from comet_gateway.http.places import holder_of
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.quotas import holder_of
 from comet_gateway.push import frames
 from comet_gateway.push.connections import Connections
 from comet_gateway.push.events import Begun, Event, Failed, Latest, Lost

@@ -24,8 +24,8 @@ import comet
 from comet.errors import CometError
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig, Limits
-from comet_gateway.http.places import holder_of
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.quotas import holder_of
 from comet_gateway.http.wire import Gone, Wire, wire_of
 from comet_gateway.push import frames, session
 from comet_gateway.push.close_codes import Close
@@ -55,7 +55,6 @@ class WebSocketConnection:
         self._send = send
         self._limits = config.limits
         self._connections: Connections = state.connections
-        self._holder = holder_of(scope)
         self._session = session.PushSession(self._limits, scope["comet.principal"], state.dashboard)
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
         self._source_of = partial(source_of, state.backend, state.hub, self._wire, self._limits)
@@ -179,10 +178,10 @@ class WebSocketConnection:
         try:
             match request:
                 case Joined():
-                    with self._connections.members.held(self._holder):
+                    with self._connections.members.held(holder_of(self._scope)):
                         end = await pump(source, self._wire)
                 case Played():
-                    with self._connections.replays.held(self._holder):
+                    with self._connections.replays.held(holder_of(self._scope)):
                         end = await pump(source, self._wire)
                 case _:
                     end = await pump(source, self._wire)

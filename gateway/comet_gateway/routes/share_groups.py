@@ -15,8 +15,8 @@ import comet
 from comet.errors import CometError, InvalidArgument
 from comet_gateway.config import Limits
 from comet_gateway.http.client_disconnect import while_there
-from comet_gateway.http.places import holder_of
 from comet_gateway.http.problems import Problem, answers
+from comet_gateway.http.quotas import holder_of
 from comet_gateway.records.record_json import Values, each
 from comet_gateway.schemas.common import ProblemDocument
 from comet_gateway.schemas.lists import GroupName

@@ -1,7 +1,7 @@
-"""The places of a process that principals share: long-lived connections, replays, group members, requests that wait.
+"""Quotas of what principals share: long-lived connections, replays, group members, requests that wait.
 
-A principal takes at most its share of the places of one kind, and the last ones are kept for administrators. So neither
-one principal nor all those without the role admin can shut an administrator out.
+A principal takes at most its share of each, and the last ones are kept for administrators. So neither one principal nor
+all those without the role admin can shut an administrator out.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from comet_gateway.config import Limits
 from comet_gateway.http.auth import UNRESTRICTED, Principal, Role
 from comet_gateway.http.problems import Problem
 
-ADMIN_PERCENT: Final = 10  # of the places of one kind, kept for administrators
+ADMIN_PERCENT: Final = 10  # of each limit, kept for administrators
 
 
 class Holder(NamedTuple):
-    """The client that takes a place, and for whom it counts: the name of its token, or its address without tokens."""
+    """A client. `name` is that of its token, or its address without tokens."""
 
     name: str
     address: str
@@ -29,7 +29,7 @@ class Holder(NamedTuple):
 
 
 def holder_of(scope: Scope) -> Holder:
-    """The holder of the places that an admitted request or WebSocket takes."""
+    """The client of an admitted request or WebSocket."""
     principal: Principal = scope["comet.principal"]
     address = client_address(scope)
     name = address if principal is UNRESTRICTED else principal.name
@@ -42,8 +42,8 @@ def client_address(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-class Places:
-    """The places of one kind. Belongs to one application; used on its loop."""
+class Quota:
+    """How much of one limit is taken, and by which principals. Belongs to one application; used on its loop."""
 
     def __init__(self, what: str, limit: str, limits: Limits, turned_away: Counter[str]) -> None:
         """`what` is shown in refusals; `limit` is the name of the limit on all of them."""
@@ -57,7 +57,7 @@ class Places:
         self.taken = 0
 
     def take(self, holder: Holder) -> None:
-        """Takes a place. Raises OVERLOADED, TOO_MANY_REQUESTS; otherwise `give_back` follows."""
+        """Takes one. Raises OVERLOADED, TOO_MANY_REQUESTS; otherwise `give_back` follows."""
         if self.taken >= self._most:
             raise self._full(f"limit of {self._most} {self._what} reached")
         if not holder.is_admin and self.taken >= self._for_others:
@@ -81,7 +81,7 @@ class Places:
 
     @contextmanager
     def held(self, holder: Holder) -> Iterator[None]:
-        """Holds a place. Raises as `take` does."""
+        """Holds one. Raises as `take` does."""
         self.take(holder)
         try:
             yield
