@@ -15,6 +15,7 @@ from comet.settings.topic import TopicConfig
 from comet.types import Earliest, Position
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem
+from comet_gateway.push import pattern_watch
 from comet_gateway.push.events import Failed
 from comet_gateway.push.pattern_watch import PatternWatch
 from comet_gateway.push.subscribe_request import SubscribeRequest
@@ -117,6 +118,19 @@ async def test_a_name_is_matched_once() -> None:
     assert await until(lambda: {"a", "b"} == subscription.subscribers.keys(), within_s=10, every_s=0)
     await watch.close()
     assert compared.names == ["a", "other", "b"]
+
+
+async def test_matching_leaves_the_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pattern_watch, "TURN_S", -1.0)  # every name takes longer than a turn
+    cluster, compared = Cluster(["other"] * 50), Compared()
+    watch, turns = cluster.watch(), 0
+    adding = asyncio.create_task(watch.add(subscriber(), cast(Any, compared)))
+    while len(compared.names) < 50:
+        await asyncio.sleep(0)
+        turns += 1
+    await adding
+    await watch.close()
+    assert turns >= 50
 
 
 async def test_what_has_no_leader_at_first_is_told_and_begun_later_where_it_was_asked_for() -> None:
