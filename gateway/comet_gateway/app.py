@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 import comet
 from comet.errors import InvalidArgument
+from comet.settings.hosts import is_loopback
 from comet_gateway import openapi
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.brokers.readiness import Readiness
@@ -25,7 +26,7 @@ from comet_gateway.http import error_handlers
 from comet_gateway.http.auth import Gatekeeper
 from comet_gateway.http.guard import Admission
 from comet_gateway.http.middleware import Front
-from comet_gateway.http.origins import Security, is_loopback
+from comet_gateway.http.origins import Security
 from comet_gateway.http.traffic import Traffic
 from comet_gateway.metrics import Metrics
 from comet_gateway.push.connections import Connections

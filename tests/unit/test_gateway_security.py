@@ -14,11 +14,12 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.types import Message
 
 from comet.errors import InvalidArgument, TopicNotFound
+from comet.settings.hosts import is_loopback
 from comet_gateway import GatewayConfig, create_app
 from comet_gateway.config import Limits
 from comet_gateway.http.compression import chosen
 from comet_gateway.http.guard import Admission
-from comet_gateway.http.origins import Security, checked_origin, is_loopback, origin_allowed
+from comet_gateway.http.origins import Security, checked_origin, origin_allowed
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.quotas import Holder
 from comet_gateway.schemas.common import Model

@@ -5,8 +5,9 @@
     /metrics    for Prometheus, see `figures`
 
 Beyond loopback /metrics needs a token, because it shows names. One request a connection, small, bounded in number and
-time; nothing here delays a client of the broker. It shows no record and changes nothing. Probes always find a place: answers of /metrics take only some of the places, and when all
-are taken the connection that has waited the longest without a request is closed for a new one.
+time; nothing here delays a client of the broker. It shows no record and changes nothing. Probes always find a place:
+answers of /metrics take only some of the places, and when all are taken the connection that has waited the longest
+without a request is closed for a new one.
 
 A request must name the broker, localhost or an address as its Host, so that no web page can point a name of its own at
 it (DNS rebinding).
@@ -23,8 +24,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from comet.errors import Unavailable
-from comet.settings.hosts import HostNames
-from comet.settings.server import is_loopback
+from comet.settings.hosts import HostNames, is_loopback
 from comet_broker.metrics import prometheus
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import grpc
 
 from comet.errors import Forbidden, InvalidArgument
-from comet.settings.server import is_loopback
+from comet.settings.hosts import is_loopback
 from comet.wire.tls import Pem, TlsFiles
 from comet_broker.config import BrokerConfig
 from comet_broker.ports import Worker

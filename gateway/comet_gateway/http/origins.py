@@ -15,12 +15,11 @@ A browser sends requests for any page. Three rules protect a gateway without tok
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from comet.errors import InvalidArgument
-from comet.settings.hosts import HostNames, is_address
+from comet.settings.hosts import HostNames
 from comet_gateway.config import GatewayConfig
 from comet_gateway.http.problems import Problem
 
@@ -164,11 +163,6 @@ def checked_origin(origin: str) -> str:
     ):
         raise InvalidArgument(f"{origin!r} is not an origin: write scheme://host or scheme://host:port, without a path")
     return origin.lower()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address."""
-    return host == "localhost" or (is_address(host) and ip_address(host).is_loopback)
 
 
 def _is_own(origin: str, host: str, scheme: str) -> bool:

@@ -38,6 +38,16 @@ def is_address(name: str) -> bool:
     return True
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach the host.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("[::1]"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    name = host.removeprefix("[").removesuffix("]")
+    return name == "localhost" or (is_address(name) and ip_address(name).is_loopback)
+
+
 def _name(host: str) -> str:
     """The host name without the port; empty if malformed."""
     name, colon, port = (host, "", "") if host.endswith("]") else host.rpartition(":")

@@ -17,7 +17,6 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
@@ -215,18 +214,6 @@ def _switch(name: str, value: object) -> bool:
     if found is None:
         raise InvalidArgument(f"{name} takes yes or no, not {value!r}")
     return found
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach the host.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("[::1]"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    try:
-        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _kubernetes(where: str, value: object) -> str:
