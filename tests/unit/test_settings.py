@@ -83,6 +83,11 @@ EXAMPLES: dict[str, tuple[str, object, Any]] = {
     "insecure": ("yes", "yes", True),
     "metrics_port": ("9095", 9095, 9095),
     "metrics_token": ("hush", "hush", "hush"),
+    "metrics_hosts": (
+        "b1.example.com, b2.example.com",
+        ["b1.example.com", "b2.example.com"],
+        ("b1.example.com", "b2.example.com"),
+    ),
     "rack": ("r1", "r1", "r1"),
     "etcd": ("e1:2379, [::1]:2379", ["e1:2379", "[::1]:2379"], ("e1:2379", "[::1]:2379")),
     "etcd_user": ("comet", "comet", "comet"),
