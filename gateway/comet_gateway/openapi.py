@@ -120,7 +120,7 @@ def _complete(operation: dict[str, Any], role: Role, tokens: bool) -> None:
     takes_document = "application/json" in operation.get("requestBody", {}).get("content", {})
     codes = [code for code in EVERYWHERE if not (open_to_all and code in _IF_TOKEN)]
     if takes_document:
-        codes += ["MALFORMED_BODY", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE"]
+        codes += ["MALFORMED_BODY", "BODY_STALLED", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE"]
     for status, response in answers(*codes).items():
         own = responses.get(str(status))
         if own is None:

@@ -37,6 +37,37 @@ async def test_what_takes_several_waits_is_returned() -> None:
     assert await task == (1, 2, 3)
 
 
+async def test_a_deadline_is_computed_only_if_the_work_waits() -> None:
+    asked = []
+
+    def deadline() -> float:
+        asked.append(True)
+        return now() + 60
+
+    assert await until(deadline, asyncio.sleep(0, "waits")) == "waits"
+    assert len(asked) == 1
+
+    async def there() -> str:
+        return "there"
+
+    assert await until(deadline, there()) == "there"
+    assert len(asked) == 1
+
+
+async def test_a_deadline_that_cannot_be_had_ends_the_work() -> None:
+    heard = []
+
+    async def work() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            heard.append("over")
+
+    with pytest.raises(ZeroDivisionError):
+        await until(lambda: 1 / 0, work())
+    assert heard == ["over"]
+
+
 async def test_the_time_runs_out_and_the_work_hears_of_it() -> None:
     heard = []
 

@@ -92,7 +92,8 @@ KINDS: Final[dict[str, ProblemKind]] = {
     "NOT_ACCEPTABLE": ProblemKind(406, "Not acceptable"),
     "UNSUPPORTED_MEDIA_TYPE": ProblemKind(415, "Unsupported Content-Type or Content-Encoding"),
     "BODY_TOO_LARGE": ProblemKind(413, "Body too large", "Send less at once, or stream NDJSON."),
-    "BODY_STALLED": ProblemKind(408, "Body incomplete", "Send it without pauses."),
+    "BODY_STALLED": ProblemKind(408, "Body incomplete", "Send it faster, and without pauses."),
+    "HEADERS_TOO_LARGE": ProblemKind(431, "Headers or trailers too large", "Send fewer or shorter ones."),
     "KEY_REUSED": ProblemKind(422, "Idempotency-Key was used with another body", "Use a new key for each request."),
     "VALIDATION": ProblemKind(422, "Request does not match its schema"),
     "LEADERS_MOVING": ProblemKind(409, "Leaders are being moved already", "Wait until that ends, or stop it."),
@@ -170,5 +171,6 @@ _REFERENCE: Final = {"$ref": "#/components/schemas/ProblemDocument"}
 # Errors of every route, added to the OpenAPI by the application.
 EVERYWHERE: Final = (
     "INVALID_ARGUMENT", "UNAUTHENTICATED", "FORBIDDEN", "FOREIGN_ORIGIN", "FOREIGN_HOST", "VALIDATION",
-    "TOO_MANY_REQUESTS", "LIMIT_EXCEEDED", "INTERNAL", "UNAVAILABLE", "OVERLOADED", "DRAINING", "TIMEOUT",
+    "TOO_MANY_REQUESTS", "LIMIT_EXCEEDED", "HEADERS_TOO_LARGE", "INTERNAL", "UNAVAILABLE", "OVERLOADED", "DRAINING",
+    "TIMEOUT",
 )  # fmt: skip

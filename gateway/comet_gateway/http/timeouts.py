@@ -7,21 +7,29 @@ the result is there already. So the work starts first, and the timer is set when
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+LATE_S: Final = 1.0  # of a timer, on a busy machine; later: this process was paused
 
 
-async def until(deadline: float, work: Coroutine[Any, Any, T]) -> T:
-    """The result of the work, with a deadline in loop time. Raises TimeoutError."""
+async def until(deadline: float | Callable[[], float], work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work, with a deadline in loop time; a function is called only if the work has to wait.
+
+    Raises TimeoutError, and the errors of that function."""
     try:
         awaited = work.send(None)
     except StopIteration as done:
         found: T = done.value
         return found
-    async with asyncio.timeout_at(deadline):
+    try:
+        timeout = asyncio.timeout_at(deadline() if callable(deadline) else deadline)
+    except BaseException:
+        work.close()
+        raise
+    async with timeout:
         return await _resumed(work, awaited)
 
 

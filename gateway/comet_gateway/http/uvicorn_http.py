@@ -1,9 +1,11 @@
 """uvicorn's HTTP/1.1 protocol with bounds that it lacks.
 
-Bounded are the size of a request's head, and the time that a client takes to send the head, to continue its body, and
-to read the answer. A slow client would otherwise hold its connection for ever.
+Bounded are the size of a request's head, of what a chunked body has beside its data (sizes, extensions, trailers), and
+the time that a client takes to send the head, to continue its body, and to read the answer. A slow client would
+otherwise hold its connection for ever.
 
-An answer leaves in one write: uvicorn calls the kernel for the head, and again for the body.
+An answer leaves in one write: uvicorn calls the kernel for the head, and again for the body. After an answer to a
+request whose body has not arrived completely, the connection ends: the rest of the body would have to be parsed.
 
 A request with an Upgrade to another protocol than WebSocket, as of clients that prefer HTTP/2, is parsed again without
 it: the parser would take its body for the next request."""
@@ -11,36 +13,45 @@ it: the parser would take its body for the next request."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from comet_gateway.config import Limits
+from comet_gateway.http.problems import Problem
 from comet_gateway.http.slow_client import Unread
+from comet_gateway.http.timeouts import LATE_S
 
-HEAD_BYTES_MAX: Final = 64 * 1024  # request line and headers
+HEAD_BYTES_MAX: Final = 64 * 1024  # request line and headers; trailers; bytes of a body between two pieces of its data
 HEAD_S_MAX: Final = 15.0  # from the connection, or the first byte, to the end of the head
 SILENCE_S_MAX: Final = 30.0  # in the middle of a body that the application is reading
 CHECK_S: Final = 5.0
-LATE_S: Final = 1.0  # of a check, on a busy machine
-
-_FIELD_BYTES: Final = 4  # of a header, beside its name and value
-_TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-
-
-class HeadTooLarge(Exception):
-    """The head of a request is too large."""
+LINGER_S: Final = 2.0  # for the client to read the answer and stop sending, before its connection is closed
+_SIZED: Final = b"\r\ncontent-length: "
+_CLOSE: Final = b"connection: close\r\n\r\n"
 
 
 class Cork:
-    """Joins the head of an answer with the next write; flushes in the loop's next turn at the latest."""
+    """Joins the head of an answer with the next write; flushes in the loop's next turn at the latest.
 
-    __slots__ = ("_head", "_loop", "_open", "_transport")
+    A complete answer to a request whose body has not arrived completely says that it closes the connection. A streamed
+    one may go on after that body's end."""
 
-    def __init__(self, transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop) -> None:
+    __slots__ = ("_cycle", "_head", "_linger", "_loop", "_open", "_transport")
+
+    def __init__(
+        self,
+        transport: asyncio.WriteTransport,
+        loop: asyncio.AbstractEventLoop,
+        cycle: RequestResponseCycle,
+        linger: Callable[[], None],
+    ) -> None:
         self._transport = transport
         self._loop = loop
+        self._cycle = cycle
+        self._linger = linger
         self._head = b""
         self._open = False
 
@@ -49,6 +60,9 @@ class Cork:
             self._transport.write(self._head + data if self._head else data)
             self._head = b""
         else:
+            if self._cycle.more_body and self._cycle.keep_alive and _SIZED in data:
+                self._cycle.keep_alive = False
+                data = data[:-2] + _CLOSE
             self._open, self._head = True, data
             self._loop.call_soon(self._flush)
 
@@ -59,7 +73,10 @@ class Cork:
 
     def close(self) -> None:
         self._flush()
-        self._transport.close()
+        if self._cycle.more_body:
+            self._linger()
+        else:
+            self._transport.close()
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
@@ -73,12 +90,14 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._head_bytes = 0
-        self._long_read = False  # whether the data being parsed may complete a head that is too large
+        self._framing_bytes = 0  # since the last data of the body
         self._in_head = True
         self._in_body = False
         self._first = True
         self._heard = self.loop.time()  # start of the head, or the body's last progress
         self._check_timer: asyncio.TimerHandle | None = None
+        self._dropping = False  # what the client sends
+        self._linger_timer: asyncio.TimerHandle | None = None
         self._unread = Unread(self.unread_s)
 
     @property
@@ -92,6 +111,8 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:
@@ -103,17 +124,26 @@ class Protocol(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def data_received(self, data: bytes) -> None:
-        if not self._in_head:
-            self._heard = self.loop.time()
-        else:
+        if self._dropping:
+            return
+        self._unset_keepalive_if_required()
+        if self._in_head:
             if not self._head_bytes and not self._first:
                 self._heard = self.loop.time()
             self._head_bytes += len(data)
-        self._long_read = self._head_bytes > HEAD_BYTES_MAX or len(data) > HEAD_BYTES_MAX
-        self._unset_keepalive_if_required()
+            self._feed(data)
+            if self._in_head and self._head_bytes > HEAD_BYTES_MAX:
+                self._refuse(_too_large("the head of the request"))
+            return
+        self._heard = self.loop.time()
+        cycle, waiting = self.cycle, len(self.cycle.body)
         self._feed(data)
-        if self._in_head and self._head_bytes > HEAD_BYTES_MAX:
-            self._refuse_head()
+        if self.cycle is not cycle or len(cycle.body) > waiting:
+            self._framing_bytes = 0
+        elif self._in_body:
+            self._framing_bytes += len(data)
+            if self._framing_bytes > HEAD_BYTES_MAX:
+                self._refuse(_too_large("the part of the body without data, as trailers are,"))
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -123,30 +153,67 @@ class Protocol(HttpToolsProtocol):
                 self.handle_websocket_upgrade()
             else:
                 self._without_offer(data[found.args[0] :])
-        except httptools.HttpParserError:
-            if not self.transport.is_closing():  # else the head was refused
-                self.send_400_response("Not an HTTP request.")
+        except httptools.HttpParserError as error:
+            raised = error.__context__  # by a callback
+            self._refuse(raised if isinstance(raised, Problem) else Problem("INVALID_ARGUMENT", "not an HTTP request"))
 
-    def _refuse_head(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.write(_TOO_LARGE)
-            self.transport.close()
+    def _refuse(self, problem: Problem) -> None:
+        """Answers instead of the application, and ends the connection."""
+        if self._dropping or self.transport.is_closing():
+            return
+        self._dropping = True
+        if not self.idle:
+            cycle = self.cycle
+            if not cycle.more_body:
+                cycle.keep_alive = False  # the fault is in the next request: this one is answered first
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.close()
+                return
+        body = problem.body()
+        own = [(name.encode(), value.encode()) for name, value in problem.headers().items()]
+        fields = [*self.server_state.default_headers, *own, (b"content-length", b"%d" % len(body))]
+        head = b"".join(b"%b: %b\r\n" % field for field in fields)
+        self.transport.write(b"".join((STATUS_LINE[problem.kind.status], head, _CLOSE, body)))
+        self._linger()
+
+    def _linger(self) -> None:
+        """Ends the connection while its client may still be sending.
+
+        Closing it with unread data would reset it, and the client could lose the answer. So the client is told that
+        nothing follows, and its data is dropped for a moment."""
+        if self._linger_timer is not None or self.transport.is_closing():
+            return
+        self._dropping = True
+        self._linger_timer = self.loop.call_later(LINGER_S, self.transport.close)
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
 
     def on_headers_complete(self) -> None:
-        if self._long_read and self._head_size() > HEAD_BYTES_MAX:
-            self._refuse_head()
-            raise HeadTooLarge  # ends the parser
         if self._declines():
             return
+        if _size(self.headers) + len(self.url) > HEAD_BYTES_MAX:
+            raise _too_large("the head of the request")
         self._in_head, self._in_body, self._first = False, True, False
         before = self.cycle
         super().on_headers_complete()
-        if self.cycle is not before and self.scope["method"] != "HEAD":
-            self.cycle.transport = Cork(self.transport, self.loop)  # type: ignore[assignment] # as much as it uses
+        cycle = self.cycle
+        if cycle is before:
+            return  # a WebSocket
+        self.headers = []  # of the trailers, which are dropped; the application has those of the head
+        if self.scope["method"] != "HEAD":
+            cork = Cork(self.transport, self.loop, cycle, self._linger)
+            cycle.transport = cork  # type: ignore[assignment] # as much as it uses
 
-    def _head_size(self) -> int:
-        """Bytes of the request line and headers, about."""
-        return len(self.url) + sum(len(name) + len(value) + _FIELD_BYTES for name, value in self.headers)
+    def on_response_complete(self) -> None:
+        cycle = self.cycle
+        if cycle.response_complete and cycle.more_body:
+            self._linger()
+        else:
+            super().on_response_complete()
 
     def _declines(self) -> bool:
         """Whether the request has an Upgrade to an unsupported protocol."""
@@ -156,7 +223,7 @@ class Protocol(HttpToolsProtocol):
         """Parses the request again without its Upgrade header, with the bytes behind its head."""
         method: bytes = self.parser.get_method()
         if method == b"CONNECT":
-            self.send_400_response("CONNECT is not supported.")
+            self._refuse(Problem("INVALID_ARGUMENT", "this is not a proxy: CONNECT is not supported"))
             return
         head = [b"%b %b HTTP/%b\r\n" % (method, self.url, self.parser.get_http_version().encode())]
         for name, value in self.headers:
@@ -171,7 +238,9 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._declines():
             return
-        self._in_head, self._in_body, self._head_bytes = True, False, 0
+        if self.headers and _size(self.headers) > HEAD_BYTES_MAX:
+            raise _too_large("the trailers of the body")
+        self._in_head, self._in_body, self._head_bytes, self._framing_bytes = True, False, 0, 0
         super().on_message_complete()
 
     def _check_progress(self) -> None:
@@ -184,10 +253,18 @@ class Protocol(HttpToolsProtocol):
         waits_for_head = self._in_head and (self._first or self._head_bytes > 0)
         waits_for_body = self._in_body and not self.flow.read_paused
         late = (waits_for_head and waited_s > HEAD_S_MAX) or (waits_for_body and waited_s > SILENCE_S_MAX)
-        if late or self._unread.too_long(self.transport, CHECK_S):
+        if (late and not self._dropping) or self._unread.too_long(self.transport, CHECK_S):
             self.transport.abort()
 
     def _leave(self) -> None:
         if self._check_timer is not None:
             self._check_timer.cancel()
             self._check_timer = None
+
+
+def _size(headers: list[tuple[bytes, bytes]]) -> int:
+    return sum(len(name) + len(value) for name, value in headers)
+
+
+def _too_large(what: str) -> Problem:
+    return Problem("HEADERS_TOO_LARGE", f"{what} has more than {HEAD_BYTES_MAX} bytes")

@@ -16,10 +16,10 @@ from websockets.http11 import Request
 
 from comet_gateway.config import Limits
 from comet_gateway.http.slow_client import Unread
+from comet_gateway.http.timeouts import LATE_S
 from comet_gateway.http.wire import EXTENSION
 
 _TEXT: Final = 0x81  # a complete text message
-LATE_S: Final = 1.0  # of a timer, on a busy machine
 CHECKS: Final = 10  # checks for unread data within `unread_s`
 _JOINED_BYTES_MAX: Final = 32 * 1024  # below it, joining the parts is cheaper than a list
 
