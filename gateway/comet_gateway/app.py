@@ -121,9 +121,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     app.router.routes += map(admission.guard, routes)
     error_handlers.install(app)
     state.description = openapi.description(app, tokens=not state.gatekeeper.open)
-    app.add_middleware(
-        Front, security=state.security, traffic=state.traffic, metrics=state.metrics, draining=state.draining
-    )
+    app.add_middleware(Front, security=state.security, metrics=state.metrics, draining=state.draining)
     return app
 
 

@@ -30,6 +30,9 @@ class Limits:
     page_max: int = 1_000
     requests_max: int = 1_000  # at once
     request_bytes_max: int = 128 * MIB  # bodies in memory, all requests together
+    bodies_max: int = 1_000  # requests that wait for the rest of their body
+    body_grace_s: float = 10.0  # a small body comes with its head, or a moment later
+    body_rate_min: int = 16 * KIB  # bytes a second; a mobile phone at the edge of its network sends as much
 
     # long-lived connections
     connections_max: int = 10_000

@@ -93,6 +93,8 @@ class Metrics(Collector):
 
 def _traffic(now: Mapping[str, Any]) -> Iterator[Metric]:
     yield _gauge("comet_gateway_requests_running", "Requests being answered.", [({}, now["requests"])])
+    bodies: Samples = [({}, now["bodies"])]
+    yield _gauge("comet_gateway_bodies_waiting", "Requests that wait for the rest of their body.", bodies)
     yield _gauge("comet_gateway_body_bytes_held", "Bytes of requests in memory.", [({}, now["body_bytes"])])
     kinds = [({"kind": "sse"}, now["streams"]), ({"kind": "websocket"}, now["sockets"])]
     yield _gauge("comet_gateway_connections", "Open WebSockets and event streams.", kinds)

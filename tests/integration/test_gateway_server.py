@@ -28,6 +28,7 @@ from websockets.typing import Subprotocol
 import comet
 from comet.processes.ports import HeldPorts
 from comet_gateway import GatewayConfig
+from comet_gateway.config import MIB
 from comet_gateway.http import uvicorn_http
 from comet_gateway.http.auth import new_token
 from comet_gateway.server import Server
@@ -271,6 +272,74 @@ def test_a_head_that_is_too_large_is_refused_also_when_it_comes_at_once(before: 
                 answer += part
         assert b"HTTP/1.1 431 " in answer
         assert get(f"{started.url}/livez").status_code == 200
+
+
+@pytest.mark.parametrize("with_token", [True, False], ids=["before the answer", "after it"])
+def test_trailers_without_end_are_cut_off_and_take_no_memory(tmp_path: Path, with_token: bool) -> None:
+    token, row = new_token("me", "operator")
+    path = tmp_path / "tokens.toml"
+    path.write_text(row)
+    with (
+        gateway("--tokens-file", str(path)) as started,
+        socket.create_connection(started.address, TIMEOUT_S) as connection,
+    ):
+        before = memory_bytes(started)
+        head = ["POST /v1/topics HTTP/1.1", "host: localhost", "transfer-encoding: chunked"]
+        if with_token:
+            head.append(f"authorization: Bearer {token}")
+        connection.sendall("\r\n".join([*head, "", "2", "{}", "0", ""]).encode())
+        answer = b""
+        if not with_token:
+            answer = connection.recv(10_000)
+        fields = b"".join(b"x-%03d: %b\r\n" % (number, b"y" * 50) for number in range(1000))
+        with contextlib.suppress(ConnectionError):
+            for _ in range(96 * MIB // len(fields)):
+                connection.sendall(fields)
+        with contextlib.suppress(ConnectionResetError):
+            while more := connection.recv(10_000):
+                answer += more
+        assert answer.startswith(b"HTTP/1.1 431" if with_token else b"HTTP/1.1 401")
+        assert b"\r\nconnection: close\r\n" in answer
+        assert memory_bytes(started) - before < 64 * MIB
+
+
+def memory_bytes(started: Gateway) -> int:
+    """The most that the process has held."""
+    (line,) = [
+        line
+        for line in Path(f"/proc/{started.process.pid}/status").read_text().splitlines()
+        if line.startswith("VmHWM:")
+    ]
+    return int(line.split()[1]) * 1024
+
+
+def test_slow_bodies_disturb_no_other_client(tmp_path: Path) -> None:
+    """Forms that never end, of one address, more than there are places for requests and bodies."""
+    token, row = new_token("me", "operator")
+    path = tmp_path / "tokens.toml"
+    path.write_text(row)
+    limits = ("--bodies-max", "32", "--requests-max", "16", "--body-grace-s", "1s")
+    form = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
+    with gateway("--tokens-file", str(path), *limits) as started, ExitStack() as stack:
+        head = "\r\n".join(f"{name}: {value}" for name, value in form.items())
+        begun = f"POST /login HTTP/1.1\r\nhost: localhost\r\n{head}\r\ncontent-length: 100\r\n\r\nx".encode()
+        slow = []
+        for _ in range(40):
+            slow.append(stack.enter_context(socket.create_connection(started.address, TIMEOUT_S)))
+            slow[-1].sendall(begun)
+        elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
+        with httpx.Client(base_url=started.url, timeout=TIMEOUT_S, transport=elsewhere) as client:
+            assert client.get("/v1/ws/schema").status_code == 200
+            assert client.post("/login", data={"token": "x"}, headers=form).status_code == 403  # it was read
+            bearer = {"authorization": f"Bearer {token}"}
+            answer = client.post("/v1/topics/quotes/records", headers=bearer, json=[])
+            assert answer.json()["code"] == "VALIDATION"
+            answers = [one.recv(10_000) for one in slow]
+            statuses = [answer.split(b" ", 2)[1] for answer in answers]
+            assert set(statuses) == {b"408", b"429"}
+            assert statuses.count(b"408") >= 4  # an eighth of the places
+            assert all(b"\r\nconnection: close\r\n" in answer for answer in answers)
+            assert "comet_gateway_bodies_waiting 0.0" in client.get("/metrics", headers=bearer).text
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ from comet.errors import InvalidArgument, TopicNotFound
 from comet.settings.hosts import is_loopback
 from comet_gateway import GatewayConfig, create_app
 from comet_gateway.config import Limits
+from comet_gateway.http.auth import new_token
 from comet_gateway.http.compression import chosen
 from comet_gateway.http.guard import Admission
 from comet_gateway.http.origins import Security, checked_origin, origin_allowed
@@ -370,6 +372,22 @@ async def test_so_many_requests_at_once_and_no_more() -> None:
         assert [task.status_code for task in await asyncio.gather(*waiting)] == [200, 200]
         assert (await client.get("/livez")).status_code == 200
         assert state.traffic.statistics()["requests"] == 0
+        assert state.traffic.statistics()["turned_away"] == {"requests": 1}
+
+
+async def test_a_request_is_counted_only_after_its_token_is_known(tmp_path: Path) -> None:
+    token, row = new_token("ann", "admin")
+    (tmp_path / "tokens.toml").write_text(row)
+    with serving(GatewayConfig(tokens_file=str(tmp_path / "tokens.toml"), limits=Limits(requests_max=2))) as client:
+        state = client.app.state  # type: ignore[attr-defined]
+        own = {"authorization": f"Bearer {token}"}
+        waiting = [asyncio.create_task(client.get("/v1/test/waits", headers=own)) for _ in range(2)]
+        async with asyncio.timeout(60):
+            await state.two_wait.wait()
+        assert (await client.get("/v1/test/waits")).status_code == 401
+        assert (await client.get("/v1/test/waits", headers=own)).status_code == 503
+        state.go_on.set()
+        await asyncio.gather(*waiting)
         assert state.traffic.statistics()["turned_away"] == {"requests": 1}
 
 

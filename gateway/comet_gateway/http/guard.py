@@ -1,4 +1,6 @@
-"""Admission to each route, after routing: authentication, the required role, and a body that the route can take.
+"""Admission to each route, after routing: authentication, the required role, room, and a body that the route can take.
+
+Nothing is counted before the sender is known.
 
 A client authenticates in one of two ways. A token is enough: no browser sends one by itself. A session's cookie is
 valid for requests of our own pages, and a change needs the session's CSRF token, too. Both at once are ambiguous, so
@@ -11,7 +13,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from typing import Final
 
@@ -20,7 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from comet_gateway.config import KIB, Limits
+from comet_gateway.config import Limits
 from comet_gateway.http import login_redirect, sessions
 from comet_gateway.http.auth import (
     ANONYMOUS,
@@ -32,6 +34,7 @@ from comet_gateway.http.auth import (
     Role,
     bearer,
 )
+from comet_gateway.http.incoming_body import IncomingBody
 from comet_gateway.http.origins import PAGE_HEADERS, SAFE_METHODS, HeaderPairs, Security
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.quotas import client_address, holder_of
@@ -40,8 +43,8 @@ from comet_gateway.http.traffic import Traffic
 
 audit = logging.getLogger("comet_gateway.audit")
 
-SMALL_BYTES: Final = 64 * KIB  # bodies up to this size are not counted: requests_max bounds them
 STREAMS: Final = frozenset({"/v1/topics/{topic}/stream"})  # answers without an end
+WATCHING: Final = frozenset({"/livez", "/readyz", "/metrics"})  # answered by an overloaded gateway, too
 JSON: Final = (b"application/json", b"application/merge-patch+json")
 
 
@@ -71,7 +74,7 @@ class Admission:
         return guarded
 
     def _http(self, app: ASGIApp, roles: dict[str, Role], template: str, *, document: bool) -> ASGIApp:
-        stays, is_page = template in STREAMS, _is_page(template)
+        stays, watching, is_page = template in STREAMS, template in WATCHING, _is_page(template)
         traffic, limits = self._traffic, self._limits
 
         async def door(scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,25 +88,39 @@ class Admission:
                 return
             if is_page or "comet.session" in scope:
                 send = _with([*(PAGE_HEADERS if is_page else ()), *self._renewal(scope)], send)
-            with ExitStack() as stack:
-                if stays:
-                    stack.enter_context(self._watched(scope))
-                    holder = holder_of(scope)
-                    traffic.connect(holder, socket=False)
-                    stack.callback(traffic.disconnect, holder, socket=False)
-                    traffic.end()
-                    stack.callback(traffic.resume)
-                elif method != "GET" and (held := _held(scope, receive, traffic)):
-                    receive = held.receive
-                    stack.callback(held.release)
+            if stays:
+                await self._stream(app, scope, receive, send)
+                return
+            if not watching:
+                traffic.begin()
+            body = None
+            try:
+                if method != "GET":
+                    body = scope["comet.body"] = IncomingBody(scope, receive, traffic, limits, document=document)
+                    receive = body.receive
                 if document:
                     receive = await _document(scope, receive, limits.document_bytes_max)
                 if method in ("GET", "HEAD") or (method, template) in UNAUDITED:
                     await app(scope, receive, send)
                 else:
                     await _audited(app, scope, receive, send)
+            finally:
+                if body is not None:
+                    body.close()
+                if not watching:
+                    traffic.end()
 
         return door
+
+    async def _stream(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends an answer without an end. It counts as a connection, not as a request."""
+        with self._watched(scope):
+            holder = holder_of(scope)
+            self._traffic.connect(holder, socket=False)
+            try:
+                await app(scope, receive, send)
+            finally:
+                self._traffic.disconnect(holder, socket=False)
 
     def _socket(self, app: ASGIApp, role: Role) -> ASGIApp:
         async def door(scope: Scope, receive: Receive, send: Send) -> None:
@@ -264,35 +281,6 @@ def _replay(first: Message, then: Receive | None = None) -> Receive:
         return first
 
     return receive
-
-
-class _Held:
-    """Counts the bytes of a body that is read completely."""
-
-    def __init__(self, receive: Receive, traffic: Traffic) -> None:
-        self._receive = receive
-        self._traffic = traffic
-        self._bytes = 0
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        size = len(message.get("body", b""))
-        self._traffic.hold(size)
-        self._bytes += size
-        return message
-
-    def release(self) -> None:
-        self._traffic.release(self._bytes)
-
-
-def _held(scope: Scope, receive: Receive, traffic: Traffic) -> _Held | None:
-    headers = scope["comet.headers"]
-    length = headers.get(b"content-length")
-    if length is not None and int(length) <= SMALL_BYTES:
-        return None
-    if headers.get(b"content-type", b"").startswith(b"application/x-ndjson"):
-        return None  # read line by line; its bytes in memory are counted there
-    return _Held(receive, traffic)
 
 
 async def _audited(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

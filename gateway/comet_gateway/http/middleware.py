@@ -1,12 +1,13 @@
 """The middleware around every request and WebSocket: pure ASGI, one layer, since layers cost time and break streams.
 
-    request ─► id ─► Host ─► Origin ─► room for one more ─► the routes ─► headers, compression ─► answer
-                                                            └─ admission: token, role, body (per route)
+    request ─► id ─► Host ─► Origin ─► the routes ─► headers, compression ─► answer
+                                       └─ admission: token, role, room for one more, body (per route)
 
 In the scope, for routes:
     comet.request_id   text
     comet.headers      the request's headers as a dict of bytes
-    comet.principal          auth.Principal, on routes that need a role
+    comet.principal    auth.Principal, on routes that need a role
+    comet.body         incoming_body.IncomingBody, except for GET
     comet.session      sessions.Visit, if a browser's session authenticates
     comet.send         the server's own send, without layers in between: for a stream's body after its first part, and
                        for a WebSocket, which sends thousands of messages a second
@@ -31,12 +32,10 @@ from comet_gateway.http import compression
 from comet_gateway.http.error_response import error_response
 from comet_gateway.http.origins import HeaderPairs, Security
 from comet_gateway.http.problems import Problem
-from comet_gateway.http.traffic import Traffic
 from comet_gateway.metrics import ENDLESS, Metrics
 
 log = logging.getLogger(__name__)
 
-WATCHING: Final = frozenset({"/livez", "/readyz", "/metrics"})  # answered by an overloaded gateway, too
 _SANE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _SINGLE: Final = (
     b"host", b"origin", b"authorization", b"cookie", b"content-type", b"content-length", b"sec-fetch-site"
@@ -46,12 +45,9 @@ _SINGLE: Final = (
 class Front:
     """The outermost middleware. Owned by the application."""
 
-    def __init__(
-        self, app: ASGIApp, *, security: Security, traffic: Traffic, metrics: Metrics, draining: asyncio.Event
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, security: Security, metrics: Metrics, draining: asyncio.Event) -> None:
         self._app = app
         self._security = security
-        self._traffic = traffic
         self._metrics = metrics
         self._draining = draining
         self._ids = count(1)
@@ -71,14 +67,10 @@ class Front:
             scope = {**scope, "method": "GET"}  # the server has its own scope, and sends no body
         headers = dict(scope["headers"])
         answer = self._answer(scope, headers, send)
-        traffic, counted = self._traffic, False
         try:
             if (preflight := self._check(scope, headers)) is not None:
                 await answer.empty(204, preflight)
                 return
-            if scope["path"] not in WATCHING:
-                traffic.begin()
-                counted = True
             await self._app(scope, receive, answer.send)
         except ClientDisconnect:
             pass  # the client has gone
@@ -87,8 +79,6 @@ class Front:
         except Exception as error:  # noqa: BLE001 - this is the boundary: a request ends with an answer, in every case
             await answer.failed(error)
         finally:
-            if counted:
-                traffic.end()
             route = scope.get("route")
             template = "" if route is None else route.path_format
             self._metrics.answered(scope["method"], template, answer.status, perf_counter() - began, answer.sent_bytes)

@@ -17,12 +17,10 @@ from typing import Final, Protocol
 
 import zstandard
 from starlette.requests import ClientDisconnect
-from starlette.types import Message, Receive
 
 from comet_gateway.config import MIB, Limits
+from comet_gateway.http.incoming_body import IncomingBody
 from comet_gateway.http.problems import Problem
-from comet_gateway.http.timeouts import until
-from comet_gateway.http.traffic import Traffic
 
 Headers = Mapping[bytes, bytes]  # of a request, as at scope["comet.headers"]
 
@@ -55,13 +53,13 @@ def media_type(headers: Headers, *accepted: str) -> str:
     return found
 
 
-async def read(receive: Receive, headers: Headers, limits: Limits) -> bytes:
+async def read(body: IncomingBody, headers: Headers, limits: Limits) -> bytes:
     """The complete body, decompressed. Raises Problem; ClientDisconnect if the client left before its end."""
     unpack = unpacker(headers)
     _check_length(headers, limits.body_bytes_max)
     parts: list[bytes] = []
     packed = size = 0
-    async for chunk in _chunks(receive, limits.idle_s):
+    async for chunk in _chunks(body):
         packed += len(chunk)
         if packed > limits.body_bytes_max:
             raise _too_large(limits.body_bytes_max)
@@ -100,9 +98,7 @@ class BodyLines:
                 yield number, line
 
 
-async def read_lines(
-    receive: Receive, headers: Headers, limits: Limits, traffic: Traffic
-) -> AsyncGenerator[BodyLines | Line]:
+async def read_lines(body: IncomingBody, headers: Headers, limits: Limits) -> AsyncGenerator[BodyLines | Line]:
     """The lines of a body, in runs of complete ones as they arrive; one line and one piece are in memory.
 
     Raises Problem, at once or in the middle; ClientDisconnect if the client left before the end.
@@ -110,24 +106,24 @@ async def read_lines(
     cutter = _Cutter(limits.line_bytes_max)
     held = 0
     try:
-        async for piece in _pieces(receive, headers, limits):
+        async for piece in _pieces(body, headers, limits):
             for found in cutter.feed(piece):
                 yield found
             # A client may pause in the middle of a line.
-            traffic.release(held)
+            body.release(held)
             held = 0
-            traffic.hold(cutter.size)
+            body.hold(cutter.size)
             held = cutter.size
         for found in cutter.end():
             yield found
     finally:
-        traffic.release(held)
+        body.release(held)
 
 
-async def _pieces(receive: Receive, headers: Headers, limits: Limits) -> AsyncIterator[bytes]:
+async def _pieces(body: IncomingBody, headers: Headers, limits: Limits) -> AsyncIterator[bytes]:
     unpack = unpacker(headers)
     packed = unpacked = 0
-    async for chunk in _chunks(receive, limits.idle_s):
+    async for chunk in _chunks(body):
         if unpack is None:
             yield chunk
             continue
@@ -143,21 +139,14 @@ async def _pieces(receive: Receive, headers: Headers, limits: Limits) -> AsyncIt
         unpack.end()
 
 
-async def _message(receive: Receive) -> Message:
-    return await receive()
-
-
-async def _chunks(receive: Receive, idle_s: float) -> AsyncIterator[bytes]:
+async def _chunks(body: IncomingBody) -> AsyncIterator[bytes]:
     while True:
-        try:
-            message = await until(asyncio.get_running_loop().time() + idle_s, _message(receive))
-        except TimeoutError:
-            raise Problem("BODY_STALLED", f"no data for {idle_s:g} seconds before the end of the body") from None
+        message = await body.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        body: bytes = message.get("body", b"")
-        if body:
-            yield body
+        chunk: bytes = message.get("body", b"")
+        if chunk:
+            yield chunk
         if not message.get("more_body", False):
             return
 

@@ -12,6 +12,7 @@ import comet
 from comet.types import Receipt
 from comet_gateway.config import GatewayConfig
 from comet_gateway.http import request_body
+from comet_gateway.http.incoming_body import IncomingBody
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.http.query_params import QueryParams
 from comet_gateway.http.raw_route import Answer, RawRoute, Reply
@@ -60,6 +61,7 @@ async def produce(request: Request) -> Answer:
     config: GatewayConfig = state.config
     backend = state.backend
     headers: request_body.Headers = scope["comet.headers"]
+    incoming: IncomingBody = scope["comet.body"]
     topic: str = scope["path_params"]["topic"]
     options = _options(scope["query_string"], config.limits.timeout_ms_max) if scope["query_string"] else _PLAIN
     kind = request_body.media_type(headers, request_body.JSON, request_body.NDJSON)
@@ -68,7 +70,7 @@ async def produce(request: Request) -> Answer:
     if kind == request_body.NDJSON:
         if key is not None:
             raise Problem("INVALID_ARGUMENT", "NDJSON is written as it arrives, so it cannot have an idempotency key")
-        lines = request_body.read_lines(request.receive, headers, config.limits, state.traffic)
+        lines = request_body.read_lines(incoming, headers, config.limits)
         answer = LinesAnswer(
             lines,
             producer,
@@ -80,7 +82,7 @@ async def produce(request: Request) -> Answer:
             state.draining,
         )
         return await answer.begun()
-    body = await request_body.read(request.receive, headers, config.limits)
+    body = await request_body.read(incoming, headers, config.limits)
     columns = decode_body(body, config.limits.records_max)
     state.metrics.bytes_in += len(body)
     state.metrics.records_in += len(columns)
