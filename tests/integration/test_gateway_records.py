@@ -7,6 +7,7 @@ import gzip
 import itertools
 import json
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 import comet
 import comet.testing
 from comet.wire.grpc_channel import GrpcChannel
+from comet_gateway.config import MIB
 from tests.integration.gateway_http import NDJSON, Wire, gateway
 from tests.integration.records_client import TOPIC, broker, http, problem_of, stored
 from tests.link import Link
@@ -266,6 +268,21 @@ async def test_half_a_document_is_not_written(broker: comet.testing.TestBroker, 
     await wire.chunk(b'{"value":1}')
     wire.close()
     assert (await http.post(TOPIC, json={"value": 2})).json()["results"] == [{"partition": 0, "offset": "0"}]
+
+
+async def test_unpacked_bodies_are_bounded_all_together(broker: comet.testing.TestBroker) -> None:
+    packed = gzip.compress(b'{"text":"' + b"x" * (8 * MIB) + b'"}')
+    assert len(packed) < 10_000
+    async with gateway(broker.address, request_bytes_max=20 * MIB) as http:
+        headers = {"content-type": "application/json", "content-encoding": "gzip"}
+        answers = await asyncio.gather(*(http.post(TOPIC, content=packed, headers=headers) for _ in range(20)))
+        codes = Counter(answer.json()["code"] for answer in answers)
+        assert codes.keys() == {"RECORD_TOO_LARGE", "OVERLOADED"}  # read, and refused
+        assert codes["OVERLOADED"] >= 10
+        for answer in answers:
+            assert (answer.status_code == 503) == ("retry-after" in answer.headers)
+        traffic = http.gateway.app.state.traffic  # type: ignore[attr-defined]
+        assert traffic.statistics()["body_bytes"] == 0
 
 
 @pytest.mark.parametrize("kind", ["application/json", NDJSON])

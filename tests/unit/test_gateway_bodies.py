@@ -184,6 +184,32 @@ async def test_a_body_that_stalls_is_given_up() -> None:
     assert (problem.code, problem.kind.status) == ("BODY_STALLED", 408)
 
 
+@pytest.mark.parametrize("encoding", PACKERS)
+async def test_an_unpacked_body_is_counted_while_it_is_held(encoding: str) -> None:
+    packed = PACKERS[encoding](bytes(4 * MIB))
+    limits = Limits(request_bytes_max=10 * MIB)
+    traffic = Traffic(limits)
+    bodies = [arriving(coming([packed]), limits, traffic) for _ in range(3)]
+    for number in (1, 2):
+        assert len(await request_body.read(bodies[number], encoded(encoding), limits)) == 4 * MIB
+        assert traffic.body_bytes == number * 4 * MIB
+    problem = await problem_of(request_body.read(bodies[0], encoded(encoding), limits))
+    assert (problem.code, problem.kind.status, problem.retry_after_s) == ("OVERLOADED", 503, 1)
+    for body in bodies:
+        body.close()
+    assert traffic.body_bytes == 0
+    assert traffic.turned_away == {"bytes": 1}
+
+
+@pytest.mark.parametrize("encoding", PACKERS)
+async def test_an_unpacked_piece_of_lines_is_counted_while_it_is_cut(encoding: str) -> None:
+    packed = PACKERS[encoding](b"1\n" * (2 * MIB))
+    traffic = Traffic(Limits())
+    runs = request_body.read_lines(arriving(coming([packed]), Limits(), traffic), encoded(encoding), Limits())
+    assert min([traffic.body_bytes async for _ in runs]) > 0
+    assert traffic.body_bytes == 0
+
+
 # ---- in time
 
 

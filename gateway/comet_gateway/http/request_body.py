@@ -54,7 +54,9 @@ def media_type(headers: Headers, *accepted: str) -> str:
 
 
 async def read(body: IncomingBody, headers: Headers, limits: Limits) -> bytes:
-    """The complete body, decompressed. Raises Problem; ClientDisconnect if the client left before its end."""
+    """The complete body, decompressed. Raises Problem; ClientDisconnect if the client left before its end.
+
+    Decompressed bytes count as held until the request ends, as others do."""
     unpack = unpacker(headers)
     _check_length(headers, limits.body_bytes_max)
     parts: list[bytes] = []
@@ -70,6 +72,7 @@ async def read(body: IncomingBody, headers: Headers, limits: Limits) -> bytes:
             size += len(piece)
             if size > limits.unpacked_bytes_max:
                 raise _bomb(limits.unpacked_bytes_max)
+            body.hold(len(piece))
             parts.append(piece)
             await asyncio.sleep(0)
     if unpack is not None:
@@ -132,9 +135,11 @@ async def _pieces(body: IncomingBody, headers: Headers, limits: Limits) -> Async
             unpacked += len(piece)
             if unpacked > max(limits.unpacked_bytes_max, _RATIO_MAX * packed):
                 raise _bomb(limits.unpacked_bytes_max)
+            body.hold(len(piece))
             for at in range(0, len(piece), _PIECE_BYTES):
                 yield piece[at : at + _PIECE_BYTES]
                 await asyncio.sleep(0)
+            body.release(len(piece))
     if unpack is not None:
         unpack.end()
 
