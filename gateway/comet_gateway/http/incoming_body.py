@@ -1,4 +1,4 @@
-"""The body of one request on its way in, whatever route reads it: its bytes in memory, its place and its time.
+"""The body of one request on its way in, for all routes: its bytes in memory, its place and its time.
 
     bytes   counted against `request_bytes_max` while the request holds them, also those that decompression makes
     place   one of `bodies_max`, from the first wait for more of the body to its end
