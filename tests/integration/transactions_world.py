@@ -178,6 +178,17 @@ class World(LocalCluster):
         return len(leaders) == len(OUTPUTS) and all(one.last_stable_offset == one.high_watermark for one in leaders)
 
 
+def _expected(kind: str, answer: records_pb.ServerFrame) -> records_pb.ServerFrame:
+    """The answer. Raises the error that it is, or Unavailable for the notice of a broker that stops: it acknowledges
+    nothing."""
+    found = answer.WhichOneof("frame")
+    if found == "error":
+        raise error_from_pb(answer.error.error)
+    if found != kind:
+        raise Unavailable(f"{found} came in place of {kind}")
+    return answer
+
+
 class Producer:
     """A producer of transactions on a cluster."""
 
@@ -222,16 +233,12 @@ class Producer:
         client = Transactional(self.world.brokers[leader])
         try:
             client.send(attach=records_pb.Attach(topic=output[0], partition=output[1]))
-            answer = await client.answer()
-            if answer.WhichOneof("frame") == "error":
-                raise error_from_pb(answer.error.error)
+            answer = _expected("attached", await client.answer())
             client.producer_id, client.epoch = self.producer_id, self.epoch
             handle = answer.attached.partition
             client.sequences = {handle: sequence}
             client.begin(handle, *values)
-            answer = await client.answer()
-            if answer.WhichOneof("frame") == "error":
-                raise error_from_pb(answer.error.error)
+            _expected("acks", await client.answer())
         finally:
             client.session.close()
 
