@@ -16,5 +16,6 @@ EXPOSE 9092
 # SIGTERM drains: clients are told, what is owed is acknowledged, logs are synced.
 STOPSIGNAL SIGTERM
 # Only clients with a certificate are served; /data/security has one, called admin. They reach the published port on this
-# machine; for others, say their name for it, and put it into broker-1's certificate: comet security broker 1 --host NAME.
+# machine; for others, say their name for it, and put it into broker-1's certificate: comet security
+# broker 1 /data/security --host NAME.
 CMD ["comet", "up", "--secure", "--host", "0.0.0.0", "--advertised-host", "localhost", "--data", "/data"]

@@ -233,8 +233,9 @@ async def _more(sent: list[int], count: int) -> bool:
 
 
 async def _change_authority(one: Secured) -> None:
-    """First a bundle of both, then new certificates; the old authority alone is not enough afterwards."""
+    """First a bundle of both, then new certificates, then the new authority alone, which refuses the old ones."""
     folder = one.authority.folder
+    old = files(one.authority, one.authority.issue_client("old"))
     new = Authority.create(folder / "new", "comet")
     bundle = new.ca.read_bytes() + one.authority.ca.read_bytes()
     one.authority.ca.write_bytes(bundle)
@@ -244,6 +245,9 @@ async def _change_authority(one: Secured) -> None:
         issued.key.replace(folder / issued.key.name)
         issued.cert.replace(folder / issued.cert.name)
     (new.folder / "ca.key").replace(folder / "ca.key")
+    await _serves(one.clients, folder / broker.cert.name)  # what refuses from here on is the broker
+    one.authority.ca.write_bytes(new.ca.read_bytes())
+    assert await until_answered(lambda: _refuses(one, old), within_s=30)
     object.__setattr__(one, "authority", Authority.open(folder))
 
 
@@ -254,6 +258,10 @@ async def _admits(one: Secured, tls: TlsFiles) -> bool:
     except comet.Unavailable:
         return False
     return True
+
+
+async def _refuses(one: Secured, tls: TlsFiles) -> bool:
+    return not await _admits(one, tls)
 
 
 async def _serves(address: str, cert: Path) -> None:

@@ -64,7 +64,7 @@ def test_names_of_clients_are_names_of_files(authority: Authority, name: str) ->
 def test_a_broker_needs_hosts_that_are_names(authority: Authority) -> None:
     with pytest.raises(InvalidArgument, match="needs the host names"):
         authority.issue_broker(1, [])
-    with pytest.raises(InvalidArgument, match="no host name"):
+    with pytest.raises(InvalidArgument, match="is not a host name"):
         authority.issue_broker(1, ["bröker"])
 
 
@@ -79,7 +79,7 @@ def test_those_that_expire_soon_are_known(authority: Authority) -> None:
 def test_files_must_belong_together(authority: Authority, tmp_path: Path) -> None:
     one, other = authority.issue_client("one"), authority.issue_client("other")
     assert TlsFiles(authority.ca, one.cert, one.key).read().cert == one.cert.read_bytes()
-    with pytest.raises(InvalidArgument, match="are no pair"):
+    with pytest.raises(InvalidArgument, match="does not match the key"):
         TlsFiles(authority.ca, one.cert, other.key).read()
     with pytest.raises(InvalidArgument, match="without its key"):
         TlsFiles(authority.ca, one.cert).read()
@@ -88,7 +88,7 @@ def test_files_must_belong_together(authority: Authority, tmp_path: Path) -> Non
     with pytest.raises(InvalidArgument, match=r"cannot read the TLS CA file .*missing"):
         TlsFiles(tmp_path / "missing").read()
     (tmp_path / "text").write_text("no certificate")
-    with pytest.raises(InvalidArgument, match="holds no certificate"):
+    with pytest.raises(InvalidArgument, match="does not hold certificates"):
         TlsFiles(tmp_path / "text").read()
 
 
@@ -107,3 +107,22 @@ def test_a_bootstrap_names_files_or_takes_those_of_the_environment(
     monkeypatch.setenv("COMET_CLIENT_KEY", str(app.key))
     assert comet.Bootstrap.of("a:1").tls == files
     assert comet.Bootstrap.of(comet.Bootstrap("a:1")).tls is None, "an object says all"
+
+
+def test_files_that_are_replaced_while_they_are_read_are_read_again(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = authority.issue_client("one")
+    checks: list[TlsFiles] = []
+    check = TlsFiles._check
+
+    def replaced_before_the_check(files: TlsFiles) -> None:
+        if not checks:
+            authority.issue_client("one")
+        checks.append(files)
+        check(files)
+
+    monkeypatch.setattr(TlsFiles, "_check", replaced_before_the_check)
+    pem = TlsFiles(authority.ca, one.cert, one.key).read()
+    assert (pem.cert, pem.key) == (one.cert.read_bytes(), one.key.read_bytes())
+    assert len(checks) == 2

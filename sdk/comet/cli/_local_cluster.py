@@ -60,7 +60,7 @@ class LocalCluster:
                     common
                     | {"id": str(number), "port": str(ports[number - 1]), "data": str(folder / name)}
                     | ({"metrics_port": str(metrics_port + number - 1)} if metrics_port else {})
-                    | (dict(own_settings[number - 1]) | {"brokers_port": "0"} if own_settings else {})
+                    | (dict(own_settings[number - 1]) if own_settings else {})
                 ),
                 f"{LOCALHOST if host == '0.0.0.0' else host}:{ports[number - 1]}",  # noqa: S104 - compared, not bound
             )

@@ -77,6 +77,8 @@ def up(
             from comet.cli._up_cluster import up_cluster
 
             settings = {"log_level": log_level.lower(), "advertised_host": advertised_host}
+            if own:
+                settings["brokers_port"] = "0"
             cluster = LocalCluster(
                 folder, brokers, host=host, port=port, metrics_port=metrics, settings=settings, own_settings=own
             )

@@ -155,7 +155,7 @@ def certificates_in(folder: Path) -> list[Issued]:
         try:
             cert = x509.load_pem_x509_certificate(path.read_bytes())
         except (OSError, ValueError) as error:
-            raise InvalidArgument(f"{path} is no certificate in PEM: {error}") from None
+            raise InvalidArgument(f"{path} does not hold a certificate in PEM: {error}") from None
         found.append(Issued(path.stem, path, path.with_suffix(".key"), cert.not_valid_after_utc))
     return sorted(found, key=lambda one: one.expires)
 
@@ -229,7 +229,7 @@ def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.DNSName(host)
     except ValueError:
-        raise InvalidArgument(f"{host!r} is no host name or IP address") from None
+        raise InvalidArgument(f"{host!r} is not a host name or IP address") from None
 
 
 def _pem(cert: x509.Certificate) -> bytes:

@@ -31,9 +31,14 @@ class TlsFiles:
         if (self.cert is None) != (self.key is None):
             present, missing = ("certificate", "key") if self.key is None else ("key", "certificate")
             raise InvalidArgument(f"the TLS {present} {self.cert or self.key} was given without its {missing}")
-        pem = Pem(_read(self.ca, "CA"), _read(self.cert, "certificate"), _read(self.key, "key"))
-        self._check()
-        return pem
+        while True:
+            pem = self._contents()
+            self._check()
+            if self._contents() == pem:  # else a file was replaced meanwhile, and other contents were checked
+                return pem
+
+    def _contents(self) -> Pem:
+        return Pem(_read(self.ca, "CA"), _read(self.cert, "certificate"), _read(self.key, "key"))
 
     def _check(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -41,15 +46,15 @@ class TlsFiles:
             try:
                 context.load_verify_locations(self.ca)
             except (ssl.SSLError, OSError) as error:
-                raise InvalidArgument(f"the TLS CA file {self.ca} holds no certificate in PEM: {error}") from None
+                raise InvalidArgument(f"the TLS CA file {self.ca} does not hold certificates in PEM: {error}") from None
         if self.cert is not None:
             assert self.key is not None
             try:
                 # The password keeps OpenSSL from asking for one on the terminal.
                 context.load_cert_chain(self.cert, self.key, password="")
             except (ssl.SSLError, OSError, ValueError) as error:
-                reason = f"the TLS certificate {self.cert} and the key {self.key} are no pair in PEM"
-                raise InvalidArgument(f"{reason} without a password: {error}") from None
+                reason = f"the TLS certificate {self.cert} does not match the key {self.key}"
+                raise InvalidArgument(f"{reason}, or one is not PEM without a password: {error}") from None
 
 
 def _read(path: Path | None, kind: str) -> bytes | None:
