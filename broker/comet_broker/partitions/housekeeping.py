@@ -58,6 +58,8 @@ class Housekeeping:
             await self._delete(
                 storage.deletion.start_retention(context.clock.wall_us(), self._partition.watermarks.high_watermark)
             )
+            if self._partition.closed is None:
+                storage.rest()
 
     async def delete_before(self, offset: int) -> int:
         """Deletes all records below `offset`; the log start offset is durable when it returns."""

@@ -115,9 +115,13 @@ class Durability:
     def _write_clean_end(self) -> None:
         (files, folder, _, _), state, active = self._folder, self._state, self._segments.active
         write_snapshot(files, folder, self.sync_state, state.producers.snapshot(state.log_end))
-        assert active.file is not None
-        active.file.truncate(active.size)  # frees the reserved space
-        active.file.sync()
+        active.pin()
+        try:
+            file, _ = active.warm_up()
+            file.truncate(active.size)  # frees the reserved space
+            file.sync()
+        finally:
+            active.unpin()
         active.write_index()
         raise_checkpoint(files, folder, state.checkpoint(state.log_end))
         write_clean_marker(files, folder, state.log_end, active.size)

@@ -17,6 +17,8 @@ ROOM_STEP_BYTES: Final = 1 * limits.MIB
 
 # Sealed segments of one log whose file stays open and whose index stays in memory after reading.
 WARM_SEGMENTS_MAX: Final = 4
+# Time without a write after which the file of the active segment is closed.
+REST_S: Final = 60
 
 # Damaged ranges of one log that readers found and the log remembers.
 LOST_RANGES_MAX: Final = 1000

@@ -31,6 +31,7 @@ from comet_broker.storage.deletion import DeleteTicket, Deletion
 from comet_broker.storage.durability import Durability
 from comet_broker.storage.extent import Extent, ReadResult
 from comet_broker.storage.layout import LogIdentity
+from comet_broker.storage.limits import REST_S
 from comet_broker.storage.recovery import NO_SPACE, Recovered, recover
 from comet_broker.storage.segment import Segment
 from comet_broker.storage.segment_list import SegmentList
@@ -77,7 +78,9 @@ class Log:
     ) -> Log:
         """Creates the log, or recovers an existing one; see `recover`. Blocks; raises OSError if the disk fails."""
         recovered = recover(files, folder, identity, clock, note_missing, closed_at)
-        return cls(LogFolder(files, folder, identity, clock), config, recovered)
+        log = cls(LogFolder(files, folder, identity, clock), config, recovered)
+        log.segments.rest(active=True)  # recovery has synced it; thousands of idle logs need no descriptors
+        return log
 
     # ---- its state
 
@@ -126,6 +129,11 @@ class Log:
     def idle_us(self) -> int:
         """The time since the last write, or since the log was opened."""
         return round(1_000_000 * (self._clock.monotonic() - self._written_at))
+
+    def rest(self) -> None:
+        """Closes files that are not in use: those of sealed segments that were not read since the last call, and after
+        REST_S without a write that of the active one. While nothing truncates or closes the log."""
+        self.segments.rest(active=self.idle_us() >= REST_S * 1_000_000)
 
     # ---- appending
 

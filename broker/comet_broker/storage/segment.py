@@ -225,6 +225,15 @@ class Segment:
                 self._close()
                 self.index = None
 
+    def rest(self) -> bool:
+        """Closes the file of the active segment, all of which its caller knows to be on disk; the index stays. False
+        while it has readers, or is synced."""
+        assert not self.sealed
+        with self._lock:
+            if self._pins == 0:
+                self._close()
+            return self.file is None
+
     def settle(self) -> None:
         """Closes a retired or dropped segment, and removes the files of a dropped one, once it has no readers."""
         with self._lock:

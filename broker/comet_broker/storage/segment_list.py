@@ -4,7 +4,7 @@
                                             reservation of disk space ahead of the writes, checks of the free space
 
 A write that finds no space has changed nothing and may be retried. Sealed segments that were not read for long are
-cold: their files are closed.
+cold: their files are closed. The active one of a log that is not written for long is at rest: its file is closed, too.
 
 Owned by a Log, on the loop's thread. A search by time runs on a worker; it sees the segments as they were at its start.
 """
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 from comet.settings.topic import TopicConfig
 from comet_broker.core.retention import SegmentFacts, is_old
+from comet_broker.ports import File
 from comet_broker.storage.limits import (
     FREE_BYTES_MIN,
     RESERVE_AHEAD_BYTES_MAX,
@@ -41,6 +42,7 @@ class SegmentList:
         self._state = state
         self._reserved = 0  # the size for which disk space is reserved
         self._warm: OrderedDict[Segment, None] = OrderedDict()
+        self._was_read = False  # since the last `rest`
         for segment in segments[:-1]:
             segment.cool()
 
@@ -69,6 +71,7 @@ class SegmentList:
         if not segment.sealed or segment.dropped:
             return
         self._warm[segment] = None
+        self._was_read = True
         self._warm.move_to_end(segment)
         while len(self._warm) > WARM_SEGMENTS_MAX:
             oldest, _ = self._warm.popitem(last=False)
@@ -87,16 +90,40 @@ class SegmentList:
             self.roll()
             segment = self.active
         self._require_space()
+        file = self._awake(segment)
         size = segment.size + length
         state.room = max(min(size + ROOM_STEP_BYTES, state.config.segment_bytes), size)
         if size >= RESERVE_FROM_BYTES and state.room > self._reserved:
-            assert segment.file is not None
             ahead = min(size, RESERVE_AHEAD_BYTES_MAX)
             self._reserved = max(min(size + ahead, state.config.segment_bytes), size)
             # A write may find space although the reservation found none.
             with contextlib.suppress(OSError):
-                segment.file.reserve(self._reserved)
+                file.reserve(self._reserved)
         return segment
+
+    def _awake(self, segment: Segment) -> File:
+        """The file of the active segment, which may be at rest."""
+        segment.pin()
+        try:
+            return segment.warm_up()[0]
+        except OSError as error:
+            raise self._state.unchanged(error, "the segment could not be opened") from error
+        finally:
+            segment.unpin()
+
+    def rest(self, *, active: bool) -> None:
+        """Closes the files of sealed segments that were not read since the last call, and, if it is not written now,
+        that of the active one. Its file is only closed with all of it on disk: the sync of another descriptor might
+        not report an error that this one has not seen."""
+        if not self._was_read:
+            for segment in self._warm:
+                segment.cool()
+            self._warm.clear()
+        self._was_read = False
+        state = self._state
+        synced = state.flushed_end == state.log_end and not self.unsynced
+        if active and synced and state.failed is None and not state.closed and self.active.rest():
+            state.room = 0  # the next append opens it
 
     def _require_space(self) -> None:
         try:
@@ -112,6 +139,7 @@ class SegmentList:
     def roll(self) -> None:
         """Seals the active segment and begins the next; on failure nothing has changed."""
         state = self._state
+        self._awake(self.active)  # its sync must not fail for lack of a descriptor
         try:
             segment = self._folder.create_segment(state.log_end)
         except OSError as error:

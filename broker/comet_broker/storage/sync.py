@@ -92,8 +92,8 @@ class SyncTicket:
         for segment in self.sealed:
             if not segment.synced:
                 segment.sync_sealed()
-        if not self.active.synced:  # it may have been sealed and synced meanwhile
-            assert self.active.file is not None
+        # It may have been sealed and synced meanwhile, or be at rest, and is on disk then.
+        if not self.active.synced and self.active.file is not None:
             self.active.file.sync()
         if self._state.folder_version < self.folder_version:
             self._files.sync_folder(self._folder)
