@@ -49,6 +49,7 @@ from comet_broker.coordination.transaction_partitions import TransactionPartitio
 from comet_broker.core.cluster import PartitionId, partition_key
 from comet_broker.core.tail import TailBudget
 from comet_broker.env import Env
+from comet_broker.memory.guard import MemoryGuard, Sheddable
 from comet_broker.metadata.store import MetadataStore
 from comet_broker.metrics.meter import RequestMeter
 from comet_broker.metrics.sampler import Recorder, SampledParts
@@ -95,7 +96,14 @@ class Broker:
         boot_id: str,
         process: Process | None = None,
     ) -> None:
-        self.env = env = Env.of(config, clock=clock, worker=worker, random=random)
+        memory_bytes = config.memory_bytes_max or (process and process.memory_limit_bytes()) or limits.MEMORY_BYTES
+        self.env = env = Env.of(config, clock=clock, worker=worker, random=random, memory_bytes=memory_bytes)
+        self.in_flight = env.in_flight
+        self.memory_bytes = memory_bytes
+        self.calls: list[Sheddable] = []
+        self._memory: MemoryGuard | None = None
+        if process is not None:
+            self._memory = MemoryGuard(process, worker, memory_bytes, env.in_flight, self.calls)
         self.folder = DataFolder(files, worker, broker_id=env.me, boot_id=boot_id)
         self.registration = Registration(config, self.folder)
         self.reader = LogReader(worker)
@@ -174,6 +182,7 @@ class Broker:
             clock=env.clock,
             worker=env.worker,
             tasks=env.tasks,
+            in_flight=env.in_flight,
             tail_budget=tail_budget,
             store=self.guard,
             replica_lag_s=env.config.replica_lag_ms / 1000,
@@ -229,10 +238,12 @@ class Broker:
             meter=self.meter,
             check_draining=self._drain.check,
             cluster_id=lambda: self.cluster_id,
+            batch_bytes_max=min(limits.BATCH_BYTES_MAX, self.message_bytes_max - limits.FRAME_BYTES_MAX),
             members=lambda replies: MemberStream(replies, self.coordinator, env.failures),
             sharing=lambda replies, feed: Sharing(replies, feed, topics=self.topics, table=self.shares),
         )
         self._sessions = Sessions(partial(Session, context), env.failures)
+        self.calls.append(self._sessions)
         self._drain.on_draining.append(self._sessions.go_away)
         replica_context = ReplicaContext(
             env=env,
@@ -245,6 +256,7 @@ class Broker:
         self._replica_sessions = ReplicaSessions(
             partial(ReplicaSession, replica_context), env.failures, self._follower_vanished
         )
+        self.calls.append(self._replica_sessions)
 
     def _build_statistics(self, tail_budget: TailBudget, process: Process | None) -> None:
         self.recorder = Recorder(
@@ -277,6 +289,7 @@ class Broker:
                 "followers": self._replica_sessions.statistics,
                 "shares": self.shares.statistics,
                 "coordinates": self.coordinator.statistics,
+                "memory": self._memory_statistics,
             },
         )
 
@@ -338,6 +351,8 @@ class Broker:
         self.folder.open(self.cluster_id, self.env.random)
         self._opened = True
         self.recorder.start()
+        if self._memory is not None:
+            self.env.tasks.keep(self._memory.run, "guard the memory")
         if await self.view.check():
             await self._load()
 
@@ -409,6 +424,15 @@ class Broker:
         return self._replica_sessions.open(peer, certified)
 
     @property
+    def message_bytes_max(self) -> int:
+        """The largest message that it takes."""
+        return min(limits.MESSAGE_BYTES_MAX, int(limits.MESSAGE_SHARE * self.memory_bytes))
+
+    def look_at_memory(self) -> None:
+        if self._memory is not None:
+            self._memory.look_now()
+
+    @property
     def cluster_id(self) -> str:
         return self.view.cluster_id
 
@@ -419,6 +443,10 @@ class Broker:
     def statistics(self) -> dict[str, Any]:
         """One snapshot of everything: metrics, dashboard and tests read the same numbers."""
         return self._statistics.full()
+
+    def _memory_statistics(self) -> dict[str, Any]:
+        guard = {} if self._memory is None else self._memory.statistics()
+        return {"in_flight": self.in_flight.statistics(), **guard}
 
     # ---- callbacks between the parts
 

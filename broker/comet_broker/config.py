@@ -39,6 +39,7 @@ class BrokerConfig:
     etcd_cert: Path | None = None
     etcd_key: Path | None = None
     cluster: str = "comet"  # the name under which several clusters can share one etcd
+    memory_bytes_max: int = 0  # that the process may use; 0: what its control group, else the machine, has
     session_ms: int = 3_000  # a broker without a keepalive for so long is dead
     replica_lag_ms: int = 3_000  # a follower that is behind for so long is out of sync
     default_replicas: int = 1

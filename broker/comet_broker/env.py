@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from comet_broker import limits
 from comet_broker.config import BrokerConfig
 from comet_broker.failures import Failures
+from comet_broker.memory.in_flight import InFlight
 from comet_broker.ports import Clock, Worker
 from comet_broker.tasks import Tasks
 
@@ -21,12 +23,22 @@ class Env:
     random: Random
     tasks: Tasks
     failures: Failures
+    in_flight: InFlight
 
     @classmethod
-    def of(cls, config: BrokerConfig, *, clock: Clock, worker: Worker, random: Random) -> Env:
-        """With tasks and failures of its own."""
+    def of(
+        cls,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        worker: Worker,
+        random: Random,
+        memory_bytes: int = limits.MEMORY_BYTES,
+    ) -> Env:
+        """With tasks, failures and a quota of its own."""
         tasks = Tasks()
-        return cls(config, clock, worker, random, tasks, Failures(clock, tasks))
+        in_flight = InFlight(int(limits.IN_FLIGHT_SHARE * memory_bytes))
+        return cls(config, clock, worker, random, tasks, Failures(clock, tasks), in_flight)
 
     @property
     def me(self) -> int:

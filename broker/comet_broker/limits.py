@@ -21,10 +21,33 @@ CREDIT_BYTES_MAX: Final = 64 * MIB
 
 # What one stream may queue at the broker before the broker stops reading from it.
 SESSION_ANSWERS_MAX: Final = 1024
+SESSION_ANSWER_BYTES_MAX: Final = 2 * MIB
 SESSION_SUBSCRIPTIONS_MAX: Final = 256
 SESSION_CURSORS_MAX: Final = 10_000
 SESSION_TASKS_MAX: Final = 64
 SESSIONS_MAX: Final = 20_000
+# Connections to the broker: this share of its file descriptors, so that logs always have the rest. One that has not
+# begun to speak HTTP/2, or has no calls, is closed.
+CONNECTIONS_SHARE: Final = 0.5
+CONNECTION_HANDSHAKE_MS: Final = 10_000
+CONNECTION_IDLE_MS: Final = 5 * 60_000
+CONNECTION_CALLS_MAX: Final = 4_096
+
+# Bytes in flight, of all clients: this share of the memory that the process may use (memory.in_flight).
+IN_FLIGHT_SHARE: Final = 0.25
+MEMORY_BYTES: Final = 1 << 30  # that it may use, where neither a setting nor the system says it
+MEMORY_BYTES_MIN: Final = 128 * MIB
+# One message that a broker takes may need no more than this share of its memory, and a broker with less than
+# MEMORY_BYTES gives each stream a window of WINDOW_BYTES instead of one that grows with the speed of the network.
+MESSAGE_SHARE: Final = 1 / 64
+FRAME_BYTES_MAX: Final = 64 * KIB  # of a frame beside its batch
+WINDOW_BYTES: Final = 64 * KIB
+LARGE_FRAME_BYTES: Final = 256 * KIB  # after which a broker looks at its memory
+# A unary call beside its message and answer: its task, its objects, and gRPC's.
+CALL_BYTES: Final = 16 * KIB
+WAITING_CALLS_MAX: Final = 10_000  # that wait for records, at one broker
+ANSWER_RESERVED_BYTES_MIN: Final = 16 * KIB  # larger answers of unary calls are sent in turn
+UNARY_READ_S_MAX: Final = 30.0  # for the message of a unary call
 
 # Recent batches kept in memory for live readers.
 TAIL_PARTITION_BYTES_MAX: Final = 4 * MIB
@@ -119,7 +142,6 @@ SHARE_ANSWERS_S: Final = 60.0  # after the last record of a lock is acknowledged
 # How often a leader asks the store whether a group without members still exists. A deletion waits that long.
 SHARE_CHECK_S: Final = 0.25
 ACQUIRE_RECORDS_MAX: Final = 10_000  # in one call
-ACQUIRE_CALLS_MAX: Final = 10_000  # that wait for records, at one broker
 ACKNOWLEDGEMENTS_MAX: Final = 10_000  # in one call
 
 # Metrics history of a broker: of each figure, 960 seconds and 1,500 minutes (core.history).
@@ -141,6 +163,8 @@ assert 2 * (HEARTBEAT_S + 2 * LIVENESS_CHECK_S) <= SILENCE_S  # one late heartbe
 assert ANNOUNCED_BYTES <= LINK_BYTES_PER_S_MIN * (SILENCE_S - HEARTBEAT_S)
 assert PEER_CONNECT_MS <= 1000 * SILENCE_S
 assert PING_INTERVAL_MS_MIN < PEER_KEEPALIVE_MS
+assert MESSAGE_SHARE * MEMORY_BYTES >= MESSAGE_BYTES_MAX  # so that only a small broker takes less
+assert CALL_BYTES >= ANSWER_RESERVED_BYTES_MIN
 assert TAIL_PARTITION_BYTES_MAX <= TAIL_TOTAL_BYTES_MAX
 assert TOPIC_PARTITIONS_MAX <= PARTITIONS_MAX
 assert TRANSACTION_TIMEOUT_MS <= TRANSACTION_TIMEOUT_MS_MAX <= 1000 * TRANSACTIONAL_ID_ABANDONED_S

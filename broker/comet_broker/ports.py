@@ -29,6 +29,11 @@ class Process(Protocol):
         """Time on a processor, so far."""
 
     def memory_bytes(self) -> int | None: ...
+    def memory_limit_bytes(self) -> int | None:
+        """The memory that the process may use: its control group's limit, else all of the machine's."""
+
+    def trim_memory(self) -> None:
+        """Gives freed memory back to the system. Blocks."""
 
 
 class Worker(Protocol):

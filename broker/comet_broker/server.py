@@ -19,9 +19,10 @@ from typing import Final, Self
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from comet.errors import Unavailable
+from comet.processes.descriptors import raise_descriptor_limit
 from comet.settings.hosts import HostNames
 from comet.v1 import admin_pb2, records_pb2
 from comet.wire.tls import TlsFiles
@@ -31,6 +32,7 @@ from comet_broker.config import BrokerConfig
 from comet_broker.metadata.embedded import EmbeddedStore
 from comet_broker.metadata.store import MetadataStore
 from comet_broker.metrics.http import Monitor
+from comet_broker.rpc.audience import Audience, brokers_of
 from comet_broker.rpc.listeners import (
     Certificates,
     brokers_tls,
@@ -41,7 +43,8 @@ from comet_broker.rpc.listeners import (
 )
 from comet_broker.rpc.methods import ADMIN, COMET
 from comet_broker.rpc.network import GrpcNetwork
-from comet_broker.rpc.service import Audience, brokers_of, handlers
+from comet_broker.rpc.other_calls import OtherCalls
+from comet_broker.rpc.service import handlers
 from comet_broker.storage.files import RealFiles
 from comet_broker.system import SystemClock, SystemProcess, ThreadWorker, boot_id
 
@@ -51,7 +54,6 @@ VITAL: Final = ("follow the cluster", "follow topics", "keep membership")  # wit
 
 # Measured in docs/performance.md: large HTTP/2 frames and write buffers halve the wake-ups of a small message.
 CHANNEL_OPTIONS = [
-    ("grpc.max_receive_message_length", limits.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", limits.MESSAGE_BYTES_MAX),
     ("grpc.http2.max_frame_size", 1 << 20),
     ("grpc.so_reuseport", 0),  # a second broker on the port is an error
@@ -59,6 +61,9 @@ CHANNEL_OPTIONS = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", limits.PING_INTERVAL_MS_MIN),
+    ("grpc.max_concurrent_streams", limits.CONNECTION_CALLS_MAX),
+    ("grpc.max_connection_idle_ms", limits.CONNECTION_IDLE_MS),
+    ("grpc.server_handshake_timeout_ms", limits.CONNECTION_HANDSHAKE_MS),
 ]
 
 
@@ -76,6 +81,7 @@ class Server:
     async def __aenter__(self) -> Self:
         config = self.config
         check_listeners(config)
+        self._descriptors = raise_descriptor_limit()
         config.data.mkdir(parents=True, exist_ok=True)
         self._files = RealFiles(config.data)
         self._files.lock()
@@ -151,18 +157,18 @@ class Server:
     async def _listen(self) -> None:
         config = self.config
         self._health = health.aio.HealthServicer()
-        clients = grpc.aio.server(options=CHANNEL_OPTIONS)
-        clients.add_generic_rpc_handlers(tuple(handlers(self.broker, Audience(brokers=serves_brokers(config)))))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, clients)
+        clients = self._grpc_server(Audience(brokers=serves_brokers(config)))
+        others = OtherCalls(clients)
+        self.broker.calls.append(others)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, others)
         names = (COMET, ADMIN, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, clients)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), others)
         port = self._open_port(clients, config.host, config.port, clients_tls(config), "--port")
         self.broker.registration.port = port
         self.address = f"{config.host}:{port}"
         tls = brokers_tls(config)
         if tls is not None:
-            brokers = grpc.aio.server(options=CHANNEL_OPTIONS)
-            brokers.add_generic_rpc_handlers(tuple(handlers(self.broker, brokers_of(config.cluster))))
+            brokers = self._grpc_server(brokers_of(config.cluster))
             host = config.brokers_host or config.host
             self.broker.registration.brokers_port = self._open_port(
                 brokers, host, config.brokers_port, tls, "--brokers-port"
@@ -171,6 +177,19 @@ class Server:
             await server.start()
         if config.insecure:
             self.broker.env.tasks.spawn(warn_of_strangers(config), "warn of strangers")
+
+    def _grpc_server(self, audience: Audience) -> grpc.aio.Server:
+        connections_max = int(limits.CONNECTIONS_SHARE * self._descriptors)
+        options: list[tuple[str, int]] = [
+            *CHANNEL_OPTIONS,
+            ("grpc.max_allowed_incoming_connections", connections_max),
+            ("grpc.max_receive_message_length", self.broker.message_bytes_max),
+        ]
+        if self.broker.memory_bytes < limits.MEMORY_BYTES:
+            options += [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", limits.WINDOW_BYTES)]
+        server = grpc.aio.server(options=options)
+        server.add_generic_rpc_handlers(tuple(handlers(self.broker, audience)))
+        return server
 
     def _open_port(self, server: grpc.aio.Server, host: str, port: int, tls: TlsFiles | None, flag: str) -> int:
         """The port that the server will listen on. Raises Unavailable."""

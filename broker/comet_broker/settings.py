@@ -11,11 +11,13 @@ from typing import Any, Final
 from comet.errors import InvalidArgument
 from comet.settings.server import Setting, Table
 from comet.settings.topic import REPLICAS_MAX, TOPIC_SETTINGS, TopicConfig, TopicSetting, plain
+from comet_broker import limits
 from comet_broker.config import BrokerConfig
 
 CONFIG_VARIABLE: Final = "COMET_CONFIG"
 _HOUR_MS: Final = 3_600_000
 _TOPIC: Final = "topic_"
+MEMORY: Final = "Memory that the broker may use; 0 for the limit of its control group, else all of the machine's."
 
 
 def _default(name: str) -> object:
@@ -64,6 +66,7 @@ SETTINGS: Final = (
     _row("etcd_cert", "path", "Client certificate for etcd."),
     _row("etcd_key", "path", "Key of the client certificate."),
     _row("cluster", "text", "Name of the cluster; several clusters can share one etcd."),
+    _row("memory_bytes_max", "bytes", MEMORY, 0, 1 << 50),
     _row("session_ms", "duration", "Time without a keepalive after which a broker is dead.", 1_000, _HOUR_MS),
     _row("replica_lag_ms", "duration", "Time behind after which a follower is out of sync.", 100, _HOUR_MS),
     _row("default_replicas", "number", "Default number of replicas of a new topic.", 1, REPLICAS_MAX),
@@ -102,6 +105,8 @@ def _config(values: Mapping[str, Any]) -> BrokerConfig:
         raise InvalidArgument("with etcd every broker needs its own number: set --id N, COMET_ID or id = N")
     if bool(values.get("etcd_cert")) != bool(values.get("etcd_key")):
         raise InvalidArgument("etcd_cert and etcd_key belong together: set both or neither")
+    if 0 < values.get("memory_bytes_max", 0) < limits.MEMORY_BYTES_MIN:
+        raise InvalidArgument(f"memory_bytes_max must be 0 or at least {limits.MEMORY_BYTES_MIN >> 20}MiB")
     topic = {name.removeprefix(_TOPIC): value for name, value in values.items() if name.startswith(_TOPIC)}
     own = {
         {"id": "broker_id"}.get(name, name): value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import resource
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ T = TypeVar("T")
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
+_GROUPS: Final = Path("/proc/self/cgroup")
+_MEMORY: Final = Path("/proc/meminfo")
 _STATM: Final = Path("/proc/self/statm")
 
 
@@ -46,6 +49,58 @@ class SystemProcess:
             return int(_STATM.read_text().split()[1]) * resource.getpagesize()
         except (OSError, IndexError, ValueError):
             return None
+
+    def memory_limit_bytes(self) -> int | None:
+        found = [_physical_bytes(), *_group_limits(_GROUPS)]
+        return min((one for one in found if one is not None), default=None)
+
+    def trim_memory(self) -> None:
+        if _malloc_trim is not None:
+            _malloc_trim(0)
+
+
+def _find_malloc_trim() -> Callable[[int], int] | None:
+    """malloc_trim(3), which only glibc has."""
+    try:
+        function = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = (ctypes.c_size_t,)
+    found: Callable[[int], int] = function
+    return found
+
+
+_malloc_trim: Final = _find_malloc_trim()
+
+
+def _physical_bytes() -> int | None:
+    """The machine's memory; None if unknown."""
+    try:
+        lines = _MEMORY.read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemTotal:"))
+    except (OSError, ValueError, StopIteration):
+        return None
+
+
+def _group_limits(groups: Path, root: Path = Path("/sys/fs/cgroup")) -> list[int]:
+    """The memory limits of the process's control group and all above it, of either version. Within a container the
+    group may have another path than it is listed under: then the root of what is mounted is the container's."""
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top, name = (root / "memory", "memory.limit_in_bytes") if controllers else (root, "memory.max")
+        for folder in (Path(path.lstrip("/")), *Path(path.lstrip("/")).parents):
+            try:
+                found.append(int((top / folder / name).read_text()))
+            except (OSError, ValueError):  # the root has none, or the limit is "max"
+                continue
+    return found
 
 
 class ThreadWorker:

@@ -23,6 +23,7 @@ import uvicorn
 
 import comet
 from comet.errors import InvalidArgument, Unavailable
+from comet.processes.descriptors import raise_descriptor_limit
 from comet_gateway.app import create_app
 from comet_gateway.config import GatewayConfig
 from comet_gateway.http.uvicorn_http import Protocol
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S: Final = 75  # longer than load balancers' own, so that they close first
 BACKLOG: Final = 2048
+CONNECTIONS_SHARE: Final = 0.8  # of the file descriptors; the rest is for brokers, files and logs
 POLL_S: Final = 0.05
 IDLE_S: Final = 0.2  # idle time after which a connection is closed during a drain
 CUT_S: Final = 1  # for cut connections to end
@@ -52,6 +54,7 @@ class Server(uvicorn.Server):
 
         class Http(Protocol):
             unread_s = limits.unread_s
+            open_max = int(CONNECTIONS_SHARE * raise_descriptor_limit())
 
         class WebSocket(SocketProtocol):
             unread_s = limits.unread_s

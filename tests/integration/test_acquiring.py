@@ -257,10 +257,8 @@ async def test_locks_without_a_stream_are_limited(call: Call, handle: int, monke
     assert len(await acquire(call, 1, partitions=[0])) == 1
 
 
-async def test_calls_that_wait_are_limited(
-    call: Call, broker: Broker, handle: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "ACQUIRE_CALLS_MAX", 1)
+async def test_calls_that_wait_are_limited(call: Call, broker: Broker, handle: int) -> None:
+    broker.in_flight.waiting_max = 1
     waiting = asyncio.ensure_future(acquire(call, wait_ms=20_000))
     await until(lambda: len(broker.shares.calls) == 1, "it waits")
     with pytest.raises(LimitExceeded):

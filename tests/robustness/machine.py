@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,3 +61,49 @@ def ext4_image(path: Path, size_bytes: int) -> Path:
     except OSError as error:
         pytest.skip(f"no ext4 image can be made here: {error}")
     return path
+
+
+@contextlib.contextmanager
+def memory_group(limit_bytes: int) -> Iterator[Path]:
+    """A control group with a memory limit, within the one of this process; skips the test where none can be made.
+
+    A process enters it by writing its id to `cgroup.procs` there.
+    """
+    root = Path("/sys/fs/cgroup")
+    folder, limit = None, ""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "memory":
+            folder, limit = root / "memory" / path.lstrip("/"), "memory.limit_in_bytes"
+        elif not controllers and (root / path.lstrip("/") / "cgroup.controllers").exists():
+            folder, limit = root / path.lstrip("/"), "memory.max"
+        if folder is not None:
+            break
+    if folder is None:
+        pytest.skip("no control groups for memory here")
+    group = folder / f"comet-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        try:
+            (group / limit).write_text(str(limit_bytes))
+        except OSError as error:
+            pytest.skip(f"a control group here takes no memory limit: {error}")
+        yield group
+    finally:
+        _remove_group(group)
+
+
+def _remove_group(group: Path) -> None:
+    """Its processes are gone, but it may count them for a moment."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            group.rmdir()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return

@@ -21,13 +21,24 @@ STOP_S_MAX: Final = 30.0
 
 
 class BrokerProcess:
-    """`python -m comet_broker` on a data folder. Keeps its port over restarts, so that clients find it again."""
+    """`python -m comet_broker` on a data folder. Keeps its port over restarts, so that clients find it again.
 
-    def __init__(self, data: Path, *, port: int | None = None, options: tuple[str, ...] = ()) -> None:
+    `within` is a command that runs the one behind it, with less of something.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        port: int | None = None,
+        options: tuple[str, ...] = (),
+        within: tuple[str, ...] = (),
+    ) -> None:
         self.data = data
         self.port = port or free_port()
         self.log = data.parent / f"{data.name}.log"
         self._options = options
+        self._within = within
         self._child: Child | None = None  # while it runs
 
     @property
@@ -50,7 +61,7 @@ class BrokerProcess:
     def launch(self) -> None:
         """Starts the process; `wait_ready` says when it takes requests."""
         words = ("--data", str(self.data), "--port", str(self.port), *self._options)
-        self._child = Child("broker", python_module("comet_broker", *words), log=self.log, piped=True)
+        self._child = Child("broker", [*self._within, *python_module("comet_broker", *words)], log=self.log, piped=True)
         self._child.start()
 
     def wait_ready(self) -> None:
@@ -103,9 +114,9 @@ class BrokerProcess:
 
 
 @contextlib.contextmanager
-def broker(data: Path, *, options: tuple[str, ...] = ()) -> Iterator[BrokerProcess]:
+def broker(data: Path, *, options: tuple[str, ...] = (), within: tuple[str, ...] = ()) -> Iterator[BrokerProcess]:
     """A running broker that is gone afterwards, whatever happens."""
-    process = BrokerProcess(data, options=options)
+    process = BrokerProcess(data, options=options, within=within)
     process.start()
     try:
         yield process

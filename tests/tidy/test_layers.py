@@ -104,6 +104,7 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet.entities",
         "comet.errors",
         "comet.patterns",
+        "comet.processes.descriptors",
         "comet.types",
         "comet.records",
         "comet.wire.corrupt",

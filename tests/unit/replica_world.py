@@ -17,6 +17,7 @@ from comet_broker.core.cluster import PartitionState, Versioned, partition_key
 from comet_broker.core.tail import TailBudget
 from comet_broker.env import Env
 from comet_broker.failures import Failures
+from comet_broker.memory.in_flight import InFlight
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import Compare, Delete, Put, TransactionResult
 from comet_broker.partitions.context import PartitionContext, Replica
@@ -124,7 +125,13 @@ class ReplicaWorld:
         self.coordinator.set()
         self.worker = HeldWorker()
         self.env = Env(
-            BrokerConfig(Path("data")), self.clock, self.worker, Random(1), self.tasks, Failures(self.clock, self.tasks)
+            BrokerConfig(Path("data")),
+            self.clock,
+            self.worker,
+            Random(1),
+            self.tasks,
+            Failures(self.clock, self.tasks),
+            InFlight(1 << 20),
         )
         self.store = SlowStore(self.clock)
         self.files = MemoryFiles(Random(1))
@@ -135,6 +142,7 @@ class ReplicaWorld:
             clock=self.clock,
             worker=self.worker,
             tasks=self.tasks,
+            in_flight=self.env.in_flight,
             tail_budget=TailBudget(1 << 20, 1 << 20),
             store=self.store,
             replica_lag_s=3.0,

@@ -162,6 +162,7 @@ async def test_a_session_acknowledges_a_batch_and_refuses_one_of_an_unknown_part
         meter=meter,
         check_draining=lambda: None,
         cluster_id=lambda: "c",
+        batch_bytes_max=1 << 20,
         members=lambda _: handlers,
         sharing=lambda *_: handlers,
     )

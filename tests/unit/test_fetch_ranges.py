@@ -11,6 +11,7 @@ from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.range_read import Ranges
+from comet_broker.partitions.shared_answers import SharedAnswers
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 from tests.unit.test_partition import FOLLOWS, LEADS, from_leader
 
@@ -23,7 +24,7 @@ class Reading:
 
     def __init__(self, world: ReplicaWorld) -> None:
         self._partition = world.partition
-        self._ranges = Ranges(LogReader(world.worker))
+        self._ranges = Ranges(LogReader(world.worker), world.env.in_flight, SharedAnswers())
 
     async def fetch(self, offset: int, wait_ms: int = 0) -> pb.FetchResponse:
         request = pb.FetchRequest(start=types.Position(offset=offset), whole_batches=True, wait_ms=wait_ms)

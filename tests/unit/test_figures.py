@@ -6,6 +6,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from comet_broker.memory.in_flight import InFlight
 from comet_broker.metrics.histogram import BUCKETS, Durations
 from comet_broker.metrics.prometheus import OTHERS, TOPICS_MAX, exposition
 
@@ -56,6 +57,7 @@ def statistics(**changed: Any) -> dict[str, Any]:
         "followers": [{}],
         "links": [{"following": 1, "wanted": 2}],
         "coordinates": [],
+        "memory": {"in_flight": InFlight(1 << 20).statistics(), "bytes_max": 1 << 22, "used": 1 << 21, "ended": 3},
     } | changed
 
 

@@ -118,6 +118,19 @@ async def test_a_process_that_was_stopped_does_not_blame_its_clients() -> None:
         assert await answer(reader) == "200 GET /slow"
 
 
+async def test_a_connection_beyond_the_limit_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connection() as (_, reader, writer):
+        writer.write(b"GET /one HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert await answer(reader) == "200 GET /one"
+    monkeypatch.setattr(Protocol, "open_max", 0)
+    async with connection() as (one, reader, _):
+        async with asyncio.timeout(60):
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        assert one.transport.is_closing()
+        assert one not in one.connections
+
+
 # ---- what a body has beside its data
 
 

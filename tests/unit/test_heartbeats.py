@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -156,7 +157,8 @@ async def test_a_call_that_the_leader_ends_is_aborted_with_its_reason() -> None:
         return sessions[-1]
 
     context: Any = SilentCall()
-    handler: Any = service._stream(open_session, Outbox())
+    broker: Any = SimpleNamespace(in_flight=None)
+    handler: Any = service._stream(open_session, Outbox(), broker, limited=False)
     call = asyncio.get_running_loop().create_task(handler(None, context))
     await settle()
     look(world, sessions[0]._heartbeats, limits.SILENCE_S + 1)
@@ -171,7 +173,8 @@ async def test_a_call_that_grpc_cancels_is_cancelled() -> None:
     world = ReplicaWorld()
     await world.lead()
     context: Any = SilentCall()
-    handler: Any = service._stream(lambda _: session_on(world), Outbox())
+    broker: Any = SimpleNamespace(in_flight=None)
+    handler: Any = service._stream(lambda _: session_on(world), Outbox(), broker, limited=False)
     call = asyncio.get_running_loop().create_task(handler(None, context))
     await settle()
     call.cancel()

@@ -62,6 +62,12 @@ class Process:
     def memory_bytes(self) -> int | None:
         return 1_000_000
 
+    def memory_limit_bytes(self) -> int | None:
+        return 1 << 30
+
+    def trim_memory(self) -> None:
+        return
+
 
 class World:
     def __init__(self, loop: SimLoop, process: bool = True) -> None:

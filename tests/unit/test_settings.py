@@ -96,6 +96,7 @@ EXAMPLES: dict[str, tuple[str, object, Any]] = {
     "etcd_cert": ("/c.pem", "/c.pem", Path("/c.pem")),
     "etcd_key": ("/k.pem", "/k.pem", Path("/k.pem")),
     "cluster": ("blue", "blue", "blue"),
+    "memory_bytes_max": ("4GiB", 4 << 30, 4 << 30),
     "session_ms": ("5s", 5_000, 5_000),
     "replica_lag_ms": ("1500", "1.5s", 1_500),
     "default_replicas": ("3", 3, 3),
@@ -228,3 +229,9 @@ def test_a_broker_tells_how_it_is_set_but_no_secret() -> None:
     assert (rows["topic_flush"]["value"], rows["topic_retention_ms"]["source"]) == ("os", "default")
     assert (rows["etcd_password"]["value"], rows["etcd_ca"]["value"]) == ("set", "")
     assert "hunter2" not in str(rows)
+
+
+def test_too_little_memory_is_refused() -> None:
+    assert load({}, {"COMET_MEMORY_BYTES_MAX": "128MiB"}).config.memory_bytes_max == 128 << 20
+    with pytest.raises(InvalidArgument, match="at least 128MiB"):
+        load({}, {"COMET_MEMORY_BYTES_MAX": "1MiB"})

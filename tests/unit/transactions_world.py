@@ -32,6 +32,7 @@ from comet_broker.core.cluster import (
 from comet_broker.core.transactions import TransactionRecord
 from comet_broker.env import Env
 from comet_broker.failures import Failures
+from comet_broker.memory.in_flight import InFlight
 from comet_broker.metadata.store import Compare, Delete, Put
 from tests.unit.cluster_world import Member, World, on_virtual_time
 from tests.unit.replica_world import HeldWorker
@@ -110,6 +111,7 @@ class Cluster:
             Random(1),
             member.tasks,
             Failures(member.clock, member.tasks),
+            InFlight(1 << 20),
         )
         parts: Any = SimpleNamespace(topics=self, peers=self)
         self.context: Any = SimpleNamespace(

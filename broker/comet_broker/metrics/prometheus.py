@@ -125,6 +125,7 @@ def _broker(now: Statistics) -> Iterator[Metric]:
         "comet_broker_disk_free_bytes", "Free bytes on the disk of the data folder.", [({}, now["free_bytes"])]
     )
     yield _gauge("comet_broker_tail_bytes", "Recent batches kept in memory.", [({}, now["tail_bytes"])])
+    yield from _memory(now["memory"])
     yield _histogram(
         "comet_broker_ack_seconds",
         "Time from the append of a batch to its acknowledgement, with replication.",
@@ -135,6 +136,23 @@ def _broker(now: Statistics) -> Iterator[Metric]:
         "Time from the append of a batch until it is sent to a client that keeps up (sampled under load).",
         now["deliveries"],
     )
+
+
+def _memory(memory: Statistics) -> Iterator[Metric]:
+    held = memory["in_flight"]
+    yield _gauge(
+        "comet_broker_in_flight_bytes",
+        "Bytes of requests that are not answered, and of answers that are not written.",
+        [({}, held["bytes"])],
+    )
+    yield _gauge("comet_broker_in_flight_bytes_max", "Quota of those bytes.", [({}, held["bytes_max"])])
+    yield _gauge("comet_broker_calls_waiting", "Calls that wait for records.", [({}, held["waiting"])])
+    yield _counter("comet_broker_calls_refused", "Calls refused because the broker was full.", [({}, held["refused"])])
+    if "bytes_max" in memory:
+        yield _gauge("comet_broker_memory_bytes_max", "Memory that the broker may use.", [({}, memory["bytes_max"])])
+        yield _counter("comet_broker_calls_ended", "Calls ended because memory was short.", [({}, memory["ended"])])
+        if memory["used"] is not None:
+            yield _gauge("comet_broker_memory_bytes", "Memory of the broker's process.", [({}, memory["used"])])
 
 
 def _histogram(name: str, about: str, durations: Statistics) -> Metric:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from comet.errors import CometError
 from comet_broker.core.cluster import PartitionId
 from comet_broker.core.tail import TailBudget
+from comet_broker.memory.in_flight import InFlight
 from comet_broker.metadata.store import MetadataStore
 from comet_broker.ports import Clock, Worker
 from comet_broker.storage.log import Log
@@ -59,6 +60,7 @@ class PartitionContext:
     clock: Clock
     worker: Worker
     tasks: Tasks
+    in_flight: InFlight
     tail_budget: TailBudget
     store: MetadataStore
     replica_lag_s: float

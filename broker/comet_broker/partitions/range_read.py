@@ -5,12 +5,15 @@
 Nothing is decoded: the client drops the records that it does not want. The epoch is compared again after every await,
 so that records of another epoch are never taken for the continuation.
 
-Owned by UnaryRecords; lives as long as the broker; stateless.
+Owned by UnaryRecords; lives as long as the broker.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 from comet import records
 from comet.errors import CometError, Unavailable
@@ -20,14 +23,18 @@ from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import position_from_pb
 from comet_broker import limits
 from comet_broker.core.watermarks import ReadBound
+from comet_broker.memory.in_flight import InFlight
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import check_not_truncated, check_settled, resolve
 from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.shared_answers import SharedAnswers
 
 
 class Ranges:
-    def __init__(self, reader: LogReader) -> None:
+    def __init__(self, reader: LogReader, in_flight: InFlight, shared: SharedAnswers[pb.FetchResponse]) -> None:
         self._reader = reader
+        self._in_flight = in_flight
+        self._shared = shared
 
     async def fetch(self, partition: Partition, request: pb.FetchRequest) -> pb.FetchResponse:
         at: Position = position_from_pb(request.start) if request.HasField("start") else Earliest()
@@ -38,20 +45,34 @@ class Ranges:
             offset = resolve(partition, at, uncommitted=uncommitted)
         else:
             offset = await self._reader.resolve(partition, at)
+        answer = partial(self._answer_from, partition, offset, seen, request)
         if offset >= end_of(partition, uncommitted=uncommitted) and request.wait_ms:
-            await wait_for_more(partition, request.wait_ms, uncommitted=uncommitted)
+            return await answer_later(partition, offset, request, self._in_flight, self._shared, answer)
+        return await answer()
+
+    async def _answer_from(
+        self, partition: Partition, offset: int, seen: int | None, request: pb.FetchRequest
+    ) -> pb.FetchResponse:
+        async with self._in_flight.reserved(_bytes_max(request)):
+            found = await self._batches_from(partition, offset, seen, request)
+        return await self.fetch(partition, request) if found is None else found
+
+    async def _batches_from(
+        self, partition: Partition, offset: int, seen: int | None, request: pb.FetchRequest
+    ) -> pb.FetchResponse | None:
+        """The batches; None if those at the offset were deleted meanwhile, together with their aborted transactions, so
+        that the position is to be resolved again."""
         self._check(partition, AtOffset(offset), seen)
+        uncommitted = request.uncommitted
         storage, end = partition.log, end_of(partition, uncommitted=uncommitted)
         data, next_offset = b"", offset
         if storage.log_start <= offset < end:
-            bytes_max = min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX)
-            data, next_offset = await self._read(partition, offset, end, bytes_max)
+            data, next_offset = await self._read(partition, offset, end, _bytes_max(request))
             data, next_offset = leading(data, next_offset, offset, request.records_max or 100)
         if next_offset == offset >= end and not request.wait_ms:
             check_known(partition, offset)
         if offset < storage.log_start:
-            # Deleted meanwhile, together with its aborted transactions: resolve the position again.
-            return await self.fetch(partition, request)
+            return None
         aborted = [] if uncommitted else partition.watermarks.isolation.aborted(offset, next_offset)
         partition.counts.delivered(next_offset - offset, len(data))
         return pb.FetchResponse(
@@ -102,6 +123,10 @@ class Ranges:
         return bytes(data[:size]), next_offset
 
 
+def _bytes_max(request: pb.FetchRequest) -> int:
+    return min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX)
+
+
 def leading(data: bytes, end: int, offset: int, records_max: int) -> tuple[bytes, int]:
     """The leading batches that hold that many records from `offset` on, and the next offset."""
     at = found = 0
@@ -134,6 +159,23 @@ def check_known(partition: Partition, offset: int) -> None:
         known = partition.state is not None and partition.settled_in == partition.state.epoch
     if not known:
         check_settled(partition)
+
+
+async def answer_later(
+    partition: Partition,
+    offset: int,
+    request: pb.FetchRequest,
+    in_flight: InFlight,
+    shared: SharedAnswers[pb.FetchResponse],
+    answer: Callable[[], Coroutine[Any, Any, pb.FetchResponse]],
+) -> pb.FetchResponse:
+    """Answers when there are new records, or the time is up; once for all calls with this request. Raises LimitExceeded
+    when too many calls wait."""
+    key = (partition.handle, offset, request.SerializeToString())
+    with in_flight.waiting_call(), shared.expect(key):
+        await wait_for_more(partition, request.wait_ms, uncommitted=request.uncommitted)
+        end = end_of(partition, uncommitted=request.uncommitted)
+        return await shared.answer(key, (end, partition.log.log_start, partition.leader_epoch), answer)
 
 
 async def wait_for_more(partition: Partition, wait_ms: int, *, uncommitted: bool) -> None:

@@ -113,6 +113,7 @@ class TransactionBatches:
                 f"too many bytes wait for transaction coordinators in {self._partition}", retry_after_ms=20
             )
         self._held_bytes += len(batch)
+        self._partition.context.in_flight.hold(len(batch))
         waiting = self._waiting.get(transaction)
         if waiting is not None:
             waiting.append((batch, done))
@@ -134,7 +135,9 @@ class TransactionBatches:
             raise
         finally:
             waiting = self._waiting.pop(transaction)
-            self._held_bytes -= sum(len(batch) for batch, _ in waiting)
+            size = sum(len(batch) for batch, _ in waiting)
+            self._held_bytes -= size
+            partition.context.in_flight.release(size)
             self._enter(transaction, waiting, error)
 
     def _enter(

@@ -77,7 +77,7 @@ class ReplicaSession:
         self.closed = False
         self.writer = StreamWriter(self.poll, over=self._is_over, close=self.close)
         self.rouse = self.writer.rouse
-        self.answers = AnswerQueue(self.rouse)
+        self.answers = AnswerQueue(self.rouse, context.env.in_flight)
         self.follower = 0  # the broker that follows, after its Hello
         self.broker_epoch = 0
         self._context = context

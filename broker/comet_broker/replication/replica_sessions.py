@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from comet.errors import LimitExceeded
+from comet.errors import CometError, LimitExceeded
 from comet_broker.failures import Failures, Kind
 from comet_broker.replication.leader import ReplicaSession
 
@@ -46,6 +46,18 @@ class ReplicaSessions:
         self._open.discard(session)
         if session.follower:
             self._vanished(session.follower)
+
+    # ---- when memory is short, see memory.guard.Sheddable
+
+    def end_unfinished(self, error: CometError) -> int:
+        """Ends the streams that have not said which follower they are."""
+        found = [session for session in self._open if not session.follower]
+        for session in found:
+            session.writer.end_call(error)
+        return len(found)
+
+    def end_some(self, _: CometError) -> int:
+        return 0  # followers keep their streams: without them nothing is acknowledged
 
     def close(self) -> None:
         for session in list(self._open):

@@ -19,6 +19,8 @@ from comet_broker.admin.recovery import AdminRecovery
 from comet_broker.admin.service import AdminService
 from comet_broker.coordination.admin import GroupAdmin
 from comet_broker.coordination.service import Coordination
+from comet_broker.memory.guard import Sheddable
+from comet_broker.memory.in_flight import InFlight
 from comet_broker.sharing.calls import AcquireCalls
 from comet_broker.streams.stream_writer import ServedStream
 from comet_broker.streams.unary_records import UnaryRecords
@@ -66,6 +68,17 @@ class Endpoint(Protocol):
     @property
     def methods(self) -> Sequence[Method]:
         """Its unary calls."""
+
+    @property
+    def in_flight(self) -> InFlight:
+        """The quota of bytes of all its calls."""
+
+    @property
+    def calls(self) -> list[Sheddable]:
+        """The calls that it ends when memory is short; a transport adds its own."""
+
+    def look_at_memory(self) -> None:
+        """Called after a large message: ends calls if memory is short."""
 
     def open_session(self, peer: str) -> ServedStream:
         """Opens a Stream call. Raises the CometError that refuses it."""

@@ -9,101 +9,52 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError, Message
 
-from comet.errors import CometError, Forbidden, MalformedFrame
-from comet_broker.rpc.listeners import certified_broker
-from comet_broker.rpc.methods import ADMIN, COMET, REPLICATION, Endpoint, Method
+from comet.errors import CometError
+from comet_broker import limits
+from comet_broker.rpc.audience import Audience, Context
+from comet_broker.rpc.methods import COMET, REPLICATION, Endpoint
 from comet_broker.rpc.status import abort
+from comet_broker.rpc.unary_calls import UnaryCalls, handler_of
 from comet_broker.streams.stream_writer import Outbox, ServedStream
 
 log = logging.getLogger(__name__)
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 # What gRPC raises for a write to a call that has ended or is about to.
 _GONE: Final = (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.InternalError)
 
 
-Identify = Callable[[Context], int | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Audience:
-    """The callers of a listener.
-
-    identify    the broker that the caller's certificate names; None: without a certificate. Raises Forbidden
-    """
-
-    clients: bool = True
-    brokers: bool = True
-    identify: Identify = lambda _: None
-
-
-def brokers_of(cluster: str) -> Audience:
-    """The other brokers of a cluster, each by its certificate."""
-    return Audience(clients=False, identify=lambda context: certified_broker(cluster, context.auth_context()))
-
-
 def handlers(broker: Endpoint, audience: Audience) -> list[grpc.GenericRpcHandler]:
-    """The handlers of this broker for a gRPC server. Other brokers also forward their clients' unary calls."""
+    """The handlers of this broker for a gRPC server."""
+    calls = UnaryCalls(broker.in_flight, audience)
+    broker.calls.append(calls)
     services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = defaultdict(dict)
     for method in broker.methods:
-        if audience.brokers or method.service in (COMET, ADMIN):
-            services[method.service][method.name] = grpc.unary_unary_rpc_method_handler(
-                _unary(method, audience),
-                response_serializer=_serialize,
-            )
+        if audience.serves(method):
+            services[method.service][method.name] = handler_of(calls, method)
     outbox = Outbox()
+
+    def open_session(context: Context) -> ServedStream:
+        return broker.open_session(context.peer())
+
+    def open_replica_session(context: Context) -> ServedStream:
+        return broker.open_replica_session(context.peer(), audience.identify(context))
+
     if audience.clients:
-        services[COMET]["Stream"] = grpc.stream_stream_rpc_method_handler(
-            _stream(lambda context: broker.open_session(context.peer()), outbox)
-        )
+        clients = _stream(open_session, outbox, broker, limited=True)
+        services[COMET]["Stream"] = grpc.stream_stream_rpc_method_handler(clients)
     if audience.brokers:
-        services[REPLICATION]["Replicate"] = grpc.stream_stream_rpc_method_handler(
-            _stream(lambda context: broker.open_replica_session(context.peer(), audience.identify(context)), outbox)
-        )
+        followers = _stream(open_replica_session, outbox, broker, limited=False)
+        services[REPLICATION]["Replicate"] = grpc.stream_stream_rpc_method_handler(followers)
     return [grpc.method_handlers_generic_handler(service, table) for service, table in services.items()]
 
 
-def _parse(method: Method, data: bytes) -> Message:
-    try:
-        return method.request.FromString(data)
-    except DecodeError:
-        name = method.request.DESCRIPTOR.full_name
-        raise MalformedFrame(f"{len(data)} bytes do not parse as a {name}") from None
-
-
-def _serialize(message: Message) -> bytes:
-    return message.SerializeToString()
-
-
-def _unary(method: Method, audience: Audience) -> Callable[[bytes, Context], Awaitable[Message | None]]:
-    async def answer(data: bytes, context: Context) -> Message | None:
-        try:
-            caller = audience.identify(context)
-            # Parsed here: for bytes that do not parse, gRPC would answer UNKNOWN and log a traceback each time.
-            request = _parse(method, data)
-            if method.claims and caller not in (None, getattr(request, method.claims)):
-                claimed = getattr(request, method.claims)
-                raise Forbidden(f"the certificate is that of broker {caller}, not of broker {claimed}")
-            if method.from_brokers and not audience.brokers:
-                request.ClearField(method.from_brokers)
-            return await method(request)
-        except CometError as error:
-            await abort(context, error)
-            return None
-
-    return answer
-
-
 def _stream(
-    open_session: Callable[[Context], ServedStream], outbox: Outbox
+    open_session: Callable[[Context], ServedStream], outbox: Outbox, broker: Endpoint, *, limited: bool
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def stream(_: AsyncIterator[bytes], context: Context) -> None:
         try:
@@ -116,7 +67,7 @@ def _stream(
         assert task is not None
         writer.on_failure = task.cancel
         try:
-            await _read(session, context, outbox)
+            await _read(session, context, outbox, broker, limited=limited)
             session.input_over()
             await written
         except CometError as error:
@@ -152,11 +103,15 @@ def _start(session: ServedStream, context: Context, outbox: Outbox) -> asyncio.F
     return written
 
 
-async def _read(session: ServedStream, context: Context, outbox: Outbox) -> None:
-    """Feeds the session until the client is done; pauses while the session is backlogged."""
+async def _read(session: ServedStream, context: Context, outbox: Outbox, broker: Endpoint, *, limited: bool) -> None:
+    """Feeds the session until the client is done; pauses while the session is backlogged, or the quota is used up.
+    Followers are not limited by the quota: they would fall out of sync because of clients."""
+    in_flight = broker.in_flight
     read = context.read
     receive = session.receive
     while not session.closed:
+        if limited and in_flight.full:
+            await in_flight.relieved()
         frame = await read()
         if frame is grpc.aio.EOF:
             return
@@ -165,5 +120,8 @@ async def _read(session: ServedStream, context: Context, outbox: Outbox) -> None
             receive(frame)
         finally:
             outbox.flush()
+        if len(frame) > limits.LARGE_FRAME_BYTES:
+            del frame  # it may be the last reference
+            broker.look_at_memory()
         if session.answers.full:
             await session.answers.relieved()

@@ -19,7 +19,6 @@ from comet.errors import (
     CometError,
     InvalidArgument,
     LeadershipLost,
-    LimitExceeded,
     NotLeader,
     PartitionNotFound,
     Unavailable,
@@ -96,19 +95,16 @@ class AcquireCalls:
                 address, "comet.v1.Comet/Acquire", passed_on, pb.AcquireResponse, ACQUIRE_FORWARD_S_MAX + wait_s
             )
         table = self._table
-        if len(table.calls) >= limits.ACQUIRE_CALLS_MAX:
-            raise LimitExceeded(
-                f"{limits.ACQUIRE_CALLS_MAX} calls wait for records here, the limit", retry_after_ms=1000
-            )
         table.turn += 1
         at = table.turn % len(indexes)
         indexes = indexes[at:] + indexes[:at]
-        call = AcquireCall(self._env.random.randrange(1, 1 << 64), request, indexes)
-        table.calls.add(call)
-        try:
-            return await call.run(self._open(call, request, spec, indexes, agreed, start), wait_s)
-        finally:
-            table.calls.discard(call)
+        with self._env.in_flight.waiting_call():
+            call = AcquireCall(self._env.random.randrange(1, 1 << 64), request, indexes)
+            table.calls.add(call)
+            try:
+                return await call.run(self._open(call, request, spec, indexes, agreed, start), wait_s)
+            finally:
+                table.calls.discard(call)
 
     async def _wait_for_topic(self, topic: str) -> None:
         if not self._topics.exists(topic):

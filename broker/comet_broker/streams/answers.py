@@ -14,40 +14,51 @@ from comet.errors import CometError, Internal, LimitExceeded
 from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
+from comet_broker.memory.in_flight import InFlight
 from comet_broker.metrics.meter import RequestMeter
 from comet_broker.tasks import Tasks
 
 
 class AnswerQueue:
-    """Owned by one side of a stream; on the loop's thread. `rouse` tells the transport that there is a frame."""
+    """Owned by one side of a stream; on the loop's thread. `rouse` tells the transport that there is a frame. The bytes
+    that are queued count as in flight."""
 
-    def __init__(self, rouse: Callable[[], None]) -> None:
+    def __init__(self, rouse: Callable[[], None], in_flight: InFlight) -> None:
         self.frames: deque[bytes] = deque()
         self.owed = 0  # answers and acknowledgements accepted but not yet passed to the transport
         self._rouse = rouse
+        self._in_flight = in_flight
+        self._bytes = 0
         self._closed = False
         self._relief: asyncio.Future[None] | None = None
 
     def add(self, frame: bytes) -> None:
+        if self._closed:
+            return
         self.owed += 1
         self.frames.append(frame)
+        self._bytes += len(frame)
+        self._in_flight.hold(len(frame))
         self._rouse()
 
     def take(self) -> bytes:
+        frame = self.frames.popleft()
+        self._bytes -= len(frame)
+        self._in_flight.release(len(frame))
         self.settle(1)
-        return self.frames.popleft()
+        return frame
 
     def settle(self, count: int) -> None:
         """Counts that many as passed to the transport."""
         self.owed -= count
         assert self.owed >= 0
-        if self._relief is not None and self.owed < limits.SESSION_ANSWERS_MAX // 2:
+        if self._relief is not None and self.owed < limits.SESSION_ANSWERS_MAX // 2 and not self.full:
             self._relieve()
 
     @property
     def full(self) -> bool:
         """Whether reading should pause."""
-        return self.owed >= limits.SESSION_ANSWERS_MAX
+        return self.owed >= limits.SESSION_ANSWERS_MAX or self._bytes >= limits.SESSION_ANSWER_BYTES_MAX
 
     async def relieved(self) -> None:
         """Waits until half of the backlog is sent."""
@@ -65,6 +76,8 @@ class AnswerQueue:
     def close(self) -> None:
         self._closed = True
         self.frames.clear()
+        self._in_flight.release(self._bytes)
+        self._bytes = 0
         self._relieve()
 
 

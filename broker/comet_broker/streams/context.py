@@ -41,5 +41,6 @@ class SessionContext:
     meter: RequestMeter
     check_draining: Callable[[], None]  # raises Draining once the broker takes nothing new
     cluster_id: Callable[[], str]
+    batch_bytes_max: int
     members: Callable[[Replies], FrameHandler]  # the handler of groups and transactions
     sharing: Callable[[Replies, Feed], ShareHandler]

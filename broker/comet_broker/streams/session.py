@@ -54,7 +54,7 @@ class Session:
     def __init__(self, context: SessionContext, number: int, peer: str, ended: Callable[[Session], None]) -> None:
         self.number = number
         self.writer = StreamWriter(self.poll, over=self._is_over, close=self.close)
-        self.answers = AnswerQueue(self.writer.rouse)
+        self.answers = AnswerQueue(self.writer.rouse, context.env.in_flight)
         self.sent_bytes = 0  # of deliveries
         self.received_bytes = 0
         self._client = StreamClient(peer)
@@ -107,6 +107,10 @@ class Session:
     @property
     def closed(self) -> bool:
         return self._replies.closed
+
+    @property
+    def peer(self) -> str:
+        return self._client.peer
 
     def _is_over(self) -> bool:
         """Whether `poll` returns the last frames now."""
@@ -183,7 +187,7 @@ class Session:
             cluster_id=self._context.cluster_id(),
             broker_id=self._context.env.me,
             version=VERSION,
-            batch_bytes_max=limits.BATCH_BYTES_MAX,
+            batch_bytes_max=self._context.batch_bytes_max,
             credit_bytes_max=limits.CREDIT_BYTES_MAX,
         )
         self._replies.answer(pb.ServerFrame(request=request, welcome=welcome))

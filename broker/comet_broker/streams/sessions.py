@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from comet.errors import LimitExceeded
+from comet.errors import CometError, LimitExceeded
 from comet_broker import limits
 from comet_broker.failures import Failures, Kind
 from comet_broker.streams.session import Session
@@ -38,6 +38,24 @@ class Sessions:
         self._next_number += 1
         return session
 
+    # ---- when memory is short, see memory.guard.Sheddable
+
+    def end_unfinished(self, error: CometError) -> int:
+        """Ends the streams that have sent no whole frame: a client sends its Hello at once."""
+        found = [session for session in self._open.values() if not session.received_bytes]
+        return _end(found, error)
+
+    def end_some(self, error: CometError) -> int:
+        """Ends a quarter of the streams: first those of the connections, then of the addresses, with most of them."""
+        connections = Counter(session.peer for session in self._open.values())
+        addresses = Counter(_address(session.peer) for session in self._open.values())
+
+        def share(session: Session) -> tuple[int, int]:
+            return connections[session.peer], addresses[_address(session.peer)]
+
+        found = sorted(self._open.values(), key=share, reverse=True)
+        return _end(found[: -(-len(found) // 4)], error)
+
     def _closed(self, session: Session) -> None:
         if self._open.pop(session.number, None) is not None:
             self._bytes_of_gone["received"] += session.received_bytes
@@ -65,3 +83,14 @@ class Sessions:
 
     def statistics(self) -> list[dict[str, Any]]:
         return [session.statistics() for session in list(self._open.values())[:LISTED_MAX]]
+
+
+def _address(peer: str) -> str:
+    """A peer without its port."""
+    return peer.rpartition(":")[0]
+
+
+def _end(sessions: list[Session], error: CometError) -> int:
+    for session in sessions:
+        session.writer.end_call(error)
+    return len(sessions)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from comet import records
@@ -39,7 +40,8 @@ from comet_broker.partitions.drain import Drain
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import resolve
 from comet_broker.partitions.partition import Partition
-from comet_broker.partitions.range_read import Ranges, end_of, wait_for_more
+from comet_broker.partitions.range_read import Ranges, answer_later, end_of
+from comet_broker.partitions.shared_answers import SharedAnswers
 from comet_broker.partitions.topics import TopicTable
 
 BATCH_OVERHEAD_BYTES = 64 << 10
@@ -58,7 +60,8 @@ class UnaryRecords:
         self._topics = topics
         self._reader = reader
         self._drain = drain
-        self._ranges = Ranges(reader)
+        self._shared: SharedAnswers[pb.FetchResponse] = SharedAnswers()
+        self._ranges = Ranges(reader, env.in_flight, self._shared)
         self._turn = 0  # the next partition for records without a key
 
     # ---- publish
@@ -219,11 +222,21 @@ class UnaryRecords:
             offset = resolve(partition, at, uncommitted=uncommitted)
         else:
             offset = await self._reader.resolve(partition, at)
+        answer = partial(self._answer_from, partition, offset, request)
         if offset >= end_of(partition, uncommitted=uncommitted) and request.wait_ms:
-            await wait_for_more(partition, request.wait_ms, uncommitted=uncommitted)
-        return await self._records_from(partition, offset, request)
+            return await answer_later(partition, offset, request, self._env.in_flight, self._shared, answer)
+        return await answer()
 
-    async def _records_from(self, partition: Partition, offset: int, request: pb.FetchRequest) -> pb.FetchResponse:
+    async def _answer_from(self, partition: Partition, offset: int, request: pb.FetchRequest) -> pb.FetchResponse:
+        async with self._env.in_flight.reserved(_most(request)[1] + BATCH_OVERHEAD_BYTES):
+            found = await self._records_from(partition, offset, request)
+        return await self.fetch(request) if found is None else found
+
+    async def _records_from(
+        self, partition: Partition, offset: int, request: pb.FetchRequest
+    ) -> pb.FetchResponse | None:
+        """The records; None if those at the offset were deleted meanwhile, so that the position is to be resolved
+        again."""
         records_max, bytes_max, uncommitted = *_most(request), request.uncommitted
         found: list[pb.Record] = []
         size = 0
@@ -235,7 +248,7 @@ class UnaryRecords:
                 # Deleted meanwhile, together with its aborted transactions.
                 if found:
                     break
-                return await self.fetch(request)
+                return None
             aborted = [] if uncommitted else partition.watermarks.isolation.aborted(offset, next_offset)
             for record in _records(partition, data, offset, aborted):
                 if isinstance(record, CorruptRecords):

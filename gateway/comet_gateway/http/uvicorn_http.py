@@ -28,6 +28,7 @@ HEAD_BYTES_MAX: Final = 64 * 1024  # request line and headers; trailers; bytes o
 HEAD_S_MAX: Final = 15.0  # from the connection, or the first byte, to the end of the head
 SILENCE_S_MAX: Final = 30.0  # in the middle of a body that the application is reading
 CHECK_S: Final = 5.0
+OPEN_MAX: Final = 20_000  # connections
 LINGER_S: Final = 2.0  # for the client to read the answer and stop sending, before its connection is closed
 _SIZED: Final = b"\r\ncontent-length: "
 _CLOSE: Final = b"connection: close\r\n\r\n"
@@ -86,6 +87,7 @@ class Protocol(HttpToolsProtocol):
     """One HTTP connection, until it becomes a WebSocket. Created by uvicorn, ends with the connection."""
 
     unread_s: ClassVar[float] = Limits().unread_s
+    open_max: ClassVar[int] = OPEN_MAX
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -107,6 +109,9 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
+        if len(self.connections) > self.open_max:
+            transport.abort()  # an answer would be awaited as long as a slow client likes
+            return
         self._check_timer = self.loop.call_later(CHECK_S, self._check_progress)
 
     def connection_lost(self, exc: Exception | None) -> None:

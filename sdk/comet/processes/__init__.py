@@ -10,4 +10,5 @@ For local clusters, the gateway beside `comet up`, the benchmark, the demo and t
     program          runs the main function of a program; ends it at a signal, and with one line for an error
     hang_watchdog    kills a process that neither answers nor ends
     signals, ports   stop signals of the parent; reserved ports
+    descriptors      the limit of open files of this process
 """

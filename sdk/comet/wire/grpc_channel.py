@@ -28,6 +28,8 @@ M = TypeVar("M", bound=Message)
 
 STREAM_METHOD: Final = "/comet.v1.Comet/Stream"
 STATUS_DETAILS: Final = "grpc-status-details-bin"
+# The status that grpc.aio gives a call whose write failed, in place of the one that the server sent.
+WRITE_FAILED: Final = "Internal error from Core"
 
 # Measured, see docs/performance.md: frames of 1 MiB and a write buffer of 4 MiB gave the shortest round trips for
 # small messages and good throughput for large ones. Every channel has connections of its own (no shared pool), so
@@ -147,6 +149,8 @@ def from_status(error: grpc.aio.AioRpcError, address: str) -> CometError:
             return Timeout(f"no answer from {address} in time; the request may or may not have been done")
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             return Unavailable(f"cannot reach a broker at {address}: {details}")
+        case grpc.StatusCode.INTERNAL if details == WRITE_FAILED:
+            return Unavailable(f"the broker at {address} ended the stream while a frame was written")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return BY_CODE["RECORD_TOO_LARGE"](details)
         case grpc.StatusCode.UNIMPLEMENTED:

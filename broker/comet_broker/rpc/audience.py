@@ -1,0 +1,46 @@
+"""Who calls a listener: clients, other brokers, or both; and what is believed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+from google.protobuf.message import Message
+
+from comet.errors import Forbidden
+from comet_broker.rpc.listeners import certified_broker
+from comet_broker.rpc.methods import ADMIN, COMET, Method
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Identify = Callable[[Context], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """The callers of a listener.
+
+    identify    the broker that the caller's certificate names; None: without a certificate. Raises Forbidden
+    """
+
+    clients: bool = True
+    brokers: bool = True
+    identify: Identify = lambda _: None
+
+    def serves(self, method: Method) -> bool:
+        """Whether the method exists for them. Other brokers also forward their clients' unary calls."""
+        return self.brokers or method.service in (COMET, ADMIN)
+
+    def check(self, method: Method, request: Message, caller: int | None) -> None:
+        """Clears what is believed of brokers only. Raises Forbidden if the request claims to be another broker's."""
+        if method.claims and caller not in (None, getattr(request, method.claims)):
+            claimed = getattr(request, method.claims)
+            raise Forbidden(f"the certificate is that of broker {caller}, not of broker {claimed}")
+        if method.from_brokers and not self.brokers:
+            request.ClearField(method.from_brokers)
+
+
+def brokers_of(cluster: str) -> Audience:
+    """The other brokers of a cluster, each by its certificate."""
+    return Audience(clients=False, identify=lambda context: certified_broker(cluster, context.auth_context()))
