@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,46 @@ def ext4_image(path: Path, size_bytes: int) -> Path:
     except OSError as error:
         pytest.skip(f"no ext4 image can be made here: {error}")
     return path
+
+
+@dataclass(frozen=True)
+class Networks:
+    """Two networks with a cable between them: commands that are run `inside` listen at `address`, those `outside` reach
+    it. Neither reaches anything else."""
+
+    inside: tuple[str, ...]
+    outside: tuple[str, ...]
+    address: str = "192.0.2.1"
+
+    def listening(self) -> list[int]:
+        """The TCP ports on which something inside listens, at any address."""
+        sockets = subprocess.run(
+            [*self.inside, "cat", "/proc/net/tcp", "/proc/net/tcp6"], capture_output=True, text=True, check=True
+        )
+        rows = [line.split() for line in sockets.stdout.splitlines()]
+        return sorted({int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"})
+
+
+@contextlib.contextmanager
+def two_networks() -> Iterator[Networks]:
+    """Network namespaces with a virtual cable; skips the test where none can be made."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("a network of its own needs root and ip(8)")
+    ours, theirs = (f"comet-{os.getpid()}-{side}" for side in ("in", "out"))
+    ends = f"c{os.getpid()}i", f"c{os.getpid()}o"
+    with contextlib.ExitStack() as stack:
+        try:
+            for name in (ours, theirs):
+                _do("ip", "netns", "add", name)
+                stack.callback(_do, "ip", "netns", "delete", name)
+            _do("ip", "link", "add", ends[0], "netns", ours, "type", "veth", "peer", "name", ends[1], "netns", theirs)
+            for name, end, address in ((ours, ends[0], Networks.address), (theirs, ends[1], "192.0.2.2")):
+                _do("ip", "-n", name, "address", "add", f"{address}/24", "dev", end)
+                _do("ip", "-n", name, "link", "set", end, "up")
+                _do("ip", "-n", name, "link", "set", "lo", "up")
+        except OSError as error:
+            pytest.skip(f"no networks can be made here: {error}")
+        yield Networks(*(("ip", "netns", "exec", name) for name in (ours, theirs)))
 
 
 @contextlib.contextmanager
