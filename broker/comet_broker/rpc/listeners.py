@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import quote
@@ -81,20 +82,28 @@ def _refuse_strangers(config: BrokerConfig) -> None:
 
 class Certificates:
     """The files of a listener, read again once a second. While new ones do not fit together the earlier ones stay in
-    use. Owned by the server; `current` is also read by gRPC's threads."""
+    use. Owned by the server; gRPC's threads take what has changed."""
 
     def __init__(self, files: TlsFiles, worker: Worker) -> None:
         self.files = files
         self._worker = worker
         self._pem = files.read()
-        self.current = _configuration(self._pem)
+        self._changed: deque[grpc.ServerCertificateConfiguration] = deque(maxlen=1)
         self._problem = ""
 
     def credentials(self) -> grpc.ServerCredentials:
         """Asks for the certificates at each handshake, so that replaced ones need no restart."""
         return grpc.dynamic_ssl_server_credentials(
-            self.current, lambda: self.current, require_client_authentication=self.files.ca is not None
+            _configuration(self._pem), self._take_changed, require_client_authentication=self.files.ca is not None
         )
+
+    def _take_changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Those that gRPC does not have yet. It exchanges its own for each that it gets, while other handshakes may be
+        using them: told the same ones each time, it crashed under some thousand handshakes at once."""
+        try:
+            return self._changed.popleft()
+        except IndexError:
+            return None
 
     async def follow(self) -> None:
         """Runs until it is cancelled."""
@@ -112,7 +121,8 @@ class Certificates:
             return
         self._problem = ""
         if found != self._pem:
-            self._pem, self.current = found, _configuration(found)
+            self._pem = found
+            self._changed.append(_configuration(found))
             log.info("new certificates are in use: %s", self.files.cert)
 
 
