@@ -214,12 +214,7 @@ async def test_certificates_and_authority_are_rotated_under_load(one: Secured) -
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(load())
         for number in range(10):
-            if number == 5:
-                await _change_authority(one)
-            else:
-                one.authority.issue_broker(1, ["127.0.0.1", "localhost"])
-                one.authority.issue_client("app")
-            await _serves(one.clients, one.authority.folder / "broker-1.pem")
+            await _change_authority(one, f"authority-{number}")
             before = len(sent)
             async with comet.Admin(one.bootstrap) as admin:  # a connection with the certificates of this round
                 await admin.describe_topic("t")
@@ -232,11 +227,11 @@ async def _more(sent: list[int], count: int) -> bool:
     return len(sent) > count
 
 
-async def _change_authority(one: Secured) -> None:
+async def _change_authority(one: Secured, name: str) -> None:
     """First a bundle of both, then new certificates, then the new authority alone, which refuses the old ones."""
     folder = one.authority.folder
     old = files(one.authority, one.authority.issue_client("old"))
-    new = Authority.create(folder / "new", "comet")
+    new = Authority.create(folder / name, "comet")
     bundle = new.ca.read_bytes() + one.authority.ca.read_bytes()
     one.authority.ca.write_bytes(bundle)
     broker, app = new.issue_broker(1, ["127.0.0.1", "localhost"]), new.issue_client("app")
