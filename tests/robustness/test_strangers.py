@@ -92,6 +92,7 @@ def test_the_image_serves_no_stranger(networks: Networks, tmp_path: Path) -> Non
     words = image_command(tmp_path / "data")
     with running(networks, tmp_path, *words) as document:
         check_broker(networks, document, 1)
+    assert "andshake" not in (tmp_path / "log").read_text()  # a line for each connection would fill the disk
 
 
 def test_a_secure_cluster_serves_no_stranger(networks: Networks, tmp_path: Path) -> None:
