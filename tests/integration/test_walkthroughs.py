@@ -16,7 +16,7 @@ import comet.sync
 from tests import waiting
 from tests.integration.gateway_tour import ROOT, plain, steps, up
 from tests.integration.readme import Terminal, blocks, interrupt, lines
-from tests.integration.walkthroughs import DOCUMENTS, SPARK, walk
+from tests.integration.walkthroughs import DOCUMENTS, SECURE, SPARK, walk
 
 # Commands of README that the test does not run, and the reason.
 EXEMPT: Final = {"pip install .": "make installs the package before the tests, in .ci/run from a clean clone"}
@@ -43,7 +43,7 @@ def test_a_document_prints_what_it_says(document: str, tmp_path: Path) -> None:
 
 def test_all_guides_are_known() -> None:
     guides = {str(path.relative_to(ROOT)) for path in (ROOT / "docs/guides").iterdir()}
-    assert guides <= DOCUMENTS
+    assert guides <= {*DOCUMENTS, SECURE}
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ def two_networks() -> Iterator[Networks]:
                 _do("ip", "-n", name, "link", "set", "lo", "up")
         except OSError as error:
             pytest.skip(f"no networks can be made here: {error}")
-        yield Networks(*(("ip", "netns", "exec", name) for name in (ours, theirs)))
+        yield Networks(("ip", "netns", "exec", ours), ("ip", "netns", "exec", theirs))
 
 
 @contextlib.contextmanager

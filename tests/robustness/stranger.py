@@ -14,7 +14,7 @@ import json
 import socket
 import ssl
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -57,7 +57,7 @@ class Plan:
     cert: str = ""
     key: str = ""
     name: str = ""  # that the certificate has instead of the address
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def answers(plan: Plan) -> dict[str, str]:
@@ -100,8 +100,9 @@ def _channels(plan: Plan, port: int) -> Iterator[tuple[str, grpc.Channel]]:
 
 def _status(channel: grpc.Channel, call: str) -> str:
     """Of an empty message, which every method takes, as a stream of one; empty without an answer."""
+    requests: Any = iter([b""])
     try:
-        for _ in channel.stream_stream(call)(iter([b""]), timeout=TIMEOUT_S):
+        for _ in channel.stream_stream(call)(requests, timeout=TIMEOUT_S):
             break
     except grpc.RpcError as error:
         return "" if error.code() in UNANSWERED else error.code().name

@@ -73,17 +73,14 @@ def image_command(data: Path) -> list[str]:
     return [*COMET, *(str(data) if word == "/data" else word for word in words)]
 
 
-def files(document: dict[str, Any]) -> dict[str, str]:
-    return {name.removeprefix("COMET_CLIENT_").lower(): path for name, path in document["environment"].items()}
-
-
 def check_broker(networks: Networks, document: dict[str, Any], brokers: int) -> None:
     """Strangers get nothing of its brokers; a client with a certificate is answered by all calls of clients."""
-    ports, paths = networks.listening(), files(document)
-    found = tried(networks, Plan(networks.address, ports, MONITOR, ca=paths["ca"], name="localhost"))
+    ports = networks.listening()
+    ca, cert, key = (document["environment"][f"COMET_CLIENT_{name}"] for name in ("CA", "CERT", "KEY"))
+    found = tried(networks, Plan(networks.address, ports, MONITOR, ca=ca, name="localhost"))
     assert len([what for what, answer in found.items() if answer == CONNECTED]) >= brokers
     assert answered(found) == {"http GET /livez", "http GET /readyz"}
-    client = tried(networks, Plan(networks.address, ports, **paths, name="localhost"))
+    client = tried(networks, Plan(networks.address, ports, ca=ca, cert=cert, key=key, name="localhost"))
     between_brokers = {call for call in CALLS if "Replication" in call or "Coordination" in call}
     assert {what.split()[-1] for what in answered(client)} == set(CALLS) - between_brokers
 

@@ -94,7 +94,9 @@ class Certificates:
     def credentials(self) -> grpc.ServerCredentials:
         """Asks for the certificates at each handshake, so that replaced ones need no restart."""
         return grpc.dynamic_ssl_server_credentials(
-            _configuration(self._pem), self._take_changed, require_client_authentication=self.files.ca is not None
+            _configuration(self._pem),
+            self._take_changed,  # type: ignore[arg-type] # gRPC also takes None: nothing has changed
+            require_client_authentication=self.files.ca is not None,
         )
 
     def _take_changed(self) -> grpc.ServerCertificateConfiguration | None:
