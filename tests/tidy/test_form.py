@@ -50,7 +50,7 @@ BIG_CLASSES = {
 SETTING_PLACES_MAX = {
     "retention_ms": 3,  # topics of the demo
     "flush_interval_ms": 2,
-    "record_bytes_max": 5,  # `Attached` has it, and the producer compares it with each record: on its route, in `send`
+    "record_bytes_max": 3,  # a producer's route, which refuses larger records
     "segment_bytes": 2,
     "segment_ms": 2,
     "min_insync": 3,  # a topic of the benchmark

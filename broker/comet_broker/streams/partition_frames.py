@@ -56,7 +56,6 @@ class PartitionFrames:
                     leader_epoch=partition.leader_epoch,
                     log_start=partition.log.log_start,
                     high_watermark=partition.high_watermark,
-                    record_bytes_max=partition.log.config.record_bytes_max,
                     leader=partition.leads,
                 ),
             )

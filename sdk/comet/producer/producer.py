@@ -155,7 +155,7 @@ class Producer:
             await budget.wait()
         data = value if value.__class__ is bytes else self._encoder.encode(value)
         size = _OVERHEAD if data is None else len(data) + _OVERHEAD
-        if size - _OVERHEAD > route.record_bytes_max:
+        if size > route.value_size_max:
             route.check_size(size - _OVERHEAD)
         if timestamp_us is None:
             timestamp_us = self._clock_us()
@@ -320,7 +320,7 @@ class Producer:
         """Cuts the columns into batches and queues them as there is room."""
         for part in cut(values, keys, self._bulk_batch_bytes, None if extras is None else extras.sizes):
             await self._budget.wait()
-            if part.size > route.record_bytes_max:
+            if part.size > route.value_size_max:
                 route.check_size(part.lengths if isinstance(part.lengths, int) else max(part.lengths))
             if part.size > _BATCH_ROOM:
                 raise RecordTooLarge(

@@ -27,7 +27,7 @@ class Route:
     The current one changes with every batch, so that those records spread evenly and still travel in large batches.
     """
 
-    __slots__ = ("config", "current", "make", "record_bytes_max", "senders", "topic")
+    __slots__ = ("config", "current", "make", "senders", "topic", "value_size_max")
 
     def __init__(self, topic: str, make: MakeSender) -> None:
         self.topic = topic
@@ -35,12 +35,12 @@ class Route:
         self.senders: list[PartitionSender] = []
         self.current: PartitionSender
         self.config: TopicConfig
-        self.record_bytes_max = 0  # of `config`, for the hot path
+        self.value_size_max = 0  # of the largest value with its overhead, for the hot path
 
     def update(self, info: TopicInfo) -> None:
         """Adds senders for new partitions, and updates the topic's settings."""
         self.config = info.config
-        self.record_bytes_max = info.config.record_bytes_max
+        self.value_size_max = info.config.record_bytes_max + _OVERHEAD
         for index in range(len(self.senders), len(info.partitions)):
             self.senders.append(self.make(self.topic, index, self.sealed))
 
@@ -57,8 +57,8 @@ class Route:
         return self.current
 
     def check_size(self, largest: int) -> None:
-        """Raises RecordTooLarge for a record over the topic's limit."""
-        if largest > self.record_bytes_max:
+        """Raises RecordTooLarge for a value over the topic's limit."""
+        if largest + _OVERHEAD > self.value_size_max:
             raise self.config.record_too_large(self.topic, largest)
 
 

@@ -149,22 +149,20 @@ class Attach(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...
 
 class Attached(_message.Message):
-    __slots__ = ("partition", "topic_id", "leader_epoch", "log_start", "high_watermark", "record_bytes_max", "leader")
+    __slots__ = ("partition", "topic_id", "leader_epoch", "log_start", "high_watermark", "leader")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
-    RECORD_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     partition: int
     topic_id: bytes
     leader_epoch: int
     log_start: int
     high_watermark: int
-    record_bytes_max: int
     leader: bool
-    def __init__(self, partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., record_bytes_max: _Optional[int] = ..., leader: _Optional[bool] = ...) -> None: ...
+    def __init__(self, partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., leader: _Optional[bool] = ...) -> None: ...
 
 class Produce(_message.Message):
     __slots__ = ("partition", "acks", "batch")
