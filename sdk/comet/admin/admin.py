@@ -120,8 +120,8 @@ class Admin:
         if broker is None:
             return await self._request(method, request, response)
         found = (await self.describe_cluster()).broker(broker)
-        return await self._client.unary_at(
-            f"{found.host}:{found.port}", SERVICE + method, request, response, self._timeout_ms
+        return await self._client.unary(
+            SERVICE + method, request, response, self._timeout_ms, at=f"{found.host}:{found.port}"
         )
 
     # ---- topics

@@ -21,7 +21,7 @@ from comet import limits
 from comet.client.bootstrap import Addresses, Bootstrap
 from comet.client.connection import Attachment, Connection
 from comet.client.metadata import Directory, mark_retrieved, share
-from comet.client.retry import Backoff
+from comet.client.retry import Backoff, repeat
 from comet.entities import BrokerInfo, TopicInfo
 from comet.errors import Closed, CometError, PartitionNotFound, TopicNotFound, Unavailable
 from comet.v1 import records_pb2 as pb
@@ -243,16 +243,26 @@ class Client:
     # ---- unary calls
 
     async def unary(
-        self, method: str, request: Message, response: type[M], timeout_ms: int = limits.REQUEST_TIMEOUT_MS
+        self,
+        method: str,
+        request: Message,
+        response: type[M],
+        timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
+        *,
+        at: str | None = None,
     ) -> M:
-        """Calls any broker: one after the other, until one can be reached."""
-        failures: list[CometError] = []
-        for address in self._candidates():
-            try:
-                return await self.unary_at(address, method, request, response, timeout_ms)
-            except Unavailable as error:
-                failures.append(error)
-        raise _no_answer(failures)
+        """Calls any broker, or the one at an address: one after the other, until one can be reached."""
+
+        async def once(left_ms: int) -> M:
+            failures: list[CometError] = []
+            for address in self._candidates() if at is None else [at]:
+                try:
+                    return await self.unary_at(address, method, request, response, left_ms)
+                except Unavailable as error:
+                    failures.append(error)
+            raise _no_answer(failures)
+
+        return await repeat(once, timeout_ms, self.random)
 
     async def unary_at(self, address: str, method: str, request: Message, response: type[M], timeout_ms: int) -> M:
         """Calls the broker at an address. Tries once."""
@@ -271,30 +281,34 @@ class Client:
 
     async def request(self, method: str, request: Message, response: type[M]) -> M:
         """Calls one broker, and one more whenever a call fails or takes long; the first answer counts."""
-        candidates = self._candidates()
-        calls: set[asyncio.Task[M]] = set()
-        failures: list[CometError] = []
-        try:
-            while candidates or calls:
-                if candidates:
-                    address = candidates.pop(0)
-                    call = self.unary_at(address, method, request, response, limits.REQUEST_TIMEOUT_MS)
-                    task = self.spawn(call)
-                    task.add_done_callback(mark_retrieved)  # only the first answer is read
-                    calls.add(task)
-                patience_s = limits.METADATA_PATIENCE_MS / 1000 if candidates else None
-                done, calls = await asyncio.wait(calls, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    error = task.exception()
-                    if error is None:
-                        return task.result()
-                    if not isinstance(error, CometError):
-                        raise error
-                    failures.append(error)
-        finally:
-            for task in calls:
-                task.cancel()
-        raise _no_answer(failures)
+
+        async def once(left_ms: int) -> M:
+            candidates = self._candidates()
+            calls: set[asyncio.Task[M]] = set()
+            failures: list[CometError] = []
+            try:
+                while candidates or calls:
+                    if candidates:
+                        address = candidates.pop(0)
+                        call = self.unary_at(address, method, request, response, left_ms)
+                        task = self.spawn(call)
+                        task.add_done_callback(mark_retrieved)  # only the first answer is read
+                        calls.add(task)
+                    patience_s = limits.METADATA_PATIENCE_MS / 1000 if candidates else None
+                    done, calls = await asyncio.wait(calls, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        error = task.exception()
+                        if error is None:
+                            return task.result()
+                        if not isinstance(error, CometError):
+                            raise error
+                        failures.append(error)
+            finally:
+                for task in calls:
+                    task.cancel()
+            raise _no_answer(failures)
+
+        return await repeat(once, limits.REQUEST_TIMEOUT_MS, self.random)
 
     def _candidates(self) -> list[str]:
         """Brokers to call, in order: connected ones, other known ones, and failing or silent ones last."""
@@ -376,5 +390,7 @@ def _no_answer(failures: list[CometError]) -> CometError:
     first = next((error for error in failures if not isinstance(error, Unavailable)), failures[0])
     if len(failures) == 1:
         return first
+    advice_ms = max(error.retry_after_ms for error in failures)
     tried = "; ".join(dict.fromkeys(error.message for error in failures))
-    return type(first)(f"none of {len(failures)} brokers answered: {tried}", details=first.details)
+    message = f"none of {len(failures)} brokers answered: {tried}"
+    return type(first)(message, details=first.details, retry_after_ms=advice_ms)

@@ -1,10 +1,16 @@
-"""The backoff between retries: exponential with jitter, from a given source of randomness."""
+"""Retries: their backoff, exponential with jitter from a given source of randomness, and calls that are repeated."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from random import Random
+from typing import TypeVar
 
 from comet import limits
+from comet.errors import Unavailable
+
+T = TypeVar("T")
 
 
 class Backoff:
@@ -33,3 +39,21 @@ class Backoff:
 
     def reset(self) -> None:
         self.tries = 0
+
+
+async def repeat(once: Callable[[int], Awaitable[T]], timeout_ms: int, random: Random) -> T:
+    """The result of `once`, which gets the milliseconds that are left. Calls it again, until the time-out, while its
+    error says when a retry helps."""
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + timeout_ms / 1000
+    backoff = Backoff(random)
+    left_ms = timeout_ms
+    while True:
+        try:
+            return await once(left_ms)
+        except Unavailable as error:
+            wait_s = backoff.next_s(error.retry_after_ms)
+            left_ms = int((give_up - loop.time() - wait_s) * 1000)
+            if not error.retry_after_ms or left_ms <= 0:
+                raise
+        await asyncio.sleep(wait_s)

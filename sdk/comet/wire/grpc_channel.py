@@ -79,7 +79,8 @@ class GrpcChannel:
         except asyncio.CancelledError:
             _reraise_if_ours()
             # The channel was closed by another caller for which it had failed.
-            raise Unavailable(f"the connection to {self.address} was closed") from None
+            cut = f"the connection to {self.address} was closed"
+            raise Unavailable(cut, retry_after_ms=limits.BACKOFF_FIRST_MS) from None
         return answer
 
     async def close(self) -> None:
@@ -147,8 +148,11 @@ def from_status(error: grpc.aio.AioRpcError, address: str) -> CometError:
     match error.code():
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Timeout(f"no answer from {address} in time; the request may or may not have been done")
-        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
+        case grpc.StatusCode.UNAVAILABLE:
             return Unavailable(f"cannot reach a broker at {address}: {details}")
+        case grpc.StatusCode.CANCELLED:  # by the server: too many calls wait there
+            refused = f"the broker at {address} has cancelled the call: {details}"
+            return Unavailable(refused, retry_after_ms=limits.BACKOFF_FIRST_MS)
         case grpc.StatusCode.INTERNAL if details == WRITE_FAILED:
             return Unavailable(f"the broker at {address} ended the stream while a frame was written")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
