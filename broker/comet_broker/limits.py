@@ -31,7 +31,16 @@ SESSIONS_MAX: Final = 20_000
 CONNECTIONS_SHARE: Final = 0.5
 CONNECTION_HANDSHAKE_MS: Final = 10_000
 CONNECTION_IDLE_MS: Final = 5 * 60_000
-CONNECTION_CALLS_MAX: Final = 4_096
+# Calls of one connection, reset ones included until their handler has ended. A gateway has one connection to a broker
+# for its unary calls. Beyond that gRPC refuses the connection's new calls (RST_STREAM); its clients wait by themselves.
+CONNECTION_CALLS_MAX: Final = 1_024
+# Calls of all connections that no handler has taken yet. Beyond that gRPC cancels new ones, of any connection, so that
+# one connection alone must not reach it. Reset ones count, because grpc.aio takes them too, one after the other.
+PENDING_CALLS_SHARE: Final = 0.25  # of the memory
+PENDING_CALL_BYTES: Final = 64 * KIB  # of one with METADATA_BYTES_MAX in small headers, measured
+PENDING_CALLS_MAX: Final = 8_192
+CONNECTION_PENDING_SHARE: Final = 0.25  # of these calls
+METADATA_BYTES_MAX: Final = 4 * KIB  # headers of one call, each with 32 bytes
 
 # Bytes in flight, of all clients: this share of the memory that the process may use (memory.in_flight).
 IN_FLIGHT_SHARE: Final = 0.25
@@ -64,11 +73,10 @@ LIVENESS_CHECK_S: Final = 0.25
 LINK_BYTES_PER_S_MIN: Final = 512 * KIB
 ANNOUNCED_BYTES: Final = MIB
 # Connections between brokers: one attempt to connect, and the answer to a keepalive ping, which also bounds how long
-# sent bytes may stay without TCP's acknowledgement. A server accepts pings at least this far apart.
+# sent bytes may stay without TCP's acknowledgement.
 PEER_CONNECT_MS: Final = 3_000
 PEER_KEEPALIVE_MS: Final = 10_000
 PEER_KEEPALIVE_TIMEOUT_MS: Final = 3_000
-PING_INTERVAL_MS_MIN: Final = 5_000
 
 TOPICS_MAX: Final = 10_000
 TOPIC_PARTITIONS_MAX: Final = 1_000
@@ -162,8 +170,8 @@ assert BATCH_BYTES_MAX <= CREDIT_BYTES_MAX
 assert 2 * (HEARTBEAT_S + 2 * LIVENESS_CHECK_S) <= SILENCE_S  # one late heartbeat is not a silence
 assert ANNOUNCED_BYTES <= LINK_BYTES_PER_S_MIN * (SILENCE_S - HEARTBEAT_S)
 assert PEER_CONNECT_MS <= 1000 * SILENCE_S
-assert PING_INTERVAL_MS_MIN < PEER_KEEPALIVE_MS
 assert MESSAGE_SHARE * MEMORY_BYTES >= MESSAGE_BYTES_MAX  # so that only a small broker takes less
+assert CONNECTION_CALLS_MAX <= CONNECTION_PENDING_SHARE * PENDING_CALLS_MAX
 assert CALL_BYTES >= ANSWER_RESERVED_BYTES_MIN
 assert TAIL_PARTITION_BYTES_MAX <= TAIL_TOTAL_BYTES_MAX
 assert TOPIC_PARTITIONS_MAX <= PARTITIONS_MAX

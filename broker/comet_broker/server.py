@@ -60,11 +60,22 @@ CHANNEL_OPTIONS = [
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_ping_interval_without_data_ms", limits.PING_INTERVAL_MS_MIN),
-    ("grpc.max_concurrent_streams", limits.CONNECTION_CALLS_MAX),
+    # Pings are answered. Closing a connection for too many costs gRPC 15 times as much for each ping that it has
+    # already received, and delays the other connections.
+    ("grpc.http2.max_ping_strikes", 0),
+    # gRPC takes metadata up to the first size, refuses it beyond the second, and refuses it at random in between.
+    ("grpc.max_metadata_size", limits.METADATA_BYTES_MAX),
+    ("grpc.absolute_max_metadata_size", limits.METADATA_BYTES_MAX),
     ("grpc.max_connection_idle_ms", limits.CONNECTION_IDLE_MS),
     ("grpc.server_handshake_timeout_ms", limits.CONNECTION_HANDSHAKE_MS),
 ]
+
+
+def calls_limits(memory_bytes: int) -> tuple[int, int]:
+    """How many calls of all connections may wait for their handlers, and how many one connection may have."""
+    share = int(limits.PENDING_CALLS_SHARE * memory_bytes) // limits.PENDING_CALL_BYTES
+    pending_max = min(limits.PENDING_CALLS_MAX, share)
+    return pending_max, min(limits.CONNECTION_CALLS_MAX, int(limits.CONNECTION_PENDING_SHARE * pending_max))
 
 
 class Server:
@@ -180,8 +191,12 @@ class Server:
 
     def _grpc_server(self, audience: Audience) -> grpc.aio.Server:
         connections_max = int(limits.CONNECTIONS_SHARE * self._descriptors)
+        pending_max, calls_max = calls_limits(self.broker.memory_bytes)
         options: list[tuple[str, int]] = [
             *CHANNEL_OPTIONS,
+            ("grpc.server.max_pending_requests", pending_max),
+            ("grpc.server.max_pending_requests_hard_limit", pending_max),
+            ("grpc.max_concurrent_streams", calls_max),
             ("grpc.max_allowed_incoming_connections", connections_max),
             ("grpc.max_receive_message_length", self.broker.message_bytes_max),
         ]

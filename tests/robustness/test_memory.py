@@ -132,7 +132,7 @@ async def test_waiting_fetches_are_limited_and_share_an_answer(small: BrokerProc
     async with publishing(small) as sent, comet.Admin(small.address) as admin, comet.Producer(small.address) as other:
         await admin.create_topic("long", flush="os")
         calls: list[asyncio.Task[None]] = []
-        for _ in range(50):  # some at a time: gRPC resets the calls of a connection that begins too many at once
+        for _ in range(50):  # some at a time: gRPC refuses the calls that a connection has beyond its limit
             calls += [asyncio.create_task(fetch(channel)) for channel in channels]
             await pace(0.05)
         limit = int(limits.IN_FLIGHT_SHARE * MEMORY_BYTES) // 4 // limits.CALL_BYTES

@@ -10,24 +10,24 @@ import struct
 import time
 from typing import Final
 
-DATA, HEADERS, RESET, SETTINGS, PING, GO_AWAY, WINDOW = 0, 1, 3, 4, 6, 7, 8
-END_HEADERS: Final = 4
-ACK: Final = 1
-END_STREAM: Final = 1
-PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-INITIAL_WINDOW: Final = 65_535
+from tests.robustness.http2 import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GO_AWAY,
+    HEADERS,
+    INITIAL_WINDOW,
+    PING,
+    PREFACE,
+    RESET,
+    SETTINGS,
+    WINDOW,
+    frame,
+    headers,
+)
+
 CHUNK: Final = bytes(16_384)  # the largest frame that every server takes
-
-
-def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
-
-def _headers(path: str) -> bytes:
-    """HPACK without a table: POST, http, and literals."""
-    fields = {":path": path, ":authority": "x", "content-type": "application/grpc", "te": "trailers"}
-    literals = (bytes([0, len(name), *name.encode(), len(value), *value.encode()]) for name, value in fields.items())
-    return b"\x83\x86" + b"".join(literals)
 
 
 class UnfinishedMessages:
@@ -43,11 +43,11 @@ class UnfinishedMessages:
         self._initial = INITIAL_WINDOW
         self._windows: dict[int, int] = {}
         self._left: dict[int, int] = {}
-        self._socket.sendall(PREFACE + _frame(SETTINGS, 0, 0))
+        self._socket.sendall(PREFACE + frame(SETTINGS, 0, 0))
         self._take(1.0)
         for number in range(1, 2 * calls, 2):
             self._windows[number], self._left[number] = self._initial, size - 1
-            self._socket.sendall(_frame(HEADERS, END_HEADERS, number, _headers(path)))
+            self._socket.sendall(frame(HEADERS, END_HEADERS, number, headers(path)))
             self._write(number, b"\0" + struct.pack(">I", size))
 
     @property
@@ -76,7 +76,7 @@ class UnfinishedMessages:
         self.sent_bytes += len(data)
         self._socket.settimeout(10)
         try:
-            self._socket.sendall(_frame(DATA, 0, number, data))
+            self._socket.sendall(frame(DATA, 0, number, data))
         except OSError:
             self.closed = True
 
@@ -107,9 +107,9 @@ class UnfinishedMessages:
                     for call in self._windows:
                         self._windows[call] += value - self._initial
                     self._initial = value
-            self._socket.sendall(_frame(SETTINGS, ACK, 0))
+            self._socket.sendall(frame(SETTINGS, ACK, 0))
         elif kind == PING and not flags & ACK:
-            self._socket.sendall(_frame(PING, ACK, 0, payload))
+            self._socket.sendall(frame(PING, ACK, 0, payload))
         elif kind == WINDOW and not number:
             self._room += int.from_bytes(payload, "big")
         elif kind == WINDOW and number in self._windows:
