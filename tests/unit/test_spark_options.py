@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import pydantic
@@ -11,7 +12,9 @@ import pytest
 import comet
 from comet.errors import InvalidArgument
 from comet.spark import value_types
+from comet.spark.connection_options import ConnectionOptions
 from comet.spark.options import SourceOptions
+from comet.spark.sink_options import SinkOptions
 
 
 @comet.model
@@ -134,3 +137,14 @@ def test_columns_are_named_as_fields_and_found_as_json_names_them() -> None:
 def test_what_is_no_class_of_events_is_refused(event: str, said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         value_types.ddl(event)
+
+
+def test_source_and_sink_name_the_files_of_tls(tmp_path: Path) -> None:
+    files = {"CA": "ca.pem", "cert": "~/app.pem", "key": "/etc/app.key"}
+    source = SourceOptions.parse({"subscribe": "a", **files})
+    sink = SinkOptions.parse({"topic": "b", **files})
+    assert source.connection == sink.connection == ConnectionOptions(ca="ca.pem", cert="~/app.pem", key="/etc/app.key")
+    assert SourceOptions.parse({"subscribe": "a"}).addresses() == "localhost:9092", "the environment names files"
+    lonely = SourceOptions.parse({"subscribe": "a", "cert": str(tmp_path / "app.pem")})
+    with pytest.raises(InvalidArgument, match=r"app\.pem was given without its key"):
+        lonely.addresses()

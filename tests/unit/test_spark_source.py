@@ -26,6 +26,7 @@ from comet.errors import (
 )
 from comet.spark import cluster
 from comet.spark.cluster import Cluster
+from comet.spark.connection_options import ConnectionOptions
 from comet.spark.options import SourceOptions
 from comet.spark.source import CometSource, Split, StreamReader
 from comet.types import AtOffset, AtTime, Latest, TopicPartition, position
@@ -105,7 +106,7 @@ def world() -> Iterator[World]:
         one.admin = one.reader = found  # type: ignore[assignment]
         return one
 
-    key = (ADDRESS, 30_000)
+    key = ConnectionOptions(ADDRESS)
     cluster._clients[key] = sync.call(made())
     yield found
     del cluster._clients[key]
@@ -378,9 +379,10 @@ def test_the_driver_waits_for_a_broker_that_is_started_again(world: World) -> No
     world.away = 1_000_000
     hasty = stream()
     hasty.options = replace(hasty.options, timeout_ms=20)
-    cluster._clients[ADDRESS, 20] = cluster._clients[ADDRESS, 30_000]
+    key = ConnectionOptions(ADDRESS, timeout_ms=20)
+    cluster._clients[key] = cluster._clients[ConnectionOptions(ADDRESS)]
     try:
         with pytest.raises(Unavailable, match="cannot reach a broker"):
             again(hasty, start)
     finally:
-        del cluster._clients[ADDRESS, 20]
+        del cluster._clients[key]

@@ -25,7 +25,8 @@ Needs no registration and no jar: Spark's Python workers run this package and th
     task_end        whether a task's input is complete
     sink            the classes that Spark calls to write
 
-    parsing         parses options                                                                         (pure)
+    connection_options  the options of a connection, with the files of TLS
+    parsing             parses options                                                                     (pure)
 
 For programs:
 

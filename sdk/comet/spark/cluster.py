@@ -23,6 +23,7 @@ from comet.errors import (
     TopicNotFound,
     Truncated,
 )
+from comet.spark.connection_options import ConnectionOptions
 from comet.spark.options import EARLIEST, LATEST, Ends, SourceOptions
 from comet.spark.planning import NO_EPOCH, Marks, OffsetAndEpoch
 from comet.types import AtTime, StartLike, TopicPartition
@@ -33,21 +34,22 @@ T = TypeVar("T")
 AT_ONCE: Final = 64  # requests to brokers at once
 TopicIds = Mapping[TopicPartition, str]  # topic ids by partition
 _GONE: Final = (OffsetOutOfRange, Truncated, DataLoss, TopicNotFound, PartitionNotFound)
-_clients: dict[tuple[str, int], Cluster] = {}
+_clients: dict[ConnectionOptions, Cluster] = {}
 
 
 class Cluster:
     """The connections to one cluster, shared by a process. Created and used on the background loop."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self.admin = comet.Admin(options.bootstrap, timeout_ms=options.timeout_ms, name="spark")
-        self.reader = comet.Reader(options.bootstrap, timeout_ms=options.timeout_ms, name="spark")
+    def __init__(self, options: ConnectionOptions) -> None:
+        addresses = options.addresses()
+        self.admin = comet.Admin(addresses, timeout_ms=options.timeout_ms, name="spark")
+        self.reader = comet.Reader(addresses, timeout_ms=options.timeout_ms, name="spark")
 
     @classmethod
-    def of(cls, options: SourceOptions) -> Cluster:
-        key = (options.bootstrap, options.timeout_ms)
+    def of(cls, options: ConnectionOptions) -> Cluster:
+        key = options.connection
         if key not in _clients:
-            _clients[key] = cls(options)
+            _clients[key] = cls(key)
         return _clients[key]
 
     # ---- which partitions

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from comet import patterns
 from comet.errors import InvalidArgument
+from comet.spark.connection_options import CONNECTION_OPTIONS, ConnectionOptions
 from comet.spark.parsing import Table, chosen, number, parsed, switch, text
 from comet.types import check_topic_name
 
@@ -21,10 +22,9 @@ Ends = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class SourceOptions:
+class SourceOptions(ConnectionOptions):
     """One read. Travels to the executors, so it holds nothing but data."""
 
-    bootstrap: str = "localhost:9092"
     topics: tuple[str, ...] = ()  # exactly one of these three is given
     pattern: str = ""
     assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -43,7 +43,6 @@ class SourceOptions:
     event: str = ""  # the type of values: DDL, or module:Class
     permissive: bool = False  # a value that is not such a model becomes null, instead of failing the query
     pushdown: bool = False  # use filters, if Spark has them enabled
-    timeout_ms: int = 30_000
     settle_ms: int = 0  # wait of a stream's batch before it looks up the end
     wait_ms: int = 200  # wait of a stream for records before it reports none
 
@@ -123,7 +122,7 @@ def _is_count(value: Any) -> bool:
 
 
 _NAMES: Final[Table] = {
-    "bootstrap": ("bootstrap", text),
+    **CONNECTION_OPTIONS,
     "subscribe": ("topics", _topics),
     "subscribePattern": ("pattern", _pattern),
     "assign": ("assigned", _assigned),
@@ -142,7 +141,6 @@ _NAMES: Final[Table] = {
     "schema": ("event", text),
     "mode": ("permissive", chosen(failfast=False, permissive=True)),
     "pushdown": ("pushdown", switch),
-    "timeoutMs": ("timeout_ms", number(1)),
     "settleMs": ("settle_ms", number(0)),
     "waitMs": ("wait_ms", number(0)),
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import comet
+from comet.client.bootstrap import Addresses
 
 SILENT_US: Final = 10_000_000  # a running program reports more often
 QUERIES_MAX: Final = 100
@@ -19,7 +20,7 @@ NUMBER_MAX: Final = 1 << 53  # above it JSON parsers differ
 
 
 @contextmanager
-def reporting(bootstrap: str, topic: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def reporting(bootstrap: Addresses, topic: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """A function that writes reports to a topic. Never waits: without a broker no client can read them."""
     producer = comet.sync.Producer(bootstrap, name="spark", timeout_ms=5_000)
 

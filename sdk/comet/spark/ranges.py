@@ -24,6 +24,7 @@ from comet.errors import CometError, DataLoss, PartitionNotFound, TopicNotFound,
 from comet.event_loop import begin, call, computed
 from comet.spark.coalesce import joined
 from comet.spark.columns import SparkColumns
+from comet.spark.connection_options import ConnectionOptions
 from comet.spark.options import SourceOptions
 from comet.spark.planning import NO_EPOCH, Range
 
@@ -34,14 +35,14 @@ AHEAD: Final = 4  # ranges of a task that are requested ahead
 MERGED_ROWS: Final = 10_000  # limits for merged batches:
 MERGED_BYTES: Final = 8 << 20  # Spark holds a batch in memory several times
 
-_readers: dict[tuple[str, int], comet.Reader] = {}
+_readers: dict[ConnectionOptions, comet.Reader] = {}
 
 
 def reader_of(options: SourceOptions) -> comet.Reader:
     """The process's reader for a cluster, on the background loop: Spark reuses its workers."""
-    key = (options.bootstrap, options.timeout_ms)
+    key = options.connection
     if key not in _readers:
-        make = partial(comet.Reader, options.bootstrap, timeout_ms=options.timeout_ms, name="spark")
+        make = partial(comet.Reader, key.addresses(), timeout_ms=options.timeout_ms, name="spark")
         _readers[key] = call(computed(make))
         gc.freeze()  # Spark's workers collect garbage after each task: 50 ms with all imported objects
     return _readers[key]

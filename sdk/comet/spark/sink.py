@@ -138,7 +138,7 @@ def _check(options: SinkOptions) -> None:
 
 async def _query(options: SinkOptions) -> None:
     async with comet.Admin(
-        options.bootstrap, timeout_ms=min(options.timeout_ms, CHECK_TIMEOUT_MS_MAX), name="spark"
+        options.addresses(), timeout_ms=min(options.timeout_ms, CHECK_TIMEOUT_MS_MAX), name="spark"
     ) as admin:
         topic = await admin.describe_topic(options.topic)
     if options.exactly_once and topic.config.available:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from comet import limits
 from comet.errors import InvalidArgument
+from comet.spark.connection_options import CONNECTION_OPTIONS, ConnectionOptions
 from comet.spark.parsing import Table, chosen, number, parsed, switch, text
 from comet.types import check_topic_name
 
@@ -15,10 +16,9 @@ ID_CHARS_MAX: Final = 180  # of a name; a query and the number of a partition fo
 
 
 @dataclass(frozen=True, slots=True)
-class SinkOptions:
+class SinkOptions(ConnectionOptions):
     """One write. Travels to the executors, so it holds nothing but data."""
 
-    bootstrap: str = "localhost:9092"
     topic: str = ""  # empty: the column `topic` has it for each row
     exactly_once: bool = True
     acks: Literal[0, 1, "all"] = "all"
@@ -26,7 +26,6 @@ class SinkOptions:
     transaction_timeout_ms: int = 600_000
     compression: Literal["lz4", "zstd"] | None = None
     fail_on_loss: bool = True  # a repeated batch fails if it has more rows than were written
-    timeout_ms: int = 30_000
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SinkOptions:
@@ -52,7 +51,7 @@ def _id(name: str, value: str) -> str:
 
 _ACKS: Final[Mapping[str, Any]] = {"all": "all", "1": 1, "0": 0}
 _NAMES: Final[Table] = {
-    "bootstrap": ("bootstrap", text),
+    **CONNECTION_OPTIONS,
     "topic": ("topic", _topic),
     "exactlyOnce": ("exactly_once", switch),
     "acks": ("acks", chosen(**_ACKS)),
@@ -60,5 +59,4 @@ _NAMES: Final[Table] = {
     "transactionTimeoutMs": ("transaction_timeout_ms", number(1, limits.TRANSACTION_TIMEOUT_MS_MAX)),
     "compression": ("compression", chosen(none=None, lz4="lz4", zstd="zstd")),
     "failOnDataLoss": ("fail_on_loss", switch),
-    "timeoutMs": ("timeout_ms", number(1)),
 }

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import comet
+from comet.client.bootstrap import Addresses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,7 @@ class UpdateWriter:
     The rows have the columns key and value, as strings. The topic has to be consistent: it takes transactions.
     """
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: Addresses, topic: str) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
         self._query = ""

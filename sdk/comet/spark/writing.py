@@ -208,7 +208,7 @@ def _plain(options: SinkOptions) -> comet.Producer:
 
 async def _make_transactional(options: SinkOptions) -> comet.TransactionalProducer:
     return comet.TransactionalProducer(
-        options.bootstrap,
+        options.addresses(),
         transaction_timeout_ms=options.transaction_timeout_ms,
         timeout_ms=options.timeout_ms,
         compression=options.compression,
@@ -218,7 +218,7 @@ async def _make_transactional(options: SinkOptions) -> comet.TransactionalProduc
 
 async def _make_plain(options: SinkOptions) -> comet.Producer:
     return comet.Producer(
-        options.bootstrap,
+        options.addresses(),
         acks=options.acks,
         timeout_ms=options.timeout_ms,
         compression=options.compression,
