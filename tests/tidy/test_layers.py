@@ -76,6 +76,7 @@ def test_the_foundations_need_only_the_standard_library_and_the_codecs() -> None
         "comet.types",
         "comet.units",
         "comet.records",
+        "comet.wire.expiry",
         "comet.wire.frames",
     )
     wheels = {"crc32c", "lz4", "zstandard"}
@@ -108,6 +109,7 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet.types",
         "comet.records",
         "comet.wire.corrupt",
+        "comet.wire.expiry",
         "comet.wire.frames",
         "comet.wire.protobuf",
         "comet.wire.tls",
@@ -155,6 +157,7 @@ def test_decisions_are_made_without_the_world(pure: str) -> None:
         "comet.settings.topic",
         "comet.types",
         "comet.records",
+        "comet.wire.expiry",
         "comet.wire.frames",
         "comet_broker.core",
         "comet_broker.limits",

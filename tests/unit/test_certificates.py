@@ -11,6 +11,7 @@ import pytest
 import comet
 from comet.errors import InvalidArgument
 from comet.security.certificates import Authority, Issued, certificates_in
+from comet.wire.expiry import expiry
 from comet.wire.tls import TlsFiles
 
 
@@ -126,3 +127,19 @@ def test_files_that_are_replaced_while_they_are_read_are_read_again(
     pem = TlsFiles(authority.ca, one.cert, one.key).read()
     assert (pem.cert, pem.key) == (one.cert.read_bytes(), one.key.read_bytes())
     assert len(checks) == 2
+
+
+@pytest.mark.parametrize("days", [1, 365, 12_000])  # before 2050 and after it, which are written in two ways
+def test_the_end_of_a_certificate_is_read_without_the_package(authority: Authority, days: int) -> None:
+    issued = authority.issue_client("app", days)
+    assert expiry(issued.cert.read_bytes()) == issued.expires
+    both = authority.ca.read_bytes() + issued.cert.read_bytes()
+    assert expiry(both) == min(issued.expires, expiry(authority.ca.read_bytes())), "the first to end"
+
+
+@pytest.mark.parametrize("cut", [0, 40, 200])
+def test_what_is_no_certificate_has_no_end(authority: Authority, cut: int) -> None:
+    lines = authority.ca.read_bytes().splitlines(keepends=True)
+    broken = lines[0] + b"".join(lines[1:-1])[:cut] + b"\n" + lines[-1]
+    with pytest.raises(InvalidArgument, match="certificate in PEM"):
+        expiry(broken)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from comet.cli._etcd_checks import MemberCheck, check_etcd_program, check_members
 from comet.cli._finding import Finding
+from comet.cli._tls_checks import check_broker_files, check_client_files
 from comet.units import format_bytes
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def run_checks(config: BrokerConfig) -> list[Finding]:
         checks.append(("etcd members", lambda: check_members(config.etcd)))
     members = [MemberCheck(address, config.etcd_ca, config.etcd_cert, config.etcd_key) for address in config.etcd]
     checks += [(member.name, member.run) for member in members]
-    return [_guarded(name, check) for name, check in checks]
+    tls = [*check_client_files(), *check_broker_files(config)]
+    return [*(_guarded(name, check) for name, check in checks), *tls]
 
 
 def _guarded(name: str, check: Callable[[], Finding]) -> Finding:

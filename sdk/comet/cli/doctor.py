@@ -31,9 +31,9 @@ def doctor(
     ] = None,
     json_output: Json = False,
 ) -> None:
-    """Check this machine: Python, packages, disk, port, clock, limits, etcd. Exit code 1 if something will not work.
+    """Check this machine: Python, packages, disk, port, clock, limits, TLS, etcd. Exit code 1 if one will not work.
 
-    With --bootstrap also the cluster: brokers, their trust in the metadata store, failures, conflicts, leaders.
+    With --bootstrap also the cluster: TLS, brokers, their trust in the metadata store, failures, conflicts, leaders.
 
     Defaults are those of `comet broker`: the environment, then the settings file.
     """
@@ -47,8 +47,12 @@ def doctor(
     findings = run_checks(load(flags, known).config)
     if bootstrap is not None:
         from comet.cli._cluster_checks import check_cluster
+        from comet.cli._tls_checks import check_connections
+        from comet.client.bootstrap import parse_addresses
 
-        findings += check_cluster(tuple(address.strip() for address in bootstrap.split(",")))
+        addresses = parse_addresses(bootstrap)
+        findings += check_connections(addresses)
+        findings += check_cluster(addresses)
     if json_output:
         print_json([finding.document() for finding in findings])
     else:

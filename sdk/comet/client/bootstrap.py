@@ -53,14 +53,19 @@ class Bootstrap:
         """The same, or that of plain addresses, with the files that the environment names."""
         if isinstance(addresses, Bootstrap):
             return addresses
-        ca, cert, key = (os.environ.get(name) for name in (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE))
-        return cls(addresses, ca=ca, cert=cert, key=key)
+        return cls(addresses, **environment_files())
 
     def __str__(self) -> str:
         return ",".join(self.addresses)
 
 
 Addresses = str | Sequence[str] | Bootstrap
+
+
+def environment_files() -> dict[str, str | None]:
+    """The files of TLS that the environment names: ca, cert and key."""
+    names = {"ca": CA_VARIABLE, "cert": CERT_VARIABLE, "key": KEY_VARIABLE}
+    return {kind: os.environ.get(name) for kind, name in names.items()}
 
 
 def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:

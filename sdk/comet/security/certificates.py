@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import quote
 
 from comet.errors import InvalidArgument
+from comet.wire.expiry import EXPIRES_SOON_DAYS
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 CA_DAYS: Final = 3650
 DAYS: Final = 365
-EXPIRES_SOON_DAYS: Final = 30
 _CLOCK_SKEW: Final = timedelta(hours=1)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
