@@ -53,7 +53,7 @@ from comet_broker.memory.guard import MemoryGuard, Sheddable
 from comet_broker.metadata.store import MetadataStore
 from comet_broker.metrics.meter import RequestMeter
 from comet_broker.metrics.sampler import Recorder, SampledParts
-from comet_broker.metrics.statistics import BrokerStatistics
+from comet_broker.metrics.statistics import BrokerStatistics, ListenerCertificate
 from comet_broker.partitions.conflicts import Conflicts
 from comet_broker.partitions.context import PartitionContext
 from comet_broker.partitions.drain import Drain
@@ -101,6 +101,7 @@ class Broker:
         self.in_flight = env.in_flight
         self.memory_bytes = memory_bytes
         self.calls: list[Sheddable] = []
+        self.certificates: list[ListenerCertificate] = []  # of listeners with TLS
         self._memory: MemoryGuard | None = None
         if process is not None:
             self._memory = MemoryGuard(process, worker, memory_bytes, env.in_flight, self.calls)
@@ -283,6 +284,7 @@ class Broker:
             recorder=self.recorder,
             sessions=self._sessions,
             started_us=lambda: self._started_us,
+            certificates=self.certificates,
             details={
                 "controller": self.controller.statistics,
                 "links": self.replicator.statistics,

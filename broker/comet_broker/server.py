@@ -174,16 +174,14 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, others)
         names = (COMET, ADMIN, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), others)
-        port = self._open_port(clients, config.host, config.port, clients_tls(config), "--port")
+        port = self._open_port("clients", clients, config.host, config.port, clients_tls(config))
         self.broker.registration.port = port
         self.address = f"{config.host}:{port}"
         tls = brokers_tls(config)
         if tls is not None:
             brokers = self._grpc_server(brokers_of(config.cluster))
             host = config.brokers_host or config.host
-            self.broker.registration.brokers_port = self._open_port(
-                brokers, host, config.brokers_port, tls, "--brokers-port"
-            )
+            self.broker.registration.brokers_port = self._open_port("brokers", brokers, host, config.brokers_port, tls)
         for server in self._listening:
             await server.start()
         if config.insecure:
@@ -206,20 +204,21 @@ class Server:
         server.add_generic_rpc_handlers(tuple(handlers(self.broker, audience)))
         return server
 
-    def _open_port(self, server: grpc.aio.Server, host: str, port: int, tls: TlsFiles | None, flag: str) -> int:
+    def _open_port(self, listener: str, server: grpc.aio.Server, host: str, port: int, tls: TlsFiles | None) -> int:
         """The port that the server will listen on. Raises Unavailable."""
         wanted = f"{host}:{port}"
         try:
             if tls is None:
                 opened = server.add_insecure_port(wanted)
             else:
-                certificates = Certificates(tls, self._worker)
+                certificates = Certificates(listener, tls, self._worker, self.broker.env.clock)
                 opened = server.add_secure_port(wanted, certificates.credentials())
+                self.broker.certificates.append(certificates)
                 self.broker.env.tasks.spawn(certificates.follow(), f"follow {tls.cert}")
         except RuntimeError:
             opened = 0
         if opened == 0:
-            hint = {"hint": f"choose another {flag}"}
+            hint = {"hint": f"choose another {'--brokers-port' if listener == 'brokers' else '--port'}"}
             raise Unavailable(f"cannot listen on {wanted}: the port may be in use", details=hint)
         self._listening.append(server)
         return opened

@@ -25,7 +25,7 @@ class Secured:
 
     def read(self) -> list[bytes]:
         found: list[bytes] = []
-        ours = comet.Bootstrap(self.address, **self.files)  # type: ignore[arg-type] # ca, cert and key
+        ours = comet.Bootstrap(self.address, **self.files)
         with comet.sync.Consumer(ours, "bars", start="earliest") as consumer:
             found += [next(consumer).value for _ in range(6)]
         return sorted(found)
@@ -53,7 +53,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
     server = comet.sync.call(started())
     files = {"ca": str(authority.ca), "cert": str(app.cert), "key": str(app.key)}
-    with comet.sync.Admin(comet.Bootstrap(server.address, **files)) as admin:  # type: ignore[arg-type]
+    with comet.sync.Admin(comet.Bootstrap(server.address, **files)) as admin:
         admin.create_topic("quotes", partitions=2)
         admin.create_topic("bars")
     yield Secured(server.address, files)

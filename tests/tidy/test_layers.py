@@ -235,7 +235,7 @@ def test_pages_are_made_of_facts_alone() -> None:
 
     def allowed(found: Import) -> bool:
         top = _top(found)
-        entities = _within(found.module, ["comet.entities"])
+        entities = _within(found.module, ["comet.entities", "comet.wire.expiry"])
         return (
             entities
             or top in {"comet_web", "jinja2"}

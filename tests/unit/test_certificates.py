@@ -11,8 +11,7 @@ import pytest
 import comet
 from comet.errors import InvalidArgument
 from comet.security.certificates import Authority, Issued, certificates_in
-from comet.wire.expiry import expiry
-from comet.wire.tls import TlsFiles
+from comet.wire.tls import TlsFiles, expiry
 
 
 @pytest.fixture

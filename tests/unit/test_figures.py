@@ -39,6 +39,8 @@ def statistics(**changed: Any) -> dict[str, Any]:
         "version": "0",
         "started_us": 5_000_000,
         "draining": False,
+        "insecure": True,
+        "certificates": {"clients": 5_000_000, "brokers": 7_000_000},
         "controller": {"acting": True},
         "metadata": {"trusted": True},
         "session_count": 3,
@@ -131,3 +133,12 @@ def test_how_long_acknowledgements_took() -> None:
     bounds = [float(labels[0]) for name, labels in found if name == "comet_broker_ack_seconds_bucket"]
     assert bounds == sorted(bounds)
     assert len(bounds) == BUCKETS
+
+
+def test_security_is_watched() -> None:
+    found = shown(statistics())
+    assert found["comet_broker_insecure", ()] == 1
+    assert found["comet_broker_certificate_expiration_timestamp_seconds", ("clients",)] == 5
+    assert found["comet_broker_certificate_expiration_timestamp_seconds", ("brokers",)] == 7
+    plain = shown(statistics(insecure=False, certificates={}))
+    assert plain["comet_broker_insecure", ()] == 0

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from comet.errors import Forbidden, InvalidArgument
 from comet.security.certificates import Authority
+from comet.wire.tls import TlsFiles, expiry
 from comet_broker.config import BrokerConfig
-from comet_broker.rpc.listeners import broker_uri, certified_broker, check_listeners, serves_brokers
+from comet_broker.rpc.listeners import Certificates, broker_uri, certified_broker, check_listeners, serves_brokers
 from comet_broker.settings import load
+from tests.sim.worker import SimWorker, WorkerPace
+from tests.unit.storage_world import HandClock
 
 NAMES = "x509_subject_alternative_name"
 
@@ -103,3 +107,21 @@ def test_the_certificate_names_the_broker() -> None:
 def test_other_certificates_are_no_brokers(names: list[bytes]) -> None:
     with pytest.raises(Forbidden, match="this listener is for brokers"):
         certified_broker("comet", {NAMES: names})
+
+
+def test_a_certificate_that_expires_soon_is_logged_once_a_day(
+    files: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = HandClock()
+    end_us = int(expiry(files["cert"].read_bytes()).timestamp()) * 1_000_000
+    one = Certificates(
+        "clients", TlsFiles(files["ca"], files["cert"], files["key"]), SimWorker(Random(0), WorkerPace()), clock
+    )
+    assert one.expires_us == end_us
+    logged = []
+    for hours in (31 * 24, 29 * 24, 28 * 24 + 12, 28 * 24, 5 * 24, -1):
+        clock.now_us = end_us - hours * 3_600_000_000
+        one.warn_of_expiry()
+        logged.append(len(caplog.messages))
+    assert logged == [0, 1, 1, 2, 3, 4]
+    assert "clients listener expires in 5 days, on" in caplog.messages[-2] and "expired on" in caplog.messages[-1]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from comet.entities import BrokerFailure
+from comet.wire.expiry import DAY_US
 from comet_web import facts
 from comet_web.components.table import shaped
 from comet_web.document import DASH, Column, Table
@@ -175,3 +176,15 @@ def test_what_has_failed_is_listed_with_its_reason_and_what_stands_still_first()
     listed = brokers_view.view(replace(CLUSTER, brokers=(ill,)), PageRequest("/brokers")).tables["brokers"]
     assert cell(listed, "1", "status") == "failed"
     assert broker_view.view(facts.BrokerDetail(CLUSTER, ONE), PageRequest("/brokers/1")).fields["failed"].text == "no"
+
+
+def test_the_page_of_brokers_has_notices_about_security() -> None:
+    week = {"brokers": NOW + 6 * DAY_US, "clients": NOW + 20 * DAY_US}
+    ill = replace(CLUSTER, brokers=(replace(ONE, insecure=True), replace(TWO, certificates=week), GONE))
+    notices = brokers_view.view(ill, PageRequest("/brokers")).tables["notices"].rows
+    assert [(row.key, row.cells[0].tone) for row in notices] == [
+        ("broker 1 insecure", "bad"),
+        ("broker 2 certificate brokers", "bad"),
+        ("broker 2 certificate clients", "warn"),
+    ]
+    assert not brokers_view.view(CLUSTER, PageRequest("/brokers")).tables["notices"].rows

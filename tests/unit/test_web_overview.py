@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from comet.entities import BrokerFailure
+from comet.wire.expiry import DAY_US
 from comet_web import render
 from comet_web.components import line_chart, sparkline
 from comet_web.components.navigation import NAV
@@ -231,3 +233,31 @@ def test_a_gap_is_where_nothing_is_known() -> None:
     assert sparkline.path([1, 2, None, 4, 5]).count("M") == 2
     assert sparkline.path([None, None]) == sparkline.path([1]) == sparkline.path([None, 1]) == ""
     assert sparkline.path([None, 1, 2]) == sparkline.path([1, 2]), "what is young is shown as wide"
+
+
+def test_a_broker_that_answers_strangers_is_red() -> None:
+    open_one = cluster(brokers=(broker(1, insecure=True),))
+    found = judged(open_one)
+    assert (found.word, found.tone) == ("Insecure", "bad")
+    assert found.reasons[0].href == "/brokers/1" and found.reasons[0].tone == "bad"
+    assert found.reasons[0].text.startswith("Broker 1 answers strangers beyond loopback: insecure = true.")
+    assert "comet security init" in found.reasons[0].text
+    offline = replace(open_one, topics={"c": topic("c", offline=1)})
+    assert judged(offline).word == "Broken", "what does not work comes first"
+
+
+@pytest.mark.parametrize(
+    ("days", "word", "tone", "says"),
+    [
+        (31, "Healthy", "good", ""),
+        (30, "At risk", "warn", "expires in 30 days, on "),
+        (7, "At risk", "bad", "expires in 7 days, on "),
+        (1, "At risk", "bad", "expires in 1 day, on "),
+        (-2, "Broken", "bad", "expired on "),
+    ],
+)
+def test_a_certificate_is_noticed_before_it_expires(days: int, word: str, tone: str, says: str) -> None:
+    found = judged(cluster(brokers=(broker(1, certificates={"clients": NOW + days * DAY_US}),)))
+    assert (found.word, found.tone) == (word, tone)
+    assert [says in reason.text for reason in found.reasons] == ([True] if says else [])
+    assert all("comet security broker 1" in reason.text for reason in found.reasons)

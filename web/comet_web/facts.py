@@ -35,6 +35,8 @@ class Broker:
     up: bool = False  # it answers
     controller: bool = False
     draining: bool = False
+    insecure: bool = False  # it may answer strangers beyond loopback
+    certificates: Mapping[str, int] = field(default_factory=dict)  # by listener, when its certificate expires, in µs
     version: str = ""
     started_us: int | None = None
     leading: int | None = None  # partitions

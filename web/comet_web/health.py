@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from comet.wire.expiry import DAY_US, EXPIRES_NOW_DAYS, EXPIRES_SOON_DAYS, expiry_text
 from comet_web.components import numbers
 from comet_web.facts import Cluster, Group
 from comet_web.page_request import path
@@ -22,6 +23,7 @@ class Reason:
     tone: str  # "bad": something does not work; "warn": it works with less redundancy
     text: str
     href: str = ""
+    word: str = "Broken"  # the state of a cluster for which this is the worst reason, if it is bad
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,9 @@ def judged(cluster: Cluster) -> Health:
     reasons = tuple(sorted(_reasons(cluster), key=lambda reason: reason.tone != "bad"))
     if not cluster.reachable:
         return Health("Unreachable", "bad", reasons)
-    if any(reason.tone == "bad" for reason in reasons):
-        return Health("Broken", "bad", reasons)
+    bad = [reason.word for reason in reasons if reason.tone == "bad"]
+    if bad:
+        return Health("Broken" if "Broken" in bad else bad[0], "bad", reasons)
     if reasons:
         return Health("At risk", "warn", reasons)
     return Health("Healthy", "good", ())
@@ -46,9 +49,33 @@ def _reasons(cluster: Cluster) -> Iterator[Reason]:
     if not cluster.reachable:
         known = f"; showing data as of {numbers.moment_text(cluster.time_us)}" if cluster.time_us else ""
         yield Reason("unreachable", "bad", f"No broker answers: {cluster.reason or 'unknown reason'}{known}")
+    yield from security(cluster)
     yield from _brokers(cluster)
     yield from _partitions(cluster)
     yield from _groups(cluster)
+
+
+def security(cluster: Cluster) -> Iterator[Reason]:
+    """Brokers that strangers may use, and certificates that expire soon; with the cure."""
+    for broker in cluster.brokers:
+        href = path("brokers", broker.id)
+        if broker.insecure:
+            text = (
+                f"Broker {broker.id} answers strangers beyond loopback: insecure = true. Make certificates with "
+                "comet security init, and remove insecure from its settings file"
+            )
+            yield Reason(f"broker {broker.id} insecure", "bad", text, href, "Insecure")
+        for listener, expires_us in sorted(broker.certificates.items()):
+            left_us = expires_us - cluster.time_us
+            if left_us > EXPIRES_SOON_DAYS * DAY_US:
+                continue
+            text = (
+                f"Broker {broker.id}: the certificate of the {listener} listener "
+                f"{expiry_text(expires_us, cluster.time_us)}. Issue it again: comet security broker {broker.id}"
+            )
+            tone = "bad" if left_us <= EXPIRES_NOW_DAYS * DAY_US else "warn"
+            word = "At risk" if left_us > 0 else "Broken"
+            yield Reason(f"broker {broker.id} certificate {listener}", tone, text, href, word)
 
 
 def _brokers(cluster: Cluster) -> Iterator[Reason]:

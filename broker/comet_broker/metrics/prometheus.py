@@ -95,6 +95,16 @@ def _broker(now: Statistics) -> Iterator[Metric]:
         "0 while the broker does not trust its metadata store (it went back in time, was emptied or exchanged).",
         [({}, float(now["metadata"]["trusted"]))],
     )
+    yield _gauge(
+        "comet_broker_insecure",
+        "1 if the broker may answer strangers beyond loopback: insecure = true.",
+        [({}, float(now["insecure"]))],
+    )
+    yield _gauge(
+        "comet_broker_certificate_expiration_timestamp_seconds",
+        "Time at which a listener's certificate expires, in seconds since 1970.",
+        [({"listener": name}, end_us / 1e6) for name, end_us in sorted(now["certificates"].items())],
+    )
     yield _gauge("comet_broker_streams", "Client streams.", [({}, now["session_count"])])
     yield _counter("comet_broker_received_bytes", "Bytes received on client streams.", [({}, now["received_bytes"])])
     yield _counter("comet_broker_sent_bytes", "Bytes of deliveries to clients.", [({}, now["sent_bytes"])])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -34,6 +34,15 @@ class SessionCounts(Protocol):
     def statistics(self) -> list[dict[str, Any]]: ...
 
 
+class ListenerCertificate(Protocol):
+    """The certificate that a listener presents."""
+
+    @property
+    def listener(self) -> str: ...
+    @property
+    def expires_us(self) -> int | None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatistics:
     """All statistics of a broker, read from its parts."""
@@ -50,6 +59,7 @@ class BrokerStatistics:
     recorder: Recorder
     sessions: SessionCounts
     started_us: Callable[[], int]
+    certificates: Sequence[ListenerCertificate]
     details: Mapping[str, Callable[[], Any]]  # the statistics of other parts, which only the full snapshot has
 
     def full(self) -> dict[str, Any]:
@@ -74,6 +84,8 @@ class BrokerStatistics:
             "started_us": self.started_us(),
             "now_us": env.clock.wall_us(),
             "draining": self.drain.draining,
+            "insecure": env.config.insecure,
+            "certificates": {one.listener: one.expires_us for one in self.certificates if one.expires_us is not None},
             "topics": len(self.topics.by_name),
             "session_count": len(self.sessions),
             "received_bytes": self.sessions.received_bytes,

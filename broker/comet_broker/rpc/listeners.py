@@ -20,9 +20,10 @@ import grpc
 
 from comet.errors import Forbidden, InvalidArgument
 from comet.settings.hosts import is_loopback
-from comet.wire.tls import Pem, TlsFiles
+from comet.wire.expiry import DAY_US, EXPIRES_SOON_DAYS, expiry_text
+from comet.wire.tls import Pem, TlsFiles, expiry
 from comet_broker.config import BrokerConfig
-from comet_broker.ports import Worker
+from comet_broker.ports import Clock, Worker
 
 log = logging.getLogger(__name__)
 
@@ -84,11 +85,15 @@ class Certificates:
     """The files of a listener, read again once a second. While new ones do not fit together the earlier ones stay in
     use. Owned by the server; gRPC's threads take what has changed."""
 
-    def __init__(self, files: TlsFiles, worker: Worker) -> None:
+    def __init__(self, listener: str, files: TlsFiles, worker: Worker, clock: Clock) -> None:
+        self.listener = listener
         self.files = files
         self._worker = worker
+        self._clock = clock
         self._pem = files.read()
         self._changed: deque[grpc.ServerCertificateConfiguration] = deque(maxlen=1)
+        self.expires_us = _expires_us(self._pem, files)
+        self._warned_us: int | None = None
         self._problem = ""
 
     def credentials(self) -> grpc.ServerCredentials:
@@ -110,8 +115,24 @@ class Certificates:
     async def follow(self) -> None:
         """Runs until it is cancelled."""
         while True:
+            self.warn_of_expiry()
             await asyncio.sleep(REREAD_S)
             await self.reread()
+
+    def warn_of_expiry(self) -> None:
+        """Once a day from EXPIRES_SOON_DAYS before the certificate expires."""
+        now_us = self._clock.wall_us()
+        if self.expires_us is None or self.expires_us - now_us > EXPIRES_SOON_DAYS * DAY_US:
+            return
+        if self._warned_us is not None and now_us - self._warned_us < DAY_US:
+            return
+        self._warned_us = now_us
+        log.warning(
+            "certificate %s of the %s listener %s; issue it again: comet security broker",
+            self.files.cert,
+            self.listener,
+            expiry_text(self.expires_us, now_us),
+        )
 
     async def reread(self) -> None:
         try:
@@ -125,6 +146,7 @@ class Certificates:
         if found != self._pem:
             self._pem = found
             self._changed.append(_configuration(found))
+            self.expires_us, self._warned_us = _expires_us(found, self.files), None
             log.info("new certificates are in use: %s", self.files.cert)
 
 
@@ -132,6 +154,16 @@ def _configuration(pem: Pem) -> grpc.ServerCertificateConfiguration:
     assert pem.key is not None
     assert pem.cert is not None
     return grpc.ssl_server_certificate_configuration([(pem.key, pem.cert)], root_certificates=pem.ca)
+
+
+def _expires_us(pem: Pem, files: TlsFiles) -> int | None:
+    """None if only OpenSSL can read the certificate."""
+    assert pem.cert is not None
+    try:
+        return int(expiry(pem.cert).timestamp()) * 1_000_000
+    except InvalidArgument as error:
+        log.warning("unknown when the certificate %s expires: %s", files.cert, error.message)
+        return None
 
 
 def broker_uri(cluster: str, broker: int) -> str:

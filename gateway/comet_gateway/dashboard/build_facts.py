@@ -55,6 +55,8 @@ def broker(known: Known, controller: int | None, replicas: Mapping[int, int]) ->
     return replace(
         base,
         up=True,
+        insecure=bool(numbers.get("insecure")),
+        certificates=numbers.get("certificates") or {},
         version=numbers.get("version", known.version),
         started_us=numbers.get("started_us"),
         leading=totals.get("leading"),

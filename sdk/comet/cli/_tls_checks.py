@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from comet.cli._finding import Finding
 from comet.client.bootstrap import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, environment_files
 from comet.errors import InvalidArgument
-from comet.wire.expiry import EXPIRES_SOON_DAYS, expiry
-from comet.wire.tls import Pem, TlsFiles
+from comet.wire.expiry import DAY_US, EXPIRES_SOON_DAYS, expiry_text
+from comet.wire.tls import Pem, TlsFiles, expiry
 
 if TYPE_CHECKING:
     from comet_broker.config import BrokerConfig
@@ -79,11 +79,10 @@ def _expiries(name: str, tls: TlsFiles, pem: Pem, issue: str) -> Iterator[Findin
 
 
 def _about_end(name: str, certificate: str, end: datetime, advice: str) -> Finding:
-    left = end - datetime.now(UTC)
-    if left.total_seconds() <= 0:
-        return Finding(name, "fail", f"{certificate} expired on {end:%Y-%m-%d}", advice)
-    if left.days < EXPIRES_SOON_DAYS:
-        return Finding(name, "warn", f"{certificate} expires in {left.days} days, on {end:%Y-%m-%d}", advice)
+    end_us, now_us = (int(one.timestamp() * 1e6) for one in (end, datetime.now(UTC)))
+    if end_us - now_us <= EXPIRES_SOON_DAYS * DAY_US:
+        status = "fail" if end_us <= now_us else "warn"
+        return Finding(name, status, f"{certificate} {expiry_text(end_us, now_us)}", advice)
     return Finding(name, "ok", f"{certificate} is valid until {end:%Y-%m-%d}")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from comet_web.components import numbers
 from comet_web.components.table import shaped
 from comet_web.document import DASH, UNKNOWN, Cell, Column, Document, Row
 from comet_web.facts import WINDOW_S, Broker, Cluster
+from comet_web.health import security
 from comet_web.page_request import PageRequest, path
 
 _WINDOW = f"over the last {WINDOW_S} s"
@@ -34,6 +36,8 @@ COLUMNS = (
     Column("version", "Version", hidden=True),
 )
 
+NOTICES: Final = (Column("notice", "Notice", sortable=False),)
+
 
 def view(cluster: Cluster, request: PageRequest) -> Document:
     fair = even_share(cluster.brokers)
@@ -47,7 +51,9 @@ def view(cluster: Cluster, request: PageRequest) -> Document:
         "draining": _draining(cluster.brokers),
         "can_move": Cell("yes" if sum(one.up for one in cluster.brokers) > 1 else "no"),
     }
-    return Document(cluster.time_us, "Brokers", fields, {"brokers": table})
+    notices = [Row(one.key, (Cell(one.text, tone=one.tone, href=one.href),)) for one in security(cluster)]
+    tables = {"brokers": table, "notices": shaped("notices", NOTICES, notices, request, main=False)}
+    return Document(cluster.time_us, "Brokers", fields, tables)
 
 
 def even_share(brokers: Sequence[Broker]) -> float | None:
