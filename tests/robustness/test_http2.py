@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 from grpc_health.v1 import health_pb2
 
+from comet.errors import Unavailable
 from comet.v1 import records_pb2 as pb
 from comet.wire.grpc_channel import GrpcChannel
 from comet_broker import limits
@@ -30,7 +31,7 @@ from tests.robustness.http2 import (
     resets,
 )
 from tests.robustness.process import BrokerProcess, broker
-from tests.waiting import until
+from tests.waiting import until, until_answered
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +64,13 @@ async def others_call(process: BrokerProcess) -> None:
             await channel.close()
 
 
+async def others_are_served(process: BrokerProcess) -> bool:
+    with suppress(Unavailable):
+        await others_call(process)
+        return True
+    return False
+
+
 def lives(process: BrokerProcess) -> bool:
     return psutil.Process(process.pid).is_running() and not process.complaints()
 
@@ -89,7 +97,8 @@ async def test_references_to_the_header_table_take_bounded_memory(tmp_path: Path
             floods = [abuse.enter_context(Flood(process.port, flood)) for _ in range(4)]
             assert await until(lambda: sum(one.sent for one in floods) > 80_000, within_s=60)
             assert process.resident_bytes() - before < 1.5 * pending_max * limits.PENDING_CALL_BYTES
-        await others_call(process)
+        # Four connections together have as many calls as may wait, until these are taken.
+        assert await until_answered(lambda: others_are_served(process), within_s=60)
         assert lives(process), process.said()
 
 
