@@ -1,8 +1,12 @@
 # One broker: docker build -t comet . && docker run -p 9092:9092 -v comet:/data comet
 FROM python:3.12-slim AS build
 WORKDIR /src
+COPY requirements requirements
+# Only what has a locked version and hash is downloaded.
+RUN pip install --no-cache-dir --require-hashes -r requirements/build.txt \
+    && pip wheel --no-cache-dir --require-hashes --only-binary :all: --wheel-dir /wheels -r requirements/image.txt
 COPY . .
-RUN pip wheel --no-cache-dir --wheel-dir /wheels ".[security]"
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM python:3.12-slim
 COPY --from=build /wheels /wheels

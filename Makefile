@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 PROTOS := $(wildcard proto/comet/v1/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check format sim bench fuzz proto generate docs install etcd chromium java clean
+.PHONY: help demo test quick check format sim bench fuzz proto generate lock docs install etcd chromium java clean
 
 help:  ## Show what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -25,11 +25,13 @@ test: $(READY) etcd chromium java  ## The whole test suite
 quick: $(READY) etcd  ## The tests that take seconds
 	$(BIN)/python -m pytest -m "not slow" tests/tidy tests/unit tests/contract tests/property $(ARGS)
 
-check: $(READY)  ## Style, format, imports and types
+check: $(READY)  ## Style, format, imports, types and known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive broker gateway sdk web demo bench
 	$(BIN)/mypy
+	$(BIN)/python scripts/audit
 
 format: $(READY)  ## Put the code in the project's format
 	$(BIN)/ruff check --fix .
@@ -50,6 +52,9 @@ proto: $(READY)  ## Generate the code of the protocol again
 generate: $(READY)  ## Generate the synchronous SDK again
 	$(BIN)/python scripts/generate.py
 
+lock: $(READY)  ## Lock the dependencies with hashes again: make lock ARGS=--upgrade for newer versions
+	scripts/lock $(BIN)/python $(ARGS)
+
 docs: $(READY)  ## Build the documentation site into build/site
 	$(BIN)/python scripts/docs
 
@@ -67,8 +72,8 @@ chromium: $(READY)
 java: $(READY)
 	@scripts/java $(BIN)/python
 
-# Made once, and again whenever pyproject.toml changes.
-$(READY): pyproject.toml scripts/venv
+# Made once, and again whenever the dependencies change.
+$(READY): pyproject.toml requirements/build.txt requirements/development.txt scripts/venv
 	@scripts/venv "$(PYTHON)" $(VENV)
 
 clean:  ## Remove all that the other commands make

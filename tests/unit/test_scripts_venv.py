@@ -39,7 +39,8 @@ class Machine:
             *base_prefix*) echo "{version}" ;;
             "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; echo "venv {version}" >>"{self.bin}/asked" ;;
             "-m pip --version") ;;
-            "-m pip install "*) echo pip >>"{self.bin}/asked" ;;
+            "-m pip install "*-e\\ .*) echo pip >>"{self.bin}/asked" ;;
+            "-m pip install "*--require-hashes*) ;;
             *) exec "{sys.executable}" "$@" ;;
             esac
             """
