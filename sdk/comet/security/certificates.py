@@ -11,7 +11,6 @@ replaces the files; running brokers use the new ones within two seconds.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import quote
 
 from comet.errors import InvalidArgument
+from comet.security.files import write_file
 from comet.wire.expiry import EXPIRES_SOON_DAYS
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class Authority:
         )
         cert = _signed(builder, key)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(folder / "ca.key", _pem_of_key(key), secret=True)
-        _write(folder / "ca.pem", _pem(cert))
+        write_file(folder / "ca.key", _pem_of_key(key), secret=True)
+        write_file(folder / "ca.pem", _pem(cert))
         return cls(folder, cert, key)
 
     @classmethod
@@ -140,8 +140,8 @@ class Authority:
         )
         cert = _signed(builder, self._key)
         found = Issued(name, self.folder / f"{name}.pem", self.folder / f"{name}.key", cert.not_valid_after_utc)
-        _write(found.key, _pem_of_key(key), secret=True)
-        _write(found.cert, _pem(cert))
+        write_file(found.key, _pem_of_key(key), secret=True)
+        write_file(found.cert, _pem(cert))
         return found
 
 
@@ -160,13 +160,13 @@ def certificates_in(folder: Path) -> list[Issued]:
     return sorted(found, key=lambda one: one.expires)
 
 
-def require_cryptography() -> None:
-    """Raises InvalidArgument if the package that makes certificates is not installed."""
+def require_cryptography(purpose: str = "making certificates") -> None:
+    """Raises InvalidArgument if the package cryptography is not installed."""
     try:
         import cryptography  # noqa: F401
     except ImportError:
         how = {"hint": "pip install 'comet-stream[security]'"}
-        raise InvalidArgument("making certificates needs the package cryptography", details=how) from None
+        raise InvalidArgument(f"{purpose} needs the package cryptography", details=how) from None
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
@@ -242,18 +242,3 @@ def _pem_of_key(key: EllipticCurvePrivateKey) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _write(path: Path, data: bytes, *, secret: bool = False) -> None:
-    """Replaces the file whole. A secret is readable by its owner alone from the first byte on."""
-    new = path.with_name(path.name + ".new")
-    with suppress(FileNotFoundError):
-        new.unlink()
-    try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-    except OSError as error:
-        raise InvalidArgument(f"cannot write {path}: {error.strerror or error}") from None
