@@ -87,7 +87,7 @@ KEYWORDS: Final = (
         (("comet.handlers.options", "HandlerOptions"), _CONSUMER, _GROUP, _SHARE),
         left_out=(  # set by the app
             "pattern", "auto_commit", "commit_interval_ms", "release_timeout_ms", "on_assigned", "on_revoked",
-            "on_lost", "deliveries_max", "renew",
+            "on_lost", "deliveries_max", "renew", "encryption",
         ),
         base="TypedDict",
     ),

@@ -3,6 +3,7 @@
     Producer, Consumer, Admin, App     asynchronous; comet.sync has the same, synchronous
     read, write_frame                  a topic as tables of Arrow, Polars and pandas, and back
     replay                             a CSV or Parquet file as records, at a pace
+    Keyring                            the keys of end-to-end encryption
     model                              marks a class as the model of a value
     ConsumerOptions, GroupOptions, …   the options of consumers and handlers, as objects
     Record, RecordBatch, Receipt, …    their arguments and results
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from comet.consumer.range_reader import Reader
     from comet.consumer.ranges import Fetched, RangeReader
     from comet.consumer.time_merge import MergedReader, MergedRecord
+    from comet.encryption.keyring import Keyring
+    from comet.encryption.keys import KeyProvider
     from comet.entities import (
         BrokerDetails,
         BrokerFailure,
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
         CorruptRecords,
         DataFolderTaken,
         DataLoss,
+        DecryptionError,
         DiskFull,
         Draining,
         Forbidden,
@@ -172,6 +176,7 @@ __all__ = [
     "CorruptRecords",
     "DataFolderTaken",
     "DataLoss",
+    "DecryptionError",
     "Delivery",
     "DiskFull",
     "Draining",
@@ -197,7 +202,9 @@ __all__ = [
     "HistoryTrack",
     "Internal",
     "InvalidArgument",
+    "KeyProvider",
     "KeyReused",
+    "Keyring",
     "LagPoint",
     "Latest",
     "LeaderElection",
@@ -303,6 +310,8 @@ _OWN = {
     "GroupDeletion": "comet.admin.results",
     "GroupLag": "comet.admin.results",
     "Handover": "comet.admin.results",
+    "KeyProvider": "comet.encryption.keys",
+    "Keyring": "comet.encryption.keyring",
     "LeaderElection": "comet.admin.results",
     "PartitionMove": "comet.admin.results",
     "GroupOptions": "comet.groups.options",

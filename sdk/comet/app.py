@@ -22,6 +22,7 @@ from typing import Any, TypeVar, Unpack
 from comet.client.bootstrap import Addresses, Bootstrap
 from comet.consumer.consumer import Consumer
 from comet.consumer.options import ClientKeywords, ConsumerOptions, chosen
+from comet.encryption.keyring import Keyring
 from comet.errors import InvalidArgument
 from comet.event_loop import run
 from comet.groups.group_consumer import GroupConsumer
@@ -64,6 +65,9 @@ class App:
     With `group`, apps of the same group share the topic's partitions and go on at the group's committed offsets;
     `delivery` sets the delivery guarantee; see `on`.
 
+    With `encryption`, a Keyring, the values that handlers get are decrypted, and all that the app writes is encrypted,
+    dead letters included. Of an error, dead letters then name only the type. Not with `shared` handlers.
+
     >>> async def example(address: str) -> None:
     ...     app = comet.App(address)
     ...
@@ -85,6 +89,7 @@ class App:
         name: str = "",
         block_warning_ms: float = 100,
         stop_timeout_ms: float = 10_000,
+        encryption: Keyring | None = None,
         connect: Connect | None = None,
         random: Random | None = None,
         clock_us: Callable[[], int] = wall_clock_us,
@@ -95,6 +100,7 @@ class App:
         self.random = random or SystemRandom()
         self.dead_letters = DeadLetters(lambda: self._careful().send)
         self._addresses = addresses
+        self._encryption = encryption
         self._world: ClientKeywords = {"name": name, "connect": connect, "random": random, "clock_us": clock_us}
         self._stop_timeout_s = stop_timeout_ms / 1000
         self._bindings: list[Binding] = []
@@ -148,6 +154,8 @@ class App:
                 raise InvalidArgument("register handlers before the app runs")
             signature = signature_of(handler, names, type)
             check_signature(signature, group, handling)
+            if handling.shared and self._encryption is not None:
+                raise InvalidArgument("handlers of share groups do not decrypt: leave shared=True or encryption out")
             self._bindings.append(Binding(topic, handler, signature, name_of(handler), group, handling, reading))
             return handler
 
@@ -237,11 +245,12 @@ class App:
 
     def _consumer_for(self, one: Binding) -> Consumer[Any]:
         assert isinstance(one.reading, ConsumerOptions)
-        return Consumer(self._addresses, one.topic, type=one.signature.type, options=one.reading, **self._world)
+        options = replace(one.reading, encryption=self._encryption)
+        return Consumer(self._addresses, one.topic, type=one.signature.type, options=options, **self._world)
 
     def _group_consumer_for(self, one: Binding, **hooks: OnPartitions) -> RecordSource:
         assert isinstance(one.reading, GroupOptions)
-        options = chosen(one.reading, {"auto_commit": False, **hooks})
+        options = chosen(one.reading, {"auto_commit": False, "encryption": self._encryption, **hooks})
         consumer: RecordSource = GroupConsumer(
             self._addresses, one.topic, group=one.group, type=one.signature.type, options=options, **self._world,
         )  # fmt: skip
@@ -258,7 +267,9 @@ class App:
         )  # fmt: skip
 
     def _transactional_producer_for(self, source: RecordSource | None) -> TransactionalProducer:
-        return TransactionalProducer(self._addresses, group=source or "", **self._world)
+        return TransactionalProducer(
+            self._addresses, group=source or "", encryption=self._encryption, **self._world
+        )  # fmt: skip
 
     # ---- producing
 
@@ -266,12 +277,14 @@ class App:
     def producer(self) -> Producer:
         """The producer that handlers share, made at first use. Its records are in no transaction."""
         if self._producer is None:
-            self._producer = Producer(self._addresses, **self._world)
+            self._producer = Producer(self._addresses, encryption=self._encryption, **self._world)
         return self._producer
 
     def _careful(self) -> Producer:
         if self._careful_producer is None:
-            self._careful_producer = Producer(self._addresses, acks="all", **self._world)
+            self._careful_producer = Producer(
+                self._addresses, acks="all", encryption=self._encryption, **self._world
+            )  # fmt: skip
         return self._careful_producer
 
     async def publish(self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None) -> None:

@@ -7,6 +7,7 @@
     │   ├── UnsupportedVersion     a format, codec or flag this version does not know
     │   ├── RecordTooLarge         more bytes than the topic or the broker takes
     │   ├── SerdeError             a value that the serde of the type cannot encode or decode
+    │   │   └── DecryptionError    an encrypted value that the keyring cannot decrypt
     │   └── KeyReused              an idempotency key was used before with other content
     ├── TopicNotFound, TopicExists, PartitionNotFound, BrokerNotFound
     ├── NotLeader                  ask another broker; metadata is stale
@@ -124,6 +125,11 @@ class SerdeError(InvalidArgument):
     """A value that cannot be encoded, or bytes that cannot be decoded, as the type asked for."""
 
     code = "SERDE"
+
+
+class DecryptionError(SerdeError):
+    """A stored value that the keyring cannot decrypt: `details["key_id"]` is its wrapping key, if it names one, with
+    `topic`, `partition` and `offset`. The consumer goes on after it, as after a value that cannot be decoded."""
 
 
 class KeyReused(InvalidArgument):

@@ -118,6 +118,16 @@ HANDLED_COMMIT_MS: Final = 500
 REVOKED_GRACE_MS: Final = 30_000
 # The time that a cancelled caller gets to abort its transaction.
 LAST_WORD_MS: Final = 1_000
+# End-to-end encryption: values and bytes that a data key encrypts at most (AES-GCM with random nonces bears 2^32
+# values), the time after which a producer takes a new one, and the data keys that are kept unwrapped.
+DATA_KEY_RECORDS_MAX: Final = 1 << 24
+DATA_KEY_RECORDS: Final = DATA_KEY_RECORDS_MAX
+DATA_KEY_BYTES: Final = 1 << 36
+DATA_KEY_MS_MAX: Final = 604_800_000
+DATA_KEY_MS: Final = 3_600_000
+DATA_KEYS_CACHED: Final = 1_024
+WRAPPING_KEYS_MAX: Final = 1_000
+KEY_FILE_BYTES_MAX: Final = 1 << 20
 
 assert SEND_BATCH_BYTES <= BULK_BATCH_BYTES <= BATCH_BYTES_CHOSEN_MAX < BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
 assert BATCH_BYTES_MAX <= PRODUCER_BUFFER_BYTES

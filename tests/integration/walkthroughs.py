@@ -17,7 +17,13 @@ from tests.integration.gateway_tour import ROOT, STEP, Up, play, steps, up
 
 SPARK: Final = "docs/guides/spark.md"
 SECURE: Final = "docs/guides/secure.md"  # has a test of its own, because it starts brokers
-DOCUMENTS: Final = {"docs/tutorial.md", "docs/guides/kafka.md", "docs/guides/faststream.md", SPARK}
+DOCUMENTS: Final = {
+    "docs/tutorial.md",
+    "docs/guides/encryption.md",
+    "docs/guides/faststream.md",
+    "docs/guides/kafka.md",
+    SPARK,
+}
 FILE: Final = re.compile(r'^```\w+ title="([\w.]+)"\n(.*?)^```\n', re.MULTILINE | re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""`comet security ...`: the certificates of a cluster, made by an authority in a folder."""
+"""`comet security ...`: the certificates of a cluster, made by an authority in a folder, and keys of encryption."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER: Final = Path("comet-security")
 ADMIN: Final = "admin"
 
-app = typer.Typer(help="Make and show certificates.", no_args_is_help=True)
+app = typer.Typer(help="Make and show certificates and keys.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the authority and its certificates.")]
 Hosts = Annotated[
@@ -97,6 +97,23 @@ def show(folder: Folder = DEFAULT_FOLDER, json_output: Json = False) -> None:
     soon = [one.name for one in found if one.expires_soon]
     if soon:
         note(f"expires soon: {', '.join(soon)}; replace with comet security broker | client")
+
+
+@app.command("key")
+@guarded
+def key(
+    file: Annotated[Path, typer.Argument(help="File of the keys.")],
+    key_id: Annotated[str, typer.Option("--id", metavar="ID", help="Id of the new key. [today's date]")] = "",
+    json_output: Json = False,
+) -> None:
+    """Make a key for end-to-end encryption, or add one: the last is the primary, the others decrypt older values."""
+    from comet.encryption.keys import add_key
+
+    ids = add_key(file, key_id or f"{datetime.now(UTC):%Y-%m-%d}")
+    if json_output:
+        print_json({"file": str(file), "keys": ids, "primary": ids[-1]})
+    else:
+        print(f"{file}: primary key {ids[-1]}, {len(ids)} in all. Without the file, the values are lost: keep a copy.")
 
 
 def own_hosts() -> list[str]:

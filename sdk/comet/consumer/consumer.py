@@ -62,6 +62,9 @@ class Consumer(RecordIterator[T]):
     `read_from` chooses the brokers: "leader", the leader of each partition; "any", all in-sync replicas, each for a
     share of the partitions; "nearest", an in-sync replica in the consumer's `rack` if there is one, else the leader.
 
+    With `encryption`, a Keyring, values are decrypted. One that cannot be raises DecryptionError, as a value that
+    cannot be decoded raises SerdeError: the next read continues after it.
+
     `options` has all of these as one ConsumerOptions, for several consumers; an option given by name replaces its own.
 
     >>> async def example(address: str) -> None:
@@ -108,7 +111,7 @@ class Consumer(RecordIterator[T]):
     ) -> None:
         reading = chosen(options or ConsumerOptions(), keywords)
         self.topic = check_topic_name(topic)
-        super().__init__(serde_of(type), uncommitted=reading.isolation == "uncommitted")
+        super().__init__(serde_of(type), uncommitted=reading.isolation == "uncommitted", keyring=reading.encryption)
         self._clock_us = clock_us
         self._client = Client(addresses, name=name, connect=connect, random=random)
         start = position(reading.start, now_us=clock_us())
@@ -132,7 +135,7 @@ class Consumer(RecordIterator[T]):
         self._closed = True
         await self._fetcher.close()
         await self._client.close()
-        self._delivery = self._batch = self._records = None
+        self._delivery = self._batch = self._records = self._undecrypted = None
 
     async def __aenter__(self) -> Self:
         try:

@@ -15,6 +15,7 @@ from comet import records
 from comet.consumer.aborted import CONTROL, MARKED
 from comet.consumer.broker_subscription import PartitionSubscription
 from comet.consumer.fetcher import Fetcher
+from comet.encryption.keyring import Keyring
 from comet.errors import CometError, CorruptBatch, CorruptRecords, DataLoss, InvalidArgument, SerdeError
 from comet.types import TopicPartition
 from comet.values.record import Record, RecordBatch
@@ -36,11 +37,13 @@ class RecordIterator(Generic[T]):
 
     _fetcher: Fetcher
 
-    def __init__(self, serde: Any, *, uncommitted: bool) -> None:
+    def __init__(self, serde: Any, *, uncommitted: bool, keyring: Keyring | None) -> None:
         self._serde = serde
+        self._keyring = keyring
         self._uncommitted = uncommitted
         # The batches of the current delivery; a corrupt one is replaced by its error.
         self._delivery: Iterator[RecordBatch[T] | CorruptRecords] | None = None
+        self._undecrypted: RecordBatch[T] | None = None  # the next batch of the delivery, if its keys are to be fetched
         self._reader: PartitionSubscription | None = None  # the partition of the current or last delivery
         self._batch: RecordBatch[T] | None = None  # the batch that is read record by record,
         self._records: Iterator[Record[T]] | None = None  # what is left of it,
@@ -179,6 +182,9 @@ class RecordIterator(Generic[T]):
             batch = self._in_delivery()
             if batch is not None:
                 return batch
+            if self._undecrypted is not None:
+                await self._undecrypted.decrypt()
+                continue
             if self._since_turn_bytes >= _TURN_BYTES:
                 self._since_turn_bytes = 0
                 await asyncio.sleep(0)  # gives other tasks of this loop their turn
@@ -187,22 +193,27 @@ class RecordIterator(Generic[T]):
                 await self._wait()
 
     def _here(self) -> RecordBatch[T] | None:
-        """The next batch that has arrived, without waiting; None if there is none."""
+        """The next batch that has arrived, without waiting; None if there is none, or its keys are to be fetched."""
         while True:
             batch = self._in_delivery()
-            if batch is not None or not self._next_delivery():
+            if batch is not None or self._undecrypted is not None or not self._next_delivery():
                 return batch
 
     def _in_delivery(self) -> RecordBatch[T] | None:
-        """The next batch of the delivery. Raises CorruptRecords; the next call continues after them."""
+        """The next batch of the delivery; None if there is none, or it is kept until its keys were fetched. Raises
+        CorruptRecords; the next call continues after them."""
         while True:
-            batch = None if self._delivery is None else next(self._delivery, None)
+            batch: RecordBatch[T] | CorruptRecords | None = self._undecrypted
+            if batch is None:
+                batch = None if self._delivery is None else next(self._delivery, None)
             if isinstance(batch, CorruptRecords):
                 self._pass_corrupt(batch)
                 continue
             if batch is None:
                 self._delivery = self._fetcher.in_hand = None
-            return batch
+                return None
+            self._undecrypted = None if batch.decrypt_at_once() else batch
+            return batch if self._undecrypted is None else None
 
     def _pass_corrupt(self, error: CorruptRecords) -> None:
         """Moves the position past corrupt records. Raises the error unless the policy skips them; like a record, it
@@ -259,6 +270,7 @@ class RecordIterator(Generic[T]):
                     high_watermark=reader.high_watermark,
                     leader_epoch=reader.leader_epoch,
                     serde=self._serde,
+                    keyring=self._keyring,
                 )
         except CorruptBatch as error:
             if self._fetcher.passes(reader, error):
@@ -304,7 +316,7 @@ class RecordIterator(Generic[T]):
         if self._reader is reader and self._batch is not None:
             self._batch = self._records = None
         if self._fetcher.in_hand is reader:
-            self._delivery = self._fetcher.in_hand = None
+            self._delivery = self._undecrypted = self._fetcher.in_hand = None
 
     def statistics(self) -> dict[str, int]:
         """Counters since the start, and the state of the buffer.
@@ -387,6 +399,8 @@ class TableIterator(Generic[T]):
                 while not consumer._fetcher.queue.waiting(0):
                     await consumer._wait()
                 await self._more()
+            if consumer._undecrypted is not None:
+                await consumer._undecrypted.decrypt()
             found = self._take()
             if found:
                 return self._table(found)

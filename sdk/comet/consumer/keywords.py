@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from comet.consumer.options import ClientKeywords, Isolation, OutOfRange, ReadFrom
+from comet.encryption.keyring import Keyring
 from comet.types import Gap, StartLike
 from comet.wire.corrupt import OnCorrupt
 
@@ -21,4 +22,5 @@ class ConsumerKeywords(ClientKeywords, total=False):
     isolation: Isolation
     read_from: ReadFrom
     rack: str
+    encryption: Keyring | None
     partitions: Iterable[int] | None

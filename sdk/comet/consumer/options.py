@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, TypeVar
 
 from comet import limits
+from comet.encryption.keyring import Keyring
 from comet.errors import InvalidArgument
 from comet.types import Gap, StartLike, position
 from comet.wire.corrupt import OnCorrupt
@@ -52,6 +53,7 @@ class ReadingOptions:
     isolation: Isolation = "committed"
     read_from: ReadFrom = "leader"
     rack: str = ""
+    encryption: Keyring | None = None
 
     def __post_init__(self) -> None:
         check_start(self.start)

@@ -25,6 +25,7 @@ from comet.consumer.iteration import hole
 from comet.consumer.options import Isolation, check_isolation
 from comet.consumer.ranges import STEP_BYTES, STEP_RECORDS, Fetched, RangeReader, RangeSpec, locate
 from comet.consumer.time_merge import MergedReader
+from comet.encryption.keyring import Keyring
 from comet.entities import TopicInfo
 from comet.errors import CorruptBatch, CorruptRecords, InvalidArgument, TopicNotFound
 from comet.types import (
@@ -62,7 +63,7 @@ class Reader:
     """Reads ranges of partitions by request. To follow a topic, use Consumer.
 
     Async; `comet.sync.Reader` is the same for synchronous code. While a partition has no leader, or its leader cannot
-    be reached, a call retries for `timeout_ms`, plus its `wait_ms`.
+    be reached, a call retries for `timeout_ms`, plus its `wait_ms`. With `encryption` values are decrypted.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
@@ -79,6 +80,7 @@ class Reader:
         addresses: Addresses,
         *,
         timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
+        encryption: Keyring | None = None,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
@@ -86,6 +88,7 @@ class Reader:
     ) -> None:
         self._client = Client(addresses, name=name, connect=connect, random=random)
         self._timeout_ms = timeout_ms
+        self._keyring = encryption
         self._clock_us = clock_us
 
     async def fetch(
@@ -133,12 +136,14 @@ class Reader:
             if first_offset is None:
                 first_offset = answer.first_offset
             try:
-                batches, next_offset, found_epoch = _open(spec, answer)
+                batches, next_offset, found_epoch = _open(spec, answer, self._keyring)
             except CorruptBatch as error:
                 if damaged:
                     raise _damaged(spec.tp, error) from error
                 damaged = True  # in transit, it seems: fetched again once
                 continue
+            for batch in batches:
+                await batch.decrypt()
             epoch = found_epoch or (epoch if next_offset == answer.first_offset else None)
             now = loop.time()
             # All records may have been markers, or aborted.
@@ -320,7 +325,9 @@ def _check(at: Position, epoch: int | None) -> None:
     limits.within("epoch", epoch or 0, 0, limits.UINT32_MAX)
 
 
-def _open(spec: _FetchSpec, answer: pb.FetchResponse) -> tuple[list[RecordBatch[bytes]], int, int | None]:
+def _open(
+    spec: _FetchSpec, answer: pb.FetchResponse, keyring: Keyring | None
+) -> tuple[list[RecordBatch[bytes]], int, int | None]:
     """The requested records of the batches, the offset after them, and the epoch of the last one."""
     discards = Discards()
     for one in answer.aborted:
@@ -350,7 +357,7 @@ def _open(spec: _FetchSpec, answer: pb.FetchResponse) -> tuple[list[RecordBatch[
                 return found, expected, epoch or None
             part = RecordBatch[bytes](
                 *spec.tp, batch, skip=skip, end=end,
-                high_watermark=answer.high_watermark, leader_epoch=header.leader_epoch,
+                high_watermark=answer.high_watermark, leader_epoch=header.leader_epoch, keyring=keyring,
             )  # fmt: skip
             found.append(part)
             if end < len(batch):

@@ -104,7 +104,7 @@ class GroupConsumer(AssignedPartitions[T]):
         **keywords: Any,
     ) -> None:
         reading = chosen(options or GroupOptions(), keywords)
-        super().__init__(serde_of(type), uncommitted=reading.isolation == "uncommitted")
+        super().__init__(serde_of(type), uncommitted=reading.isolation == "uncommitted", keyring=reading.encryption)
         self.auto_commit = reading.auto_commit
         self._start_at = position(reading.start, now_us=clock_us())
         self._clock_us = clock_us
@@ -166,7 +166,7 @@ class GroupConsumer(AssignedPartitions[T]):
         await self._member.leave(farewell=not self._static)
         await self._fetcher.close()
         await self._client.close()
-        self._delivery = self._batch = self._records = None
+        self._delivery = self._batch = self._records = self._undecrypted = None
 
     async def _last_commit(self) -> None:
         try:

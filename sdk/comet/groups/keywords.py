@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from comet.consumer.options import ClientKeywords, Isolation, OutOfRange, ReadFrom
+from comet.encryption.keyring import Keyring
 from comet.groups.options import OnPartitions
 from comet.types import AssignmentStrategy, Gap, StartLike
 from comet.wire.corrupt import OnCorrupt
@@ -22,6 +23,7 @@ class GroupKeywords(ClientKeywords, total=False):
     isolation: Isolation
     read_from: ReadFrom
     rack: str
+    encryption: Keyring | None
     pattern: str
     instance: str
     session_timeout_ms: int

@@ -42,7 +42,8 @@ def headers_of(item: Item, index: int, group: str, attempts: int, error: Excepti
         "offset": str(batch.offsets[index]),
         "group": group,
         "attempts": str(attempts),
-        "reason": f"{type(error).__name__}: {error}",
+        # The text of an error may quote the value, which brokers are not to see.
+        "reason": type(error).__name__ if batch.encrypted else f"{type(error).__name__}: {error}",
     }
     # A record that becomes a dead letter again names its last origin.
     others = [(name, value) for name, value in batch.headers[index] if not name.startswith(PREFIX)]
@@ -91,7 +92,11 @@ async def send_dead_letters(
         if item.first <= offset < item.end:
             headers = headers_of(item, index, group, attempts, error)
             delivery = await send(
-                topic, batch.values[index], key=batch.keys[index], headers=headers, timestamp_us=batch.timestamps[index]
+                topic,
+                batch.value_to_copy(index),
+                key=batch.keys[index],
+                headers=headers,
+                timestamp_us=batch.timestamps[index],
             )
             deliveries.append(delivery)
     return deliveries

@@ -24,9 +24,10 @@ DEATHS_SPARE: Final = 4
 _IN_FLIGHT_SPARE: Final = 32
 # Options that the app sets itself.
 _DECIDED: Final[dict[type[Reading], tuple[str, ...]]] = {
-    ConsumerOptions: (),
+    ConsumerOptions: ("encryption",),
     GroupOptions: (
         "pattern", "auto_commit", "commit_interval_ms", "release_timeout_ms", "on_assigned", "on_revoked", "on_lost",
+        "encryption",
     ),
     ShareOptions: ("pattern", "deliveries_max", "dead_letter", "renew"),
 }  # fmt: skip

@@ -19,6 +19,8 @@ from typing import Any, Final, Literal, Self
 from comet import limits
 from comet.client.bootstrap import Addresses
 from comet.client.client import Client
+from comet.encryption.encryptor import Encryptor
+from comet.encryption.keyring import Keyring
 from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
 from comet.producer.accumulator import Accumulator, ProducerBatch, add_extras
 from comet.producer.column_extras import Extras
@@ -60,7 +62,7 @@ class Producer:
     at once, and records that come while a batch is in flight are collected for a millisecond, or until its answer if
     one of them is awaited or few come.
     `idempotent`, the default, writes every record once and in order, also after retries. A record that is
-    not acknowledged within `timeout_ms` fails.
+    not acknowledged within `timeout_ms` fails. With `encryption` values are encrypted before they are sent.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address, acks="all", compression="zstd") as producer:
@@ -85,6 +87,7 @@ class Producer:
         idempotent: bool = True,
         timeout_ms: int = 30_000,
         in_flight_max: int = limits.IN_FLIGHT_BATCHES_MAX,
+        encryption: Keyring | None = None,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
@@ -116,7 +119,7 @@ class Producer:
         self._budget = Budget(buffer_bytes)
         self._routes = Routes(client, self._make_sender)
         self._expiry = Expiry(settings.timeout_s, self._routes.senders)
-        self._encoder = ValueEncoder()
+        self._encoder = ValueEncoder(None if encryption is None else Encryptor(encryption))
         self._failures: deque[ProducerBatch] = deque(maxlen=limits.FAILURES_STORED_MAX)
         self._closed = False
         self._acked_records = self._failed_records = self._batches = 0
@@ -154,6 +157,9 @@ class Producer:
         if budget.used_bytes >= budget.limit_bytes:
             await budget.wait()
         data = value if value.__class__ is bytes else self._encoder.encode(value)
+        if self._encoder.encryptor is not None:
+            key = None if key is None else key_bytes(key)
+            data = await self._encoder.encryptor.encrypt(topic, data, key)
         size = _OVERHEAD if data is None else len(data) + _OVERHEAD
         if size > route.value_size_max:
             route.check_size(size - _OVERHEAD)
@@ -251,6 +257,8 @@ class Producer:
         0 True
         """
         self._check_open()
+        if self._encoder.encryptor is not None:  # a repeated request has to be the same, and no ciphertext is
+            raise InvalidArgument("publish_once does not encrypt: use publish, or a transaction")
         acks = self._acks if acks is None else Acks.of(acks)
         request = request_of(topic, records, idempotency_key, acks, self._encoder.encode)
         if timeout_ms is not None:
@@ -295,14 +303,13 @@ class Producer:
         extras = None
         if headers is not None or timestamps_us is not None:
             extras = Extras.of(headers, timestamps_us, timestamp_us, len(values))
-        batches: list[ProducerBatch] = []
-        if keys is None:
-            await self._send_slices(route, partition, encoded, None, timestamp_us, extras, batches)
-            return BulkDelivery(batches)
-        if len(keys) != len(values):
+        if keys is not None and len(keys) != len(values):
             raise InvalidArgument(f"{len(keys)} keys for {len(values)} values")
-        stored = [None if key is None else key_bytes(key) for key in keys]
-        if partition is not None:
+        stored = None if keys is None else [None if key is None else key_bytes(key) for key in keys]
+        if self._encoder.encryptor is not None:
+            encoded = await self._encoder.encryptor.encrypt_all(topic, encoded, stored)
+        batches: list[ProducerBatch] = []
+        if stored is None or partition is not None:
             await self._send_slices(route, partition, encoded, stored, timestamp_us, extras, batches)
             return BulkDelivery(batches)
         unkeyed = route.current.accumulator.partition

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, Protocol, Self
 from comet import limits
 from comet.client.bootstrap import Addresses
 from comet.client.coordinator import Coordinator
+from comet.encryption.keyring import Keyring
 from comet.errors import (
     Closed,
     CometError,
@@ -410,6 +411,7 @@ class TransactionalProducer:
         bulk_batch_bytes: int = limits.BULK_BATCH_BYTES,
         buffer_bytes: int = limits.PRODUCER_BUFFER_BYTES,
         compression: Compression = None,
+        encryption: Keyring | None = None,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
@@ -422,8 +424,8 @@ class TransactionalProducer:
             )
         self._writer = Writer(
             addresses, timeout_ms=timeout_ms, linger_ms=linger_ms, batch_bytes=batch_bytes,
-            bulk_batch_bytes=bulk_batch_bytes, buffer_bytes=buffer_bytes, compression=compression, name=name,
-            connect=connect, random=random, clock_us=clock_us,
+            bulk_batch_bytes=bulk_batch_bytes, buffer_bytes=buffer_bytes, compression=compression,
+            encryption=encryption, name=name, connect=connect, random=random, clock_us=clock_us,
         )  # fmt: skip
         client = self._writer.client
         if not transactional_id and not group:

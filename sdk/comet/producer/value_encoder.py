@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from comet.encryption.encryptor import Encryptor
+from comet.encryption.keyring import Stored
+
 
 class ValueEncoder:
-    """Owned by a producer. Looks the serde of a type up once.
+    """Owned by a producer. Looks the serde of a type up once. With an `encryptor`, the producer encrypts the bytes.
 
     >>> ValueEncoder().encode("EURUSD")
     b'EURUSD'
     """
 
-    __slots__ = ("_encoders",)
+    __slots__ = ("_encoders", "encryptor")
 
-    def __init__(self) -> None:
-        self._encoders: dict[type, Callable[[Any], bytes]] = {}
+    def __init__(self, encryptor: Encryptor | None = None) -> None:
+        self.encryptor = encryptor
+        self._encoders: dict[type, Callable[[Any], bytes]] = {Stored: _as_it_is}
 
     def encode(self, value: Any) -> bytes | None:
         if value is None or value.__class__ is bytes:
@@ -36,3 +40,7 @@ class ValueEncoder:
             return values
         encode = self.encode
         return [value if value.__class__ is bytes else encode(value) for value in values]
+
+
+def _as_it_is(value: bytes) -> bytes:
+    return value

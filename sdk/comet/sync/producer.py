@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from comet import limits
 from comet.client.bootstrap import Addresses
+from comet.encryption.keyring import Keyring
 from comet.event_loop import call, computed
 from comet.producer.producer import Compression
 from comet.producer.producer import Producer as AsyncProducer
@@ -27,7 +28,7 @@ class Producer:
     at once, and records that come while a batch is in flight are collected for a millisecond, or until its answer if
     one of them is waited for or few come.
     `idempotent`, the default, writes every record once and in order, also after retries. A record that is
-    not acknowledged within `timeout_ms` fails.
+    not acknowledged within `timeout_ms` fails. With `encryption` values are encrypted before they are sent.
 
     >>> def example(address: str) -> None:
     ...     with comet.sync.Producer(address, acks="all", compression="zstd") as producer:
@@ -50,6 +51,7 @@ class Producer:
         idempotent: bool = True,
         timeout_ms: int = 30000,
         in_flight_max: int = limits.IN_FLIGHT_BATCHES_MAX,
+        encryption: Keyring | None = None,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
@@ -68,6 +70,7 @@ class Producer:
                     idempotent=idempotent,
                     timeout_ms=timeout_ms,
                     in_flight_max=in_flight_max,
+                    encryption=encryption,
                     name=name,
                     connect=connect,
                     random=random,

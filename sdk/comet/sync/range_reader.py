@@ -13,6 +13,7 @@ from comet.client.bootstrap import Addresses
 from comet.consumer.options import Isolation
 from comet.consumer.range_reader import Reader as AsyncReader
 from comet.consumer.ranges import STEP_BYTES, STEP_RECORDS, Fetched
+from comet.encryption.keyring import Keyring
 from comet.event_loop import call, computed
 from comet.sync.ranges import RangeReader
 from comet.sync.time_merge import MergedReader
@@ -24,7 +25,7 @@ class Reader:
     """Reads ranges of partitions by request. To follow a topic, use Consumer.
 
     Synchronous; `comet.Reader` is the same, async. While a partition has no leader, or its leader cannot
-    be reached, a call retries for `timeout_ms`, plus its `wait_ms`.
+    be reached, a call retries for `timeout_ms`, plus its `wait_ms`. With `encryption` values are decrypted.
 
     >>> def example(address: str) -> None:
     ...     with comet.sync.Producer(address) as producer:
@@ -41,6 +42,7 @@ class Reader:
         addresses: Addresses,
         *,
         timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
+        encryption: Keyring | None = None,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
@@ -49,7 +51,13 @@ class Reader:
         self._async: AsyncReader = call(
             computed(
                 lambda: AsyncReader(
-                    addresses, timeout_ms=timeout_ms, name=name, connect=connect, random=random, clock_us=clock_us
+                    addresses,
+                    timeout_ms=timeout_ms,
+                    encryption=encryption,
+                    name=name,
+                    connect=connect,
+                    random=random,
+                    clock_us=clock_us,
                 )
             )
         )

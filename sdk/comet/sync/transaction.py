@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from comet import limits
 from comet.client.bootstrap import Addresses
+from comet.encryption.keyring import Keyring
 from comet.event_loop import call, computed
 from comet.producer.producer import Compression
 from comet.producer.transaction import Transaction as AsyncTransaction
@@ -183,6 +184,7 @@ class TransactionalProducer:
         bulk_batch_bytes: int = limits.BULK_BATCH_BYTES,
         buffer_bytes: int = limits.PRODUCER_BUFFER_BYTES,
         compression: Compression = None,
+        encryption: Keyring | None = None,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
@@ -201,6 +203,7 @@ class TransactionalProducer:
                     bulk_batch_bytes=bulk_batch_bytes,
                     buffer_bytes=buffer_bytes,
                     compression=compression,
+                    encryption=encryption,
                     name=name,
                     connect=connect,
                     random=random,

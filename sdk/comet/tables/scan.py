@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from comet import limits
 from comet.client.bootstrap import Addresses
 from comet.consumer.options import Isolation, check_isolation, check_on_corrupt
+from comet.encryption.keyring import Keyring
 from comet.errors import InvalidArgument
 from comet.event_loop import call
 from comet.tables.scan_ranges import Bound, Part, ScanRequest, parts
@@ -40,6 +41,7 @@ def read(
     isolation: Isolation = "committed",
     timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
     on_corrupt: OnCorrupt = "raise",
+    encryption: Keyring | None = None,
 ) -> Scan:
     """A topic as tables: its records from `start` up to, not including, `end`. Needs pyarrow.
 
@@ -49,7 +51,8 @@ def read(
     Without `type` the columns are key, value, topic, partition, offset and timestamp. With a model or a
     pyarrow.Schema, the fields of the values are columns, instead of `value`. `columns` selects some, and only these are
     decoded; "headers" is there only if selected. `records_max` is divided among the partitions. A corrupt batch
-    raises CorruptRecords; with `on_corrupt="skip"` it is logged, and left out.
+    raises CorruptRecords; with `on_corrupt="skip"` it is logged, and left out. With `encryption`, a Keyring, values are
+    decrypted; one that cannot be raises DecryptionError.
 
     >>> with comet.sync.Producer(address) as producer:
     ...     _ = producer.send_many("quotes", [{"symbol": "EURUSD", "bid": 1.08}, {"symbol": "USDJPY", "bid": 155.2}])
@@ -68,7 +71,9 @@ def read(
     check_isolation(isolation)
     check_on_corrupt(on_corrupt)
     chosen = None if partitions is None else tuple(partitions)
-    request = ScanRequest(check_topic_name(topic), start, end, chosen, records_max, isolation, timeout_ms, on_corrupt)
+    request = ScanRequest(
+        check_topic_name(topic), start, end, chosen, records_max, isolation, timeout_ms, on_corrupt, encryption
+    )
     return Scan(bootstrap, request, ArrowColumns(type, columns))
 
 

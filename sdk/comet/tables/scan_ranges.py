@@ -17,6 +17,7 @@ from comet.client.bootstrap import Addresses
 from comet.consumer.options import Isolation
 from comet.consumer.range_reader import Reader
 from comet.consumer.ranges import RangeReader, RangeSpec, locate, read_ahead
+from comet.encryption.keyring import Keyring
 from comet.errors import CorruptRecords, InvalidArgument, PartitionNotFound
 from comet.types import Gap, Position, StartLike, position, wall_clock_us
 from comet.values.record import RecordBatch
@@ -42,11 +43,12 @@ class ScanRequest:
     isolation: Isolation
     timeout_ms: int
     on_corrupt: OnCorrupt = "raise"
+    encryption: Keyring | None = None
 
 
 async def parts(addresses: Addresses, request: ScanRequest) -> AsyncIterator[Part]:
     """The parts, which are never empty. Bound to the loop of the first request."""
-    async with Reader(addresses, timeout_ms=request.timeout_ms, name="scan") as reader:
+    async with Reader(addresses, timeout_ms=request.timeout_ms, encryption=request.encryption, name="scan") as reader:
         found = await ranges_of(reader, request)
         shares = shared_out([spec.size for spec in found], request.records_max)
         left = 0  # unused of earlier shares: not all their offsets were records

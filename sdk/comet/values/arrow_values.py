@@ -78,5 +78,7 @@ class Values:
             raise batch.at(error, offset) from error.__cause__
         except _WRONG as error:
             name = "the schema" if isinstance(self._kind, pa.Schema) else serde_for(self._kind).name
+            if batch.encrypted:  # neither the message nor its cause quotes the value
+                raise batch.at(SerdeError(f"does not fit {name}"), offset) from None
             begins = f"its value begins with {text[:_SHOWN]!r}"
             raise batch.at(SerdeError(f"does not fit {name}: {error}; {begins}"), offset) from error

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
+from comet.encryption.keyring import Decrypted, Keyring, Known, Stored
 from comet.errors import SerdeError
 from comet.records import Batch
 
@@ -84,7 +85,17 @@ class RecordBatch(Generic[T]):
     [b'1', b'2', b'3'] [0, 1, 2] [1, 2, 3] 3
     """
 
-    __slots__ = ("_batch", "_part", "_serde", "high_watermark", "leader_epoch", "partition", "topic")
+    __slots__ = (
+        "_batch",
+        "_decrypted",
+        "_keyring",
+        "_part",
+        "_serde",
+        "high_watermark",
+        "leader_epoch",
+        "partition",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -97,6 +108,7 @@ class RecordBatch(Generic[T]):
         high_watermark: int = -1,
         leader_epoch: int = 0,
         serde: Serde[T] | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -106,6 +118,8 @@ class RecordBatch(Generic[T]):
         # The requested records; None: all.
         self._part = slice(skip, len(batch) if end is None else end) if skip or end is not None else None
         self._serde = serde
+        self._keyring = keyring
+        self._decrypted: Decrypted | None = None  # of this part; set before the batch is handed out
 
     def __len__(self) -> int:
         part = self._part
@@ -149,10 +163,14 @@ class RecordBatch(Generic[T]):
 
     def _cut(self, first: int, end: int) -> RecordBatch[T]:
         at = 0 if self._part is None else self._part.start
-        return RecordBatch(
+        part = RecordBatch(
             self.topic, self.partition, self._batch, skip=at + first, end=at + end,
             high_watermark=self.high_watermark, leader_epoch=self.leader_epoch, serde=self._serde,
+            keyring=self._keyring,
         )  # fmt: skip
+        if self._decrypted is not None:
+            part._decrypted = self._decrypted.cut(first, end)
+        return part
 
     @property
     def size(self) -> int:
@@ -168,16 +186,73 @@ class RecordBatch(Generic[T]):
     def record(self, index: int) -> Record[bytes]:
         """One record, its value as bytes (a tombstone's is None): for a few of a batch. For all, use `records`."""
         batch, at = self._batch, index if self._part is None else self._part.start + index
+        value: Any = batch.values[at] if self._keyring is None else self._plain(index)
         return Record(
-            self.topic, self.partition, batch.offsets[at], batch.keys[at], batch.values[at],  # type: ignore[arg-type]
+            self.topic, self.partition, batch.offsets[at], batch.keys[at], value,
             batch.timestamps[at], [] if batch.header_columns is None else batch.headers[at],
         )  # fmt: skip
 
     @property
     def values(self) -> Sequence[bytes | None]:
-        """The values as bytes; None is a tombstone."""
+        """The values as bytes; None is a tombstone. With the consumer's `encryption` they are decrypted: raises
+        DecryptionError, with the offset of the first that cannot be."""
+        if self._keyring is not None:
+            decrypted = self._decryption()
+            if decrypted.errors:
+                self._plain(min(decrypted.errors))
+            return decrypted.values
+        return self._stored
+
+    @property
+    def _stored(self) -> Sequence[bytes | None]:
         values = self._batch.values
         return values if self._part is None else values[self._part]
+
+    # ---- encryption
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether it was read with `encryption`."""
+        return self._keyring is not None
+
+    def decrypt_at_once(self) -> bool:
+        """Decrypts the values if their data keys are unwrapped already. False: await `decrypt`."""
+        if self._keyring is not None and self._decrypted is None:
+            found = self._keyring.decrypt(self.topic, self._stored, self.keys, {})
+            if found.missing:
+                return False
+            self._decrypted = found
+        return True
+
+    async def decrypt(self) -> None:
+        """Decrypts the values. Raises Unavailable if the key provider fails. Values that cannot be decrypted raise
+        DecryptionError where they are used."""
+        keyring = self._keyring
+        if keyring is None or self._decrypted is not None:
+            return
+        known: Known = {}
+        while (found := keyring.decrypt(self.topic, self._stored, self.keys, known)).missing:
+            await keyring.unwrap(found.missing, known)
+        self._decrypted = found
+
+    def value_to_copy(self, index: int) -> bytes | None:
+        """The value of a record for another topic; as it is stored, if it cannot be decrypted."""
+        if self._keyring is not None and index in self._decryption().errors:
+            value = self._stored[index]
+            assert value is not None, "a tombstone is not encrypted"
+            return Stored(value)
+        return self.record(index).value
+
+    def _decryption(self) -> Decrypted:
+        assert self._decrypted is not None, "an encrypted batch is decrypted before it is handed out"
+        return self._decrypted
+
+    def _plain(self, index: int) -> bytes | None:
+        """A decrypted value. Raises DecryptionError, with its offset."""
+        decrypted = self._decryption()
+        if index in decrypted.errors:
+            raise self.at(decrypted.errors[index], self.offsets[index])
+        return decrypted.values[index]
 
     @property
     def keys(self) -> Sequence[bytes | None]:
@@ -230,15 +305,18 @@ class RecordBatch(Generic[T]):
     def at(self, error: SerdeError, offset: int) -> SerdeError:
         """The error with the record's topic, partition and offset added."""
         record_id = {"topic": self.topic, "partition": str(self.partition), "offset": str(offset)}
-        return SerdeError(
+        return type(error)(
             f"record {offset} of {self.topic}/{self.partition}: {error.message}", details=error.details | record_id
         )
 
     def records(self) -> Iterator[Record[T]]:
         """The batch record by record. Raises SerdeError at the first record that cannot be decoded, and ends there."""
         serde = self._serde
-        values: Any = self.values
-        if serde is not None:
+        if self._keyring is not None and self._decryption().errors:
+            values: Any = self._one_by_one()
+        else:
+            values = self.values
+        if serde is not None and not isinstance(values, Iterator):
             try:
                 values = self.models()
             except SerdeError:
@@ -250,10 +328,11 @@ class RecordBatch(Generic[T]):
         return map(Record._make, columns)
 
     def _one_by_one(self) -> Iterator[Any]:
-        assert self._serde is not None
-        for offset, value in zip(self.offsets, self.values, strict=True):
+        serde = self._serde
+        stored = self._stored if self._keyring is None else map(self._plain, range(len(self)))
+        for offset, value in zip(self.offsets, stored, strict=True):
             try:
-                event = None if value is None else self._serde.decode(value)
+                event = value if value is None or serde is None else serde.decode(value)
             except SerdeError as error:
                 raise self.at(error, offset) from error.__cause__
             yield event
@@ -264,4 +343,10 @@ class RecordBatch(Generic[T]):
         Needs pyarrow: pip install "comet-stream[arrow]".
         """
         table = self._batch.to_arrow(columns)
-        return table if self._part is None else table.slice(self._part.start, len(self))
+        table = table if self._part is None else table.slice(self._part.start, len(self))
+        if self._keyring is not None and "value" in table.schema.names:
+            import pyarrow as pa
+
+            at = table.schema.get_field_index("value")
+            table = table.set_column(at, table.schema.field(at), pa.array(self.values, pa.binary()))
+        return table
