@@ -22,7 +22,6 @@ BIG_CLASSES = {
     "comet.producer.accumulator.ProducerBatch": "one batch as columns, filled on the hot path",
     "comet.producer.accumulator.Accumulator": "state machine of one partition's batches",
     "comet.producer.transaction.TransactionalProducer": "settings of a producer and the state of its transaction",
-    "comet.values.record.RecordBatch": "columns of a batch, as bytes, models, records and Arrow, decrypted if need be",
     "comet_broker.broker.Broker": "the composition root: builds, connects, starts and closes all parts",
     "comet_broker.cluster.controller.Controller": "drives the pure controller",
     "comet_broker.cluster.membership.Membership": "registration, lease and its deadlines",

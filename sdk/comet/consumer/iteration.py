@@ -182,8 +182,8 @@ class RecordIterator(Generic[T]):
             batch = self._in_delivery()
             if batch is not None:
                 return batch
-            if self._undecrypted is not None:
-                await self._undecrypted.decrypt()
+            if self._undecrypted is not None and self._undecrypted.encrypted is not None:
+                await self._undecrypted.encrypted.decrypt()
                 continue
             if self._since_turn_bytes >= _TURN_BYTES:
                 self._since_turn_bytes = 0
@@ -212,7 +212,8 @@ class RecordIterator(Generic[T]):
             if batch is None:
                 self._delivery = self._fetcher.in_hand = None
                 return None
-            self._undecrypted = None if batch.decrypt_at_once() else batch
+            at_once = batch.encrypted is None or batch.encrypted.decrypt_at_once()
+            self._undecrypted = None if at_once else batch
             return batch if self._undecrypted is None else None
 
     def _pass_corrupt(self, error: CorruptRecords) -> None:
@@ -399,8 +400,8 @@ class TableIterator(Generic[T]):
                 while not consumer._fetcher.queue.waiting(0):
                     await consumer._wait()
                 await self._more()
-            if consumer._undecrypted is not None:
-                await consumer._undecrypted.decrypt()
+            if consumer._undecrypted is not None and consumer._undecrypted.encrypted is not None:
+                await consumer._undecrypted.encrypted.decrypt()
             found = self._take()
             if found:
                 return self._table(found)

@@ -143,7 +143,8 @@ class Reader:
                 damaged = True  # in transit, it seems: fetched again once
                 continue
             for batch in batches:
-                await batch.decrypt()
+                if batch.encrypted is not None:
+                    await batch.encrypted.decrypt()
             epoch = found_epoch or (epoch if next_offset == answer.first_offset else None)
             now = loop.time()
             # All records may have been markers, or aborted.

@@ -93,7 +93,7 @@ async def send_dead_letters(
             headers = headers_of(item, index, group, attempts, error)
             delivery = await send(
                 topic,
-                batch.value_to_copy(index),
+                batch.record(index).value if batch.encrypted is None else batch.encrypted.to_copy(index),
                 key=batch.keys[index],
                 headers=headers,
                 timestamp_us=batch.timestamps[index],

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
-from comet.encryption.keyring import Decrypted, Keyring, Known, Stored
+from comet.encryption.encrypted_values import EncryptedValues
+from comet.encryption.keyring import Keyring
 from comet.errors import SerdeError
 from comet.records import Batch
 
@@ -87,10 +88,9 @@ class RecordBatch(Generic[T]):
 
     __slots__ = (
         "_batch",
-        "_decrypted",
-        "_keyring",
         "_part",
         "_serde",
+        "encrypted",
         "high_watermark",
         "leader_epoch",
         "partition",
@@ -118,8 +118,8 @@ class RecordBatch(Generic[T]):
         # The requested records; None: all.
         self._part = slice(skip, len(batch) if end is None else end) if skip or end is not None else None
         self._serde = serde
-        self._keyring = keyring
-        self._decrypted: Decrypted | None = None  # of this part; set before the batch is handed out
+        # Its values, if it was read with `encryption`; decrypted before the batch is handed out.
+        self.encrypted = None if keyring is None else EncryptedValues(keyring, topic, batch, self._part)
 
     def __len__(self) -> int:
         part = self._part
@@ -166,10 +166,9 @@ class RecordBatch(Generic[T]):
         part = RecordBatch(
             self.topic, self.partition, self._batch, skip=at + first, end=at + end,
             high_watermark=self.high_watermark, leader_epoch=self.leader_epoch, serde=self._serde,
-            keyring=self._keyring,
         )  # fmt: skip
-        if self._decrypted is not None:
-            part._decrypted = self._decrypted.cut(first, end)
+        if self.encrypted is not None:
+            part.encrypted = self.encrypted.cut(first, end)
         return part
 
     @property
@@ -186,7 +185,7 @@ class RecordBatch(Generic[T]):
     def record(self, index: int) -> Record[bytes]:
         """One record, its value as bytes (a tombstone's is None): for a few of a batch. For all, use `records`."""
         batch, at = self._batch, index if self._part is None else self._part.start + index
-        value: Any = batch.values[at] if self._keyring is None else self._plain(index)
+        value: Any = batch.values[at] if self.encrypted is None else self._decrypted(index)
         return Record(
             self.topic, self.partition, batch.offsets[at], batch.keys[at], value,
             batch.timestamps[at], [] if batch.header_columns is None else batch.headers[at],
@@ -196,63 +195,20 @@ class RecordBatch(Generic[T]):
     def values(self) -> Sequence[bytes | None]:
         """The values as bytes; None is a tombstone. With the consumer's `encryption` they are decrypted: raises
         DecryptionError, with the offset of the first that cannot be."""
-        if self._keyring is not None:
-            decrypted = self._decryption()
-            if decrypted.errors:
-                self._plain(min(decrypted.errors))
-            return decrypted.values
-        return self._stored
+        if self.encrypted is not None:
+            errors, values = self.encrypted.errors, self.encrypted.values
+            if errors:
+                self._decrypted(min(errors))
+            return values
+        stored = self._batch.values
+        return stored if self._part is None else stored[self._part]
 
-    @property
-    def _stored(self) -> Sequence[bytes | None]:
-        values = self._batch.values
-        return values if self._part is None else values[self._part]
-
-    # ---- encryption
-
-    @property
-    def encrypted(self) -> bool:
-        """Whether it was read with `encryption`."""
-        return self._keyring is not None
-
-    def decrypt_at_once(self) -> bool:
-        """Decrypts the values if their data keys are unwrapped already. False: await `decrypt`."""
-        if self._keyring is not None and self._decrypted is None:
-            found = self._keyring.decrypt(self.topic, self._stored, self.keys, {})
-            if found.missing:
-                return False
-            self._decrypted = found
-        return True
-
-    async def decrypt(self) -> None:
-        """Decrypts the values. Raises Unavailable if the key provider fails. Values that cannot be decrypted raise
-        DecryptionError where they are used."""
-        keyring = self._keyring
-        if keyring is None or self._decrypted is not None:
-            return
-        known: Known = {}
-        while (found := keyring.decrypt(self.topic, self._stored, self.keys, known)).missing:
-            await keyring.unwrap(found.missing, known)
-        self._decrypted = found
-
-    def value_to_copy(self, index: int) -> bytes | None:
-        """The value of a record for another topic; as it is stored, if it cannot be decrypted."""
-        if self._keyring is not None and index in self._decryption().errors:
-            value = self._stored[index]
-            assert value is not None, "a tombstone is not encrypted"
-            return Stored(value)
-        return self.record(index).value
-
-    def _decryption(self) -> Decrypted:
-        assert self._decrypted is not None, "an encrypted batch is decrypted before it is handed out"
-        return self._decrypted
-
-    def _plain(self, index: int) -> bytes | None:
+    def _decrypted(self, index: int) -> bytes | None:
         """A decrypted value. Raises DecryptionError, with its offset."""
-        decrypted = self._decryption()
-        if index in decrypted.errors:
-            raise self.at(decrypted.errors[index], self.offsets[index])
-        return decrypted.values[index]
+        assert self.encrypted is not None
+        if index in self.encrypted.errors:
+            raise self.at(self.encrypted.errors[index], self.offsets[index])
+        return self.encrypted.values[index]
 
     @property
     def keys(self) -> Sequence[bytes | None]:
@@ -312,7 +268,7 @@ class RecordBatch(Generic[T]):
     def records(self) -> Iterator[Record[T]]:
         """The batch record by record. Raises SerdeError at the first record that cannot be decoded, and ends there."""
         serde = self._serde
-        if self._keyring is not None and self._decryption().errors:
+        if self.encrypted is not None and self.encrypted.errors:
             values: Any = self._one_by_one()
         else:
             values = self.values
@@ -329,7 +285,7 @@ class RecordBatch(Generic[T]):
 
     def _one_by_one(self) -> Iterator[Any]:
         serde = self._serde
-        stored = self._stored if self._keyring is None else map(self._plain, range(len(self)))
+        stored = self.values if self.encrypted is None else map(self._decrypted, range(len(self)))
         for offset, value in zip(self.offsets, stored, strict=True):
             try:
                 event = value if value is None or serde is None else serde.decode(value)
@@ -344,7 +300,7 @@ class RecordBatch(Generic[T]):
         """
         table = self._batch.to_arrow(columns)
         table = table if self._part is None else table.slice(self._part.start, len(self))
-        if self._keyring is not None and "value" in table.schema.names:
+        if self.encrypted is not None and "value" in table.schema.names:
             import pyarrow as pa
 
             at = table.schema.get_field_index("value")
