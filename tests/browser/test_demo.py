@@ -22,7 +22,7 @@ from tests.descendants import alive, descendants
 from tests.waiting import until
 
 DEMO = [sys.executable, "-m", "comet.cli", "demo", "--rate", "100", "--seed", "1", "--gateway-port", "0"]
-SPARK_MS = 300_000  # until the first bars are there, where other tests have the other core
+START_MS = 300_000  # until the first prices and bars are there, where other tests have the other core
 END_S = 120
 _PRICE = re.compile(r"\d")
 _DELAY = re.compile(r"\d.*s")
@@ -68,10 +68,10 @@ async def test_quotes_and_what_spark_makes_of_them_are_on_the_page_and_ctrl_c_en
     async with demo(tmp_path) as (process, url):
         await page.goto(url)
         price = page.locator('[data-table="watchlist"] tr[data-key="NVDA"]').get_by_role("cell").nth(1)
-        await expect(price).to_have_text(_PRICE, timeout=WAIT_MS)
+        await expect(price).to_have_text(_PRICE, timeout=START_MS)
         await expect(price).not_to_have_text(await price.inner_text(), timeout=WAIT_MS)
 
-        await expect(page.locator('[data-table="bars"] tr[data-key]').first).to_be_visible(timeout=SPARK_MS)
+        await expect(page.locator('[data-table="bars"] tr[data-key]').first).to_be_visible(timeout=START_MS)
         await expect(page.locator('[data-table="job"]')).to_contain_text("bars.1s")
         await expect(page.locator('[data-field="analytics-delay"]').first).to_have_text(_DELAY, timeout=WAIT_MS)
         await shot(page, "demo")
