@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import grpc
@@ -18,6 +19,7 @@ from comet_broker.memory.in_flight import InFlight
 from comet_broker.rpc import unary_calls
 from comet_broker.rpc.audience import Audience
 from comet_broker.rpc.methods import Method
+from comet_broker.rpc.service import has_a_client
 from comet_broker.rpc.unary_calls import UnaryCalls
 from tests.unit.replica_world import settle
 
@@ -135,3 +137,11 @@ async def test_a_call_without_a_message_is_malformed() -> None:
     with pytest.raises(Aborted):
         await UnaryCalls(InFlight(1 << 20), Audience()).answer(method(None), NOTHING, context)
     assert context.status is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_client_that_is_gone_is_nothing_for_the_log() -> None:
+    def record(text: str) -> logging.LogRecord:
+        return logging.LogRecord("grpc._cython.cygrpc", logging.ERROR, "", 0, text, (), None)
+
+    assert not has_a_client(record("ExecuteBatchError raised in core by servicer method [/comet.v1.Comet/Publish]"))
+    assert has_a_client(record("Unexpected [ValueError] raised by servicer method [/comet.v1.Comet/Publish]"))
