@@ -45,8 +45,8 @@ def resets(path: str) -> Next:
 
 
 def references(path: str, times: int) -> Next:
-    """Calls without a message, each with so many references to the first one's header, of a byte each. The header
-    counts 33 bytes each time."""
+    """Calls without a message. The first puts a header into HPACK's table. Each later one refers to it that many times:
+    a reference is one byte, and counts as 33 bytes of metadata."""
     head, name_and_no_value = headers(path), b"\x40\x01x\x00"
     first = frame(HEADERS, END_HEADERS, 1, head + name_and_no_value)
     return lambda number: first if number == 1 else frame(HEADERS, END_HEADERS, number, head + b"\xbe" * times)

@@ -76,7 +76,7 @@ def lives(process: BrokerProcess) -> bool:
 
 
 async def test_calls_of_others_succeed_during_rapid_reset(tmp_path: Path) -> None:
-    """Two connections together have fewer calls than may wait; gRPC refuses the rest of them, and of nobody else."""
+    """Two connections may have half of the calls that may wait. gRPC refuses their further calls, and no others."""
     with broker(tmp_path / "data", options=("--memory-bytes-max", "1GiB")) as process, ExitStack() as abuse:
         floods = [abuse.enter_context(Flood(process.port, resets(PUBLISH))) for _ in range(2)]
         assert await until(lambda: all(flood.sent > 10_000 for flood in floods), within_s=30)

@@ -19,7 +19,7 @@ from comet_broker.memory.in_flight import InFlight
 from comet_broker.rpc import unary_calls
 from comet_broker.rpc.audience import Audience
 from comet_broker.rpc.methods import Method
-from comet_broker.rpc.service import has_a_client
+from comet_broker.rpc.service import keep_record
 from comet_broker.rpc.unary_calls import UnaryCalls
 from tests.unit.replica_world import settle
 
@@ -143,5 +143,5 @@ def test_a_client_that_is_gone_is_nothing_for_the_log() -> None:
     def record(text: str) -> logging.LogRecord:
         return logging.LogRecord("grpc._cython.cygrpc", logging.ERROR, "", 0, text, (), None)
 
-    assert not has_a_client(record("ExecuteBatchError raised in core by servicer method [/comet.v1.Comet/Publish]"))
-    assert has_a_client(record("Unexpected [ValueError] raised by servicer method [/comet.v1.Comet/Publish]"))
+    assert not keep_record(record("ExecuteBatchError raised in core by servicer method [/comet.v1.Comet/Publish]"))
+    assert keep_record(record("Unexpected [ValueError] raised by servicer method [/comet.v1.Comet/Publish]"))

@@ -14,9 +14,9 @@ import grpc
 import grpc.aio
 
 from comet.errors import CometError, MalformedFrame
+from comet_broker.rpc.audience import Context
 from comet_broker.rpc.status import abort
 
-Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 T = TypeVar("T")
 

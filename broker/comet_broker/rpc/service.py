@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 _GONE: Final = (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.InternalError)
 
 
-def has_a_client(record: logging.LogRecord) -> bool:
-    """A filter of grpc.aio's log, which has a traceback for an answer whose client is gone."""
+def keep_record(record: logging.LogRecord) -> bool:
+    """The filter of grpc.aio's log. It drops the traceback of an answer that cannot be written: its client is gone."""
     return not record.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
 
 
 def handlers(broker: Endpoint, audience: Audience) -> list[grpc.GenericRpcHandler]:
     """The handlers of this broker for a gRPC server."""
-    logging.getLogger("grpc._cython.cygrpc").addFilter(has_a_client)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(keep_record)
     calls = UnaryCalls(broker.in_flight, audience)
     broker.calls.append(calls)
     services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = defaultdict(dict)

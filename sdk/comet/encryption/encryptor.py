@@ -1,9 +1,9 @@
 """The encryptor of a producer: a data key per topic, replaced after some time, records or bytes.
 
-Why no nonce repeats under a data key: nonces are 96 random bits of the operating system, drawn for each value, or for
-some values that are encrypted at once, before another task runs. So a process that was forked, restarted or restored
-has no counter that could go back. A data key is random, never written
-unwrapped, and encrypts at most 2^24 values (two of them share a nonce with a probability below 2^-48).
+No nonce repeats under a data key. Nonces are 96 random bits of the operating system, drawn for each value, or for a few
+values that are encrypted before another task runs; a process that was forked, restarted or restored has no counter that
+could go back. A data key is random, is never written unwrapped, and encrypts at most 2^24 values: the probability that
+two of them share a nonce is below 2^-48.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from comet.errors import CometError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-# After this much of a column, other tasks of the loop get a turn; a value costs as much as so many bytes of it.
+# Other tasks of the loop get a turn after so many bytes of a column. Each value counts _VALUE_BYTES more than its size.
 _TURN_BYTES: Final = 1 << 20
-_VALUE_COST: Final = 1_000
+_VALUE_BYTES: Final = 1_000
 _DRAWN: Final = 64
 _NONE: Final[Iterator[bytes]] = iter(())
 
@@ -88,7 +88,7 @@ class Encryptor:
                 nonces = _nonces()
                 nonce = next(nonces)
             found.append(key.encrypt(value, None if keys is None else keys[index], nonce))
-            since_turn += len(value) + _VALUE_COST
+            since_turn += len(value) + _VALUE_BYTES
         return found
 
     async def _key(self, topic: str) -> DataKey:
