@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,6 +13,7 @@ from comet.v1 import types_pb2 as types
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.range_read import Ranges
 from comet_broker.partitions.shared_answers import SharedAnswers
+from comet_broker.streams.partition_frames import PartitionFrames
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 from tests.unit.test_partition import FOLLOWS, LEADS, from_leader
 
@@ -54,6 +56,21 @@ async def test_a_new_leader_does_not_say_that_there_is_nothing_where_it_does_not
     answer = await reading.fetch(SEEN)
     assert (answer.next_offset, answer.readable_end) == (FIVE, FIVE)
     assert not (await reading.fetch(FIVE)).batches, "now it knows"
+    await world.tasks.close()
+
+
+async def test_the_offset_of_a_position_comes_with_a_high_watermark_that_is_known() -> None:
+    world, _ = await followed()
+    world.partition.apply(await world.put(LEADS))
+    topics, replies = Mock(by_handle={1: world.partition}), Mock()
+    frames = PartitionFrames(topics, LogReader(world.worker), replies, lambda: None)
+    find = pb.FindOffset(partition=1, position=types.Position(earliest=True))
+    with pytest.raises(Unavailable, match="does not know its high watermark yet"):
+        frames.find_offset(7, find)
+    world.follow(2, FIVE)
+    frames.find_offset(7, find)
+    (frame,) = replies.answer.call_args.args
+    assert (frame.request, frame.found_offset.high_watermark) == (7, FIVE)
     await world.tasks.close()
 
 

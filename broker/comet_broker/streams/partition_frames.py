@@ -9,7 +9,7 @@ from comet.types import AtTime
 from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import position_from_pb
 from comet_broker.partitions.log_reader import LogReader
-from comet_broker.partitions.offset_lookup import resolve
+from comet_broker.partitions.offset_lookup import check_settled, resolve
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.topics import TopicTable
 from comet_broker.streams.answers import Replies
@@ -73,6 +73,7 @@ class PartitionFrames:
         self._found(request, partition, await self._reader.resolve(partition, position))
 
     def _found(self, request: int, partition: Partition, offset: int) -> None:
+        check_settled(partition)  # the answer has the high watermark, which never goes back
         found = pb.FoundOffset(
             offset=offset, log_start=partition.log.log_start, high_watermark=partition.high_watermark
         )
