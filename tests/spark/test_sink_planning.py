@@ -30,13 +30,13 @@ def test_a_topic_that_cannot_be_written_is_told_while_planning_and_a_broker_that
 ) -> None:
     with comet.testing.broker(["bars"], consistency=Consistency.AVAILABLE) as broker:
         with pytest.raises(TopicNotFound, match="nothing"):
-            StreamWriter(ROWS, SinkOptions(broker.address, "nothing"))
+            StreamWriter(ROWS, SinkOptions(bootstrap=broker.address, topic="nothing"))
         with pytest.raises(InvalidArgument, match="exactlyOnce=false"):
-            StreamWriter(ROWS, SinkOptions(broker.address, "bars"))
-        StreamWriter(ROWS, SinkOptions(broker.address, "bars", exactly_once=False))
+            StreamWriter(ROWS, SinkOptions(bootstrap=broker.address, topic="bars"))
+        StreamWriter(ROWS, SinkOptions(bootstrap=broker.address, topic="bars", exactly_once=False))
     assert not said(caplog)
     nowhere = f"127.0.0.1:{free_port()}"
-    StreamWriter(ROWS, SinkOptions(nowhere, "bars", timeout_ms=100))
+    StreamWriter(ROWS, SinkOptions(bootstrap=nowhere, topic="bars", timeout_ms=100))
     assert f"no broker answers at bootstrap={nowhere}; each task waits 100 ms" in said(caplog)[0]
 
 

@@ -63,7 +63,7 @@ def _forget() -> None:
 
 def _options(address: str, worker: int = 0) -> SinkOptions:
     """Those of another worker differ, so that it has a producer of its own in this process."""
-    return SinkOptions(address, "bars", timeout_ms=20_000 + worker)
+    return SinkOptions(bootstrap=address, topic="bars", timeout_ms=20_000 + worker)
 
 
 def _batches(
@@ -253,7 +253,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Unit]:
 def test_where_nobody_is_a_task_waits_once(unit: Unit, looks: list[Unit]) -> None:
     nowhere = f"127.0.0.1:{free_port()}"
     with pytest.raises(Unavailable, match=f"not reached at {nowhere} within 200 ms"):
-        write_unit(unit, _batches(), SinkOptions(nowhere, "bars", timeout_ms=200))
+        write_unit(unit, _batches(), SinkOptions(bootstrap=nowhere, topic="bars", timeout_ms=200))
     assert len(looks) == 1
     assert not writing._producers
 
@@ -270,7 +270,9 @@ def test_a_broker_that_stays_away_is_waited_for_once(tmp_path: Path, unit: Unit,
         with comet.sync.Admin(process.address) as admin:
             admin.create_topic("bars", partitions=2)
         with pytest.raises(TransactionAborted, match="within 8 s"):
-            write_unit(unit, _batches(meanwhile=kill), SinkOptions(process.address, "bars", timeout_ms=8_000))
+            write_unit(
+                unit, _batches(meanwhile=kill), SinkOptions(bootstrap=process.address, topic="bars", timeout_ms=8_000)
+            )
         assert len(looks) == 1
     finally:
         process.kill()

@@ -106,7 +106,7 @@ def world() -> Iterator[World]:
         one.admin = one.reader = found  # type: ignore[assignment]
         return one
 
-    key = ConnectionOptions(ADDRESS)
+    key = ConnectionOptions(bootstrap=ADDRESS)
     cluster._clients[key] = sync.call(made())
     yield found
     del cluster._clients[key]
@@ -379,8 +379,8 @@ def test_the_driver_waits_for_a_broker_that_is_started_again(world: World) -> No
     world.away = 1_000_000
     hasty = stream()
     hasty.options = replace(hasty.options, timeout_ms=20)
-    key = ConnectionOptions(ADDRESS, timeout_ms=20)
-    cluster._clients[key] = cluster._clients[ConnectionOptions(ADDRESS)]
+    key = ConnectionOptions(bootstrap=ADDRESS, timeout_ms=20)
+    cluster._clients[key] = cluster._clients[ConnectionOptions(bootstrap=ADDRESS)]
     try:
         with pytest.raises(Unavailable, match="cannot reach a broker"):
             again(hasty, start)

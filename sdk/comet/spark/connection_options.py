@@ -10,7 +10,7 @@ from comet.client.bootstrap import Addresses, Bootstrap
 from comet.spark.parsing import Table, number, text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
     """Brokers' addresses, and the files of TLS: paths on the machine of each executor, or of files shipped by Spark."""
 
@@ -23,7 +23,9 @@ class ConnectionOptions:
     @property
     def connection(self) -> ConnectionOptions:
         """These options alone. Equal ones can share a connection."""
-        return ConnectionOptions(self.bootstrap, self.ca, self.cert, self.key, self.timeout_ms)
+        return ConnectionOptions(
+            bootstrap=self.bootstrap, ca=self.ca, cert=self.cert, key=self.key, timeout_ms=self.timeout_ms
+        )
 
     def addresses(self) -> Addresses:
         """For a client in this process. Raises InvalidArgument for files that are missing or do not fit together."""
@@ -51,4 +53,7 @@ def _local(given: str) -> Path | None:
         return path
     from pyspark import SparkFiles
 
-    return Path(SparkFiles.get(given))
+    try:
+        return Path(SparkFiles.get(given))
+    except AssertionError:  # a process without Spark has none
+        return path

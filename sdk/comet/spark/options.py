@@ -21,7 +21,7 @@ MAX_INT: Final = (1 << 63) - 1
 Ends = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions(ConnectionOptions):
     """One read. Travels to the executors, so it holds nothing but data."""
 

@@ -15,7 +15,7 @@ from comet.types import check_topic_name
 ID_CHARS_MAX: Final = 180  # of a name; a query and the number of a partition follow
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions(ConnectionOptions):
     """One write. Travels to the executors, so it holds nothing but data."""
 
