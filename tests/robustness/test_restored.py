@@ -50,18 +50,18 @@ class Restored:
             await self.write(200)
             await admin.commit_offsets(GROUP, {(TOPIC, 0): 100})
             await asyncio.to_thread(one.etcd.save, self.snapshot)
-            revision = await one.etcd.revision()
             one.brokers[BEHIND].kill()
             await self.write(300)
             await one.well(TOPIC, replicas=2)
             await admin.commit_offsets(GROUP, {(TOPIC, 0): 166})
-        ahead = [broker for number, broker in one.brokers.items() if number != BEHIND]
+        ahead = {number: broker for number, broker in one.brokers.items() if number != BEHIND}
 
-        def known(data: Path) -> int:
+        def knows(data: Path) -> bool:
+            """Whether the folder knows of a change that the snapshot lacks."""
             floor = read_floor(RealFiles(data))
-            return 0 if floor is None else floor.revision
+            return floor is not None and set(floor.changed.in_sync) == set(ahead)
 
-        await wait_for(lambda: all(known(broker.data) > revision + 3 for broker in ahead), "the floors have risen")
+        await wait_for(lambda: all(knows(broker.data) for broker in ahead.values()), "the floors have risen")
 
     @contextlib.asynccontextmanager
     async def reading_positions(self) -> AsyncIterator[None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from unittest.mock import Mock
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -13,6 +14,8 @@ from comet.v1 import types_pb2 as types
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.range_read import Ranges
 from comet_broker.partitions.shared_answers import SharedAnswers
+from comet_broker.partitions.topics import TopicTable
+from comet_broker.streams.answers import Replies
 from comet_broker.streams.partition_frames import PartitionFrames
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
 from tests.unit.test_partition import FOLLOWS, LEADS, from_leader
@@ -62,14 +65,16 @@ async def test_a_new_leader_does_not_say_that_there_is_nothing_where_it_does_not
 async def test_the_offset_of_a_position_comes_with_a_high_watermark_that_is_known() -> None:
     world, _ = await followed()
     world.partition.apply(await world.put(LEADS))
-    topics, replies = Mock(by_handle={1: world.partition}), Mock()
+    answers = list[pb.ServerFrame]()
+    topics = cast(TopicTable, SimpleNamespace(by_handle={1: world.partition}))
+    replies = cast(Replies, SimpleNamespace(answer=answers.append))
     frames = PartitionFrames(topics, LogReader(world.worker), replies, lambda: None)
     find = pb.FindOffset(partition=1, position=types.Position(earliest=True))
     with pytest.raises(Unavailable, match="does not know its high watermark yet"):
         frames.find_offset(7, find)
     world.follow(2, FIVE)
     frames.find_offset(7, find)
-    (frame,) = replies.answer.call_args.args
+    (frame,) = answers
     assert (frame.request, frame.found_offset.high_watermark) == (7, FIVE)
     await world.tasks.close()
 
