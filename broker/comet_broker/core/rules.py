@@ -1,0 +1,283 @@
+"""Access rules: the operations that a principal may do, on which topics, groups, transactional ids, or on the cluster.
+
+    principal        effect  operations   kind   name
+    client:billing   allow   read, write  topic  orders*
+    *                deny    delete       topic  audit
+
+A principal is the identity in a client's certificate. A question is allowed if an allow matches it and no deny does: a
+deny always wins, and without a rule nothing is allowed. As in Kafka, an allow of read, write, delete or alter is also
+one of describe. A deny is of its own operations only: who may read may describe although read is denied elsewhere, and
+a deny of describe takes nothing from read.
+
+Pure: brokers store the table, and compile it whenever it changes.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple, Self, TypeAlias, get_args
+
+import msgspec
+
+from comet.errors import InvalidArgument, LimitExceeded
+from comet.types import check_topic_name
+from comet_broker.core.cluster import Stored
+from comet_broker.core.slots import check_name
+from comet_broker.metadata.store import TRANSACTION_BYTES_MAX
+
+Operation: TypeAlias = Literal["read", "write", "create", "delete", "alter", "describe"]
+Kind: TypeAlias = Literal["topic", "group", "transaction", "cluster"]
+Effect: TypeAlias = Literal["allow", "deny"]
+
+EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+OPERATIONS: Final[Mapping[Kind, tuple[Operation, ...]]] = {
+    "topic": ("read", "write", "create", "delete", "alter", "describe"),
+    "group": ("read", "delete", "alter", "describe"),
+    "transaction": ("write", "describe"),  # of a transactional id
+    "cluster": ("alter", "describe"),  # alter: its brokers and rules
+}
+IMPLY_DESCRIBE: Final[frozenset[Operation]] = frozenset({"read", "write", "delete", "alter"})
+ALL: Final = "*"  # as a principal: each one with a certificate; as a name: all
+
+RULES_BYTES_MAX: Final = 1 << 20  # of a table as it is stored: about 10,000 rules
+ANSWERS_MAX: Final = 10_000  # that compiled rules remember
+_REMEMBERED_NAME_MAX: Final = 256  # characters; longer ones are no names, and would fill the memory
+_PRINCIPAL: Final = re.compile(r"[a-z]+:[^\s*]{1,256}")
+
+assert RULES_BYTES_MAX < TRANSACTION_BYTES_MAX
+
+
+class Rule(Stored, frozen=True, array_like=True):
+    """`operations` are kept sorted, each once. `name` is exact, or a prefix that ends in `*`."""
+
+    principal: str
+    effect: Effect
+    operations: tuple[Operation, ...]
+    kind: Kind
+    name: str
+    author: str = ""
+    added_us: int = 0
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "operations", tuple(sorted(set(self.operations))))
+
+    def __str__(self) -> str:
+        return f"{self.effect} {self.principal} to {', '.join(self.operations)} {self.kind} {self.name}"
+
+    @property
+    def identity(self) -> tuple[str, Effect, tuple[Operation, ...], Kind, str]:
+        """All of the rule but its author and time."""
+        return self.principal, self.effect, self.operations, self.kind, self.name
+
+    @property
+    def specificity(self) -> tuple[bool, int]:
+        """Larger for a more specific name: an exact one before prefixes, a longer prefix before a shorter one."""
+        return not self.name.endswith(ALL), len(self.name)
+
+
+class Decision(NamedTuple):
+    """The answer to a question, the rule that decided it, and the reason as a sentence.
+
+    If several rules agree, the one with the most specific name is shown; among equals one for the principal itself
+    before one for all, then the one added first.
+    """
+
+    allowed: bool
+    rule: Rule | None
+    why: str
+
+
+def check_rule(rule: Rule) -> Rule:
+    """Returns the rule if it can match a question. Raises InvalidArgument."""
+    if rule.effect not in EFFECTS:
+        raise InvalidArgument(f"{rule.effect!r} is not an effect: use {_either(EFFECTS)}")
+    if rule.kind not in KINDS:
+        raise InvalidArgument(f"{rule.kind!r} is not a kind: use {_either(KINDS)}")
+    possible = OPERATIONS[rule.kind]
+    if not rule.operations:
+        raise InvalidArgument(f"a rule needs operations: use any of {', '.join(possible)} for kind {rule.kind}")
+    for operation in rule.operations:
+        if operation not in possible:
+            raise InvalidArgument(f"kind {rule.kind} has no operation {operation!r}: use {_either(possible)}")
+    if rule.principal != ALL and not (_PRINCIPAL.fullmatch(rule.principal) and rule.principal.isprintable()):
+        raise InvalidArgument(
+            f"{rule.principal!r} is not a principal: use its kind and name in at most 256 characters, such as "
+            "'client:billing', or '*' for every client with a certificate"
+        )
+    _check_rule_name(rule.kind, rule.name)
+    return rule
+
+
+def _check_rule_name(kind: Kind, name: str) -> None:
+    if kind == "cluster" and name != ALL:
+        raise InvalidArgument(f"the name in a rule of kind cluster is '*', not {name!r}")
+    if name == ALL:
+        return
+    prefix = name.removesuffix(ALL)
+    if ALL in prefix:
+        raise InvalidArgument(f"{name!r} has a '*' before its end: use an exact name, or a prefix such as 'orders*'")
+    if kind == "topic":
+        check_topic_name(prefix)
+    else:
+        check_name(prefix)
+
+
+def _either(words: tuple[str, ...]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+class RuleTable(Stored, frozen=True):
+    """All rules, in the order in which they were added. One value in the store.
+
+    A table with an operation, kind or effect that this version does not know cannot be decoded: to leave out a rule
+    that may be a deny would allow too much.
+    """
+
+    rules: tuple[Rule, ...] = ()
+
+    def with_rule(self, rule: Rule) -> Self:
+        """The table with the rule; this one if it has the rule already. Raises InvalidArgument, LimitExceeded."""
+        identity = check_rule(rule).identity
+        if any(identity == known.identity for known in self.rules):
+            return self
+        table = type(self)((*self.rules, rule))
+        size = len(table.encode())
+        if size > RULES_BYTES_MAX:
+            raise LimitExceeded(
+                f"{len(table.rules)} rules take {size} bytes, and at most {RULES_BYTES_MAX} are stored; "
+                "remove rules, or replace several by one with a prefix"
+            )
+        return table
+
+    def without_rule(self, rule: Rule) -> Self:
+        """The table without the rule, by its identity; this one if it lacks the rule."""
+        rest = tuple(known for known in self.rules if known.identity != rule.identity)
+        return self if len(rest) == len(self.rules) else type(self)(rest)
+
+
+class CompiledRules:
+    """Answers questions about a fixed list of rules, and remembers the latest answers."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        by_question: dict[tuple[str, Operation, Kind], list[Rule]] = {}
+        for rule in rules:
+            for operation in _matching_operations(rule):
+                by_question.setdefault((rule.principal, operation, rule.kind), []).append(rule)
+        ranges = {question: _NameRanges(found) for question, found in by_question.items()}
+
+        def deciding(principal: str, operation: Operation, kind: Kind, name: str) -> Rule | None:
+            """A deny that matches, else an allow that matches."""
+            if not principal:
+                return None
+            own = ranges.get((principal, operation, kind))
+            common = ranges.get((ALL, operation, kind))
+            if common is None:
+                return own.at(name) if own is not None else None
+            rule = common.at(name)
+            if own is None:
+                return rule
+            return _stronger(own.at(name), rule)
+
+        self._uncached = deciding
+        self._cached = lru_cache(ANSWERS_MAX)(deciding)
+
+    @property
+    def remembered(self) -> int:
+        """The number of answers that are remembered."""
+        return self._cached.cache_info().currsize
+
+    def allows(self, principal: str, operation: Operation, kind: Kind, name: str) -> bool:
+        """Whether the principal may do this. An empty principal has no certificate, and may nothing."""
+        find = self._cached if len(name) <= _REMEMBERED_NAME_MAX else self._uncached
+        rule = find(principal, operation, kind, name)
+        return rule is not None and rule.effect == "allow"
+
+    def explain(self, principal: str, operation: Operation, kind: Kind, name: str) -> Decision:
+        """The same answer as `allows`, with its reason."""
+        rule = self._uncached(principal, operation, kind, name)
+        if not principal:
+            return Decision(False, None, "a client without a certificate has no rules")
+        if rule is None:
+            return Decision(False, None, f"no rule allows {principal} to {operation} {kind} {name}")
+        if rule.effect == "deny":
+            return Decision(False, rule, f"denied by the rule: {rule}")
+        if operation in rule.operations:
+            return Decision(True, rule, f"allowed by the rule: {rule}")
+        implying = next(other for other in rule.operations if other in IMPLY_DESCRIBE)
+        return Decision(True, rule, f"allowed by the rule: {rule}; {implying} implies {operation}")
+
+
+def _matching_operations(rule: Rule) -> frozenset[Operation]:
+    """The operations that the rule decides."""
+    operations = frozenset(rule.operations)
+    return operations | {"describe"} if rule.effect == "allow" and operations & IMPLY_DESCRIBE else operations
+
+
+def _stronger(first: Rule | None, second: Rule | None) -> Rule | None:
+    """A deny before an allow, then the more specific one, then the first."""
+    if first is None or second is None:
+        return first or second
+    if first.effect != second.effect:
+        return first if first.effect == "deny" else second
+    return second if second.specificity > first.specificity else first
+
+
+class _NameRanges:
+    """For each name, the rule that decides. The rules are those of one principal, operation and kind.
+
+    The names with a prefix are a range in alphabetical order, an exact name is a range of one, and two ranges are
+    apart or one lies in the other. Cut at their ends, they become ranges with one rule each, found by bisection: a
+    question takes as long with many lengths of prefixes as with one.
+    """
+
+    __slots__ = ("_deciding", "_starts")
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        by_name: dict[str, Rule] = {}
+        for rule in rules:
+            known = by_name.setdefault(rule.name, rule)
+            if known.effect == "allow" and rule.effect == "deny":
+                by_name[rule.name] = rule
+        rule_of_all = by_name.pop(ALL, None)
+        self._starts: list[str] = []
+        self._deciding: list[Rule | None] = [rule_of_all]  # before the first start, then from each start on
+        open_ranges: list[tuple[str, Rule]] = []  # ends and rules; each lies in the one before
+
+        def decide_from(start: str, rule: Rule | None) -> None:
+            if self._starts and self._starts[-1] == start:
+                self._deciding[-1] = rule
+            else:
+                self._starts.append(start)
+                self._deciding.append(rule)
+
+        def close_last() -> None:
+            end, _ = open_ranges.pop()
+            decide_from(end, open_ranges[-1][1] if open_ranges else rule_of_all)
+
+        for name, rule in sorted(by_name.items(), key=_outer_first):
+            start, end = _range(name)
+            while open_ranges and open_ranges[-1][0] <= start:
+                close_last()
+            stronger = _stronger(rule, open_ranges[-1][1] if open_ranges else rule_of_all) or rule
+            decide_from(start, stronger)
+            open_ranges.append((end, stronger))
+        while open_ranges:
+            close_last()
+
+    def at(self, name: str) -> Rule | None:
+        return self._deciding[bisect_right(self._starts, name)]
+
+
+def _outer_first(item: tuple[str, Rule]) -> tuple[str, bool]:
+    name, _ = item
+    return name.removesuffix(ALL), not name.endswith(ALL)
+
+
+def _range(name: str) -> tuple[str, str]:
+    """The first name that matches, and the first one after those that match."""
+    prefix = name.removesuffix(ALL)
+    return prefix, prefix + "\0" if prefix == name else prefix[:-1] + chr(ord(prefix[-1]) + 1)
