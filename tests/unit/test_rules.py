@@ -146,8 +146,8 @@ def test_a_principal_has_a_kind_and_a_name_without_pattern(principal: str) -> No
 
 
 def test_names_and_principals_have_a_longest_length() -> None:
-    assert check_rule(rule("x" * 249, principal="client:" + "y" * 256))
-    assert check_rule(rule("x" * 249 + "*"))
+    check_rule(rule("x" * 249, principal="client:" + "y" * 256))
+    check_rule(rule("x" * 249 + "*"))
     for too_long in (rule("x" * 250), rule("x" * 250 + "*"), rule(principal="client:" + "y" * 257)):
         with pytest.raises(InvalidArgument, match=r"249|256"):
             check_rule(too_long)
@@ -195,7 +195,7 @@ def test_a_table_holds_ten_thousand_rules_and_at_most_a_mebibyte() -> None:
         f"{len(table.rules) + 1} rules take {size} bytes, and at most 1048576 are stored; remove rules, or replace "
         "several by one with a prefix"
     )
-    assert table.without_rule(table.rules[-1]).with_rule(numbered(99_999))
+    table.without_rule(table.rules[-1]).with_rule(numbered(99_999))
 
 
 def test_without_a_rule_nothing_is_allowed() -> None:
@@ -331,7 +331,7 @@ def test_remembered_answers_are_bounded_in_number_and_size() -> None:
     for number in range(rules.ANSWERS_MAX + 100):
         assert compiled.allows(BILLING, "read", "topic", f"x{number}")
         assert not compiled.allows(BILLING, "read", "topic", f"y{number}")
-    assert compiled.remembered == rules.ANSWERS_MAX
+        assert 0 < compiled.remembered <= rules.ANSWERS_MAX
     fresh = CompiledRules([allow("read", name="x*")])
     assert fresh.allows(BILLING, "read", "topic", "x" * 100_000) and fresh.remembered == 0
     assert fresh.allows(BILLING, "read", "topic", "x") and fresh.allows(BILLING, "read", "topic", "x")

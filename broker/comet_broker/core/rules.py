@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Final, Literal, NamedTuple, Self, TypeAlias, get_args
 
 import msgspec
@@ -160,45 +159,49 @@ class RuleTable(Stored, frozen=True):
 
 
 class CompiledRules:
-    """Answers questions about a fixed list of rules, and remembers the latest answers."""
+    """Answers questions about a fixed list of rules, and remembers answers."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         by_question: dict[tuple[str, Operation, Kind], list[Rule]] = {}
         for rule in rules:
             for operation in _matching_operations(rule):
                 by_question.setdefault((rule.principal, operation, rule.kind), []).append(rule)
-        ranges = {question: _NameRanges(found) for question, found in by_question.items()}
-
-        def deciding(principal: str, operation: Operation, kind: Kind, name: str) -> Rule | None:
-            """A deny that matches, else an allow that matches."""
-            if not principal:
-                return None
-            own = ranges.get((principal, operation, kind))
-            common = ranges.get((ALL, operation, kind))
-            if common is None:
-                return own.at(name) if own is not None else None
-            rule = common.at(name)
-            if own is None:
-                return rule
-            return _stronger(own.at(name), rule)
-
-        self._uncached = deciding
-        self._cached = lru_cache(ANSWERS_MAX)(deciding)
+        self._by_name = {question: _RulesByName(found) for question, found in by_question.items()}
+        self._answers: dict[tuple[str, Operation, Kind, str], bool] = {}
 
     @property
     def remembered(self) -> int:
         """The number of answers that are remembered."""
-        return self._cached.cache_info().currsize
+        return len(self._answers)
 
     def allows(self, principal: str, operation: Operation, kind: Kind, name: str) -> bool:
-        """Whether the principal may do this. An empty principal has no certificate, and may nothing."""
-        find = self._cached if len(name) <= _REMEMBERED_NAME_MAX else self._uncached
-        rule = find(principal, operation, kind, name)
-        return rule is not None and rule.effect == "allow"
+        """Whether the principal may do this. An empty principal has no certificate, and may do nothing."""
+        question = (principal, operation, kind, name)
+        answer = self._answers.get(question)
+        if answer is None:
+            rule = self._deciding(principal, operation, kind, name)
+            answer = rule is not None and rule.effect == "allow"
+            if len(name) <= _REMEMBERED_NAME_MAX:
+                if len(self._answers) >= ANSWERS_MAX:
+                    self._answers.clear()
+                self._answers[question] = answer
+        return answer
+
+    def _deciding(self, principal: str, operation: Operation, kind: Kind, name: str) -> Rule | None:
+        """A deny that matches, else an allow that matches."""
+        if not principal:
+            return None
+        own = self._by_name.get((principal, operation, kind))
+        common = self._by_name.get((ALL, operation, kind))
+        if own is None:
+            return None if common is None else common.at(name)
+        if common is None:
+            return own.at(name)
+        return _stronger(own.at(name), common.at(name))
 
     def explain(self, principal: str, operation: Operation, kind: Kind, name: str) -> Decision:
         """The same answer as `allows`, with its reason."""
-        rule = self._uncached(principal, operation, kind, name)
+        rule = self._deciding(principal, operation, kind, name)
         if not principal:
             return Decision(False, None, "a client without a certificate has no rules")
         if rule is None:
@@ -226,15 +229,15 @@ def _stronger(first: Rule | None, second: Rule | None) -> Rule | None:
     return second if second.specificity > first.specificity else first
 
 
-class _NameRanges:
+class _RulesByName:
     """For each name, the rule that decides. The rules are those of one principal, operation and kind.
 
-    The names with a prefix are a range in alphabetical order, an exact name is a range of one, and two ranges are
-    apart or one lies in the other. Cut at their ends, they become ranges with one rule each, found by bisection: a
-    question takes as long with many lengths of prefixes as with one.
+    The names with a prefix are a range in alphabetical order, and two ranges are apart or one lies in the other. Cut at
+    their ends, they become ranges with one rule each, found by bisection: a question takes as long with many lengths
+    of prefixes as with one.
     """
 
-    __slots__ = ("_deciding", "_starts")
+    __slots__ = ("_deciding", "_exact", "_starts")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         by_name: dict[str, Rule] = {}
@@ -242,10 +245,19 @@ class _NameRanges:
             known = by_name.setdefault(rule.name, rule)
             if known.effect == "allow" and rule.effect == "deny":
                 by_name[rule.name] = rule
-        rule_of_all = by_name.pop(ALL, None)
+        self._exact: dict[str, Rule] = {}
         self._starts: list[str] = []
-        self._deciding: list[Rule | None] = [rule_of_all]  # before the first start, then from each start on
-        open_ranges: list[tuple[str, Rule]] = []  # ends and rules; each lies in the one before
+        self._deciding: list[Rule | None] = [by_name.pop(ALL, None)]  # before the first start, then from each start on
+        self._cut({name.removesuffix(ALL): rule for name, rule in by_name.items() if name.endswith(ALL)})
+        for name, rule in by_name.items():
+            if not name.endswith(ALL):
+                self._exact[name] = _stronger(rule, self.at(name)) or rule
+
+    def _cut(self, by_prefix: Mapping[str, Rule]) -> None:
+        enclosing: list[
+            tuple[str, Rule]
+        ] = []  # ends and rules of the ranges that a prefix lies in, the outermost first
+        (everywhere,) = self._deciding
 
         def decide_from(start: str, rule: Rule | None) -> None:
             if self._starts and self._starts[-1] == start:
@@ -254,30 +266,25 @@ class _NameRanges:
                 self._starts.append(start)
                 self._deciding.append(rule)
 
-        def close_last() -> None:
-            end, _ = open_ranges.pop()
-            decide_from(end, open_ranges[-1][1] if open_ranges else rule_of_all)
+        def end_range() -> None:
+            end, _ = enclosing.pop()
+            decide_from(end, enclosing[-1][1] if enclosing else everywhere)
 
-        for name, rule in sorted(by_name.items(), key=_outer_first):
-            start, end = _range(name)
-            while open_ranges and open_ranges[-1][0] <= start:
-                close_last()
-            stronger = _stronger(rule, open_ranges[-1][1] if open_ranges else rule_of_all) or rule
-            decide_from(start, stronger)
-            open_ranges.append((end, stronger))
-        while open_ranges:
-            close_last()
+        for prefix in sorted(by_prefix):
+            while enclosing and enclosing[-1][0] <= prefix:
+                end_range()
+            rule = by_prefix[prefix]
+            rule = _stronger(rule, enclosing[-1][1] if enclosing else everywhere) or rule
+            decide_from(prefix, rule)
+            enclosing.append((_after(prefix), rule))
+        while enclosing:
+            end_range()
 
     def at(self, name: str) -> Rule | None:
-        return self._deciding[bisect_right(self._starts, name)]
+        rule = self._exact.get(name)
+        return rule if rule is not None else self._deciding[bisect_right(self._starts, name)]
 
 
-def _outer_first(item: tuple[str, Rule]) -> tuple[str, bool]:
-    name, _ = item
-    return name.removesuffix(ALL), not name.endswith(ALL)
-
-
-def _range(name: str) -> tuple[str, str]:
-    """The first name that matches, and the first one after those that match."""
-    prefix = name.removesuffix(ALL)
-    return prefix, prefix + "\0" if prefix == name else prefix[:-1] + chr(ord(prefix[-1]) + 1)
+def _after(prefix: str) -> str:
+    """The first string, in alphabetical order, after those with the prefix."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
