@@ -6,8 +6,8 @@
 
 A principal is the identity in a client's certificate. A question is allowed if an allow matches it and no deny does: a
 deny always wins, and without a rule nothing is allowed. As in Kafka, an allow of read, write, delete or alter is also
-one of describe. A deny is of its own operations only: who may read may describe although read is denied elsewhere, and
-a deny of describe takes nothing from read.
+an allow of describe, and a deny concerns only the operations that it lists: beside an allow of read, a deny of read
+leaves describe allowed, and a deny of describe leaves read allowed.
 
 Pure: brokers store the table, and compile it whenever it changes.
 """
@@ -79,7 +79,7 @@ class Rule(Stored, frozen=True, array_like=True):
 
 
 class Decision(NamedTuple):
-    """The answer to a question, the rule that decided it, and the reason as a sentence.
+    """The answer to a question, the rule that decides it, and the reason as a sentence.
 
     If several rules agree, the one with the most specific name is shown; among equals one for the principal itself
     before one for all, then the one added first.
@@ -254,10 +254,7 @@ class _RulesByName:
                 self._exact[name] = _stronger(rule, self.at(name)) or rule
 
     def _cut(self, by_prefix: Mapping[str, Rule]) -> None:
-        enclosing: list[
-            tuple[str, Rule]
-        ] = []  # ends and rules of the ranges that a prefix lies in, the outermost first
-        (everywhere,) = self._deciding
+        enclosing = [("", self._deciding[0])]  # ends and rules of the ranges around a prefix; the first has no end
 
         def decide_from(start: str, rule: Rule | None) -> None:
             if self._starts and self._starts[-1] == start:
@@ -268,16 +265,15 @@ class _RulesByName:
 
         def end_range() -> None:
             end, _ = enclosing.pop()
-            decide_from(end, enclosing[-1][1] if enclosing else everywhere)
+            decide_from(end, enclosing[-1][1])
 
         for prefix in sorted(by_prefix):
-            while enclosing and enclosing[-1][0] <= prefix:
+            while len(enclosing) > 1 and enclosing[-1][0] <= prefix:
                 end_range()
-            rule = by_prefix[prefix]
-            rule = _stronger(rule, enclosing[-1][1] if enclosing else everywhere) or rule
+            rule = _stronger(by_prefix[prefix], enclosing[-1][1])
             decide_from(prefix, rule)
             enclosing.append((_after(prefix), rule))
-        while enclosing:
+        while len(enclosing) > 1:
             end_range()
 
     def at(self, name: str) -> Rule | None:
