@@ -25,9 +25,12 @@ from typing import Any
 
 from comet.errors import CoordinatorLoading, Draining, NotCoordinator
 from comet_broker import limits
+from comet_broker.access.client_access import EVERYTHING, ClientAccess
+from comet_broker.access.control import AccessControl
 from comet_broker.admin.metrics import AdminMetrics
 from comet_broker.admin.recovery import AdminRecovery, warn_others
 from comet_broker.admin.resume import resume
+from comet_broker.admin.rules import AdminRules
 from comet_broker.admin.service import AdminService
 from comet_broker.cluster.controller import Controller
 from comet_broker.cluster.membership import Membership
@@ -139,6 +142,7 @@ class Broker:
             tasks=env.tasks,
         )
         self.peers = Peers(network)
+        self.access = AccessControl(env.config.superusers)
         self.view = ClusterView(store, env.tasks, judge=self.guard)
         self.membership = Membership(
             env.config,
@@ -245,6 +249,7 @@ class Broker:
         )
         self._sessions = Sessions(partial(Session, context), env.failures)
         self.calls.append(self._sessions)
+        self.access.on_restricted.append(self._sessions.end_restricted)
         self._drain.on_draining.append(self._sessions.go_away)
         replica_context = ReplicaContext(
             env=env,
@@ -331,6 +336,7 @@ class Broker:
                 recorder=self.recorder,
                 statistics=self._statistics,
             ),
+            rules=AdminRules(env, store=self.guard, view=view, control=self.access),
             recovery=AdminRecovery(
                 env.me,
                 random=env.random,
@@ -365,7 +371,9 @@ class Broker:
         if self.guard.older:
             self.folder.restored()
         await self.topics.load()
+        self.access.moved(self.view.state)
         self.view.listen(lambda keys: self.guard.moved(keys, self.view.state))
+        self.view.listen(lambda _: self.access.moved(self.view.state))
         self.view.listen(self.topics.view_moved)
         self.view.listen(self._marked)
         self.env.tasks.spawn(self.view.follow(), "follow the cluster")  # these two restart by themselves
@@ -417,10 +425,10 @@ class Broker:
 
     # ---- for transports and the server
 
-    def open_session(self, peer: str) -> Session:
+    def open_session(self, peer: str, access: ClientAccess = EVERYTHING) -> Session:
         self._drain.check()
         self.guard.check_trust()
-        return self._sessions.open(peer)
+        return self._sessions.open(peer, access)
 
     def open_replica_session(self, peer: str, certified: int | None = None) -> ReplicaSession:
         return self._replica_sessions.open(peer, certified)

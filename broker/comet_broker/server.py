@@ -27,15 +27,17 @@ from comet.settings.hosts import HostNames
 from comet.v1 import admin_pb2, records_pb2
 from comet.wire.tls import TlsFiles
 from comet_broker import limits
+from comet_broker.access.client_access import EVERYTHING, ClientAccess
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.metadata.embedded import EmbeddedStore
 from comet_broker.metadata.store import MetadataStore
 from comet_broker.metrics.http import Monitor
-from comet_broker.rpc.audience import Audience, brokers_of
+from comet_broker.rpc.audience import Audience, Context, brokers_of
 from comet_broker.rpc.listeners import (
     Certificates,
     brokers_tls,
+    certified_client,
     check_listeners,
     clients_tls,
     serves_brokers,
@@ -168,7 +170,7 @@ class Server:
     async def _listen(self) -> None:
         config = self.config
         self._health = health.aio.HealthServicer()
-        clients = self._grpc_server(Audience(brokers=serves_brokers(config)))
+        clients = self._grpc_server(Audience(brokers=serves_brokers(config), access=self._access_of))
         others = OtherCalls(clients)
         self.broker.calls.append(others)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, others)
@@ -186,6 +188,11 @@ class Server:
             await server.start()
         if config.insecure:
             self.broker.env.tasks.spawn(warn_of_strangers(config), "warn of strangers")
+
+    def _access_of(self, context: Context) -> ClientAccess:
+        if not self.broker.access.enforced:
+            return EVERYTHING
+        return self.broker.access.of(certified_client(self.config.cluster, context.auth_context()))
 
     def _grpc_server(self, audience: Audience) -> grpc.aio.Server:
         connections_max = int(limits.CONNECTIONS_SHARE * self._descriptors)

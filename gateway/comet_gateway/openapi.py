@@ -31,6 +31,7 @@ TAGS: Final = {
     "groups": "Consumer groups: members, committed offsets and lag.",
     "dead letters": "Records that applications gave up on: list, redrive or discard them.",
     "brokers": "The cluster and its brokers.",
+    "rules": "Rules of access: what clients of the brokers may do.",
     "operations": "Health and metrics of this gateway, for load balancers, Kubernetes and Prometheus.",
 }
 METHODS: Final = ("get", "put", "post", "delete", "patch", "head", "options")

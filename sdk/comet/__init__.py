@@ -22,7 +22,7 @@ from comet.wire.version import VERSION
 
 if TYPE_CHECKING:
     from comet import sync, testing
-    from comet.admin.admin import Admin, TopicPage
+    from comet.admin.admin import Admin
     from comet.admin.history import ClusterEvent, History, HistoryTrack
     from comet.admin.recovery import ClusterRecovery, PartitionRecovery, RecoveryChoice
     from comet.admin.results import (
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
         Resumed,
         TopicAlteration,
         TopicDeletion,
+        TopicPage,
     )
+    from comet.admin.rules import AccessDecision, ResourceKind, Rule, RuleChange, RuleList, RuleOperation
     from comet.app import App
     from comet.client.bootstrap import Bootstrap
     from comet.consumer.consumer import Consumer
@@ -148,6 +150,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = [
+    "AccessDecision",
     "Acks",
     "AcquiredRecord",
     "Admin",
@@ -247,7 +250,12 @@ __all__ = [
     "ReplicaConflict",
     "ReplicaInfo",
     "ResetPartition",
+    "ResourceKind",
     "Resumed",
+    "Rule",
+    "RuleChange",
+    "RuleList",
+    "RuleOperation",
     "Scan",
     "SequenceGap",
     "SequenceTooOld",
@@ -325,6 +333,12 @@ _OWN = {
     "NewRecord": "comet.values.record",
     "PartitionRecovery": "comet.admin.recovery",
     "PartitionsAdded": "comet.admin.results",
+    "RuleOperation": "comet.admin.rules",
+    "RuleList": "comet.admin.rules",
+    "RuleChange": "comet.admin.rules",
+    "Rule": "comet.admin.rules",
+    "ResourceKind": "comet.admin.rules",
+    "AccessDecision": "comet.admin.rules",
     "Producer": "comet.producer.producer",
     "RangeReader": "comet.consumer.ranges",
     "Reader": "comet.consumer.range_reader",
@@ -343,7 +357,7 @@ _OWN = {
     "TopicConfig": "comet.settings.topic",
     "TopicDefaults": "comet.settings.topic",
     "TopicDeletion": "comet.admin.results",
-    "TopicPage": "comet.admin.admin",
+    "TopicPage": "comet.admin.results",
     "Transaction": "comet.producer.transaction",
     "TransactionalProducer": "comet.producer.transaction",
     "model": "comet.serde",

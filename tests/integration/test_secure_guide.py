@@ -80,8 +80,10 @@ def test_the_guide_secures_a_cluster(tmp_path: Path) -> None:
     finally:
         shell.stop()
         etcd.remove()
-    record, problem, consumed = lines[-3:]
+    record, problem, *changes, explained, consumed = lines[-6:]
     assert "refused" in lines
     assert json.loads(record)["records"][0]["value"] == RECORD
     assert json.loads(problem)["status"] == HTTPStatus.UNAUTHORIZED
+    assert all("done: allow client:billing read" in line and "not enforced" not in line for line in changes)
+    assert explained.startswith("no: no rule allows client:billing to write topic invoices")
     assert consumed == str(json.dumps(RECORD).encode())

@@ -12,6 +12,7 @@ from comet.v1 import groups_pb2
 from comet.v1 import records_pb2 as pb
 from comet.wire.frames import parse_ack, produce_frame
 from comet.wire.protobuf import error_from_pb
+from comet_broker.access.client_access import EVERYTHING
 from comet_broker.coordination.context import SlotClaim, SlotContext
 from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.journal import Head, Journal, slot_prefix
@@ -166,7 +167,7 @@ async def test_a_session_acknowledges_a_batch_and_refuses_one_of_an_unknown_part
         members=lambda _: handlers,
         sharing=lambda *_: handlers,
     )
-    session = Session(context, 1, "peer", over.append)
+    session = Session(context, 1, "peer", EVERYTHING, over.append)
     for request, handle in ((1, 1), (2, 7)):
         parts = records.encode([b"x"], timestamps=1)
         session.receive(produce_frame(request, handle, int(Acks.LEADER), parts, sum(map(len, parts))))

@@ -108,7 +108,7 @@ async def thaw_group(
 
 
 FREEZE = Act(
-    "FreezePartition", "operator", "Freeze a partition", "It takes no more writes.",
+    "FreezePartition", "operator", "alter topic", "Freeze a partition", "It takes no more writes.",
     method="freeze_partition", command="topic freeze", dry_run=True, asks=True, wait="Return once it is frozen.",
     errors=("PARTITION_NOT_FOUND",),
     routes=(
@@ -123,7 +123,7 @@ FREEZE = Act(
     ),
 )  # fmt: skip
 THAW = Act(
-    "ThawGroup", "viewer", "Thaw a group", method="thaw_group", command="group thaw",
+    "ThawGroup", "viewer", "alter group", "Thaw a group", method="thaw_group", command="group thaw",
     routes=(Operation("thawGroup", "DELETE", "/v1/groups/{group}/ice"),),
 )  # fmt: skip
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -38,6 +39,7 @@ from comet.wire.protobuf import (
     topic_to_pb,
 )
 from comet_broker import limits
+from comet_broker.access.client_access import caller
 from comet_broker.admin import effects
 from comet_broker.cluster.peers import Peers
 from comet_broker.cluster.view import ClusterView
@@ -156,10 +158,11 @@ class AdminService:
         return topic_defaults(self._env.config.topic_defaults, replicas)
 
     async def fetch_metadata(self, request: records_pb.FetchMetadataRequest) -> records_pb.FetchMetadataResponse:
+        visible = partial(caller().allows, "describe", "topic")
         for name in request.topics:
-            if name not in self._state.topics:
+            if name not in self._state.topics and visible(name):
                 await self._topics.wait_for(name)
-        names = sorted(self._state.topics) if not request.topics else list(request.topics)
+        names = filter(visible, request.topics or sorted(self._state.topics))
         topics = []
         for name in names:
             try:
@@ -176,7 +179,8 @@ class AdminService:
     async def list_topics(self, request: admin.ListTopicsRequest) -> admin.ListTopicsResponse:
         size = min(request.page_size or limits.LIST_PAGE_MAX, limits.LIST_PAGE_MAX)
         wanted = request.filter.casefold()
-        names = [name for name in self._state.topics if wanted in name.casefold()]
+        visible = partial(caller().allows, "describe", "topic")
+        names = [name for name in self._state.topics if wanted in name.casefold() and visible(name)]
         rest = sorted(name for name in names if name > request.page_token)
         page = rest[:size]
         return admin.ListTopicsResponse(

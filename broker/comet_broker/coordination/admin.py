@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from comet.errors import (
@@ -18,6 +19,7 @@ from comet.errors import (
 from comet.v1 import admin_pb2 as pb
 from comet.v1 import groups_pb2 as groups_pb
 from comet_broker import limits
+from comet_broker.access.client_access import caller
 from comet_broker.cluster.peers import Peers
 from comet_broker.cluster.view import ClusterView
 from comet_broker.coordination.coordinator import Coordinator
@@ -98,7 +100,8 @@ class GroupAdmin:
             for answer in await asyncio.gather(*(self._listed_by(broker) for broker in others)):
                 found.extend(answer)
         by_name = {summary.name: summary for summary in found}
-        return pb.ListGroupsResponse(groups=[by_name[name] for name in sorted(by_name)])
+        visible = filter(partial(caller().allows, "describe", "group"), sorted(by_name))
+        return pb.ListGroupsResponse(groups=[by_name[name] for name in visible])
 
     async def reading(self, topic: str) -> tuple[list[pb.GroupSummary], bool]:
         """The groups that read a topic, and whether these are all: without a wait for coordinators."""

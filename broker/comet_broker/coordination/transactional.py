@@ -8,14 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from typing import Final
 
 from comet.errors import CometError, LimitExceeded
 from comet_broker import limits
 from comet_broker.coordination.group import MemberConnection
-from comet_broker.core.transactions import TransactionRecord, TransactionState
-
-GENERATED_PREFIX: Final = "-"  # the first character of generated ids; chosen names cannot begin with it
+from comet_broker.core.transactions import GENERATED_PREFIX, TransactionRecord, TransactionState
 
 
 class Transactional:

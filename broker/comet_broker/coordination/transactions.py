@@ -39,11 +39,12 @@ from comet_broker.coordination.context import SlotClaim, SlotContext
 from comet_broker.coordination.group import MemberConnection
 from comet_broker.coordination.journal import Operation, Written
 from comet_broker.coordination.timekeeping import Timekeeper
-from comet_broker.coordination.transactional import GENERATED_PREFIX, Transactional, TransactionalIds
+from comet_broker.coordination.transactional import Transactional, TransactionalIds
 from comet_broker.core.cluster import BROKERS, DELETED, PARTITIONS, PartitionId
 from comet_broker.core.slots import PRODUCER_BITS, check_name, producer_in
 from comet_broker.core.transactions import (
     ENDING,
+    GENERATED_PREFIX,
     AddPartition,
     End,
     Event,

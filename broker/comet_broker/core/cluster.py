@@ -44,6 +44,7 @@ CONFLICTS: Final = "cluster/conflicts/"
 ENDS: Final = "cluster/ends/"
 DRAINS: Final = "cluster/drains/"
 COORDINATORS: Final = "cluster/coordinators/"
+RULES: Final = "cluster/rules"
 
 NO_BROKER: Final = 0  # no broker has this id
 
@@ -224,6 +225,7 @@ class ClusterState:
     revision: int = 0
     cluster_id: str = ""
     lineage: Versioned[Lineage] | None = None
+    rules: Versioned[bytes] | None = None  # see core.rules
     controller: ControllerRecord | None = None
     brokers: dict[int, Versioned[BrokerRecord]] = field(default_factory=dict)
     topics: dict[str, Versioned[TopicSpec]] = field(default_factory=dict)
@@ -254,6 +256,8 @@ class ClusterState:
             self.controller = None if item is None else ControllerRecord.decode(item.value)
         elif key == LINEAGE:
             self.lineage = None if item is None else _versioned(item, Lineage.decode)
+        elif key == RULES:
+            self.rules = None if item is None else _versioned(item, bytes)
         elif key == ID and item is not None:
             self.cluster_id = item.value.decode()
 

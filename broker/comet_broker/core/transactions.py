@@ -38,6 +38,7 @@ from comet_broker.core.cluster import PartitionId, Stored
 
 EPOCH_MAX: Final = (1 << 32) - 1
 EPOCH_END: Final = EPOCH_MAX - 15  # no transaction in it or beyond: reopening gives a new producer id
+GENERATED_PREFIX: Final = "-"  # the first character of generated ids; chosen names cannot begin with it
 _RETRY_MS: Final = 20
 
 

@@ -10,6 +10,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from comet.errors import Forbidden
+from comet_broker.access.client_access import EVERYTHING, ClientAccess
 from comet_broker.rpc.listeners import certified_broker
 from comet_broker.rpc.methods import ADMIN, COMET, Method
 
@@ -22,11 +23,13 @@ class Audience:
     """The callers of a listener.
 
     identify    the broker that the caller's certificate names; None: without a certificate. Raises Forbidden
+    access      what the caller may do; other brokers may everything
     """
 
     clients: bool = True
     brokers: bool = True
     identify: Identify = lambda _: None
+    access: Callable[[Context], ClientAccess] = lambda _: EVERYTHING
 
     def serves(self, method: Method) -> bool:
         """Whether the method exists for them. Other brokers also forward their clients' unary calls."""

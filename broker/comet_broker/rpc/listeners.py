@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 REREAD_S: Final = 1.0
 WARNING_S: Final = 60.0
 _NAMES: Final = "x509_subject_alternative_name"
+_COMMON_NAME: Final = "x509_common_name"
 _CURE: Final = "make certificates with `comet security init`, or start with `comet up --secure`"
 
 
@@ -61,6 +62,10 @@ def check_listeners(config: BrokerConfig) -> None:
     for tls in (clients_tls(config), brokers_tls(config)):
         if tls is not None:
             tls.read()
+    if config.superusers and config.clients_ca is None:
+        raise InvalidArgument(
+            f"superusers are recognised by their certificates: set clients_cert, clients_key and clients_ca; {_CURE}"
+        )
     if config.insecure:
         return
     if not is_loopback(config.host):
@@ -186,6 +191,24 @@ def certified_broker(cluster: str, presented: Mapping[str, Iterable[bytes]]) -> 
     if len(numbers) != 1 or not numbers[0].isdigit():
         raise Forbidden(f"this listener is for brokers: the certificate must name one as {broker_uri(cluster, 1)} does")
     return int(numbers[0])
+
+
+def certified_client(cluster: str, presented: Mapping[str, Iterable[bytes]]) -> str | None:
+    """The name by which rules know a caller of the clients' listener: that of its certificate; None: it has none.
+
+    >>> certified_client("comet", {"x509_subject_alternative_name": [b"spiffe://comet/client/billing"]})
+    'client:billing'
+    >>> certified_client("comet", {"x509_subject_alternative_name": [b"spiffe://other/client/billing"]})
+    'uri:spiffe://other/client/billing'
+    >>> certified_client("comet", {"x509_common_name": [b"billing"]})
+    'name:billing'
+    """
+    uris = [name.decode(errors="replace") for name in presented.get(_NAMES, ()) if name.startswith(b"spiffe://")]
+    if len(uris) == 1:
+        own = f"spiffe://{quote(cluster, safe='')}/client/"
+        return f"client:{uris[0].removeprefix(own)}" if uris[0].startswith(own) else f"uri:{uris[0]}"
+    names = [] if uris else [name.decode(errors="replace") for name in presented.get(_COMMON_NAME, ())]
+    return f"name:{names[0]}" if len(names) == 1 else None
 
 
 async def warn_of_strangers(config: BrokerConfig) -> None:

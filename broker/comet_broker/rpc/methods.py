@@ -14,8 +14,11 @@ from comet.errors import CometError, Internal
 from comet.v1 import coordination_pb2 as coordination_pb
 from comet.v1 import groups_pb2 as groups
 from comet.v1 import records_pb2 as records_pb
+from comet_broker.access.client_access import EVERYTHING, ClientAccess
+from comet_broker.access.needs import CALLS, CallNeeds, nothing
 from comet_broker.admin.metrics import AdminMetrics
 from comet_broker.admin.recovery import AdminRecovery
+from comet_broker.admin.rules import AdminRules
 from comet_broker.admin.service import AdminService
 from comet_broker.coordination.admin import GroupAdmin
 from comet_broker.coordination.service import Coordination
@@ -42,6 +45,7 @@ class Method:
     request: type[Message]
     answer: Callable[[Any], Awaitable[Message]]
     check: Callable[[], None] | None = None  # raises while the call is not served
+    needs: CallNeeds = nothing  # that a client has to be allowed
     claims: str = ""  # the field in which a broker says its id
     from_brokers: str = ""  # the field that is believed of brokers only
 
@@ -80,7 +84,7 @@ class Endpoint(Protocol):
     def look_at_memory(self) -> None:
         """Called after a large message: ends calls if memory is short."""
 
-    def open_session(self, peer: str) -> ServedStream:
+    def open_session(self, peer: str, access: ClientAccess = EVERYTHING) -> ServedStream:
         """Opens a Stream call. Raises the CometError that refuses it."""
 
     def open_replica_session(self, peer: str, certified: int | None = None) -> ServedStream:
@@ -99,6 +103,7 @@ class Services:
     acquire: AcquireCalls
     metrics: AdminMetrics
     recovery: AdminRecovery
+    rules: AdminRules
 
 
 def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]:
@@ -119,12 +124,13 @@ def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]
         Method(COMET, "Acknowledge", groups.AcknowledgeRequest, acquire_calls.acknowledge),
         *(Method(ADMIN, act.name, act.request, _handler(services, act)) for act in ACTS.values()),
     ]
+    found = [replace(one, needs=CALLS[one.path]) if one.service in (COMET, ADMIN) else one for one in found]
     return [one if one.name in ALWAYS else replace(one, check=check_trust) for one in found]
 
 
 def _handler(services: Services, act: Act) -> Callable[[Any], Awaitable[Message]]:
     """The coroutine with the name of the act, of the service that has it."""
-    parts = (services.admin, services.groups, services.metrics, services.recovery)
+    parts = (services.admin, services.groups, services.metrics, services.recovery, services.rules)
     (found,) = (getattr(part, act.handler) for part in parts if hasattr(part, act.handler))
     handler: Callable[[Any], Awaitable[Message]] = found
     return handler

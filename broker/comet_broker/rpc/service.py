@@ -45,7 +45,7 @@ def handlers(broker: Endpoint, audience: Audience) -> list[grpc.GenericRpcHandle
     outbox = Outbox()
 
     def open_session(context: Context) -> ServedStream:
-        return broker.open_session(context.peer())
+        return broker.open_session(context.peer(), audience.access(context))
 
     def open_replica_session(context: Context) -> ServedStream:
         return broker.open_replica_session(context.peer(), audience.identify(context))

@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError, Message
 
 from comet.errors import CometError, MalformedFrame, Timeout
 from comet_broker import limits
+from comet_broker.access.client_access import set_caller
 from comet_broker.memory.in_flight import InFlight
 from comet_broker.rpc.audience import Audience, Context
 from comet_broker.rpc.methods import Method
@@ -55,7 +56,8 @@ class UnaryCalls:
         """Takes one call and returns its encoded answer; ends the call with the error that the method raises."""
         in_flight, audience = self._in_flight, self._audience
         try:
-            caller = audience.identify(context)
+            caller, access = audience.identify(context), audience.access(context)
+            set_caller(access)
             in_flight.check()
             task = asyncio.current_task()
             assert task is not None
@@ -70,7 +72,9 @@ class UnaryCalls:
                 request = _parse(method, data)
                 del data
                 audience.check(method, request, caller)
+                access.check(method.needs(request))
                 message = await method(request)
+                access.check(method.needs(request))  # again: rules may have changed
             finally:
                 in_flight.release(size)
             answer = self._encode(message)

@@ -12,6 +12,7 @@ from comet.errors import CometError, InvalidArgument
 from comet.types import Acks
 from comet.v1 import records_pb2 as pb
 from comet.wire.frames import ack_frame
+from comet_broker.access.client_access import ClientAccess
 from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.context import Accepted
 from comet_broker.partitions.partition import Partition
@@ -26,7 +27,13 @@ class ProduceFrames:
     """Owned by one session."""
 
     def __init__(
-        self, topics: TopicTable, clock: Clock, meter: RequestMeter, answers: AnswerQueue, replies: Replies
+        self,
+        topics: TopicTable,
+        clock: Clock,
+        meter: RequestMeter,
+        answers: AnswerQueue,
+        replies: Replies,
+        access: ClientAccess,
     ) -> None:
         self.acknowledged: list[int] = []  # requests whose acknowledgements are not sent yet
         self._offsets: list[int] = []  # of their batches
@@ -37,6 +44,9 @@ class ProduceFrames:
         self._answers = answers
         self._replies = replies
         self._rouse = replies.rouse
+        self._access = access
+        self._enforced = access.enforced
+        self._writable: set[int] = set()  # handles of partitions that this stream may write
 
     def take(self, request: int, produce: pb.Produce) -> None:
         """Takes a produce frame whose fields are in another order than the usual one."""
@@ -47,6 +57,9 @@ class ProduceFrames:
             if acks > Acks.ALL:
                 raise InvalidArgument(f"acks must be 0, 1 or 2, not {acks}")
             partition = partition_of(self._topics, handle)
+            if self._enforced and handle not in self._writable:
+                self._access.check([("write", "topic", partition.topic)])
+                self._writable.add(handle)
             accepted = partition.produce(batch, acks)
         except NotInTransaction:
             self._produce_later(request, partition, batch)

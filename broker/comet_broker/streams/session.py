@@ -33,6 +33,8 @@ from comet.v1 import records_pb2 as pb
 from comet.wire.frames import parse_produce
 from comet.wire.version import VERSION
 from comet_broker import limits
+from comet_broker.access.client_access import ClientAccess
+from comet_broker.access.needs import FRAMES
 from comet_broker.streams.answers import AnswerQueue, Replies
 from comet_broker.streams.context import SessionContext
 from comet_broker.streams.partition_frames import PartitionFrames
@@ -45,19 +47,22 @@ from comet_broker.streams.subscriptions import Feed
 @dataclass(slots=True)
 class StreamClient:
     peer: str  # its address
+    access: ClientAccess
     name: str = ""  # as its Hello has it
 
 
 class Session:
     """`ended` is called with the session when it is over."""
 
-    def __init__(self, context: SessionContext, number: int, peer: str, ended: Callable[[Session], None]) -> None:
+    def __init__(
+        self, context: SessionContext, number: int, peer: str, access: ClientAccess, ended: Callable[[Session], None]
+    ) -> None:
         self.number = number
         self.writer = StreamWriter(self.poll, over=self._is_over, close=self.close)
         self.answers = AnswerQueue(self.writer.rouse, context.env.in_flight)
         self.sent_bytes = 0  # of deliveries
         self.received_bytes = 0
-        self._client = StreamClient(peer)
+        self.client = StreamClient(peer, access)
         self._context = context
         self._ended = ended
         self._input_over = False
@@ -73,7 +78,9 @@ class Session:
         )
         self._sharing = context.sharing(self._replies, self._feed)
         self._members = context.members(self._replies)
-        self._produce = ProduceFrames(context.topics, context.env.clock, context.meter, self.answers, self._replies)
+        self._produce = ProduceFrames(
+            context.topics, context.env.clock, context.meter, self.answers, self._replies, access
+        )
         self._handlers = self._handlers_by_kind()
 
     def _handlers_by_kind(self) -> dict[str, Callable[[int, Any], None]]:
@@ -107,10 +114,6 @@ class Session:
     @property
     def closed(self) -> bool:
         return self._replies.closed
-
-    @property
-    def peer(self) -> str:
-        return self._client.peer
 
     def _is_over(self) -> bool:
         """Whether `poll` returns the last frames now."""
@@ -174,15 +177,20 @@ class Session:
 
     def _take(self, request: int, frame: pb.ClientFrame) -> None:
         kind = frame.WhichOneof("frame")
-        if kind in self._handlers:
-            self._handlers[kind](request, getattr(frame, kind))
-        elif kind is None or not any(
-            part.take(request, kind, getattr(frame, kind)) for part in (self._members, self._sharing)
-        ):
+        if kind is None or kind not in FRAMES:
             raise MalformedFrame("a frame that is empty or of an unknown kind")
+        content = getattr(frame, kind)
+        access = self.client.access
+        if access.enforced and kind != "produce":  # that asks for itself
+            access.check(FRAMES[kind](content, self._context.topics.by_handle))
+        if kind in self._handlers:
+            self._handlers[kind](request, content)
+        else:
+            handled = any(part.take(request, kind, content) for part in (self._members, self._sharing))
+            assert handled, f"no handler of {kind} frames"
 
     def _hello(self, request: int, hello: pb.Hello) -> None:
-        self._client.name = hello.client[:200]
+        self.client.name = hello.client[:200]
         welcome = pb.Welcome(
             cluster_id=self._context.cluster_id(),
             broker_id=self._context.env.me,
@@ -198,8 +206,8 @@ class Session:
     def statistics(self) -> dict[str, Any]:
         return {
             "stream": self.number,
-            "peer": self._client.peer,
-            "client": self._client.name,
+            "peer": self.client.peer,
+            "client": self.client.name,
             "subscriptions": len(self._feed.push.subscriptions),
             "partitions": len(self._feed.push.cursors),
             "owed": self.answers.owed,

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from comet.errors import CometError, LimitExceeded
+from comet.errors import CometError, LimitExceeded, Unavailable
 from comet_broker import limits
+from comet_broker.access.client_access import ClientAccess
+from comet_broker.access.control import Restricted
 from comet_broker.failures import Failures, Kind
 from comet_broker.streams.session import Session
 
@@ -17,10 +19,12 @@ LISTED_MAX: Final = 1_000  # sessions that have statistics of their own
 class Sessions:
     """Owned by the broker; on its loop.
 
-    make   creates the session of a number and a peer, which calls back at its end
+    make   creates the session of a number, a peer and its access, which calls back at its end
     """
 
-    def __init__(self, make: Callable[[int, str, Callable[[Session], None]], Session], failures: Failures) -> None:
+    def __init__(
+        self, make: Callable[[int, str, ClientAccess, Callable[[Session], None]], Session], failures: Failures
+    ) -> None:
         self._make = make
         self._failures = failures
         self._open: dict[int, Session] = {}
@@ -30,13 +34,20 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, peer: str) -> Session:
+    def open(self, peer: str, access: ClientAccess) -> Session:
         if len(self._open) >= limits.SESSIONS_MAX:
             raise LimitExceeded(f"limit of {limits.SESSIONS_MAX} streams reached on this broker", retry_after_ms=1000)
-        session = self._make(self._next_number, peer, self._closed)
+        session = self._make(self._next_number, peer, access, self._closed)
         self._open[session.number] = session
         self._next_number += 1
         return session
+
+    def end_restricted(self, restricted: Restricted) -> None:
+        """Ends the streams of principals that may do less than before. Their clients come back, and are refused only
+        what they may not do any more."""
+        changed = Unavailable("the rules of access have changed; connect again", retry_after_ms=100)
+        enforced = [session for session in self._open.values() if session.client.access.enforced]
+        _end([session for session in enforced if restricted(session.client.access.principal)], changed)
 
     # ---- when memory is short, see memory.guard.Sheddable
 
@@ -47,11 +58,11 @@ class Sessions:
 
     def end_some(self, error: CometError) -> int:
         """Ends a quarter of the streams: first those of the connections, then of the addresses, with most of them."""
-        connections = Counter(session.peer for session in self._open.values())
-        addresses = Counter(_address(session.peer) for session in self._open.values())
+        connections = Counter(session.client.peer for session in self._open.values())
+        addresses = Counter(_address(session.client.peer) for session in self._open.values())
 
         def share(session: Session) -> tuple[int, int]:
-            return connections[session.peer], addresses[_address(session.peer)]
+            return connections[session.client.peer], addresses[_address(session.client.peer)]
 
         found = sorted(self._open.values(), key=share, reverse=True)
         return _end(found[: -(-len(found) // 4)], error)

@@ -64,6 +64,7 @@ class Act:
 
     name: str  # of the call
     role: Role  # that a user of the gateway needs
+    needs: str  # that a rule must allow a client: operation and kind, as in `comet acl`; empty: the answer is filtered
     summary: str  # what it does, imperative
     about: str = ""  # further sentences
     method: str = ""  # of comet.Admin
@@ -106,15 +107,16 @@ _MOVING: Final = ("NOT_COORDINATOR", "COORDINATOR_LOADING")  # while a group has
 _ROWS: Final = (
     # ---- topics
     Act(
-        "CreateTopic", "operator", "Create a topic", method="create_topic", command="topic create",
+        "CreateTopic", "operator", "create topic", "Create a topic", method="create_topic", command="topic create",
         routes=(Operation("createTopic", "POST", "/v1/topics"),),
     ),
     Act(
-        "ListTopics", "viewer", "List topics", "By name, page by page.", method="list_topics", command="topic list",
+        "ListTopics", "viewer", "", "List topics", "By name, page by page.", method="list_topics", command="topic list",
         routes=(Operation("listTopics", "GET", "/v1/topics"),),
     ),
     Act(
-        "DescribeTopic", "viewer", "Describe a topic", "Shows its settings, its partitions and their sizes.",
+        "DescribeTopic", "viewer", "describe topic", "Describe a topic",
+        "Shows its settings, its partitions and their sizes.",
         method="describe_topic", command="topic describe",
         routes=(
             Operation("describeTopic", "GET", "/v1/topics/{topic}"),
@@ -125,7 +127,7 @@ _ROWS: Final = (
         ),
     ),
     Act(
-        "AlterTopic", "admin", "Change the settings of a topic",
+        "AlterTopic", "admin", "alter topic", "Change the settings of a topic",
         "Other settings stay as they are. A shorter retention deletes records; a dry run counts them.",
         method="alter_topic", command="topic alter", dry_run=True, errors=("TOPIC_NOT_FOUND",),
         routes=(
@@ -136,7 +138,7 @@ _ROWS: Final = (
         ),
     ),
     Act(
-        "DeleteTopic", "admin", "Delete a topic",
+        "DeleteTopic", "admin", "delete topic", "Delete a topic",
         "Its records and the committed offsets of groups in it are deleted too. A new topic with the same name is a "
         "different one.",
         method="delete_topic", command="topic delete", dry_run=True, asks=True, errors=("TOPIC_NOT_FOUND",),
@@ -151,7 +153,7 @@ _ROWS: Final = (
         ),
     ),
     Act(
-        "AddPartitions", "operator", "Add partitions to a topic",
+        "AddPartitions", "operator", "alter topic", "Add partitions to a topic",
         "This cannot be undone. Many keys map to another partition afterwards: the order of a key's records does not "
         "hold across the change.",
         method="add_partitions", command="topic alter", dry_run=True,
@@ -167,7 +169,7 @@ _ROWS: Final = (
         ),
     ),
     Act(
-        "DeleteRecords", "admin", "Delete the oldest records of a topic",
+        "DeleteRecords", "admin", "delete topic", "Delete the oldest records of a topic",
         "Those before an offset or a time. This cannot be undone.",
         method="delete_records", command="topic delete-records", dry_run=True, asks=True,
         errors=("TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "NOT_LEADER"),
@@ -183,7 +185,7 @@ _ROWS: Final = (
         ),
     ),
     Act(
-        "MovePartition", "admin", "Reassign the replicas of a partition",
+        "MovePartition", "admin", "alter cluster", "Reassign the replicas of a partition",
         "Moves them to other brokers, or changes their number. The answer comes at the start; the partition shows the "
         "progress.",
         method="move_partition", command="topic move", dry_run=True,
@@ -192,7 +194,7 @@ _ROWS: Final = (
         routes=(Operation("movePartition", "POST", "/v1/topics/{topic}/partitions/{partition}/move"),),
     ),
     Act(
-        "ElectLeader", "admin", "Elect a leader that may lack records",
+        "ElectLeader", "admin", "alter cluster", "Elect a leader that may lack records",
         "An unclean election, the last resort if all replicas with every record are damaged or will not return, or if "
         "a replica is in conflict with its leader. Refused otherwise while the partition has a leader. Records that "
         "the new leader lacks are lost: this has to be accepted.",
@@ -202,24 +204,25 @@ _ROWS: Final = (
     ),
     # ---- groups
     Act(
-        "ListGroups", "viewer", "List groups",
+        "ListGroups", "viewer", "", "List groups",
         "By name. Fails while a coordinator is being replaced: the list would be incomplete.",
         method="list_groups", command="group list", errors=_MOVING,
         routes=(Operation("listGroups", "GET", "/v1/groups"),),
     ),
     Act(
-        "DescribeGroup", "viewer", "Describe a group", "Shows its members, their partitions, and the lag of each.",
+        "DescribeGroup", "viewer", "describe group", "Describe a group",
+        "Shows its members, their partitions, and the lag of each.",
         method="describe_group", command="group describe", errors=("GROUP_NOT_FOUND", *_MOVING),
         routes=(Operation("describeGroup", "GET", "/v1/groups/{group}"),),
     ),
     Act(
-        "GroupLag", "viewer", "Show the lag of a group",
+        "GroupLag", "viewer", "describe group", "Show the lag of a group",
         "In records, as the age of the oldest one, and as the time to catch up; and its history.",
         method="group_lag", command="group lag", errors=("GROUP_NOT_FOUND", *_MOVING),
         routes=(Operation("getLag", "GET", "/v1/groups/{group}/lag"),),
     ),
     Act(
-        "ResetGroup", "operator", "Reset the committed offsets of a group",
+        "ResetGroup", "operator", "alter group", "Reset the committed offsets of a group",
         "The group must have no members. All are set, or none if one fails.",
         method="reset_group", command="group reset", dry_run=True,
         errors=("GROUP_NOT_FOUND", "TOPIC_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING),
@@ -231,7 +234,7 @@ _ROWS: Final = (
         ),
     ),
     Act(
-        "DeleteGroup", "admin", "Delete a group",
+        "DeleteGroup", "admin", "delete group", "Delete a group",
         "Its committed offsets are deleted. The group must have no members.",
         method="delete_group", command="group delete", dry_run=True, asks=True,
         errors=("GROUP_NOT_FOUND", "GROUP_NOT_EMPTY", *_MOVING),
@@ -247,7 +250,8 @@ _ROWS: Final = (
     ),
     # ---- the cluster
     Act(
-        "DescribeCluster", "viewer", "Describe the cluster", "Its brokers and the size of its data.",
+        "DescribeCluster", "viewer", "describe cluster", "Describe the cluster",
+        "Its brokers and the size of its data.",
         method="describe_cluster", command="cluster",
         routes=(
             Operation("describeCluster", "GET", "/v1/cluster"),
@@ -258,7 +262,7 @@ _ROWS: Final = (
         ),
     ),
     Act(
-        "DrainBroker", "admin", "Drain a broker",
+        "DrainBroker", "admin", "alter cluster", "Drain a broker",
         "Moves leadership away from it before it is stopped. It leads nothing until that is undone. The answer comes "
         "at the start: repeat until it leads no partition.",
         method="drain_broker", command="cluster drain", dry_run=True, errors=("BROKER_NOT_FOUND",),
@@ -285,7 +289,7 @@ _ROWS: Final = (
         ),
     ),
     Act(
-        "Resume", "admin", "Resume what has failed on a broker",
+        "Resume", "admin", "alter cluster", "Resume what has failed on a broker",
         "Partitions, slots, groups and transactional ids that an unexpected error stopped, as a restart would. The "
         "answer lists those that fail again.",
         method="resume", command="cluster resume", dry_run=True, errors=("BROKER_NOT_FOUND",),
@@ -301,7 +305,7 @@ _ROWS: Final = (
         ),
     ),
     Act(
-        "Statistics", "viewer", "Get the statistics of a broker",
+        "Statistics", "viewer", "describe cluster", "Get the statistics of a broker",
         "All of its numbers, for diagnosis. Their names may change with every version.",
         method="statistics", command="cluster", always=True, errors=("BROKER_NOT_FOUND",),
         routes=(
@@ -313,18 +317,43 @@ _ROWS: Final = (
         ),
     ),
     Act(
-        "History", "viewer", "Get the past figures of a broker", method="history", always=True,
+        "History", "viewer", "describe cluster", "Get the past figures of a broker", method="history", always=True,
         missing="the dashboard draws them; `/metrics` and Prometheus are for other programs",
     ),
     Act(
-        "Inventory", "admin", "List the content of a broker's data folder", always=True,
+        "Inventory", "admin", "alter cluster", "List the content of a broker's data folder", always=True,
         missing="brokers request it of each other to recover a cluster",
     ),
     Act(
-        "RecoverCluster", "admin", "Have brokers accept a metadata store that was restored or emptied",
+        "RecoverCluster", "admin", "alter cluster", "Have brokers accept a metadata store that was restored or emptied",
         "Chooses one replica of each partition, which the others follow. Shows what each choice would lose first.",
         method="recover_cluster", command="cluster recover", dry_run=True, always=True,
         missing="a gateway's client follows the metadata that this repairs",
+    ),
+    # ---- access
+    Act(
+        "AddRule", "admin", "alter cluster", "Add a rule that allows or denies operations",
+        "Open streams see it within a second. A rule that denies overrides all that allow.",
+        method="add_rule", command="acl add", errors=("LIMIT_EXCEEDED",),
+        routes=(Operation("addRule", "POST", "/v1/rules"),),
+    ),
+    Act(
+        "RemoveRule", "admin", "alter cluster", "Remove a rule",
+        "Open streams see it within a second.",
+        method="remove_rule", command="acl remove",
+        routes=(Operation("removeRule", "POST", "/v1/rules/remove"),),
+    ),
+    Act(
+        "ListRules", "viewer", "describe cluster", "List rules",
+        "Who may do what, and whether brokers enforce it.",
+        method="list_rules", command="acl list",
+        routes=(Operation("listRules", "GET", "/v1/rules"),),
+    ),
+    Act(
+        "ExplainAccess", "viewer", "describe cluster", "Explain whether a client may do something",
+        "Shows the rule that decides.",
+        method="explain_access", command="acl explain",
+        routes=(Operation("explainAccess", "GET", "/v1/rules/explain"),),
     ),
 )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from random import Random
 from types import TracebackType
 from typing import Annotated, Any, Final, Self, TypeVar
@@ -37,6 +37,21 @@ from comet.admin.results import (
     Resumed,
     TopicAlteration,
     TopicDeletion,
+    TopicPage,
+)
+from comet.admin.rules import (
+    AccessDecision,
+    Deny,
+    Operations,
+    Principal,
+    ResourceName,
+    RuleChange,
+    RuleKind,
+    RuleList,
+    RuleOperation,
+    change_from_pb,
+    requested,
+    rule_from_pb,
 )
 from comet.client.bootstrap import Addresses
 from comet.client.client import Client
@@ -60,7 +75,6 @@ from comet.types import (
     wall_clock_us,
 )
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import groups_pb2 as groups
 from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.wire import group_protobuf, protobuf
@@ -71,19 +85,6 @@ M = TypeVar("M", bound=Message)
 SERVICE: Final = "comet.v1.Admin/"
 _PAGE = 1000
 _AT_ONCE = 32  # requests to brokers
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPage:
-    """A page of topics, by name. `after` is the name to continue after; None: the last page. `total` counts all.
-
-    >>> comet.TopicPage(topics=(), after=None, total=0).after is None
-    True
-    """
-
-    topics: tuple[TopicInfo, ...]
-    after: str | None
-    total: int
 
 
 class Admin:
@@ -448,7 +449,7 @@ class Admin:
             request.shift = shift
         else:
             request.offsets.extend(committed_offsets.topic_offsets(offsets or {}))
-        request.topics.extend(_selected(topics))
+        request.topics.extend(group_protobuf.selected(topics))
         answer = await self._request("ResetGroup", request, admin.ResetGroupResponse)
         return [group_protobuf.reset_from_pb(change) for change in answer.partitions]
 
@@ -704,6 +705,72 @@ class Admin:
         )
         return history_from_pb(await self._request_at(broker, "History", request, admin.HistoryResponse))
 
+    # ---- access
+
+    async def add_rule(
+        self, principal: Principal, operations: Operations, kind: RuleKind, name: ResourceName, *, deny: Deny = False
+    ) -> RuleChange:
+        """Adds a rule: clients may do these operations, or with `deny` may not. A rule that denies overrides all that
+        allow. Open streams see it within a second.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.add_rule("client:billing", ["read"], comet.ResourceKind.TOPIC, "invoices"))
+        >>> run(example)
+        done: allow client:billing read topic invoices; not enforced: the broker has no superusers
+        """
+        request = admin.AddRuleRequest(rule=requested(principal, operations, kind, name, deny=deny))
+        return change_from_pb(await self._request("AddRule", request, admin.RuleChange))
+
+    async def remove_rule(
+        self, principal: Principal, operations: Operations, kind: RuleKind, name: ResourceName, *, deny: Deny = False
+    ) -> RuleChange:
+        """Removes a rule. Open streams see it within a second.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print((await admin.remove_rule("*", ["read"], comet.ResourceKind.TOPIC, "*")).changed)
+        >>> run(example)
+        False
+        """
+        request = admin.RemoveRuleRequest(rule=requested(principal, operations, kind, name, deny=deny))
+        return change_from_pb(await self._request("RemoveRule", request, admin.RuleChange))
+
+    async def list_rules(
+        self, *, principal: Annotated[str, Input("Only the rules of this one.", example="client:billing")] = ""
+    ) -> RuleList:
+        """All rules, or those of a principal; and whether the broker that answers enforces them.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.list_rules())
+        >>> run(example)
+        0 rules; not enforced: the broker has no superusers
+        """
+        request = admin.ListRulesRequest(principal=principal)
+        answer = await self._request("ListRules", request, admin.ListRulesResponse)
+        return RuleList(tuple(map(rule_from_pb, answer.rules)), answer.enforced, tuple(answer.superusers))
+
+    async def explain_access(
+        self,
+        principal: Principal,
+        operation: Annotated[RuleOperation, Input("The operation.", example="read")],
+        kind: RuleKind,
+        name: ResourceName,
+    ) -> AccessDecision:
+        """Whether a client may do something, and the rule that decides.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.explain_access("*", comet.RuleOperation.READ, comet.ResourceKind.TOPIC, "t"))
+        >>> run(example)
+        yes: this broker has no superusers, so every client may do everything
+        """
+        request = admin.ExplainAccessRequest(principal=principal, operation=operation, kind=kind, name=name)
+        answer = await self._request("ExplainAccess", request, admin.ExplainAccessResponse)
+        rule = rule_from_pb(answer.rule) if answer.HasField("rule") else None
+        return AccessDecision(answer.allowed, answer.why, rule)
+
     # ---- life
 
     async def close(self) -> None:
@@ -731,11 +798,3 @@ def _settings(config: TopicConfig | None, settings: dict[str, Any]) -> types.Top
     if settings:
         raise InvalidArgument("give the settings as a TopicConfig or by name, not both")
     return protobuf.config_to_pb(config)
-
-
-def _selected(topics: Iterable[str | tuple[str, int]]) -> list[groups.TopicPartitions]:
-    found: dict[str, set[int]] = {}
-    for one in topics:
-        topic, indexes = (one, ()) if isinstance(one, str) else (one[0], (one[1],))
-        found.setdefault(topic, set()).update(indexes)
-    return [groups.TopicPartitions(topic=topic, partitions=sorted(indexes)) for topic, indexes in found.items()]

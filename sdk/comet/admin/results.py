@@ -21,6 +21,19 @@ from comet.wire import group_protobuf, protobuf
 
 
 @dataclass(frozen=True, slots=True)
+class TopicPage:
+    """A page of topics, by name. `after` is the name to continue after; None: the last page. `total` counts all.
+
+    >>> comet.TopicPage(topics=(), after=None, total=0).after is None
+    True
+    """
+
+    topics: tuple[TopicInfo, ...]
+    after: str | None
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicAlteration:
     """The change of a topic's settings. A shorter retention deletes `records` at its next check; not `complete`: a
     partition's leader did not answer, and may delete more.

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Self
 
 from comet import limits
 from comet.admin.admin import Admin as AsyncAdmin
-from comet.admin.admin import TopicPage
 from comet.admin.history import History
 from comet.admin.parameters import (
     BROKER_MAX,
@@ -34,6 +33,18 @@ from comet.admin.results import (
     Resumed,
     TopicAlteration,
     TopicDeletion,
+    TopicPage,
+)
+from comet.admin.rules import (
+    AccessDecision,
+    Deny,
+    Operations,
+    Principal,
+    ResourceName,
+    RuleChange,
+    RuleKind,
+    RuleList,
+    RuleOperation,
 )
 from comet.client.bootstrap import Addresses
 from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDetails, TopicInfo
@@ -528,6 +539,63 @@ class Admin:
                 broker, topics=topics, every_topic=every_topic, groups=groups, step_s=step_s, since_us=since_us
             )
         )
+
+    def add_rule(
+        self, principal: Principal, operations: Operations, kind: RuleKind, name: ResourceName, *, deny: Deny = False
+    ) -> RuleChange:
+        """Adds a rule: clients may do these operations, or with `deny` may not. A rule that denies overrides all that
+        allow. Open streams see it within a second.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         print(admin.add_rule("client:billing", ["read"], comet.ResourceKind.TOPIC, "invoices"))
+        >>> run(example)
+        done: allow client:billing read topic invoices; not enforced: the broker has no superusers
+        """
+        return call(self._async.add_rule(principal, operations, kind, name, deny=deny))
+
+    def remove_rule(
+        self, principal: Principal, operations: Operations, kind: RuleKind, name: ResourceName, *, deny: Deny = False
+    ) -> RuleChange:
+        """Removes a rule. Open streams see it within a second.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         print(admin.remove_rule("*", ["read"], comet.ResourceKind.TOPIC, "*").changed)
+        >>> run(example)
+        False
+        """
+        return call(self._async.remove_rule(principal, operations, kind, name, deny=deny))
+
+    def list_rules(
+        self, *, principal: Annotated[str, Input("Only the rules of this one.", example="client:billing")] = ""
+    ) -> RuleList:
+        """All rules, or those of a principal; and whether the broker that answers enforces them.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         print(admin.list_rules())
+        >>> run(example)
+        0 rules; not enforced: the broker has no superusers
+        """
+        return call(self._async.list_rules(principal=principal))
+
+    def explain_access(
+        self,
+        principal: Principal,
+        operation: Annotated[RuleOperation, Input("The operation.", example="read")],
+        kind: RuleKind,
+        name: ResourceName,
+    ) -> AccessDecision:
+        """Whether a client may do something, and the rule that decides.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         print(admin.explain_access("*", comet.RuleOperation.READ, comet.ResourceKind.TOPIC, "t"))
+        >>> run(example)
+        yes: this broker has no superusers, so every client may do everything
+        """
+        return call(self._async.explain_access(principal, operation, kind, name))
 
     def close(self) -> None:
         """Closes the connections."""

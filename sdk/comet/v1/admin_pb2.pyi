@@ -386,6 +386,84 @@ class RecoverClusterResponse(_message.Message):
     silent: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, json: _Optional[str] = ..., digest: _Optional[str] = ..., done: _Optional[bool] = ..., silent: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class Rule(_message.Message):
+    __slots__ = ("principal", "deny", "operations", "kind", "name", "author", "added_us")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    DENY_FIELD_NUMBER: _ClassVar[int]
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    ADDED_US_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    deny: bool
+    operations: _containers.RepeatedScalarFieldContainer[str]
+    kind: str
+    name: str
+    author: str
+    added_us: int
+    def __init__(self, principal: _Optional[str] = ..., deny: _Optional[bool] = ..., operations: _Optional[_Iterable[str]] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., author: _Optional[str] = ..., added_us: _Optional[int] = ...) -> None: ...
+
+class AddRuleRequest(_message.Message):
+    __slots__ = ("rule",)
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    rule: Rule
+    def __init__(self, rule: _Optional[_Union[Rule, _Mapping]] = ...) -> None: ...
+
+class RemoveRuleRequest(_message.Message):
+    __slots__ = ("rule",)
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    rule: Rule
+    def __init__(self, rule: _Optional[_Union[Rule, _Mapping]] = ...) -> None: ...
+
+class RuleChange(_message.Message):
+    __slots__ = ("rule", "changed", "enforced")
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    ENFORCED_FIELD_NUMBER: _ClassVar[int]
+    rule: Rule
+    changed: bool
+    enforced: bool
+    def __init__(self, rule: _Optional[_Union[Rule, _Mapping]] = ..., changed: _Optional[bool] = ..., enforced: _Optional[bool] = ...) -> None: ...
+
+class ListRulesRequest(_message.Message):
+    __slots__ = ("principal",)
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    def __init__(self, principal: _Optional[str] = ...) -> None: ...
+
+class ListRulesResponse(_message.Message):
+    __slots__ = ("rules", "enforced", "superusers")
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    ENFORCED_FIELD_NUMBER: _ClassVar[int]
+    SUPERUSERS_FIELD_NUMBER: _ClassVar[int]
+    rules: _containers.RepeatedCompositeFieldContainer[Rule]
+    enforced: bool
+    superusers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., enforced: _Optional[bool] = ..., superusers: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ExplainAccessRequest(_message.Message):
+    __slots__ = ("principal", "operation", "kind", "name")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    operation: str
+    kind: str
+    name: str
+    def __init__(self, principal: _Optional[str] = ..., operation: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ExplainAccessResponse(_message.Message):
+    __slots__ = ("allowed", "why", "rule")
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    allowed: bool
+    why: str
+    rule: Rule
+    def __init__(self, allowed: _Optional[bool] = ..., why: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ...) -> None: ...
+
 class ListGroupsRequest(_message.Message):
     __slots__ = ("local",)
     LOCAL_FIELD_NUMBER: _ClassVar[int]

@@ -140,6 +140,26 @@ class AdminStub:
                 request_serializer=comet_dot_v1_dot_admin__pb2.RecoverClusterRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_admin__pb2.RecoverClusterResponse.FromString,
                 _registered_method=True)
+        self.AddRule = channel.unary_unary(
+                '/comet.v1.Admin/AddRule',
+                request_serializer=comet_dot_v1_dot_admin__pb2.AddRuleRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.RuleChange.FromString,
+                _registered_method=True)
+        self.RemoveRule = channel.unary_unary(
+                '/comet.v1.Admin/RemoveRule',
+                request_serializer=comet_dot_v1_dot_admin__pb2.RemoveRuleRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.RuleChange.FromString,
+                _registered_method=True)
+        self.ListRules = channel.unary_unary(
+                '/comet.v1.Admin/ListRules',
+                request_serializer=comet_dot_v1_dot_admin__pb2.ListRulesRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.ListRulesResponse.FromString,
+                _registered_method=True)
+        self.ExplainAccess = channel.unary_unary(
+                '/comet.v1.Admin/ExplainAccess',
+                request_serializer=comet_dot_v1_dot_admin__pb2.ExplainAccessRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.ExplainAccessResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -285,6 +305,32 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AddRule(self, request, context):
+        """Adds a rule; one with the same content is kept as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveRule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRules(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainAccess(self, request, context):
+        """Whether a client may do something, and why.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -392,6 +438,26 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RecoverCluster,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.RecoverClusterRequest.FromString,
                     response_serializer=comet_dot_v1_dot_admin__pb2.RecoverClusterResponse.SerializeToString,
+            ),
+            'AddRule': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddRule,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.AddRuleRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.RuleChange.SerializeToString,
+            ),
+            'RemoveRule': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveRule,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.RemoveRuleRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.RuleChange.SerializeToString,
+            ),
+            'ListRules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRules,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.ListRulesRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.ListRulesResponse.SerializeToString,
+            ),
+            'ExplainAccess': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainAccess,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.ExplainAccessRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.ExplainAccessResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -961,6 +1027,114 @@ class Admin:
             '/comet.v1.Admin/RecoverCluster',
             comet_dot_v1_dot_admin__pb2.RecoverClusterRequest.SerializeToString,
             comet_dot_v1_dot_admin__pb2.RecoverClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddRule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/AddRule',
+            comet_dot_v1_dot_admin__pb2.AddRuleRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.RuleChange.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveRule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/RemoveRule',
+            comet_dot_v1_dot_admin__pb2.RemoveRuleRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.RuleChange.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/ListRules',
+            comet_dot_v1_dot_admin__pb2.ListRulesRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.ListRulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainAccess(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/ExplainAccess',
+            comet_dot_v1_dot_admin__pb2.ExplainAccessRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.ExplainAccessResponse.FromString,
             options,
             channel_credentials,
             insecure,

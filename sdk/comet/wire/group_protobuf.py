@@ -98,3 +98,12 @@ def point_from_pb(message: admin.LagPoint) -> LagPoint:
         committed=message.committed,
         end=message.end,
     )
+
+
+def selected(topics: Iterable[str | tuple[str, int]]) -> list[pb.TopicPartitions]:
+    """Whole topics, and single partitions of others."""
+    found: dict[str, set[int]] = {}
+    for one in topics:
+        topic, indexes = (one, ()) if isinstance(one, str) else (one[0], (one[1],))
+        found.setdefault(topic, set()).update(indexes)
+    return [pb.TopicPartitions(topic=topic, partitions=sorted(indexes)) for topic, indexes in found.items()]

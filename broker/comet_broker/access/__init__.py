@@ -1,0 +1,1 @@
+"""Access control: what each client may do, by the rules of the cluster."""

@@ -1,0 +1,180 @@
+"""The rules of access: what clients may do, or may not.
+
+    principal   client:NAME, as its certificate names it, or * for every client
+    operations  read, write, create, delete, alter, describe
+    kind, name  a topic, group or transaction by its name, or a prefix and *; the cluster by *
+
+A rule that denies overrides all that allow; without a rule nothing is allowed. Brokers with `superusers` enforce them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Final
+
+from comet.admin.parameters import Input
+from comet.errors import InvalidArgument
+from comet.types import Int64
+from comet.units import count
+from comet.v1 import admin_pb2 as admin
+
+
+class RuleOperation(StrEnum):
+    """What a client does.
+
+    >>> comet.RuleOperation("read").name
+    'READ'
+    """
+
+    READ = "read"
+    WRITE = "write"
+    CREATE = "create"
+    DELETE = "delete"
+    ALTER = "alter"
+    DESCRIBE = "describe"
+
+
+class ResourceKind(StrEnum):
+    """What a client does that with.
+
+    >>> [kind.value for kind in comet.ResourceKind]
+    ['topic', 'group', 'transaction', 'cluster']
+    """
+
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTION = "transaction"
+    CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of access.
+
+    >>> print(comet.Rule("client:billing", (comet.RuleOperation.READ,), comet.ResourceKind.TOPIC, "invoices"))
+    allow client:billing read topic invoices
+    """
+
+    principal: str
+    operations: tuple[RuleOperation, ...]
+    kind: ResourceKind
+    name: str
+    deny: bool = False
+    author: Annotated[str, "The client that added it."] = ""
+    added_us: Int64 = 0
+
+    def __str__(self) -> str:
+        effect = "deny" if self.deny else "allow"
+        return f"{effect} {self.principal} {','.join(self.operations)} {self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleChange:
+    """A rule that was added or removed; not `changed`: it was there before, or was not there.
+
+    >>> rule = comet.Rule("client:billing", (comet.RuleOperation.READ,), comet.ResourceKind.TOPIC, "invoices")
+    >>> print(comet.RuleChange(rule, changed=True, enforced=True))
+    done: allow client:billing read topic invoices
+    """
+
+    rule: Rule
+    changed: bool
+    enforced: Annotated[bool, "False: the broker has no superusers, so that every client may do everything."]
+
+    def __str__(self) -> str:
+        done = "done" if self.changed else "nothing to do"
+        return f"{done}: {self.rule}" + ("" if self.enforced else f"; {NOT_ENFORCED}")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleList:
+    """All rules, and whether the broker that answers enforces them.
+
+    >>> print(comet.RuleList((), enforced=True, superusers=("client:admin",)))
+    0 rules; superusers: client:admin
+    """
+
+    rules: tuple[Rule, ...]
+    enforced: bool
+    superusers: Annotated[tuple[str, ...], "Clients that may do everything, by the broker's settings."]
+
+    def __str__(self) -> str:
+        superusers = f"superusers: {', '.join(self.superusers)}"
+        return f"{count(len(self.rules), 'rule')}; {superusers if self.enforced else NOT_ENFORCED}"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessDecision:
+    """Whether a client may do something, and why.
+
+    >>> print(comet.AccessDecision(False, "no rule allows it", None))
+    no: no rule allows it
+    """
+
+    allowed: bool
+    why: str
+    rule: Annotated[Rule | None, "The rule that decides."]
+
+    def __str__(self) -> str:
+        return f"{'yes' if self.allowed else 'no'}: {self.why}"
+
+
+NOT_ENFORCED: Final = "not enforced: the broker has no superusers"
+
+Principal = Annotated[
+    str,
+    Input(
+        "client:NAME of a certificate, or * for all.", pattern=r"^(\*|[a-z]+:[^\s*]{1,256})$", example="client:billing"
+    ),
+]
+Operations = Annotated[
+    Sequence[str],
+    Input(
+        "read, write, create, delete, alter, describe.",
+        items_max=len(RuleOperation),
+        example=("read",),
+        metavar="OPERATION,...",
+    ),
+]
+RuleKind = Annotated[ResourceKind, Input("Kind of what it is done with.", example="topic")]
+ResourceName = Annotated[str, Input("Its name, or a prefix and *; * for the cluster.", example="invoices")]
+Deny = Annotated[bool, Input("Deny instead of allow.")]
+
+
+def rule_to_pb(rule: Rule) -> admin.Rule:
+    return admin.Rule(
+        principal=rule.principal,
+        deny=rule.deny,
+        operations=rule.operations,
+        kind=rule.kind,
+        name=rule.name,
+        author=rule.author,
+        added_us=rule.added_us,
+    )
+
+
+def requested(principal: str, operations: Sequence[str], kind: ResourceKind, name: str, *, deny: bool) -> admin.Rule:
+    """A rule to add or remove. Raises InvalidArgument for a word that is not an operation."""
+    try:
+        wanted = tuple(RuleOperation(one) for one in operations)
+    except ValueError as error:
+        raise InvalidArgument(f"{error}: use {', '.join(RuleOperation)}") from None
+    return rule_to_pb(Rule(principal, wanted, kind, name, deny))
+
+
+def rule_from_pb(rule: admin.Rule) -> Rule:
+    return Rule(
+        rule.principal,
+        tuple(RuleOperation(one) for one in rule.operations),
+        ResourceKind(rule.kind),
+        rule.name,
+        rule.deny,
+        rule.author,
+        rule.added_us,
+    )
+
+
+def change_from_pb(change: admin.RuleChange) -> RuleChange:
+    return RuleChange(rule_from_pb(change.rule), change.changed, change.enforced)

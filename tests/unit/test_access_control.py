@@ -1,0 +1,122 @@
+"""The rules that a broker enforces, and how they follow the metadata store."""
+
+from __future__ import annotations
+
+import pytest
+
+from comet.errors import Forbidden, GroupNotFound, TopicNotFound
+from comet_broker.access.client_access import EVERYTHING, ClientAccess
+from comet_broker.access.control import AccessControl, restricted_by
+from comet_broker.access.needs import _literal_start
+from comet_broker.core.cluster import ClusterState, Versioned
+from comet_broker.core.rules import Effect, Operation, Rule, RuleTable
+
+ME = "client:billing"
+
+
+def rule(operation: Operation = "read", name: str = "t", *, effect: Effect = "allow", principal: str = ME) -> Rule:
+    return Rule(principal, effect, (operation,), "topic", name)
+
+
+def state_of(*rules: Rule, revision: int) -> ClusterState:
+    state = ClusterState(revision=revision)
+    state.rules = Versioned(RuleTable(rules).encode(), revision, revision)
+    return state
+
+
+class Followed:
+    """Access control with a superuser, and the principals whose streams it has ended."""
+
+    def __init__(self) -> None:
+        self.control = AccessControl(["client:admin"])
+        self.ended: list[str] = []
+        self.control.on_restricted.append(
+            lambda restricted: self.ended.extend(one for one in (ME, "client:other") if restricted(one))
+        )
+
+
+def test_without_superusers_everyone_may_do_everything() -> None:
+    control = AccessControl(())
+    assert control.of(None) is EVERYTHING
+    assert not control.of(ME).enforced and control.explain(ME, "read", "topic", "t").allowed
+
+
+def test_without_a_rule_only_superusers_may_do_something() -> None:
+    control = Followed().control
+    control.of("client:admin").check([("alter", "cluster", "*")])
+    for principal in (ME, None, "anonymous"):
+        with pytest.raises(Forbidden):
+            control.of(principal).check([("alter", "cluster", "*")])
+
+
+def test_a_client_without_a_certificate_has_no_rules_even_those_for_all() -> None:
+    control = Followed().control
+    control.moved(state_of(rule(principal="*"), revision=1))
+    control.of(ME).check([("read", "topic", "t")])
+    with pytest.raises(TopicNotFound):
+        control.of(None).check([("read", "topic", "t")])
+
+
+def test_rules_follow_the_store_and_streams_end_only_where_less_is_allowed() -> None:
+    followed = Followed()
+    access = followed.control.of(ME)
+    followed.control.moved(state_of(rule(), revision=1))
+    access.check([("read", "topic", "t")])
+    assert not followed.ended
+    followed.control.moved(state_of(rule(), rule("read", "u"), revision=2))
+    assert not followed.ended, "more is allowed"
+    followed.control.moved(state_of(rule("read", "u"), revision=3))
+    assert followed.ended == [ME]
+    with pytest.raises(TopicNotFound):
+        access.check([("read", "topic", "t")])
+    followed.control.moved(state_of(rule("read", "u"), rule("read", "x", effect="deny", principal="*"), revision=4))
+    assert followed.ended == [ME, ME, "client:other"]
+
+
+def test_rules_that_cannot_be_read_allow_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    followed = Followed()
+    followed.control.moved(state_of(rule(), revision=1))
+    state = ClusterState(revision=2)
+    state.rules = Versioned(b'{"rules":[["client:billing","perhaps",["read"],"topic","t"]]}', 2, 2)
+    followed.control.moved(state)
+    assert not followed.control.of(ME).allows("read", "topic", "t")
+    assert followed.ended == [ME]
+    assert "only superusers" in caplog.text
+
+
+def test_removed_rules_are_gone() -> None:
+    followed = Followed()
+    followed.control.moved(state_of(rule(), revision=1))
+    followed.control.moved(ClusterState(revision=2))
+    assert not followed.control.of(ME).allows("read", "topic", "t")
+
+
+def test_a_change_of_author_or_order_restricts_none() -> None:
+    first, second = rule(), rule("write")
+    other = Rule(ME, "allow", ("read",), "topic", "t", "client:admin", 7)
+    assert restricted_by(RuleTable((first, second)), RuleTable((second, other))) == frozenset()
+
+
+def test_what_may_not_be_described_does_not_exist() -> None:
+    access = ClientAccess(ME, lambda _, operation, __, name: name == "seen" and operation == "describe")
+    for operation, kind, name, error in (
+        ("read", "topic", "seen", Forbidden),
+        ("read", "topic", "t", TopicNotFound),
+        ("create", "topic", "t", Forbidden),
+        ("delete", "group", "g", GroupNotFound),
+        ("delete", "group", "seen", Forbidden),
+        ("read", "group", "g", Forbidden),
+    ):
+        with pytest.raises(error):
+            access.check([(operation, kind, name)])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "start"),
+    [
+        ("orders-.*", "orders-"), ("orders?", "order"), ("a{2}", ""), ("[ab]c", ""), ("a|b", ""), ("x(a|b)", ""),
+        ("orders", "orders"), (r"a\.b", "a"), (".*", ""), ("(?:orders)", ""),
+    ],
+)  # fmt: skip
+def test_every_match_of_a_pattern_begins_with_its_literal_start(pattern: str, start: str) -> None:
+    assert _literal_start(pattern) == start
