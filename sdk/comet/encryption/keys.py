@@ -10,7 +10,6 @@ import base64
 import os
 import re
 import secrets
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
@@ -19,7 +18,7 @@ from comet import limits
 from comet.encryption.envelope import DATA_KEY_BYTES, NONCE_BYTES
 from comet.errors import DecryptionError, InvalidArgument
 from comet.security.certificates import require_cryptography
-from comet.security.files import write_file
+from comet.security.files import read_secret, write_file
 
 VARIABLE: Final = "COMET_ENCRYPTION_KEYS"
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,199}")
@@ -119,16 +118,7 @@ def keys_of(text: str, source: str) -> dict[str, bytes]:
 
 def read_keys(path: Path) -> dict[str, bytes]:
     """The keys of a file. Refuses a file that others may read."""
-    try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if os.name != "nt" and stat.S_IMODE(mode) & 0o077:
-                raise InvalidArgument(f"{path} is open to others: run chmod 600 {path}, or make new keys")
-            data = file.read(limits.KEY_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise InvalidArgument(f"cannot read the encryption keys in {path}: {error.strerror or error}") from None
-    if len(data) > limits.KEY_FILE_BYTES_MAX:
-        raise InvalidArgument(f"{path} is larger than {limits.KEY_FILE_BYTES_MAX} bytes")
+    data = read_secret(path, limits.KEY_FILE_BYTES_MAX)
     return keys_of(data.decode("utf-8", "replace"), str(path))
 
 

@@ -1,8 +1,9 @@
-"""Files of certificates and keys, replaced whole."""
+"""Files of certificates, keys and passwords: replaced whole, and secrets for their owner alone."""
 
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from comet.errors import InvalidArgument
 
 
 def write_file(path: Path, data: bytes, *, secret: bool = False) -> None:
-    """Replaces the file whole. A secret is readable by its owner alone from the first byte on."""
+    """Replaces the file whole, and syncs it. A secret is readable by its owner alone from the first byte on."""
     new = path.with_name(path.name + ".new")
     with suppress(FileNotFoundError):
         new.unlink()
@@ -20,5 +21,32 @@ def write_file(path: Path, data: bytes, *, secret: bool = False) -> None:
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
+        _sync_folder(path.parent)
     except OSError as error:
         raise InvalidArgument(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def read_secret(path: Path, bytes_max: int) -> bytes:
+    """The content of a file. Refuses a file that others may read."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if os.name != "nt" and stat.S_IMODE(mode) & 0o077:
+                raise InvalidArgument(f"{path} is open to others: run chmod 600 {path}, or make a new secret")
+            data = file.read(bytes_max + 1)
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {path}: {error.strerror or error}") from None
+    if len(data) > bytes_max:
+        raise InvalidArgument(f"{path} is larger than {bytes_max} bytes")
+    return data
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes a new name survive a power failure."""
+    if os.name == "nt":
+        return  # it has no descriptors of folders
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
