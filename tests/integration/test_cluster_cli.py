@@ -181,8 +181,10 @@ def test_nothing_is_left_when_the_command_itself_is_killed(tmp_path: Path) -> No
         process.wait(TIMEOUT_S)
         for pid in pids(document):
             gone(pid)
+    password = (tmp_path / "data" / "etcd.password").read_bytes()
     with started(*words) as (process, again):  # and what it left on the disk is good
         assert len(again["brokers"]) == 2
+        assert (tmp_path / "data" / "etcd.password").read_bytes() == password
         process.terminate()
         assert process.wait(TIMEOUT_S) == 0
 

@@ -1,14 +1,14 @@
 """A cluster on this machine: etcd and some brokers, each a separate process, in one folder.
 
-    FOLDER/etcd        etcd's data            FOLDER/etcd.log        its output
-    FOLDER/broker-1    the first broker's     FOLDER/broker-1.log    ...
+    FOLDER/etcd            etcd's data                 FOLDER/etcd.log        its output
+    FOLDER/etcd.password   the password of its users, which brokers get in their environment
+    FOLDER/broker-1        the first broker's data     FOLDER/broker-1.log    ...
 
 For `comet up --brokers`, the benchmark and tests: each may be killed and restarted. They end with this process.
 """
 
 from __future__ import annotations
 
-import http.client
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
+from comet.cli._local_etcd import USER, etcd_command, password_of, password_required
 from comet.errors import CometError, InvalidArgument, Unavailable
 from comet.processes.child import Child, python_module, stop_in_order
 from comet.processes.ports import LOCALHOST, HeldPorts, listening
@@ -45,7 +46,9 @@ class LocalCluster:
         self.folder = folder
         self._held = HeldPorts(2 + (brokers if port == 0 else 0))
         client, peer, *others = self._held.numbers
-        self.etcd = _child(folder, "etcd", etcd_command(folder / "etcd", client, peer), f"{LOCALHOST}:{client}")
+        command = etcd_command(folder / "etcd", client, peer)
+        self.etcd = _child(folder, "etcd", command, f"{LOCALHOST}:{client}", _environment())
+        self._brokers_environment = _environment()  # `start` adds the password for etcd
         ports = others or [port + number for number in range(brokers)]
         if ports[-1] > 65535:
             raise InvalidArgument(f"{brokers} brokers need the ports {port} to {ports[-1]}, and the last port is 65535")
@@ -63,6 +66,7 @@ class LocalCluster:
                     | (dict(own_settings[number - 1]) if own_settings else {})
                 ),
                 f"{LOCALHOST if host == '0.0.0.0' else host}:{ports[number - 1]}",  # noqa: S104 - compared, not bound
+                self._brokers_environment,
             )
             for number in range(1, brokers + 1)
         ]
@@ -95,11 +99,19 @@ class LocalCluster:
                 hint = {"hint": "choose other ports: --port N; the brokers use N, N+1 and so on"}
                 raise Unavailable(f"{broker.address} is in use", details=hint)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.etcd.start()
-        self._wait(lambda: enough() or etcd_healthy(self.etcd.address), [self.etcd])
+        password = password_of(self.folder / "etcd.password")
+        self._brokers_environment.update(COMET_ETCD_USER=USER, COMET_ETCD_PASSWORD=password)
+        self._start_etcd()
+        self._wait(lambda: enough() or password_required(self.etcd.address, password), [self.etcd])
         for broker in self.brokers:
             broker.start()
         self.wait_registered(enough)
+
+    def _start_etcd(self) -> None:
+        assert self.etcd.log is not None
+        self.etcd.log.touch()
+        self.etcd.log.chmod(0o600)  # etcd logs a slow authentication with its token
+        self.etcd.start()
 
     def wait_registered(self, enough: Callable[[], bool] = lambda: False) -> None:
         """Waits until each broker knows all brokers."""
@@ -124,45 +136,6 @@ class LocalCluster:
         stop_in_order({member: number for number, member in enumerate(self.members)}, hurry)
 
 
-def etcd_command(folder: Path, client: int, peer: int) -> list[str]:
-    """A single member on the loopback. The election timeout is short, as there are no other members."""
-    from comet_broker.metadata.etcd_binary import EtcdNotFound, find_etcd
-
-    try:
-        etcd = find_etcd()
-    except EtcdNotFound as error:
-        raise Unavailable("several brokers need etcd, which was not found", details={"hint": str(error)}) from None
-    at, peers = f"http://{LOCALHOST}:{client}", f"http://{LOCALHOST}:{peer}"
-    options = {
-        "name": "local",
-        "data-dir": str(folder),
-        "listen-client-urls": at,
-        "advertise-client-urls": at,
-        "listen-peer-urls": peers,
-        "initial-advertise-peer-urls": peers,
-        "initial-cluster": f"local={peers}",
-        "heartbeat-interval": "50",
-        "election-timeout": "500",
-        "auto-compaction-mode": "periodic",
-        "auto-compaction-retention": "1h",
-        "logger": "zap",
-        "log-level": "warn",
-    }
-    return [str(etcd), *(word for name, value in options.items() for word in (f"--{name}", value))]
-
-
-def etcd_healthy(address: str, timeout_s: float = 1.0) -> bool:
-    """Whether etcd without TLS answers at this address and has a leader."""
-    connection = http.client.HTTPConnection(address, timeout=timeout_s)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
 def _registered(address: str) -> int:
     """The number of brokers that the one at `address` knows; 0 while it does not answer."""
     import comet
@@ -182,7 +155,10 @@ def _broker_command(settings: Mapping[str, str]) -> list[str]:
     return python_module("comet_broker", *words)
 
 
-def _child(folder: Path, name: str, command: list[str], address: str) -> Child:
-    # Settings for the user's own broker or etcd do not apply to these.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("COMET_", "ETCD_"))}
+def _child(folder: Path, name: str, command: list[str], address: str, environment: Mapping[str, str]) -> Child:
     return Child(name, command, log=folder / f"{name}.log", address=address, environment=environment)
+
+
+def _environment() -> dict[str, str]:
+    """Settings for the user's own broker or etcd do not apply to these."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("COMET_", "ETCD_"))}

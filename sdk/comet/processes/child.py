@@ -61,7 +61,8 @@ class Child:
         tie: Tie = Tie.KERNEL,
         folder: Path | None = None,
     ) -> None:
-        """`address` is where it listens, if it does; `folder` a shared one, for Tie.STDIN."""
+        """`address` is where it listens, if it does; `folder` a shared one, for Tie.STDIN. Each start reads
+        `environment`."""
         assert not (takes_input and tie is Tie.STDIN), "its input is the tie"
         self.name = name
         self.command = list(command)
