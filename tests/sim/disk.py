@@ -44,6 +44,11 @@ class HostFiles:
         if self.changed is not None and path.endswith(".log"):
             self.changed(path, size)
 
+    def _note_if_gone(self, path: str) -> None:
+        """After a removal, which a crash may have prevented."""
+        if not self._inner.exists(path):
+            self.note(path, -1)
+
     def look(self, operation: Callable[[], T]) -> T:
         """An operation that changes nothing."""
         if self._node.dead:
@@ -91,7 +96,7 @@ class HostFiles:
         try:
             self.change(lambda: self._inner.remove(path))
         finally:
-            self.note(path, -1)
+            self._note_if_gone(path)
 
     def remove_folder(self, path: str) -> None:
         logs = [f"{path}/{name}" for name in self._inner.list(path) if name.endswith(".log")]
@@ -99,13 +104,13 @@ class HostFiles:
             self.change(lambda: self._inner.remove_folder(path))
         finally:
             for name in logs:
-                self.note(name, -1)
+                self._note_if_gone(name)
 
     def rename(self, source: str, target: str) -> None:
         try:
             self.change(lambda: self._inner.rename(source, target))
         finally:
-            self.note(source, -1)
+            self._note_if_gone(source)
 
     def sync_folder(self, path: str) -> None:
         self.change(lambda: self._inner.sync_folder(path))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from comet_broker.core.cluster import NO_BROKER, PartitionState, broker_key, defective_key
-from comet_broker.core.controller import LOSSY
-from tests.unit.controller_world import REPLICAS, TP, Picture, members
+from comet_broker.core.cluster import NO_BROKER, PartitionState, broker_key, defective_key, end_key, partition_key
+from comet_broker.core.controller import CHANGE_OPERATIONS_MAX, LOSSY, decide
+from tests.unit.controller_world import REPLICAS, TOPIC, TP, Picture, members
 
 
 def all_lost_power(*, available: bool = False) -> Picture:
@@ -142,3 +142,35 @@ def test_a_copy_that_an_operator_gave_up_comes_behind_the_one_that_was_chosen(ac
     picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, {1: LOSSY}, loss_accepted=accepted))
     picture.ends({1: (3, 20), 2: (3, 90), 3: (4, 5)}, life=2)
     assert picture.decided(last_resort=True, waited=[TP]).leader == 1
+
+
+def test_a_last_resort_is_made_only_if_the_view_has_the_latest_of_all_members() -> None:
+    """A view that lags shows a broker as away that is back, and perhaps has more."""
+    picture = all_lost_power()
+    picture.state.apply(broker_key(3), None)
+    picture.ends({1: (7, 20), 2: (7, 30)}, life=2)
+    (change,) = decide(picture.state)
+    state = picture.state
+    seen = {broker_key(broker): found.mod_revision for broker, found in state.brokers.items()}
+    seen |= {end_key(broker, TP): state.ends[broker, *TP].mod_revision for broker in (1, 2)}
+    expected = {partition_key(TP): state.partitions[TP].mod_revision, **seen, broker_key(3): 0, end_key(3, TP): 0}
+    assert {compare.key: compare.mod_revision for compare in change.compares} == expected
+
+
+def test_a_member_that_has_everything_leads_whatever_the_others_do() -> None:
+    picture = all_lost_power()
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(1, life=2)))
+    (change,) = decide(picture.state)
+    assert [compare.key for compare in change.compares] == [partition_key(TP)]
+
+
+def test_many_last_resorts_are_made_in_transactions_that_the_store_takes() -> None:
+    picture = Picture()
+    picture.brokers(1, 2, 3, lossy=(1, 2, 3), life=2)
+    picture.topic(partitions=99, min_insync=2)
+    for index in range(99):
+        picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(1, 2, 3)), (TOPIC, index))
+    changes = decide(picture.state)
+    assert all(len(change.compares) <= CHANGE_OPERATIONS_MAX for change in changes)
+    assert sum(len(change.operations) for change in changes) == 99
+    assert 4 <= len(changes) < 10

@@ -30,12 +30,15 @@ the one with the greatest (epoch of the last record, end) leads. It has all that
 that holds records of an epoch holds all that was committed in the epochs before. Brokers put these numbers under
 `cluster/ends/` while there is no leader. The controller waits for missing numbers, and for members that are away.
 
+A last resort is decided by who is away, and a view that lags shows a broker as away that is back. So its transaction
+compares the registrations and log ends of all members, too, and is made only if the view has the latest ones.
+
 Pure: the same state gives the same changes, and once they are made, none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Final
@@ -51,6 +54,8 @@ from comet_broker.core.cluster import (
     PartitionState,
     TopicSpec,
     Versioned,
+    broker_key,
+    end_key,
     partition_key,
     topic_key,
 )
@@ -118,7 +123,8 @@ def decide(
             continue
         if wanted != found.value:
             urgent = wanted.epoch != found.value.epoch
-            (elections if urgent else others).append(_change(f"{name}/{where[1]}", where, found, wanted))
+            change = _change(f"{name}/{where[1]}", where, found, wanted, case.evidence)
+            (elections if urgent else others).append(change)
     changes = _gather(elections) + _gather(others)
     if only is None:
         changes += _placements(state, specs)
@@ -174,6 +180,7 @@ class _Case:
         self._cluster = cluster
         self._where = where
         self._now = now
+        self.evidence: tuple[Compare, ...] = ()  # what a last resort was decided by
         self._min_insync = spec.config.min_insync
         self._available = spec.config.consistency is Consistency.AVAILABLE
 
@@ -254,10 +261,24 @@ class _Case:
                 if now.leader == NO_BROKER
                 else replace(now, leader=NO_BROKER, epoch=now.epoch + 1, handover=NO_BROKER)
             )
+        if self._is_last_resort(now, leader):
+            self.evidence = tuple(self._presence(now))
         if not self._current(now.in_sync, leader):
             members = {**now.eligible, **now.in_sync}
             now = self._with_members(now, {leader: self._cluster.broker_epoch(leader)}, members)
         return replace(now, leader=leader, epoch=now.epoch + 1, handover=NO_BROKER)
+
+    def _is_last_resort(self, now: PartitionState, leader: int) -> bool:
+        sure = self._current(now.in_sync, leader) or self._current(now.eligible, leader)
+        return not sure and (not self._available or self._rank(now, leader) > _Rank.ANY)
+
+    def _presence(self, now: PartitionState) -> Iterator[Compare]:
+        """The registration and the log end of each member, as they are known; 0: none."""
+        for broker in sorted({*now.holders, *now.in_sync, *now.eligible}):
+            registration = self._cluster.brokers.get(broker)
+            end = self._cluster.ends.get((broker, *self._where))
+            yield Compare(broker_key(broker), 0 if registration is None else registration.mod_revision)
+            yield Compare(end_key(broker, self._where), 0 if end is None else end.mod_revision)
 
     def _best(self, now: PartitionState, *, last_resort: bool, in_time: bool) -> int:
         """The best candidate by the table at the top; among equals, one that does not drain, then the preferred one."""
@@ -402,9 +423,16 @@ class _Rank:
     NONE: Final = 8
 
 
-def _change(name: str, where: PartitionId, found: Versioned[PartitionState], wanted: PartitionState) -> Change:
+def _change(
+    name: str,
+    where: PartitionId,
+    found: Versioned[PartitionState],
+    wanted: PartitionState,
+    evidence: tuple[Compare, ...],
+) -> Change:
     key = partition_key(where)
-    return Change((Compare(key, found.mod_revision),), (Put(key, wanted.encode()),), _reason(name, found.value, wanted))
+    compares = (Compare(key, found.mod_revision), *evidence)
+    return Change(compares, (Put(key, wanted.encode()),), _reason(name, found.value, wanted))
 
 
 def _reason(name: str, before: PartitionState, after: PartitionState) -> str:
@@ -425,15 +453,28 @@ def _reason(name: str, before: PartitionState, after: PartitionState) -> str:
 def _gather(changes: Sequence[Change]) -> list[Change]:
     """Combines the changes of many partitions into few transactions."""
     gathered: list[Change] = []
-    for start in range(0, len(changes), CHANGE_OPERATIONS_MAX):
-        parts = tuple(changes[start : start + CHANGE_OPERATIONS_MAX])
+    for parts in _batches(changes):
         if len(parts) == 1:
             gathered.append(parts[0])
             continue
-        compares = tuple(compare for part in parts for compare in part.compares)
+        compares = tuple(dict.fromkeys(compare for part in parts for compare in part.compares))
         operations = tuple(operation for part in parts for operation in part.operations)
         gathered.append(Change(compares, operations, "; ".join(part.reason for part in parts), parts))
     return gathered
+
+
+def _batches(changes: Sequence[Change]) -> Iterator[tuple[Change, ...]]:
+    """In order, as many as one transaction has room for; each change has more compares than operations, or as many."""
+    parts: list[Change] = []
+    compares: set[Compare] = set()
+    for change in changes:
+        if parts and len(compares.union(change.compares)) > CHANGE_OPERATIONS_MAX:
+            yield tuple(parts)
+            parts, compares = [], set()
+        parts.append(change)
+        compares.update(change.compares)
+    if parts:
+        yield tuple(parts)
 
 
 # ---- new topics, deleted topics
