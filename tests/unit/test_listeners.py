@@ -77,6 +77,19 @@ def test_brokers_need_an_authority_and_files_that_can_be_read(files: dict[str, P
         check_listeners(config(**listener("clients", files | {"key": tmp_path / "missing"})))
 
 
+def test_rules_hold_only_where_callers_have_names_and_are_no_brokers(files: dict[str, Path]) -> None:
+    superusers: dict[str, Any] = {"superusers": ("client:admin",)}
+    with pytest.raises(InvalidArgument, match="superusers are recognised by their certificates"):
+        check_listeners(config(**superusers))
+    with pytest.raises(InvalidArgument, match="superusers are recognised by their certificates"):
+        check_listeners(config(**superusers, **listener("clients", files, "cert key")))
+    with pytest.raises(InvalidArgument, match="rules would hold for none"):
+        check_listeners(config(**superusers, insecure=True, **listener("clients", files)))
+    with pytest.raises(InvalidArgument, match="'admin' is not a principal"):
+        check_listeners(config(superusers=("admin",), **listener("clients", files)))
+    check_listeners(config(**superusers, **listener("clients", files)))
+
+
 def test_only_the_file_makes_a_broker_insecure(tmp_path: Path) -> None:
     settings = tmp_path / "broker.toml"
     settings.write_text("insecure = true\n")

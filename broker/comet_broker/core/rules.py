@@ -102,13 +102,19 @@ def check_rule(rule: Rule) -> Rule:
     for operation in rule.operations:
         if operation not in possible:
             raise InvalidArgument(f"kind {rule.kind} has no operation {operation!r}: use {_either(possible)}")
-    if rule.principal != ALL and not (_PRINCIPAL.fullmatch(rule.principal) and rule.principal.isprintable()):
-        raise InvalidArgument(
-            f"{rule.principal!r} is not a principal: use its kind and name in at most 256 characters, such as "
-            "'client:billing', or '*' for every client with a certificate"
-        )
+    if rule.principal != ALL:
+        check_principal(rule.principal)
     _check_rule_name(rule.kind, rule.name)
     return rule
+
+
+def check_principal(principal: str) -> None:
+    """Raises InvalidArgument for a text that cannot be one."""
+    if not (_PRINCIPAL.fullmatch(principal) and principal.isprintable()):
+        raise InvalidArgument(
+            f"{principal!r} is not a principal: use its kind and name in at most 256 characters, such as "
+            "'client:billing', or '*' for every client with a certificate"
+        )
 
 
 def _check_rule_name(kind: Kind, name: str) -> None:

@@ -23,6 +23,7 @@ from comet.settings.hosts import is_loopback
 from comet.wire.expiry import DAY_US, EXPIRES_SOON_DAYS, expiry_text
 from comet.wire.tls import Pem, TlsFiles, expiry
 from comet_broker.config import BrokerConfig
+from comet_broker.core.rules import check_principal
 from comet_broker.ports import Clock, Worker
 
 log = logging.getLogger(__name__)
@@ -62,10 +63,8 @@ def check_listeners(config: BrokerConfig) -> None:
     for tls in (clients_tls(config), brokers_tls(config)):
         if tls is not None:
             tls.read()
-    if config.superusers and config.clients_ca is None:
-        raise InvalidArgument(
-            f"superusers are recognised by their certificates: set clients_cert, clients_key and clients_ca; {_CURE}"
-        )
+    if config.superusers:
+        _check_rules_hold(config)
     if config.insecure:
         return
     if not is_loopback(config.host):
@@ -74,6 +73,21 @@ def check_listeners(config: BrokerConfig) -> None:
         raise InvalidArgument(
             f"brokers of a cluster with TLS need brokers_cert, brokers_key and brokers_ca; {_CURE}",
             details={"hint": "or write insecure = true in the file of --config, where strangers may be brokers"},
+        )
+
+
+def _check_rules_hold(config: BrokerConfig) -> None:
+    """Raises InvalidArgument if callers could not be told apart, or could pose as brokers, which rules do not bind."""
+    for principal in config.superusers:
+        check_principal(principal)
+    if config.clients_ca is None:
+        raise InvalidArgument(
+            f"superusers are recognised by their certificates: set clients_cert, clients_key and clients_ca; {_CURE}"
+        )
+    if serves_brokers(config):
+        raise InvalidArgument(
+            "with insecure = true and no brokers_cert every client may act as a broker, and rules would hold for none: "
+            f"set brokers_cert, brokers_key and brokers_ca; {_CURE}"
         )
 
 
