@@ -162,6 +162,7 @@ def test_decisions_are_made_without_the_world(pure: str) -> None:
         "comet_broker.core",
         "comet_broker.limits",
         "comet_broker.ports",
+        "comet_broker.metadata.decoders",
         "comet_broker.metadata.store",
         "comet_broker.metadata.keyspace",
     )

@@ -29,6 +29,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import msgspec
 
 from comet.settings.topic import SettingSource, TopicConfig
+from comet_broker.metadata.decoders import decoder_of
 from comet_broker.metadata.store import KeyValue
 
 CLUSTER: Final = "cluster/"
@@ -61,7 +62,8 @@ class Stored(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        return msgspec.json.decode(data, type=cls)
+        found: Self = decoder_of(cls).decode(data)
+        return found
 
 
 class BrokerRecord(Stored, frozen=True):
