@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -333,6 +334,15 @@ def interrupt_once_it_waits(thread: int) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.fixture
+def ctrl_c_interrupts() -> Iterator[None]:
+    """As in a program that has no handler of its own, whatever earlier tests of this process have left."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_an_interrupted_wait_ends_and_the_producer_goes_on() -> None:
     with comet.testing.broker(["quotes"]) as broker, comet.sync.Consumer(broker.address, "quotes") as consumer:
         interrupter = threading.Thread(target=interrupt_once_it_waits, args=(threading.get_ident(),))
