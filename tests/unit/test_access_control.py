@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from comet.admin.rules import ResourceKind, RuleOperation
 from comet.errors import Forbidden, GroupNotFound, TopicNotFound
 from comet_broker.access.client_access import EVERYTHING, ClientAccess
 from comet_broker.access.control import AccessControl, restricted_by
 from comet_broker.access.needs import _literal_start
 from comet_broker.core.cluster import ClusterState, Versioned
-from comet_broker.core.rules import Effect, Operation, Rule, RuleTable
+from comet_broker.core.rules import KINDS, OPERATIONS, Effect, Operation, Rule, RuleTable
 
 ME = "client:billing"
 
@@ -33,6 +34,11 @@ class Followed:
         self.control.on_restricted.append(
             lambda restricted: self.ended.extend(one for one in (ME, "client:other") if restricted(one))
         )
+
+
+def test_the_words_of_the_sdk_are_those_of_the_broker() -> None:
+    assert set(RuleOperation) == {operation for possible in OPERATIONS.values() for operation in possible}
+    assert tuple(ResourceKind) == KINDS
 
 
 def test_without_superusers_everyone_may_do_everything() -> None:

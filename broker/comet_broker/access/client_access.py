@@ -35,8 +35,6 @@ class ClientAccess:
 
     def check(self, needs: Iterable[Need]) -> None:
         """Raises the error for the first that is not allowed."""
-        if not self.enforced:
-            return
         for need in needs:
             if not self.allows(*need):
                 raise self._denied(*need)

@@ -345,7 +345,7 @@ _ROWS: Final = (
     ),
     Act(
         "ListRules", "viewer", "describe cluster", "List rules",
-        "Who may do what, and whether brokers enforce it.",
+        "Shows what each client may do, and whether brokers enforce it.",
         method="list_rules", command="acl list",
         routes=(Operation("listRules", "GET", "/v1/rules"),),
     ),
