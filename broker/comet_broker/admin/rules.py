@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-import msgspec
-
-from comet.errors import InvalidArgument, Timeout, Unavailable
 from comet.v1 import admin_pb2 as admin
 from comet_broker.access.client_access import caller
 from comet_broker.access.control import AccessControl
+from comet_broker.admin.stored_table import StoredTable
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import RULES
 from comet_broker.core.rules import Kind, Operation, Rule, RuleTable, check_rule
 from comet_broker.env import Env
-from comet_broker.metadata.store import Compare, MetadataStore, Put, StoreUnavailable
-
-SWAP_ATTEMPTS_MAX = 16
+from comet_broker.metadata.store import MetadataStore
 
 
 class AdminRules:
@@ -25,21 +21,20 @@ class AdminRules:
 
     def __init__(self, env: Env, *, store: MetadataStore, view: ClusterView, control: AccessControl) -> None:
         self._env = env
-        self._store = store
+        self._table = StoredTable(RULES, RuleTable, "rules", store=store, view=view)
         self._view = view
         self._control = control
 
     async def add_rule(self, request: admin.AddRuleRequest) -> admin.RuleChange:
         rule = check_rule(self._rule(request.rule))
-        return await self._swap(rule, lambda table: table.with_rule(rule))
+        return await self._change(rule, lambda table: table.with_rule(rule))
 
     async def remove_rule(self, request: admin.RemoveRuleRequest) -> admin.RuleChange:
         rule = self._rule(request.rule)
-        return await self._swap(rule, lambda table: table.without_rule(rule))
+        return await self._change(rule, lambda table: table.without_rule(rule))
 
     async def list_rules(self, request: admin.ListRulesRequest) -> admin.ListRulesResponse:
-        found = self._view.state.rules
-        table = RuleTable() if found is None else _table(found.value)
+        table = self._table.decoded(self._view.state.rules)
         return admin.ListRulesResponse(
             rules=[_rule_to_pb(one) for one in table.rules if request.principal in ("", one.principal)],
             enforced=self._control.enforced,
@@ -72,39 +67,9 @@ class AdminRules:
             added_us=self._env.clock.wall_us(),
         )
 
-    async def _swap(self, rule: Rule, change: Callable[[RuleTable], RuleTable]) -> admin.RuleChange:
-        """Reads the table, changes it and writes it back; retries if another change came first."""
-        for _ in range(SWAP_ATTEMPTS_MAX):
-            try:
-                item = await self._store.get(RULES)
-            except StoreUnavailable as error:
-                raise Unavailable(f"the metadata store did not answer: {error}") from error
-            before = RuleTable() if item is None else _table(item.value)
-            after = change(before)
-            answer = admin.RuleChange(
-                rule=_rule_to_pb(rule), changed=after is not before, enforced=self._control.enforced
-            )
-            if after is before:
-                return answer
-            compare = Compare(RULES, 0 if item is None else item.mod_revision)
-            try:
-                result = await self._store.transact([compare], [Put(RULES, after.encode())])
-            except StoreUnavailable as error:
-                text = f"the metadata store did not answer; the change may or may not be made: {error}"
-                raise Timeout(text) from error
-            if result.applied:
-                await self._view.applied.wait(result.revision)
-                return answer
-        raise Unavailable(f"the rules were changed concurrently {SWAP_ATTEMPTS_MAX} times; try again")
-
-
-def _table(value: bytes) -> RuleTable:
-    try:
-        return RuleTable.decode(value)
-    except msgspec.DecodeError as error:
-        raise InvalidArgument(
-            f"the stored rules cannot be read: {error}; a newer version may have written them"
-        ) from error
+    async def _change(self, rule: Rule, change: Callable[[RuleTable], RuleTable]) -> admin.RuleChange:
+        before, after = await self._table.change(change)
+        return admin.RuleChange(rule=_rule_to_pb(rule), changed=after is not before, enforced=self._control.enforced)
 
 
 def _rule_to_pb(rule: Rule) -> admin.Rule:
